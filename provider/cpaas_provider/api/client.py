@@ -30,7 +30,7 @@ _STOPPED = "The client was stopped before the request left. Nothing was sent."
 
 def _sync(operation: Callable[P, Call[T]]) -> Callable[Concatenate[CpaasClient, P], T]:
     def method(self: CpaasClient, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return self._run(operation(*args, **kwargs))
+        return self.run(operation(*args, **kwargs))
 
     _copy_signature(method, operation)
     return method
@@ -38,7 +38,7 @@ def _sync(operation: Callable[P, Call[T]]) -> Callable[Concatenate[CpaasClient, 
 
 def _async(operation: Callable[P, Call[T]]) -> Callable[Concatenate[AsyncCpaasClient, P], Awaitable[T]]:
     async def method(self: AsyncCpaasClient, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return await self._run(operation(*args, **kwargs))
+        return await self.run(operation(*args, **kwargs))
 
     _copy_signature(method, operation)
     return method
@@ -66,12 +66,13 @@ class _Client:
 
     def __init__(self, base_url: str, api_key: str, **options: Unpack[ClientOptions]) -> None:
         self.settings = ClientSettings(base_url, api_key, **options)
-        self._rate_limiter = RateLimiter(self.settings.requests_per_second)
+        self.rate_limiter = RateLimiter(self.settings.requests_per_second)
+        """The moments at which requests leave."""
 
     def _on_response(self, left: float, reply: HttpResponse | TransportFailure) -> HttpResponse | TransportFailure:
         """Let the pace follow what came back for a request that left at a moment of the rate limiter's."""
         if isinstance(reply, HttpResponse):
-            self._rate_limiter.on_response(left, limited=reply.status == HTTPStatus.TOO_MANY_REQUESTS)
+            self.rate_limiter.on_response(left, limited=reply.status == HTTPStatus.TOO_MANY_REQUESTS)
         return reply
 
     def __repr__(self) -> str:
@@ -88,8 +89,12 @@ class CpaasClient(_Client):
         self._stopped = threading.Event()
         self.closed = False
 
-    def _run(self, call: Call[T]) -> T:
-        steps = run_call(call, self.settings, self._rate_limiter)
+    def run(self, call: Call[T]) -> T:
+        """Run a call of ``api.operations``. The methods of the client do this with theirs.
+
+        :raises CpaasError: when the call did not succeed
+        """
+        steps = run_call(call, self.settings, self.rate_limiter)
         reply: Reply = None
         while True:
             try:
@@ -105,9 +110,9 @@ class CpaasClient(_Client):
             return None
         with self._slots:
             # Inside the slot: a moment taken before it may be long past, and many requests would start at once.
-            for seconds in self._rate_limiter.delays():
+            for seconds in self.rate_limiter.delays():
                 self._sleep(seconds)
-            left = self._rate_limiter.now()
+            left = self.rate_limiter.now()
             return self._on_response(left, self._transport.send(step))
 
     def _sleep(self, seconds: float) -> None:
@@ -156,8 +161,12 @@ class AsyncCpaasClient(_Client):
         self._slots = asyncio.Semaphore(self.settings.max_concurrency)
         self._stopped = asyncio.Event()
 
-    async def _run(self, call: Call[T]) -> T:
-        steps = run_call(call, self.settings, self._rate_limiter)
+    async def run(self, call: Call[T]) -> T:
+        """Run a call of ``api.operations``. The methods of the client do this with theirs.
+
+        :raises CpaasError: when the call did not succeed
+        """
+        steps = run_call(call, self.settings, self.rate_limiter)
         reply: Reply = None
         while True:
             try:
@@ -173,9 +182,9 @@ class AsyncCpaasClient(_Client):
             return None
         async with self._slots:
             # Inside the slot: a moment taken before it may be long past, and many requests would start at once.
-            for seconds in self._rate_limiter.delays():
+            for seconds in self.rate_limiter.delays():
                 await self._sleep(seconds)
-            left = self._rate_limiter.now()
+            left = self.rate_limiter.now()
             return self._on_response(left, await self._transport.send(step))
 
     async def _sleep(self, seconds: float) -> None:

@@ -53,6 +53,15 @@ class RateLimiter:
             self._next = start + 1.0 / self._pace
             return start - now
 
+    def delay(self, ahead: int = 0) -> float:
+        """Return the seconds until a request could start, and take no moment.
+
+        :param ahead: how many others take theirs before it
+        """
+        with self._lock:
+            now = self._clock()
+            return max(now, self._next) + ahead / self._pace - now
+
     def block_for(self, seconds: float) -> None:
         """Let nobody start within ``seconds``: the service asked all of us to wait."""
         with self._lock:

@@ -6,7 +6,7 @@ The length is a local estimate made before a send; the ``meta.estimate`` of the 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -65,11 +65,15 @@ def measure_sms(text: str) -> SmsLength:
         if units > len(text):
             wide = frozenset(character for character in text if ord(character) > 0xFFFF)
     single, part = _PAGE[encoding]
-    if units <= single:
-        return SmsLength(encoding, units, 1)
-    if not wide:
-        return SmsLength(encoding, units, -(-units // part))
+    if not wide or units <= single:
+        return _length(encoding, units)
     return SmsLength(encoding, units, _pages_without_splits(text, wide, part))
+
+
+def _length(encoding: Encoding, units: int) -> SmsLength:
+    """Return the length of a text in which each character takes one unit, or which is one page."""
+    single, part = _PAGE[encoding]
+    return SmsLength(encoding, units, 1 if units <= single else -(-units // part))
 
 
 def _pages_without_splits(text: str, wide: frozenset[str], part: int) -> int:
@@ -108,18 +112,54 @@ class MessageTemplate:
         self._known = tuple(names)
         written = {placeholder_format.replace("name", name): name for name in self._known}
         found = list(re.finditer("|".join(map(re.escape, written)), content)) if written else []
-        self._slots = tuple(written[one[0]] for one in found)
+        self.slots = tuple(written[one[0]] for one in found)
+        """The name of each placeholder in the content, from its beginning to its end."""
+
         self._compile = _compile(content, found)
-        self.names = tuple(dict.fromkeys(self._slots))
+        self.names = tuple(dict.fromkeys(self.slots))
         """Those of the names whose placeholder is in the content, in order of first occurrence."""
 
     def render(self, values: Mapping[str, str]) -> str:
         """Return the text with its placeholders filled, as ``substitute`` would; one without a value stays."""
         try:
-            return self._compile % tuple([values[name] for name in self._slots])
+            return self._compile % tuple([values[name] for name in self.slots])
         except KeyError:
             present = {name: values[name] for name in self._known if name in values}
             return substitute(self._content, present, self._format)
+
+
+class SmsEstimator:
+    """The lengths of a template filled for many, each as ``measure_sms`` tells it of the whole text.
+
+    :param template: the text
+    :param names: its placeholders in the order in which their values are given; all that stand in it are among them
+    """
+
+    def __init__(self, template: MessageTemplate, names: Sequence[str]) -> None:
+        self._template = template
+        self._names = tuple(names)
+        self._slots = tuple(self._names.index(name) for name in template.slots)
+        fixed = template.render(dict.fromkeys(self._names, ""))
+        self._fixed_units = len(fixed)
+        # Values change nothing but the number of units where no character of the text takes two.
+        self._encoding: Encoding | None = None
+        if _NOT_BASIC.search(fixed) is None:
+            self._encoding = "GSM-7"
+        elif not _GSM7_ALL.issuperset(fixed) and max(fixed) <= "\uffff":
+            self._encoding = "UCS-2"
+        self._lengths: dict[int, SmsLength] = {}
+
+    def measure(self, values: Sequence[str]) -> SmsLength:
+        """Return the length of the text with these values, one for each of the names."""
+        if self._encoding is None or _NOT_BASIC.search("".join(values)) is not None:
+            return measure_sms(self._template.render(dict(zip(self._names, values, strict=True))))
+        units = self._fixed_units
+        for slot in self._slots:
+            units += len(values[slot])
+        found = self._lengths.get(units)
+        if found is None:
+            found = self._lengths[units] = _length(self._encoding, units)
+        return found
 
 
 def _compile(content: str, found: Iterable[re.Match[str]]) -> str:

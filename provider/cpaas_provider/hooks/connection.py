@@ -14,6 +14,7 @@ from cpaas_provider.provider_info import CONNECTION_FIELDS
 if TYPE_CHECKING:
     from airflow.sdk import Connection
 
+    from cpaas_provider.api.client import AsyncCpaasClient
     from cpaas_provider.api.settings import ClientOptions, ClientSettings
 
 log = logging.getLogger(__name__)
@@ -55,6 +56,12 @@ class CpaasConnection:
         from cpaas_provider.api.settings import ClientSettings
 
         return ClientSettings(self.base_url, self.api_key, **self.options)
+
+    def make_async_client(self) -> AsyncCpaasClient:
+        """Return a client of the connection for the event loop it is first used on."""
+        from cpaas_provider.api.client import AsyncCpaasClient
+
+        return AsyncCpaasClient(self.base_url, self.api_key, **self.options)
 
     def without_retries(self) -> CpaasConnection:
         """Return the same connection for clients that make a single attempt."""

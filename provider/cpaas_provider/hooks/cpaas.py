@@ -100,7 +100,7 @@ class CpaasHook(BaseHook):
         :raises CpaasConfigurationError: when the connection cannot be used
         """
         connection = await self.aget_connection_settings()
-        return await asyncio.to_thread(async_client, connection)
+        return await asyncio.to_thread(connection.make_async_client)
 
     def get_idempotent_client(
         self,
@@ -196,18 +196,11 @@ class CpaasHook(BaseHook):
 
         try:
             connection = (await self.aget_connection_settings()).without_retries()
-            async with await asyncio.to_thread(async_client, connection) as client:
+            async with await asyncio.to_thread(connection.make_async_client) as client:
                 table = await client.get_contact_table()
         except CpaasError as error:
             return False, _diagnosis(error)
         return True, _success(connection, len(table.columns))
-
-
-def async_client(connection: CpaasConnection) -> AsyncCpaasClient:
-    """Return a client of a connection for the event loop it is first used on."""
-    from cpaas_provider.api.client import AsyncCpaasClient
-
-    return AsyncCpaasClient(connection.base_url, connection.api_key, **connection.options)
 
 
 def _success(connection: CpaasConnection, columns: int) -> str:

@@ -135,7 +135,8 @@ class VerifyOtpOperator(CpaasOperator):
         """Verify the code."""
         from cpaas_provider.api.errors import CpaasNotVerifiedError
         from cpaas_provider.api.models.otp import OtpOutcome
-        from cpaas_provider.operators._runtime.single.phone import NO_CODE, otp_record
+        from cpaas_provider.operators._runtime.single.phone import NO_CODE
+        from cpaas_provider.sending.probes import otp_record
 
         token = self.rendered("token")
         if token is None or str(token).strip() in NO_CODE:
@@ -178,7 +179,7 @@ class GetOtpOperator(CpaasOperator):
 
     def request(self, client: CpaasClient, connection: CpaasConnection) -> dict[str, Any]:
         """Read the record."""
-        from cpaas_provider.operators._runtime.single.phone import otp_record
+        from cpaas_provider.sending.probes import otp_record
 
         return otp_record(client.get_otp(self.otp_id))
 
@@ -201,7 +202,7 @@ class FindOtpsOperator(CpaasOperator):
 
     def request(self, client: CpaasClient, connection: CpaasConnection) -> list[dict[str, Any]]:
         """Read the records."""
-        from cpaas_provider.operators._runtime.single.phone import otp_record
+        from cpaas_provider.sending.probes import otp_record
 
         return [otp_record(token) for token in client.find_otps(self.rendered("recipient"))]
 

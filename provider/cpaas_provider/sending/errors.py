@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any
 
 _NAMED = 10
 
@@ -74,20 +73,9 @@ class UnknownOutcomeError(SendingError):
 
 
 class PartlyRejectedError(SendingError):
-    """The service accepted a request for some of its recipients and rejected the others.
-
-    :param reason: the service's reason, without numbers and addresses
-    :param result: small JSON the operator makes its result from
-    :param rejected: the recipients it was not accepted for
-    """
+    """The service accepted a request for some of its recipients and rejected the others."""
 
     permanent = True
-
-    def __init__(self, message: str, reason: str, result: dict[str, Any], rejected: Sequence[str]) -> None:
-        super().__init__(message)
-        self.reason = reason
-        self.result = result
-        self.rejected = tuple(rejected)
 
 
 class ProbeFailedError(SendingError):

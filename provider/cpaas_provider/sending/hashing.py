@@ -5,9 +5,12 @@ from __future__ import annotations
 import hmac
 import json
 from base64 import b32encode
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from hashlib import sha256
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from hashlib import _Hash
 
 MEMBER_BYTES = 9
 """Among a million, two are alike once in ten thousand million campaigns."""
@@ -16,6 +19,7 @@ WORDS_BYTES = 6
 
 EMAIL_OPERATION = "send_email"
 
+_INNER_PAD, _OUTER_PAD = (bytes(byte ^ pad for byte in range(256)) for pad in (0x36, 0x5C))
 _REFERENCE_PREFIX = "cpaas-"
 _LETTERS = str.maketrans("0123456789abcdef", "abcdefghijklmnop")
 
@@ -31,8 +35,10 @@ class KeyedHasher:
 
     def __init__(self, secret: str, identity: Sequence[str | int]) -> None:
         key = hmac.digest(secret.encode(), _canonical(["journal", *identity]), sha256)
-        # Copied for each hash, as to begin with a key takes longer than the rest.
-        self._keyed = hmac.new(key, digestmod=sha256)
+        # HMAC as RFC 2104 writes it. Copies of two begun hashes take half of what a copy of an HMAC does.
+        block = key.ljust(sha256().block_size, b"\0")
+        self._inner, self._outer = sha256(block.translate(_INNER_PAD)), sha256(block.translate(_OUTER_PAD))
+        self._words = self._begun("words\0")
 
     @property
     def key_id(self) -> str:
@@ -45,11 +51,20 @@ class KeyedHasher:
 
     def member(self, operation: str, recipient: str) -> bytes:
         """Return the same in nine bytes, for journals of a million."""
-        return self._of(f"member\0{operation}\0{known_by(operation, recipient)}".encode())[:MEMBER_BYTES]
+        return self.member_hasher(operation)(recipient)
+
+    def member_hasher(self, operation: str) -> Callable[[str], bytes]:
+        """Return what ``member`` does for one operation: quicker, where many are to be hashed."""
+        begun, lower = self._begun(f"member\0{operation}\0"), _knows_no_capitals(operation)
+
+        def member(recipient: str) -> bytes:
+            return self._of((recipient.lower() if lower else recipient).encode(), begun)[:MEMBER_BYTES]
+
+        return member
 
     def words(self, words: str) -> bytes:
         """Return the hash of what is said to one recipient alone, in six bytes."""
-        return self._of(f"words\0{words}".encode())[:WORDS_BYTES]
+        return self._of(words.encode(), self._words)[:WORDS_BYTES]
 
     def personalisation_hash(self, given: Any) -> bytes:
         """Return the hash of values that one recipient alone gets, in whatever order they stand."""
@@ -80,15 +95,26 @@ class KeyedHasher:
     def _digest(self, *parts: Any) -> bytes:
         return self._of(_canonical(list(parts)))
 
-    def _of(self, message: bytes) -> bytes:
-        keyed = self._keyed.copy()
-        keyed.update(message)
-        return keyed.digest()
+    def _begun(self, prefix: str) -> _Hash:
+        """Return the hash of everything that starts with a prefix, to be gone on with."""
+        inner = self._inner.copy()
+        inner.update(prefix.encode())
+        return inner
+
+    def _of(self, message: bytes, begun: _Hash | None = None) -> bytes:
+        inner, outer = (begun or self._inner).copy(), self._outer.copy()
+        inner.update(message)
+        outer.update(inner.digest())
+        return outer.digest()
 
 
 def known_by(operation: str, recipient: str) -> str:
     """Return what tells a recipient apart. No mailbox tells capitals apart, and lists write them as they like."""
-    return recipient.lower() if operation.partition("/")[0] == EMAIL_OPERATION else recipient
+    return recipient.lower() if _knows_no_capitals(operation) else recipient
+
+
+def _knows_no_capitals(operation: str) -> bool:
+    return operation.partition("/")[0] == EMAIL_OPERATION
 
 
 def campaign_identity(idempotency_key: str) -> tuple[str | int, ...]:

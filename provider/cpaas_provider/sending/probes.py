@@ -1,17 +1,17 @@
-"""Evidence of a passcode: the recipient's own records, before the request and after."""
+"""The probe of a passcode: the records of its recipient, before the request and after."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from cpaas_provider.api.errors import CpaasNotFoundError, CpaasRejectedError
+from cpaas_provider.api.operations import find_otps
 
 if TYPE_CHECKING:
-    from cpaas_provider.api.client import CpaasClient
     from cpaas_provider.api.models.otp import OtpToken
     from cpaas_provider.sending.journal.model import RequestRecord
+    from cpaas_provider.sending.spec import Client
 
 CLOCK_SKEW = timedelta(minutes=2)
 """How far the service's clock may be from ours."""
@@ -20,46 +20,71 @@ _LONGEST_REQUEST = timedelta(minutes=10)
 _RECENT = timedelta(hours=1)
 
 
+DEFAULT_EXPIRES_IN = 15
+"""Minutes a code is valid unless the request says otherwise."""
+
+
+def otp_record(token: OtpToken) -> dict[str, Any]:
+    """Return the fields of a record that an XCom may hold: neither code nor number."""
+    return {
+        "id": token.id,
+        "status": token.status,
+        "status_desc": token.status_desc,
+        "outcome": token.outcome().value,
+        "created_datetime": token.created_datetime.isoformat(),
+    }
+
+
+def otp_result(token: OtpToken, expires_in: Any) -> dict[str, Any]:
+    """Return the result of a request for a passcode from its record.
+
+    :param expires_in: minutes the code is valid; ``None`` for the service's default
+    """
+    # The request took it, so it is a whole number however it is written ("15.0"): nothing may fail from here on.
+    expires_at = token.expires_at(int(float(expires_in or DEFAULT_EXPIRES_IN)))
+    return {**otp_record(token), "expires_at": expires_at.isoformat()}
+
+
 class OtpRecordProbe:
     """Exactly one new record of the recipient, made when the request was, is that request's; anything else is no proof.
 
     :param recipient: international digits
-    :param result_of: makes a record the result the request itself would have had
+    :param expires_in: minutes the requested code is valid; ``None`` for the service's default
     """
 
     max_wait = timedelta(seconds=30)
 
-    def __init__(self, recipient: str, result_of: Callable[[OtpToken], dict[str, Any]]) -> None:
+    def __init__(self, recipient: str, expires_in: Any) -> None:
         self._recipient = recipient
-        self._result_of = result_of
+        self._expires_in = expires_in
 
-    def snapshot(self, client: CpaasClient) -> list[str] | None:
+    async def snapshot(self, client: Client) -> list[str] | None:
         """Return the ids of records that could be mistaken for the request's own.
 
-        :return: ``None`` where the service does not let them be read, and there will be no evidence
+        :return: ``None`` where the service does not let them be read, and the probe will establish nothing
         """
         try:
-            records = self._records(client)
+            records = await self._records(client)
         except CpaasRejectedError:
             return None
         recent = datetime.now(UTC) - _RECENT
         return [record.id for record in records if record.created_datetime >= recent]
 
-    def check(self, client: CpaasClient, entry: RequestRecord) -> dict[str, Any] | None:
+    async def check(self, client: Client, entry: RequestRecord) -> dict[str, Any] | None:
         """Return the result of the request, if there is one record that can only be its own."""
         if entry.probe_snapshot is None or entry.started_at is None:
             return None
         earliest, latest = entry.started_at - CLOCK_SKEW, entry.started_at + _LONGEST_REQUEST + CLOCK_SKEW
         new = [
             record
-            for record in self._records(client)
+            for record in await self._records(client)
             if record.id not in entry.probe_snapshot and earliest <= record.created_datetime <= latest
         ]
-        return self._result_of(new[0]) if len(new) == 1 else None
+        return otp_result(new[0], self._expires_in) if len(new) == 1 else None
 
-    def _records(self, client: CpaasClient) -> list[OtpToken]:
+    async def _records(self, client: Client) -> list[OtpToken]:
         try:
-            return client.find_otps(f"+{self._recipient}")
+            return await client.run(find_otps(f"+{self._recipient}"))
         except CpaasNotFoundError:
             # Some services know no number they have never sent to.
             return []

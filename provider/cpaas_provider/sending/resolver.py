@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Protocol
 
 from cpaas_provider.api.amounts import counted
-from cpaas_provider.api.errors import CpaasError
+from cpaas_provider.api.errors import CpaasError, CpaasRejectedError
 from cpaas_provider.sending.errors import (
     ChangedBodyError,
     ProbeFailedError,
@@ -18,10 +18,11 @@ from cpaas_provider.sending.errors import (
     UnknownOutcomeError,
     join_references,
 )
-from cpaas_provider.sending.journal.model import RequestRecord
+from cpaas_provider.sending.journal.model import RequestRecord, Result
 from cpaas_provider.sending.journal.resolution import count_recipients
+from cpaas_provider.sending.journal.writer import JournalWriter
 from cpaas_provider.sending.shutdown import StopSignal
-from cpaas_provider.sending.spec import OnUnknown, OutcomeProbe
+from cpaas_provider.sending.spec import Client, OnUnknown, OutcomeProbe
 
 log = logging.getLogger(__name__)
 
@@ -46,8 +47,6 @@ _LOST_REQUEST_HINT = (
     "state is retained"
 )
 
-Check = Callable[[OutcomeProbe, RequestRecord], dict[str, Any] | None]
-
 
 class Unresolved(Protocol):
     """A send of which requests are of unknown outcome."""
@@ -65,23 +64,17 @@ class Unresolved(Protocol):
     def is_changed(self, request: RequestRecord) -> bool:
         """Tell whether a request said something else than it would now."""
 
-    def accept(self, found: Mapping[int, dict[str, Any]]) -> None:
-        """Record that requests were accepted.
+    def confirm(self, found: Mapping[int, dict[str, Any]]) -> Sequence[Result]:
+        """Take note that requests were accepted, and return that for the journal.
 
         :param found: their results, by their numbers
         """
 
-    def refute(self, request: RequestRecord, error: RefutedError) -> None:
-        """Record that a request was not accepted, and raise what the task ends with."""
+    def refute(self, request: RequestRecord, error: RefutedError) -> Result | None:
+        """Take note that a request was not accepted, and return that for the journal; ``None`` if it stays unknown."""
 
-    def record_unknown(self) -> None:
-        """Record that the requests are unknown, for whoever looks."""
-
-    def resend(self, resend: int) -> bool:
-        """Send to the recipients again, and tell whether there was one to send to.
-
-        :param resend: how often that was done in this try
-        """
+    def interrupted(self) -> Sequence[Result]:
+        """Return for the journal that what earlier tries had begun is unknown."""
 
     def end_resends(self, unknown: str, advice: str) -> None:
         """Raise where recipients are still of unknown outcome when no resend follows in this try.
@@ -94,61 +87,87 @@ class Unresolved(Protocol):
 class UnknownResolver:
     """Establishes the outcome of requests, or does what the author wants done without.
 
-    :param check: asks one probe about one request
+    :param writer: stores what is established
     :param stop: ends the try
     :param unknown_timeout: for how long after a request a probe is waited for
     :param address: the task instance as `airflow cpaas journal` takes it
-    :param wait_between_resends: whether probes are waited for after each resend, too
     """
 
     def __init__(
         self,
         send: Unresolved,
         probes: Sequence[OutcomeProbe],
-        check: Check,
+        writer: JournalWriter,
+        client: Client,
         stop: StopSignal,
         *,
         on_unknown: OnUnknown,
         unknown_timeout: timedelta,
         address: str,
-        wait_between_resends: bool = False,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self._send = send
         self._probes = probes
-        self._check = check
+        self._writer = writer
+        self._client = client
         self._stop = stop
         self._on_unknown = on_unknown
         self._unknown_timeout = unknown_timeout
         self._address = address
-        self._wait_between_resends = wait_between_resends
         self._clock = clock
         self._failed: CpaasError | None = None
 
-    def resolve(self) -> None:
-        """Do what can be done about requests of unknown outcome.
+    async def resolve(self) -> bool:
+        """Do what can be done about requests of unknown outcome, and return whether they are to be sent again.
 
         :raises ProbeLaterError: when a probe may resolve them later
         :raises ProbeFailedError: when a probe could not be asked
+        :raises CpaasRejectedError: when a probe established that one was not accepted
         :raises ChangedBodyError: when they said something else than the task would send now
         :raises UnknownOutcomeError: when the author wants the task to fail
-        :raises ResendLimitError: when they were sent again, and are unknown still
         """
-        self._probe()
-        self._raise_if_waiting()
-        self._raise_if_probe_failed()
+        await self.probe()
         if not self._send.recipients():
-            return
+            return False
         self._raise_if_changed()
         if self._on_unknown is OnUnknown.RESEND:
-            self._resend()
-            return
-        self._send.record_unknown()
+            return True
+        for result in self._send.interrupted():
+            self._writer.end(result)
         if self._on_unknown is OnUnknown.FAIL:
             raise UnknownOutcomeError(
                 f"{self.describe()} {self.advice()}. on_unknown='skip' or 'resend' avoids this failure."
             )
         log.warning("%s on_unknown is 'skip', so it is not sent again and counts as unknown.", self.describe())
+        return False
+
+    async def probe(self) -> None:
+        """Probe the requests.
+
+        :raises ProbeLaterError: when a probe may resolve them later
+        :raises ProbeFailedError: when a probe could not be asked
+        :raises CpaasRejectedError: when a probe established that one was not accepted
+        """
+        self._failed = None
+        found: dict[int, dict[str, Any]] = {}
+        try:
+            for request in self._send.requests() if self._probes else ():
+                if (result := await self._established(request)) is not None:
+                    log.info("A probe established that request %s of unknown outcome was accepted.", request.reference)
+                    found[request.number] = result
+        finally:
+            # Also if a later request is refuted, or the task is stopped: the journal keeps what is established.
+            for ended in self._send.confirm(found) if found else ():
+                self._writer.end(ended)
+        self._raise_if_waiting()
+        self._raise_if_probe_failed()
+
+    def end_resends(self) -> None:
+        """Raise where requests are still of unknown outcome after the resends of this try.
+
+        :raises ResendLimitError: when they are
+        """
+        self._send.end_resends(self.describe(), self.advice())
 
     def describe(self) -> str:
         """Return which requests are of unknown outcome and why, in sentences."""
@@ -163,25 +182,13 @@ class UnknownResolver:
         hint = _LOST_REQUEST_HINT if named else _LOST_HINT
         return hint.format(address=self._address)
 
-    def _probe(self) -> None:
-        self._failed = None
-        found = {}
-        try:
-            for request in self._send.requests() if self._probes else ():
-                if (result := self._established(request)) is not None:
-                    log.info("A probe established that request %s of unknown outcome was accepted.", request.reference)
-                    found[request.number] = result
-        finally:
-            # Also if a later request is refuted, or the task is stopped: the journal keeps what is established.
-            if found:
-                self._send.accept(found)
-
-    def _established(self, request: RequestRecord) -> dict[str, Any] | None:
+    async def _established(self, request: RequestRecord) -> dict[str, Any] | None:
+        """Return the result of a request if a probe establishes that it was accepted."""
         snapshots = request.probe_snapshot or [None] * len(self._probes)
         for probe, snapshot in zip(self._probes, snapshots, strict=False):
             seen = dataclasses.replace(request, intent=dataclasses.replace(request.intent, probe_snapshot=snapshot))
             try:
-                result = self._check(probe, seen)
+                result = await self._stop.finish(probe.check(self._client, seen), self._client)
             except CpaasError as error:
                 self._stop.raise_if_stopped()
                 log.warning("The probe of request %s failed: %s", request.reference, error)
@@ -189,8 +196,9 @@ class UnknownResolver:
                     self._failed = error
             except RefutedError as error:
                 # That this one came to nothing says nothing about an earlier one of its reference.
-                if not request.previous_unknown:
-                    self._send.refute(request, error)
+                if not request.previous_unknown and (ended := self._send.refute(request, error)) is not None:
+                    self._writer.end(ended)
+                    raise CpaasRejectedError(str(error), operation=request.operation) from None
                 return None
             else:
                 if result is not None:
@@ -223,16 +231,6 @@ class UnknownResolver:
                 "these requests were made, so the task neither sends nor skips them. "
                 f"{self.advice()}. Or start a new run."
             )
-
-    def _resend(self) -> None:
-        for resend in range(MAX_RESENDS):
-            if not self._send.resend(resend):
-                break
-            self._probe()
-            if self._wait_between_resends:
-                self._raise_if_waiting()
-            self._raise_if_probe_failed()
-        self._send.end_resends(self.describe(), self.advice())
 
 
 def describe_unknown(requests: Sequence[RequestRecord], recipients: int, lost: str | None = None) -> str:

@@ -1,12 +1,13 @@
-"""Ending in good order: no new request, and a last moment for answers on their way."""
+"""Graceful shutdown: no new request, and a grace period for responses on their way."""
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import queue
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from typing import Any, Protocol, TypeVar
 
@@ -31,8 +32,8 @@ class _Stoppable(Protocol):
 class StopSignal:
     """Says when a task has to end, and carries out its requests so that it can.
 
-    ``request`` is called by ``on_kill``, in a signal handler; everything else by the task's own thread. A request runs
-    in a thread of its own, because an answer that never comes must not keep the task from writing its journal.
+    ``request`` is called by ``on_kill``, in a signal handler; everything else by the task's own thread. A response that
+    never comes must not keep the task from writing its journal.
 
     :param grace: seconds an answer is waited for after the stop
     :param execution_timeout: the task's own limit; the stop comes by itself so much earlier that the journal is written
@@ -62,9 +63,7 @@ class StopSignal:
         self._wake()
 
     async def wait(self) -> None:
-        """Return once nothing new may begin, for code on an event loop."""
-        import asyncio
-
+        """Return once nothing new may begin, for code on an event loop; one coroutine at a time."""
         loop, asked = asyncio.get_running_loop(), asyncio.Event()
         # What a signal handler calls must not touch the loop itself.
         self._wake = lambda: loop.call_soon_threadsafe(asked.set)
@@ -74,6 +73,39 @@ class StopSignal:
                     await asyncio.wait_for(asked.wait(), self._limit())
         finally:
             self._wake = bool
+
+    async def finish(self, work: Awaitable[T], client: _Stoppable | None = None) -> T:
+        """Return what ``work`` returns, or raise what it raises; after the stop it has the grace period.
+
+        :param client: told to let nothing further leave once the stop is asked
+        :raises StoppedError: when the stop came before ``work`` was begun
+        :raises AnswerNotAwaitedError: when ``work`` did not end within the grace period
+        """
+        task, stopped = asyncio.ensure_future(work), asyncio.ensure_future(self.wait())
+        try:
+            self.raise_if_stopped()
+            await asyncio.wait({task, stopped}, return_when=asyncio.FIRST_COMPLETED)
+            if not task.done():
+                if client is not None:
+                    client.stop()
+                await asyncio.wait({task}, timeout=self.grace_left)
+            if task.done():
+                return task.result()
+            raise AnswerNotAwaitedError(f"{self.reason} A request was in flight, and no response had arrived.")
+        finally:
+            task.cancel()
+            stopped.cancel()
+            await asyncio.wait({stopped})
+
+    async def sleep(self, seconds: float) -> None:
+        """Let time pass; the stop ends it at once.
+
+        :raises StoppedError: when the stop is asked for
+        """
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self.wait()
+        self.raise_if_stopped()
 
     @property
     def grace_left(self) -> float:
@@ -88,7 +120,7 @@ class StopSignal:
     def raise_if_stopped(self) -> None:
         """Raise where nothing new may begin."""
         if self.requested:
-            raise StoppedError(f"{self._why()} Nothing more was sent. A retry of the task continues from here.")
+            raise StoppedError(f"{self.reason} Nothing more was sent. A retry of the task continues from here.")
 
     def call(self, work: Callable[[], T], client: _Stoppable) -> T:
         """Return what ``work`` returns, or raise what it raises.
@@ -117,7 +149,7 @@ class StopSignal:
                 told = True
                 client.stop()
             elif kind == "late" and told:
-                raise AnswerNotAwaitedError(f"{self._why()} A request was in flight, and no response had arrived.")
+                raise AnswerNotAwaitedError(f"{self.reason} A request was in flight, and no response had arrived.")
 
     def pause(self, seconds: float) -> None:
         """Let time pass; the stop ends it at once.
@@ -150,10 +182,45 @@ class StopSignal:
     def _seconds_to_own_limit(self, default: float) -> float:
         return default if self._own_limit is None else max(0.0, self._own_limit - time.monotonic())
 
-    def _why(self) -> str:
+    @property
+    def reason(self) -> str:
+        """Why the task ends, as a sentence."""
         if self._asked_at is None:
             return "The task's execution_timeout is about to end it."
         return "Airflow stopped the task."
+
+
+async def in_thread(work: Callable[[], T]) -> T:
+    """Return what blocking work returns; a thread that hangs does not hold up the end of the process."""
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[T] = loop.create_future()
+    threading.Thread(target=_resolve, args=(work, loop, future), name="cpaas-blocking", daemon=True).start()
+    return await future
+
+
+def _resolve(work: Callable[[], T], loop: asyncio.AbstractEventLoop, future: asyncio.Future[T]) -> None:
+    try:
+        result = work()
+    except BaseException as error:  # noqa: BLE001 - it is raised in the coroutine that waits
+        _hand_over(loop, future, error=error)
+    else:
+        _hand_over(loop, future, result=result)
+
+
+def _hand_over(
+    loop: asyncio.AbstractEventLoop, future: asyncio.Future[Any], *, result: Any = None, error: Any = None
+) -> None:
+    def hand_over() -> None:
+        if future.done():
+            return
+        if error is not None:
+            future.set_exception(error)
+        else:
+            future.set_result(result)
+
+    # The loop is closed where nobody waits any more.
+    with contextlib.suppress(RuntimeError):
+        loop.call_soon_threadsafe(hand_over)
 
 
 def _carry_out(work: Callable[[], Any], events: queue.SimpleQueue[tuple[Any, ...]]) -> None:

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from enum import StrEnum
-from typing import Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 
 from cpaas_provider.sending.journal.model import RequestRecord, State, by_reference, members_of, unresolved
+
+if TYPE_CHECKING:
+    from cpaas_provider.api.core import Call
+    from cpaas_provider.api.rate_limit import RateLimiter
+    from cpaas_provider.api.settings import ClientSettings
+
+T = TypeVar("T")
 
 
 class OnUnknown(StrEnum):
@@ -19,6 +26,24 @@ class OnUnknown(StrEnum):
     RESEND = "resend"
 
 
+class Client(Protocol):
+    """What a send needs of ``AsyncCpaasClient``."""
+
+    @property
+    def settings(self) -> ClientSettings:
+        """The settings of the connection."""
+
+    @property
+    def rate_limiter(self) -> RateLimiter:
+        """The moments at which requests leave."""
+
+    async def run(self, call: Call[T]) -> T:
+        """Run a call."""
+
+    def stop(self) -> None:
+        """Let no further request leave."""
+
+
 class OutcomeProbe(Protocol):
     """A way to establish whether a request was accepted.
 
@@ -27,37 +52,72 @@ class OutcomeProbe(Protocol):
 
     max_wait: timedelta
 
-    def snapshot(self, client: Any) -> Any:
+    async def snapshot(self, client: Client) -> Any:
         """Return small JSON to record with the intent, ``None`` where there is nothing to record."""
 
-    def check(self, client: Any, entry: RequestRecord) -> dict[str, Any] | None:
+    async def check(self, client: Client, entry: RequestRecord) -> dict[str, Any] | None:
         """Return the result of an accepted request, ``None`` where its outcome stays unknown.
 
         :raises RefutedError: when it was not accepted
         """
 
 
+class Delivery(Protocol):
+    """What a send needs of delivery tracking."""
+
+    def callback_url(self, reference: str, recipients: int) -> str | None:
+        """Return where the service sends the delivery reports of a request."""
+
+
+@dataclass(frozen=True, slots=True)
+class RequestResult:
+    """What the service says of a request it accepted.
+
+    :param details: small JSON that a single send makes its result from, in the place of id, charge and balance
+    :param rejected: the recipients it does not go to, in lower case and without a plus
+    :param rejection: why it does not go to them
+    """
+
+    id: str | None = None
+    charge: float | None = None
+    balance: float | None = None
+    details: Mapping[str, Any] | None = None
+    rejected: frozenset[str] = frozenset()
+    rejection: str | None = None
+
+
 @dataclass(frozen=True)
 class SendSpec:
-    """What a task instance sends at most once.
+    """What a task instance sends at most once, in one request.
 
     :param operation: the operation's name
     :param recipients: normalised, each once
     :param body: the fields that are the same for all recipients
-    :param send: makes the request to some of the recipients under a reference. Its third argument tells whether an
-        earlier request to them is unknown. Returns small JSON, or raises CpaasError or PartlyRejectedError
     :param personal: the values of the placeholders, by recipient
-    :param preflight: called before the first intent; raises where the task may not send
     :param probes: ways to establish an unknown outcome
     """
 
     operation: str
     recipients: tuple[str, ...] = field(repr=False)
     body: Mapping[str, Any] = field(repr=False)
-    send: Callable[[tuple[str, ...], str, bool], dict[str, Any]]
-    personal: Mapping[str, Any] | None = field(default=None, repr=False)
-    preflight: Callable[[], None] = lambda: None
-    probes: Sequence[OutcomeProbe] = ()
+    personal: Mapping[str, Any] | None = field(default=None, repr=False, kw_only=True)
+    probes: Sequence[OutcomeProbe] = field(default=(), kw_only=True)
+
+    async def prepared(self, client: Client) -> Self:
+        """Return it with what has to be read from the service before the first intent."""
+        return self
+
+    def build_call(self, recipients: Sequence[str], reference: str, callback_url: str | None) -> Call[Any]:
+        """Return the request to some of the recipients."""
+        raise NotImplementedError
+
+    def read_result(self, response: Any, *, repeated: bool) -> RequestResult:
+        """Return what a response says.
+
+        :param repeated: whether an earlier request to the same recipients may have been accepted
+        :raises CpaasError: when it says that nothing was accepted
+        """
+        raise NotImplementedError
 
 
 @dataclass(frozen=True)
@@ -67,7 +127,7 @@ class Outcome:
     :param earlier: whether all of it was done by earlier tries, and this one made no request
     """
 
-    settled: tuple[RequestRecord, ...] = ()
+    accepted: tuple[RequestRecord, ...] = ()
     unknown: tuple[RequestRecord, ...] = ()
     earlier: bool = False
 
@@ -75,28 +135,28 @@ class Outcome:
     def of(cls, entries: Iterable[RequestRecord], *, earlier: bool = True) -> Self:
         """Return what requests came to."""
         entries = tuple(entries)
-        settled = by_reference(entry for entry in entries if entry.state is State.ACCEPTED)
-        return cls(tuple(settled), tuple(by_reference(unresolved(entries))), earlier)
+        accepted = by_reference(entry for entry in entries if entry.state is State.ACCEPTED)
+        return cls(tuple(accepted), tuple(by_reference(unresolved(entries))), earlier)
 
     def __bool__(self) -> bool:
         """Tell whether anything was done, or may have been."""
-        return bool(self.settled or self.unknown)
+        return bool(self.accepted or self.unknown)
 
     @property
     def sent(self) -> int:
         """Return how many recipients were surely sent to."""
-        return len(members_of(self.settled))
+        return len(members_of(self.accepted))
 
     @property
-    def doubtful(self) -> int:
+    def unknown_recipients(self) -> int:
         """Return how many may or may not have been sent to."""
-        return len(members_of(self.unknown) - members_of(self.settled))
+        return len(members_of(self.unknown) - members_of(self.accepted))
 
     def report(self) -> dict[str, Any]:
         """Return counts and references as small JSON."""
         return {
             "recipients": self.sent,
-            "references": [entry.reference for entry in self.settled],
-            "unknown_recipients": self.doubtful,
+            "references": [entry.reference for entry in self.accepted],
+            "unknown_recipients": self.unknown_recipients,
             "unknown_references": [entry.reference for entry in self.unknown],
         }

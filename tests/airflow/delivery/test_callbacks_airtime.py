@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import datetime as dt
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,7 +13,7 @@ import pytest
 from cpaas_provider.database.database import open_database
 from cpaas_provider.delivery.receiver.writer import ReceivedReport
 from cpaas_provider.operators._runtime.delivery.tracker import PurchaseReportProbe
-from cpaas_provider.sending import engine as once_module
+from cpaas_provider.sending import engine as engine_module
 from cpaas_provider.sending import resolver
 from cpaas_provider.sending.errors import RefutedError, UnknownOutcomeError
 from cpaas_provider.sending.journal.model import RequestRecord
@@ -23,6 +24,7 @@ from tests.airflow.harness.stage import Stage, digits, fault
 from tests.airflow.harness.tries import Run, Try
 from tests.unit.delivery.report_builders import WHEN, report, save_reports, to
 from tests.unit.sending.model import AtRequest, Plan, World
+from tests.unit.sending.ports import FunctionClient
 from tests.unit.sending.records import record
 
 WHO = digits("somebody")
@@ -107,25 +109,29 @@ def test_duplicate_is_proof_of_a_purchase_that_was_repeated(
     with open_database(f"sqlite:///{tmp_path}/store.db") as store:
         save_reports(store, told("pack", status))
         evidence = PurchaseReportProbe(SimpleNamespace(database=store, conn_id="cpaas_default"))  # type: ignore[arg-type]  # all it needs of it
+        client = FunctionClient(lambda fields: None)
         if settles:
-            assert evidence.check(None, entry) == {"id": "buy-1", "status": status}
+            assert asyncio.run(evidence.check(client, entry)) == {"id": "buy-1", "status": status}
         else:
             with pytest.raises(RefutedError, match=status):
-                evidence.check(None, entry)
+                asyncio.run(evidence.check(client, entry))
 
 
 def test_failed_retry_does_not_resolve_the_first_request(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(once_module, "_FIRST_PAUSE", 0.0)
+    monkeypatch.setattr(engine_module, "_FIRST_PAUSE", 0.0)
     world = World(policy=OnUnknown.RESEND)
     world.source = world.source[:1]
     world.run(Plan(requests=(AtRequest.UNKNOWN_NOT,) * 9))
     world.clear(dropped=False)
     world.policy, world.looks = OnUnknown.FAIL, True
 
-    def refuted(client: Any, entry: RequestRecord) -> None:
+    async def refuted(client: Any, entry: RequestRecord) -> None:
         raise RefutedError("A report says failed.")
 
-    way = SimpleNamespace(max_wait=dt.timedelta(), snapshot=lambda client: None, check=refuted)
+    async def snapshot(client: Any) -> None:
+        return None
+
+    way = SimpleNamespace(max_wait=dt.timedelta(), snapshot=snapshot, check=refuted)
     monkeypatch.setattr(world, "evidence", lambda attempt: way)
     ended = world.run()
     assert isinstance(ended.error, UnknownOutcomeError)

@@ -12,7 +12,8 @@ import pytest
 from airflow.models.task_state_store import TaskStateStoreModel
 from pyarrow import parquet
 
-from cpaas_provider.operators._runtime.campaign.runner import BatchSender
+from cpaas_provider.api.client import AsyncCpaasClient
+from cpaas_provider.api.core import Call
 from cpaas_provider.operators.email import EmailCampaignOperator
 from cpaas_provider.operators.sms import SmsCampaignOperator
 from tests.airflow.harness.stage import Stage
@@ -126,9 +127,11 @@ def around_requests(
 
     :param around: gets what makes the request, and returns its response
     """
-    usual = BatchSender.send
+    usual = AsyncCpaasClient.run
 
-    async def send(sender: BatchSender, *given: Any) -> Any:
-        return await around(lambda: usual(sender, *given))
+    async def run(client: AsyncCpaasClient, call: Call[Any]) -> Any:
+        if call.endpoint.operation not in {"send_sms", "send_email"}:
+            return await usual(client, call)
+        return await around(lambda: usual(client, call))
 
-    patch.setattr(BatchSender, "send", send)
+    patch.setattr(AsyncCpaasClient, "run", run)

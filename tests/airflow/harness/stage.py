@@ -25,7 +25,7 @@ from airflow.utils.session import create_session
 from sqlalchemy import delete
 
 from cpaas_provider.api import core
-from cpaas_provider.sending.campaign import campaign
+from cpaas_provider.sending import engine
 from cpaas_provider.sending.journal.model import CAMPAIGN_DATABASE
 from cpaas_provider.sending.probes import OtpRecordProbe
 from tests.airflow.harness.examples import bounded
@@ -233,7 +233,7 @@ def on_stage(sandbox: Sandbox, **connections: Mapping[str, Any]) -> Iterator[Sta
         # The client's pauses between repeats grow from this; nobody needs to sit them out.
         patch.setattr(core, "_FIRST_BACKOFF", 0.001)
         # Nor those between two times that a campaign sends to the same people again.
-        patch.setattr(campaign, "_LONGEST_FIRST_PAUSE", 0.01)
+        patch.setattr(engine, "_FIRST_PAUSE", 0.01)
         # Nor the time a passcode's record is waited for: in these scenes it is there at once or never.
         patch.setattr(OtpRecordProbe, "max_wait", timedelta())
         stage = Stage(sandbox, patch, settings)

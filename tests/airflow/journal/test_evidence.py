@@ -34,10 +34,10 @@ class Reports:
         self._notes = notes
         self._error = error
 
-    def snapshot(self, client: Any) -> Any:
+    async def snapshot(self, client: Any) -> Any:
         return self._notes
 
-    def check(self, client: Any, entry: RequestRecord) -> dict[str, Any] | None:
+    async def check(self, client: Any, entry: RequestRecord) -> dict[str, Any] | None:
         self.asked.append(entry)
         if self._error:
             raise self._error

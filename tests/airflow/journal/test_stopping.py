@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from cpaas_provider.hooks.cpaas import CpaasHook
+from cpaas_provider.hooks.connection import CpaasConnection
 from cpaas_provider.operators import base
 from cpaas_provider.sending import shutdown
 from tests.airflow.harness.examples import wait_for
@@ -134,14 +134,14 @@ class TestExecutionTimeout:
         """Imports, connection and database come after that, and may take long."""
         gone = 0.0
         clock = SimpleNamespace(monotonic=lambda: time.monotonic() + gone)
-        get_conn = CpaasHook.get_conn
+        made = CpaasConnection.make_async_client
 
-        def slow(hook: CpaasHook) -> Any:
+        def slow(connection: CpaasConnection) -> Any:
             nonlocal gone
             gone = 57.0
-            return get_conn(hook)
+            return made(connection)
 
-        monkeypatch.setattr(CpaasHook, "get_conn", slow)
+        monkeypatch.setattr(CpaasConnection, "make_async_client", slow)
         monkeypatch.setattr(base, "time", clock)
         monkeypatch.setattr(shutdown, "time", clock)
         run = SMS.run(stage, execution_timeout=dt.timedelta(seconds=60))

@@ -13,26 +13,30 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+from airflow.sdk import ObjectStoragePath
 
 from cpaas_provider.api.client import AsyncCpaasClient
 from cpaas_provider.database.database import open_database
 from cpaas_provider.database.leases import LeasedState
-from cpaas_provider.sending.campaign.campaign import Campaign, CampaignOptions, SendSession
+from cpaas_provider.sending.campaign.campaign import Campaign, CampaignOptions
 from cpaas_provider.sending.campaign.content import SMS, Content
 from cpaas_provider.sending.campaign.loader import Columns, RecipientLoader
 from cpaas_provider.sending.campaign.recipients import RecipientStatus, RecipientTable
+from cpaas_provider.sending.engine import SendEngine, UnknownPolicy
 from cpaas_provider.sending.journal.log import JournalLog
 from cpaas_provider.sending.journal.store import StateStore, TryInfo
-from cpaas_provider.sending.shutdown import StopSignal
 from cpaas_provider.sources import CsvSource, JsonLinesSource, ParquetSource, SqlSource
 from cpaas_provider.sources.base import Source
+from cpaas_provider.sources.results_file import write_outcomes
 from tests.benchmarks.campaign.places import Place
 from tests.benchmarks.campaign.recipients import write_csv
 from tests.benchmarks.campaign.serving import BareServer
 from tests.benchmarks.campaign.variants import API_KEY, NO_LIMIT
+from tests.unit.sending.ports import NoDelivery, Ports
 
 TEXT = (
     "Hello {name}, you have {points} points on your {plan} plan; spend them in any of our shops until the end of May."
@@ -55,10 +59,12 @@ def planned(
     source: Source, store: StateStore, recipients: int = RECIPIENTS, in_flight: int = IN_FLIGHT
 ) -> Iterator[Campaign]:
     """Draw up a campaign to everybody a source names."""
-    message = Content(SMS, {"content": TEXT}, [TEXT], {name: name for name in COLUMNS}, measured=True)
+    message = Content(
+        SMS, {"sender_id": "Shop", "content": TEXT}, [TEXT], {name: name for name in COLUMNS}, measured=True
+    )
     ledger = JournalLog(store, [API_KEY], ("task", "bench"), SMS.operation, TryInfo(1, 0, 0))
     with RecipientTable() as plan:
-        campaign = Campaign(plan, ledger, message, CampaignOptions(recipients, 4 * in_flight), StopSignal(), "bench")
+        campaign = Campaign(plan, ledger, message, CampaignOptions(recipients, 4 * in_flight), NoDelivery())
         planner = RecipientLoader(plan, message, ledger.hasher, default_region=None)
         campaign.prepare(planner, source, Columns("phone"), tests=None, banned=None)
         yield campaign
@@ -96,9 +102,33 @@ def send(place: Place) -> dict[str, Any]:
             state = LeasedState(database, "bench", "bench")
             state.acquire()
             with planned(source_of(place), state) as campaign:
-                campaign.send(lambda: _line(server.url, IN_FLIGHT))
+                send_to(server.url, campaign, IN_FLIGHT)
                 counts = campaign.plan.counts()
         return {"sent": counts[RecipientStatus.SENT], "requests": server.arrived().requests}
+
+
+def stages(place: Place) -> dict[str, Any]:
+    """Plan, send and write the results file; return the seconds and the CPU seconds of each, the server's left out."""
+    spent: dict[str, Any] = {}
+
+    @contextlib.contextmanager
+    def timed(stage: str) -> Iterator[None]:
+        began, worked = time.perf_counter(), time.process_time()
+        yield
+        spent[stage] = [round(time.perf_counter() - began, 2), round(time.process_time() - worked, 2)]
+
+    with tempfile.TemporaryDirectory() as folder, BareServer(Path(folder) / "server.log") as server:
+        results = ObjectStoragePath(f"{folder}/results.jsonl")
+        with open_database(f"sqlite:///{folder}/store.db") as database, contextlib.ExitStack() as opened:
+            state = LeasedState(database, "bench", "bench")
+            state.acquire()
+            with timed("plan"):
+                campaign = opened.enter_context(planned(source_of(place), state))
+            with timed("send"):
+                send_to(server.url, campaign, IN_FLIGHT)
+            with timed("file"):
+                write_outcomes(results, campaign.plan.rows())
+    return spent
 
 
 def planning_rate(count: int = 200_000) -> float:
@@ -111,17 +141,15 @@ def planning_rate(count: int = 200_000) -> float:
             return count / (time.perf_counter() - began)
 
 
-@contextlib.asynccontextmanager
-async def _line(url: str, in_flight: int) -> AsyncIterator[SendSession]:
-    limits = {"requests_per_second": NO_LIMIT, "max_concurrency": in_flight}
-    async with await asyncio.to_thread(AsyncCpaasClient, url, API_KEY, **limits) as client:
+def send_to(url: str, campaign: Campaign, in_flight: int) -> None:
+    """Send a campaign that is planned to a server."""
 
-        async def send_sms(recipients: Any, personalisation: Any, reference: str) -> Any:
-            return await client.send_sms(
-                recipients, "Shop", TEXT, personalisation=personalisation, external_ref=reference
-            )
+    async def work() -> None:
+        limits = {"requests_per_second": NO_LIMIT, "max_concurrency": in_flight}
+        async with await asyncio.to_thread(AsyncCpaasClient, url, API_KEY, **limits) as client:
+            await SendEngine(campaign, client, Ports(), UnknownPolicy()).run()
 
-        yield SendSession(client, send_sms)
+    asyncio.run(work())
 
 
 def main() -> None:
@@ -132,7 +160,7 @@ def main() -> None:
         profile = cProfile.Profile()
         profile.enable()
         with planned(CsvSource(str(path)), Nowhere(), recipients, in_flight) as campaign:
-            campaign.send(lambda: _line(url, in_flight))
+            send_to(url, campaign, in_flight)
         profile.disable()
     told = pstats.Stats(profile)
     for room, seconds in _by_room(told).most_common(12):

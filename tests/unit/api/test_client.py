@@ -74,9 +74,9 @@ def public(kind: type) -> set[str]:
     return {name for name, value in inspect.getmembers(kind, inspect.isfunction) if not name.startswith("_")}
 
 
-def test_both_clients_have_the_14_operations_and_ways_to_end() -> None:
-    assert public(CpaasClient) == {*NAMES, "close", "stop"}
-    assert public(AsyncCpaasClient) == {*NAMES, "aclose", "stop"}
+def test_both_clients_have_the_14_operations_one_way_to_run_a_call_and_ways_to_end() -> None:
+    assert public(CpaasClient) == {*NAMES, "run", "close", "stop"}
+    assert public(AsyncCpaasClient) == {*NAMES, "run", "aclose", "stop"}
 
 
 @pytest.mark.parametrize("name", NAMES)

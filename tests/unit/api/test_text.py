@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cpaas_provider.api.text import MessageTemplate, SmsLength, measure_sms, placeholders_in, substitute
+from cpaas_provider.api.text import MessageTemplate, SmsEstimator, SmsLength, measure_sms, placeholders_in, substitute
 
 # 3GPP TS 23.038: the default alphabet in its own order, and the extension table.
 BASIC = (
@@ -129,6 +129,22 @@ def test_a_text_read_once_is_filled_like_any_other(
         values = {name: data.draw(st.text(max_size=5)) for name in known if name not in missing}
         assert text.render(values) == substitute(content, values, placeholder_format)
         assert text.render({**values, "stranger": "x"}) == text.render(values)
+
+
+@given(
+    st.lists(st.sampled_from(["{a}", "{b}", "Hello ", "€", "Ẹ", "😀", "x" * 30, "%"]), max_size=10),
+    st.lists(
+        st.tuples(*[st.one_of(st.text(max_size=4), st.sampled_from(["Ada", "y" * 70, "[", "\ud83d", "{b}"]))] * 3),
+        min_size=1,
+        max_size=4,
+    ),
+)
+def test_estimator_measures_as_the_whole_text_is_measured(parts: list[str], people: list[tuple[str, str, str]]) -> None:
+    content, names = "".join(parts), ("unused", "a", "b")
+    text = MessageTemplate(content, names)
+    estimator = SmsEstimator(text, names)
+    for values in people:
+        assert estimator.measure(values) == measure_sms(text.render(dict(zip(names, values, strict=True))))
 
 
 def test_a_text_knows_the_names_it_needs() -> None:

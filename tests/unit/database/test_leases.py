@@ -14,10 +14,10 @@ import pytest
 from cpaas_provider.database.database import Database, open_database
 from cpaas_provider.database.errors import CampaignChangedError, CampaignLockedError, LeaseLostError
 from cpaas_provider.database.leases import LEASE, LeasedState
-from cpaas_provider.sending.journal.journal import Journal
 from cpaas_provider.sending.journal.model import JOURNAL_KEY, State
 from cpaas_provider.sending.journal.store import StateStore, TryInfo
 from tests.unit.database.workers import Worker
+from tests.unit.sending.journal.written import WrittenJournal
 
 AT = datetime(2026, 3, 1, 12, tzinfo=UTC)
 SECOND = timedelta(seconds=1)
@@ -85,11 +85,13 @@ def test_campaigns_do_not_know_one_another(database: Database) -> None:
 
 
 def test_it_is_what_a_journal_is_kept_in(state_of: StateOf) -> None:
-    def opened(owner: str) -> tuple[LeasedState, Journal]:
+    def opened(owner: str) -> tuple[LeasedState, WrittenJournal]:
         state = state_of(owner)
         state.acquire()
         store: StateStore = state
-        return state, Journal(store, ["secret"], ("campaign",), TryInfo(1, 0, 0))
+        return state, WrittenJournal(
+            store, ["secret"], ("campaign",), TryInfo(1, 0, 0), clock=lambda: datetime.now(UTC)
+        )
 
     state, journal = opened("run one")
     entry = journal.begin("sms", ["2348030001111"], {"content": "hello"})

@@ -5,10 +5,11 @@ The service is the oracle: it knows who was reached, and notes a violation the m
 
 from __future__ import annotations
 
+import asyncio
 import json
 import threading
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from enum import Enum
@@ -16,6 +17,8 @@ from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
+from cpaas_provider.api.core import Call
+from cpaas_provider.api.endpoints import SEND_SMS
 from cpaas_provider.api.errors import (
     CpaasError,
     CpaasNotSentError,
@@ -23,7 +26,7 @@ from cpaas_provider.api.errors import (
     CpaasRejectedError,
     CpaasUnknownOutcomeError,
 )
-from cpaas_provider.sending.engine import OnUnknown, Outcome, SendEngine, SendSpec
+from cpaas_provider.sending.engine import SendEngine, UnknownPolicy
 from cpaas_provider.sending.errors import (
     ChangedBodyError,
     JournalUnavailableError,
@@ -44,8 +47,11 @@ from cpaas_provider.sending.journal.store import TryInfo
 from cpaas_provider.sending.journal.view import JournalView
 from cpaas_provider.sending.resolver import MAX_RESENDS
 from cpaas_provider.sending.shutdown import AnswerNotAwaitedError, StopSignal
+from cpaas_provider.sending.single import SingleSendState
+from cpaas_provider.sending.spec import OnUnknown, Outcome, RequestResult, SendSpec
 from tests import journals
 from tests.unit.sending.answers import Form, read, untouched
+from tests.unit.sending.ports import FunctionClient, NoDelivery, Ports
 
 OPERATION = "send_sms"
 IDENTITY = task_identity("campaign", "manual__1", "send", -1)
@@ -57,8 +63,8 @@ PRIVATE = (*PEOPLE, *TEXTS, *WORDS, *SECRETS, "parcel", "example", "8030001111",
 PATIENCE = timedelta(seconds=30)
 
 
-class Kill(BaseException):
-    """The process is gone."""
+class KilledError(Exception):
+    """The process is gone: what is raised afterwards reaches nobody, and nothing it does has any effect."""
 
 
 class DownError(Exception):
@@ -163,11 +169,39 @@ class Attempt:
     killed: bool = False
     outcome: Outcome | None = None
     error: Exception | None = None
-    once: SendEngine | None = None
-    release: threading.Event = field(default_factory=threading.Event)
+    once: SingleSendState | None = None
 
     def __post_init__(self) -> None:
         self.sets, self.looks, self.answers = iter(self.plan.sets), iter(self.plan.looks), iter(self.plan.requests)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What the service answers.
+
+    :param again: whether an earlier request of the reference may have been accepted; ``None`` where nobody can tell
+    """
+
+    result: dict[str, Any]
+    rejected: tuple[str, ...]
+    again: bool | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorldSpec(SendSpec):
+    """What is sent, and who judges how its answers are read."""
+
+    world: World
+
+    def build_call(self, recipients: Sequence[str], reference: str, callback_url: str | None) -> Call[Any]:
+        return Call(SEND_SMS, {"recipients": list(recipients), "external_ref": reference})
+
+    def read_result(self, response: Answer, *, repeated: bool) -> RequestResult:
+        if response.again not in (None, repeated):
+            self.world.violations.append(f"repeated is {repeated}")
+        rejection = "The service accepted it for others." if response.rejected else None
+        rejected = frozenset(one.lower() for one in response.rejected)
+        return RequestResult(response.result.get("id"), details=response.result, rejected=rejected, rejection=rejection)
 
 
 class World:
@@ -295,7 +329,10 @@ class World:
             self._forget_texts()
             if self.resend_on_clear:
                 self._begin_anew()
-        self.run(attempt.plan.follower or UNDISTURBED)
+        # An event loop of its own needs a thread of its own.
+        other = threading.Thread(target=self.run, args=(attempt.plan.follower or UNDISTURBED,))
+        other.start()
+        other.join()
 
     def _begin_anew(self) -> None:
         """Whatever was sent before, the author ordered it again."""
@@ -305,6 +342,10 @@ class World:
 
     def _forget_texts(self) -> None:
         self.maybe = {one: set() for one in self.maybe}
+
+    def _kill(self, attempt: Attempt) -> None:
+        attempt.killed = True
+        raise KilledError
 
     def _stop(self, attempt: Attempt) -> None:
         attempt.happened.add("stopped")
@@ -319,12 +360,14 @@ class World:
                 attempt.happened.add("store")
                 raise DownError
             case AtGet.KILLED:
-                raise Kill
+                self._kill(attempt)
             case AtGet.STOPPED:
                 self._stop(attempt)
         return json.loads(self.keys[key]) if key in self.keys else None
 
     def set(self, attempt: Attempt, key: str, value: Any) -> None:
+        if attempt.killed:
+            raise KilledError
         attempt.set_count += 1
         if json.loads(json.dumps(value, allow_nan=False)) != value:
             self.violations.append(f"what is stored is not plain JSON: {value}")
@@ -334,7 +377,7 @@ class World:
         if attempt.owner != self.owner:
             raise GoneError
         if what is AtSet.KILLED_BEFORE:
-            raise Kill
+            self._kill(attempt)
         if what is AtSet.DOWN:
             # It may yet be carried out.
             self.copies.append((key, json.dumps(value)))
@@ -342,13 +385,14 @@ class World:
             attempt.claim_refused = self._is_claim(value)
             raise DownError
         self._commit(key, value)
+        attempt.claim_refused = False
         match what:
             case AtSet.DOWN_COMMITTED:
                 attempt.happened.add("store")
                 attempt.claim_refused = self._is_claim(value)
                 raise DownError
             case AtSet.KILLED_AFTER:
-                raise Kill
+                self._kill(attempt)
             case AtSet.STOPPED:
                 self._stop(attempt)
             case AtSet.REPLACED_AFTER:
@@ -388,9 +432,18 @@ class World:
 
     # --- the service ----------------------------------------------------------------------------------------------
 
-    def perform(self, attempt: Attempt, people: tuple[str, ...], reference: str, again: bool) -> dict[str, Any]:
+    async def perform(self, attempt: Attempt, people: tuple[str, ...], reference: str) -> Answer:
+        if attempt.killed:
+            raise KilledError
         attempt.requests.append(people)
-        self._judge(attempt, people, reference, again)
+        self._judge(attempt, people, reference)
+        again = self.open.get(reference, False) if attempt.owner == self.owner and not self.was_lost else None
+        result, rejected = await self._perform(attempt, people, reference)
+        return Answer(result, rejected, again)
+
+    async def _perform(
+        self, attempt: Attempt, people: tuple[str, ...], reference: str
+    ) -> tuple[dict[str, Any], tuple[str, ...]]:
         resend_epoch, doubted = attempt.resend_epoch, set(self.maybe)
         self.left.add(reference)
         for one in people:
@@ -408,7 +461,7 @@ class World:
         if what in {A.KILLED_IN_FLIGHT, A.ABANDONED_IN_FLIGHT}:
             self.in_flight.append((resend_epoch, people, reference))
         if what in {A.KILLED_BEFORE, A.KILLED_AFTER, A.KILLED_IN_FLIGHT}:
-            raise Kill
+            self._kill(attempt)
         if what in {A.UNKNOWN_ACCEPTED, A.UNKNOWN_NOT}:
             raise CpaasUnknownOutcomeError("No readable answer came.")
         if what in {A.BUG_ACCEPTED, A.BUG_NOT}:
@@ -416,8 +469,8 @@ class World:
         if what in {A.ABANDONED_IN_FLIGHT, A.ABANDONED_LOST}:
             attempt.happened.add("abandoned")
             self._stop(attempt)
-            attempt.release.wait(10)
-            raise Kill
+            # The end of the grace period ends it.
+            await asyncio.Event().wait()
         if what is A.STOPPED_ACCEPTED and not {A.ABANDONED_IN_FLIGHT, A.ABANDONED_LOST} & set(attempt.plan.requests):
             self._stop(attempt)
         if what in {A.REJECTED, A.NOT_SENT}:
@@ -430,11 +483,11 @@ class World:
         result = accept()
         if what is A.ACCEPTED_THEN_REPLACED:
             self._replace(attempt)
-        return result
+        return result, ()
 
     def _answer(
         self, form: Form, resend_epoch: int, people: tuple[str, ...], reference: str, doubted: set[str]
-    ) -> dict[str, Any]:
+    ) -> tuple[dict[str, Any], tuple[str, ...]]:
         """Act as the form says, and answer in it; the client's own code reads that, as an operator does."""
         left_out = untouched(form, people)
         for one in set(left_out) - doubted:
@@ -444,11 +497,7 @@ class World:
         result: dict[str, Any] = {}
         if form.accepted or form.lost:
             result = self._accept(resend_epoch, tuple(one for one in people if one not in left_out), reference)
-        message = read(form, people, result.get("id", ""))
-        if message.rejected_recipients:
-            reason = "The service accepted it for others."
-            raise PartlyRejectedError(reason, reason, result, message.rejected_recipients)
-        return result
+        return result, read(form, people, result.get("id", "")).rejected_recipients
 
     def arrive(self) -> None:
         """Let a request that was under way when its try ended reach the service."""
@@ -465,7 +514,7 @@ class World:
     def _text_for(self, one: str) -> str:
         return f"{self.text} {(self.personal or {}).get(one)}"
 
-    def _judge(self, attempt: Attempt, people: tuple[str, ...], reference: str, again: bool) -> None:
+    def _judge(self, attempt: Attempt, people: tuple[str, ...], reference: str) -> None:
         """Note what must not have left."""
         say = self.violations.append
         if attempt.plan.late:
@@ -479,8 +528,6 @@ class World:
             say("a request left that is not claimed at rest")
         elif claim is not None and self.whom(claim["recipient_hashes"]) != set(people):
             say("a claim names others than the request")
-        if attempt.owner == self.owner and again != self.open.get(reference, False) and not self.was_lost:
-            say(f"again is {again}")
         if strangers := set(people) - set(self.source):
             say(f"a request to {strangers}, who are not in the source")
         for one in people if attempt.resend_epoch == self.resend_epoch else ():
@@ -501,7 +548,7 @@ class World:
                 attempt.happened.add("look")
                 raise CpaasUnknownOutcomeError("No readable answer came.", maybe_sent=False, retryable=True)
             case AtLook.KILLED:
-                raise Kill
+                self._kill(attempt)
             case AtLook.STOPPED:
                 self._stop(attempt)
             case AtLook.REPLACED:
@@ -509,10 +556,10 @@ class World:
         return what
 
     def evidence(self, attempt: Attempt) -> Any:
-        def before(client: Any) -> Any:
+        async def before(client: Any) -> Any:
             return None if self._look(attempt) is AtLook.BLIND else [f"m{self.messages}"]
 
-        def find(client: Any, entry: RequestRecord) -> dict[str, Any] | None:
+        async def find(client: Any, entry: RequestRecord) -> dict[str, Any] | None:
             if self._look(attempt) is AtLook.BLIND or entry.probe_snapshot is None:
                 return None
             return next(iter(self.results[entry.reference]), None)
@@ -550,26 +597,34 @@ class World:
                 IDENTITY,
                 facts,
                 resend_on_clear=self.resend_on_clear,
+            )
+            spec = WorldSpec(
+                OPERATION,
+                self.source,
+                {"content": self.text},
+                personal=self.personal and {one: {"name": self.personal[one]} for one in self.source},
+                probes=(self.evidence(attempt),) if self.looks else (),
+                world=self,
+            )
+            client = FunctionClient(
+                lambda fields: self.perform(attempt, tuple(fields["recipients"]), fields["external_ref"]),
+                lambda: attempt.happened.add("client stopped"),
+            )
+            attempt.once = SingleSendState(spec, journal, NoDelivery(), clock=self.now)
+            engine = SendEngine(
+                attempt.once,
+                client,
+                Ports(attempt.stop, partial(self._may_begin, attempt)),
+                UnknownPolicy(policy, probes=spec.probes),
                 clock=self.now,
             )
-            deed = SendSpec(
-                operation=OPERATION,
-                recipients=self.source,
-                body={"content": self.text},
-                personal=self.personal and {one: {"name": self.personal[one]} for one in self.source},
-                send=partial(self.perform, attempt),
-                preflight=partial(self._may_begin, attempt),
-                probes=(self.evidence(attempt),) if self.looks else (),
-            )
-            client = SimpleNamespace(stop=lambda: attempt.happened.add("client stopped"))
-            attempt.once = SendEngine(deed, journal, client, attempt.stop, on_unknown=policy, clock=self.now)
-            attempt.outcome = attempt.once.run()
-        except Kill:
-            attempt.killed = True
+            asyncio.run(engine.run())
+            if not attempt.killed:
+                attempt.outcome = attempt.once.outcome()
         except Exception as error:  # noqa: BLE001 - it is judged below
-            attempt.error = error
+            if not attempt.killed:
+                attempt.error = error
         finally:
-            attempt.release.set()
             self.depth -= 1
         if attempt.owner == self.owner:
             self._end(attempt)
@@ -674,12 +729,13 @@ class World:
         if once is None:
             return
         outcome = attempt.outcome or once.outcome()
-        settled, unknown = self.people_in(outcome.settled), self.people_in(outcome.unknown)
-        if outcome.sent != len(settled) or outcome.doubtful != len(unknown - settled):
-            say(f"counts {outcome.sent} and {outcome.doubtful}, but {len(settled)} and {len(unknown - settled)}")
+        settled, unknown = self.people_in(outcome.accepted), self.people_in(outcome.unknown)
+        if outcome.sent != len(settled) or outcome.unknown_recipients != len(unknown - settled):
+            counted = outcome.sent, outcome.unknown_recipients
+            say(f"counts {counted}, but {len(settled)} and {len(unknown - settled)}")
         if untrue := settled - self.reached - self.declared:
             say(f"{untrue} count as sent to and were not")
-        for entry in outcome.settled:
+        for entry in outcome.accepted:
             if entry.resolution is None and entry.result not in self.results[entry.reference]:
                 say(f"a result that the service never gave: {entry.result}")
         if not self.was_lost and (baseless := {entry.reference for entry in outcome.unknown} - set(self.open)):

@@ -8,8 +8,7 @@ from datetime import timedelta
 import pytest
 
 from cpaas_provider.api.errors import CpaasNotSentError, CpaasRejectedError, CpaasUnknownOutcomeError
-from cpaas_provider.sending import engine as once_module
-from cpaas_provider.sending.engine import OnUnknown
+from cpaas_provider.sending import engine as engine_module
 from cpaas_provider.sending.errors import (
     ChangedBodyError,
     JournalUnavailableError,
@@ -22,11 +21,13 @@ from cpaas_provider.sending.errors import (
     TrySupersededError,
     UnknownOutcomeError,
 )
-from cpaas_provider.sending.journal import journal as journal_module
+from cpaas_provider.sending.journal import writer as writer_module
 from cpaas_provider.sending.journal.resolution import Resolution
 from cpaas_provider.sending.resolver import MAX_RESENDS
 from cpaas_provider.sending.shutdown import AnswerNotAwaitedError
+from cpaas_provider.sending.spec import OnUnknown
 from tests.unit.sending.answers import Form
+from tests.unit.sending.campaign.model import Inline
 from tests.unit.sending.model import (
     PATIENCE,
     PEOPLE,
@@ -48,8 +49,9 @@ UNKNOWN = Plan(requests=(AtRequest.UNKNOWN_NOT,))
 
 @pytest.fixture(autouse=True)
 def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(journal_module, "_LONGEST_PAUSE", 0.0)
-    monkeypatch.setattr(once_module, "_FIRST_PAUSE", 0.0)
+    monkeypatch.setattr(writer_module, "_FIRST_PAUSE", 0.0)
+    monkeypatch.setattr(writer_module, "ThreadPoolExecutor", Inline)
+    monkeypatch.setattr(engine_module, "_FIRST_PAUSE", 0.0)
 
 
 @pytest.fixture
@@ -77,7 +79,7 @@ def test_a_first_try_reads_once_writes_twice_and_makes_one_request(world: World)
     end = world.run()
     assert (end.get_count, end.set_count, end.requests) == (1, 2, [PEOPLE[:2]])
     assert end.outcome is not None
-    assert (end.outcome.sent, end.outcome.doubtful, end.outcome.earlier) == (2, 0, False)
+    assert (end.outcome.sent, end.outcome.unknown_recipients, end.outcome.earlier) == (2, 0, False)
 
 
 def test_what_was_done_is_returned_by_a_later_try_without_a_request(world: World) -> None:
@@ -89,7 +91,7 @@ def test_what_was_done_is_returned_by_a_later_try_without_a_request(world: World
     assert first is not None
     assert end.outcome.earlier
     assert end.outcome.report() == first.report()
-    assert [entry.result for entry in end.outcome.settled] == [entry.result for entry in first.settled]
+    assert [entry.result for entry in end.outcome.accepted] == [entry.result for entry in first.accepted]
 
 
 def test_only_newcomers_are_sent_to_whatever_the_order(world: World) -> None:
@@ -180,14 +182,14 @@ def test_everything_else_is_sent_before_the_unknown_fails_the_task(world: World)
     assert end.requests == [PEOPLE[2:4]]
     assert isinstance(end.error, UnknownOutcomeError)
     assert end.once is not None
-    assert (end.once.outcome().sent, end.once.outcome().doubtful) == (2, 2)
+    assert (end.once.outcome().sent, end.once.outcome().unknown_recipients) == (2, 2)
 
 
 def test_skip_succeeds_and_counts_the_unknown_apart(world: World) -> None:
     world.policy = OnUnknown.SKIP
     end = world.run(UNKNOWN)
     assert end.outcome is not None
-    assert (end.outcome.sent, end.outcome.doubtful) == (0, 2)
+    assert (end.outcome.sent, end.outcome.unknown_recipients) == (0, 2)
     assert end.outcome.report()["unknown_references"] == unknown_references(end)
 
 
@@ -196,7 +198,7 @@ def test_resend_leaves_nobody_out(world: World) -> None:
     end = world.run(UNKNOWN)
     assert end.requests == [PEOPLE[:2], PEOPLE[:2]]
     assert end.outcome is not None
-    assert (end.outcome.sent, end.outcome.doubtful) == (2, 0)
+    assert (end.outcome.sent, end.outcome.unknown_recipients) == (2, 0)
 
 
 def test_people_who_left_the_list_stay_in_doubt(world: World) -> None:
@@ -215,7 +217,7 @@ def test_a_request_that_reached_some_for_sure_is_in_doubt_by_the_others(world: W
     end = world.run()
     assert end.requests == [PEOPLE[:1]]
     assert end.outcome is not None
-    assert (end.outcome.sent, end.outcome.doubtful, len(end.outcome.unknown)) == (1, 1, 1)
+    assert (end.outcome.sent, end.outcome.unknown_recipients, len(end.outcome.unknown)) == (1, 1, 1)
 
 
 def test_requests_whose_people_were_all_reached_by_another_are_in_doubt_no_more(world: World) -> None:
@@ -379,9 +381,9 @@ def test_where_nothing_can_be_noted_before_a_request_it_does_not_leave(seeing: W
 
 @pytest.mark.parametrize("outage", [AtSet.DOWN, AtSet.DOWN_COMMITTED])
 def test_a_claim_that_cannot_be_written_sends_nothing(world: World, outage: AtSet) -> None:
-    end = world.run(Plan(sets=(outage,)))
+    end = world.run(Plan(sets=(outage,) * 3))
     assert isinstance(end.error, JournalUnavailableError)
-    assert (end.requests, end.set_count) == ([], 1)
+    assert (end.requests, end.set_count) == ([], 3)
     after = world.run()
     assert len(after.requests) == (1 if outage is AtSet.DOWN else 0)
 
@@ -393,7 +395,7 @@ def test_a_journal_that_cannot_be_read_sends_nothing(world: World) -> None:
 
 
 def test_an_answer_that_cannot_be_written_is_an_answer_all_the_same(world: World) -> None:
-    end = world.run(Plan(sets=(AtSet.FINE, AtSet.DOWN, AtSet.DOWN, AtSet.DOWN)))
+    end = world.run(Plan(sets=(AtSet.FINE, *[AtSet.DOWN] * 6)))
     assert end.outcome is not None
     world.clear(dropped=False)
     assert isinstance(world.run().error, UnknownOutcomeError)
@@ -452,7 +454,7 @@ def test_retry_after_a_clear_sends_only_to_those_an_accepted_request_was_rejecte
     end = world.run(Plan(requests=(Form.ACCEPTED_FOR_OTHERS,)))
     assert isinstance(end.error, PartlyRejectedError)
     assert end.once is not None
-    assert (end.once.outcome().sent, end.once.outcome().doubtful, world.state) == (2, 0, "failed")
+    assert (end.once.outcome().sent, end.once.outcome().unknown_recipients, world.state) == (2, 0, "failed")
     assert isinstance(world.run().error, CpaasRejectedError), "a retry is told the same"
     world.clear(dropped=False)
     done = world.run()
@@ -465,7 +467,7 @@ def test_rejected_within_a_repetition_says_nothing_about_what_it_repeats(world: 
     world.policy, world.source = OnUnknown.RESEND, PEOPLE[:2]
     end = world.run(Plan(requests=(AtRequest.UNKNOWN_ACCEPTED, Form.ACCEPTED_FOR_OTHERS)))
     assert end.once is not None
-    assert (end.once.outcome().sent, end.once.outcome().doubtful) == (1, 1)
+    assert (end.once.outcome().sent, end.once.outcome().unknown_recipients) == (1, 1)
 
 
 def test_accepted_for_nobody_is_rejected(world: World) -> None:

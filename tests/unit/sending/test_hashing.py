@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hmac
+import json
 import re
 from datetime import UTC, datetime
 
@@ -9,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cpaas_provider.sending.hashing import KeyedHasher, task_identity
+from cpaas_provider.sending.hashing import MEMBER_BYTES, WORDS_BYTES, KeyedHasher, task_identity
 
 IDENTITY = task_identity("dag", "run", "task", -1)
 PRINTS = KeyedHasher("secret", IDENTITY)
@@ -32,6 +34,17 @@ def everything(hasher: KeyedHasher) -> set[str]:
         hasher.body({"content": "text"}),
         hasher.reference("send_sms", MEMBERS, 0),
     }
+
+
+def test_hashes_are_those_of_the_standard_library() -> None:
+    key = hmac.digest(b"secret", json.dumps(["journal", *IDENTITY], separators=(",", ":")).encode(), "sha256")
+    assert PRINTS.words('["Ada"]') == hmac.digest(key, b'words\0["Ada"]', "sha256")[:WORDS_BYTES]
+    for operation, recipient, known in (
+        ("send_sms", "2348030001111", "2348030001111"),
+        ("send_email", "Ada@X.com", "ada@x.com"),
+    ):
+        expected = hmac.digest(key, f"member\0{operation}\0{known}".encode(), "sha256")[:MEMBER_BYTES]
+        assert PRINTS.member(operation, recipient) == PRINTS.member_hasher(operation)(recipient) == expected
 
 
 @pytest.mark.parametrize("other", OTHERS.values(), ids=OTHERS.keys())

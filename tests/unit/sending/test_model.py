@@ -18,12 +18,13 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from cpaas_provider.sending import engine as once_module
-from cpaas_provider.sending.engine import OnUnknown
+from cpaas_provider.sending import engine as engine_module
 from cpaas_provider.sending.errors import UnknownOutcomeError
-from cpaas_provider.sending.journal import journal as journal_module
+from cpaas_provider.sending.journal import writer as writer_module
 from cpaas_provider.sending.journal.resolution import Resolution
+from cpaas_provider.sending.spec import OnUnknown
 from tests.unit.sending.answers import Form
+from tests.unit.sending.campaign.model import Inline
 from tests.unit.sending.model import (
     PEOPLE,
     SECRETS,
@@ -42,8 +43,9 @@ from tests.unit.sending.model import (
 
 @pytest.fixture(autouse=True)
 def hurried(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(journal_module, "_LONGEST_PAUSE", 0.0)
-    monkeypatch.setattr(once_module, "_FIRST_PAUSE", 0.0)
+    monkeypatch.setattr(writer_module, "_FIRST_PAUSE", 0.0)
+    monkeypatch.setattr(writer_module, "ThreadPoolExecutor", Inline)
+    monkeypatch.setattr(engine_module, "_FIRST_PAUSE", 0.0)
     logging.disable(logging.CRITICAL)
     yield
     logging.disable(logging.NOTSET)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
+from cpaas_provider.api.core import Call
 from cpaas_provider.api.errors import (
     CpaasAuthenticationError,
     CpaasNotFoundError,
@@ -41,8 +43,8 @@ class Records:
     def __init__(self, *listed: OtpToken, refusal: Exception | None = None) -> None:
         self.listed, self.refusal, self.asked = list(listed), refusal, []
 
-    def find_otps(self, recipient: str) -> list[OtpToken]:
-        self.asked.append(recipient)
+    async def run(self, call: Call[list[OtpToken]]) -> list[OtpToken]:
+        self.asked.append(call.fields["recipient"])
         if self.refusal is not None:
             raise self.refusal
         return self.listed
@@ -51,11 +53,12 @@ class Records:
 def found(client: Any, evidence: Any = (), started_at: datetime | None = NOW) -> dict[str, Any] | None:
     noted = None if evidence is None else list(evidence)
     entry = request("ref", "request_otp", started_at=started_at, probe_snapshot=noted)
-    return OtpRecordProbe(RECIPIENT, lambda token: {"id": token.id}).check(client, entry)
+    result = asyncio.run(OtpRecordProbe(RECIPIENT, 15).check(client, entry))
+    return result and {"id": result["id"]}
 
 
 def before(client: Any) -> list[str] | None:
-    return OtpRecordProbe(RECIPIENT, lambda token: {}).snapshot(client)
+    return asyncio.run(OtpRecordProbe(RECIPIENT, 15).snapshot(client))
 
 
 def test_exactly_one_new_record_is_the_requests_own() -> None:

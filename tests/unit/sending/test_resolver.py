@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
@@ -9,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from cpaas_provider.api.errors import CpaasError, CpaasUnknownOutcomeError
+from cpaas_provider.api.errors import CpaasError, CpaasRejectedError, CpaasUnknownOutcomeError
 from cpaas_provider.sending.errors import (
     ChangedBodyError,
     ProbeFailedError,
@@ -18,10 +19,11 @@ from cpaas_provider.sending.errors import (
     StoppedError,
     UnknownOutcomeError,
 )
-from cpaas_provider.sending.journal.model import RequestRecord
-from cpaas_provider.sending.resolver import MAX_RESENDS, UnknownResolver, describe_unknown
+from cpaas_provider.sending.journal.model import RequestRecord, Result, State
+from cpaas_provider.sending.resolver import UnknownResolver, describe_unknown
 from cpaas_provider.sending.shutdown import StopSignal
 from cpaas_provider.sending.spec import OnUnknown
+from tests.unit.sending.ports import FunctionClient
 from tests.unit.sending.records import record
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -36,8 +38,7 @@ class Send:
         self.lost, self.changed = lost, changed
         self.accepted: dict[int, Any] = {}
         self.refuted: list[int] = []
-        self.recorded = 0
-        self.resends: list[int] = []
+        self.written: list[Result] = []
 
     def requests(self) -> Sequence[RequestRecord]:
         return self.open
@@ -48,47 +49,50 @@ class Send:
     def is_changed(self, request: RequestRecord) -> bool:
         return self.changed
 
-    def accept(self, found: Mapping[int, dict[str, Any]]) -> None:
+    def confirm(self, found: Mapping[int, dict[str, Any]]) -> Sequence[Result]:
         self.accepted.update(found)
         self.open = [one for one in self.open if one.number not in found]
+        return [Result(number, State.ACCEPTED) for number in found]
 
-    def refute(self, request: RequestRecord, error: RefutedError) -> None:
+    def refute(self, request: RequestRecord, error: RefutedError) -> Result | None:
         self.refuted.append(request.number)
-        raise error
+        return Result(request.number, State.REJECTED)
 
-    def record_unknown(self) -> None:
-        self.recorded += 1
-
-    def resend(self, resend: int) -> bool:
-        self.resends.append(resend)
-        return True
+    def interrupted(self) -> Sequence[Result]:
+        return [Result(one.number, State.UNKNOWN) for one in self.open]
 
     def end_resends(self, unknown: str, advice: str) -> None:
         raise UnknownOutcomeError(f"{unknown} {advice}")
 
 
 def probe(answer: Any = None, max_wait: float = 0) -> Any:
-    def check(client: Any, request: RequestRecord) -> Any:
+    async def check(client: Any, request: RequestRecord) -> Any:
         found = answer(request) if callable(answer) else answer
         if isinstance(found, Exception):
             raise found
         return found
 
-    return SimpleNamespace(max_wait=timedelta(seconds=max_wait), snapshot=lambda client: None, check=check)
+    return SimpleNamespace(max_wait=timedelta(seconds=max_wait), check=check)
 
 
-def resolver(send: Send, *probes: Any, on_unknown: OnUnknown = OnUnknown.FAIL, **how: Any) -> UnknownResolver:
+def resolver(
+    send: Send, *probes: Any, on_unknown: OnUnknown = OnUnknown.FAIL, stop: StopSignal | None = None
+) -> UnknownResolver:
     return UnknownResolver(
         send,
         probes,
-        lambda one, request: one.check(None, request),
-        how.pop("stop", StopSignal()),
+        SimpleNamespace(end=send.written.append),  # type: ignore[arg-type]  # as much as it uses of it
+        FunctionClient(lambda fields: None),
+        stop or StopSignal(),
         on_unknown=on_unknown,
         unknown_timeout=timedelta(minutes=10),
         address="dag run task",
         clock=lambda: NOW,
-        **how,
     )
+
+
+def resolve(send: Send, *probes: Any, **how: Any) -> bool:
+    return asyncio.run(resolver(send, *probes, **how).resolve())
 
 
 def request(number: int = 0, age: float = 100, **facts: Any) -> RequestRecord:
@@ -97,35 +101,36 @@ def request(number: int = 0, age: float = 100, **facts: Any) -> RequestRecord:
 
 def test_accepted_by_a_probe_is_recorded_and_nothing_else_is_done() -> None:
     send = Send(request(0), request(1))
-    resolver(send, probe(), probe(lambda one: {"id": one.number})).resolve()
-    assert (send.accepted, send.recorded) == ({0: {"id": 0}, 1: {"id": 1}}, 0)
+    resolve(send, probe(), probe(lambda one: {"id": one.number}))
+    assert send.accepted == {0: {"id": 0}, 1: {"id": 1}}
+    assert [one.state for one in send.written] == [State.ACCEPTED] * 2
 
 
 def test_each_probe_sees_its_own_snapshot() -> None:
     seen: list[Any] = []
     note: Callable[[RequestRecord], None] = lambda one: seen.append(one.probe_snapshot)  # noqa: E731 - short
     with pytest.raises(UnknownOutcomeError):
-        resolver(Send(request(probe_snapshot=["a", None])), probe(note), probe(note)).resolve()
+        resolve(Send(request(probe_snapshot=["a", None])), probe(note), probe(note))
     assert seen == ["a", None]
 
 
 @pytest.mark.parametrize(("age", "seconds"), [(0, 5), (3, 5), (40, 40), (80, 60), (590, 10)])
 def test_probe_that_may_find_it_later_is_waited_for_longer_and_longer(age: float, seconds: float) -> None:
     with pytest.raises(ProbeLaterError) as caught:
-        resolver(Send(request(age=age)), probe(max_wait=86_400)).resolve()
+        resolve(Send(request(age=age)), probe(max_wait=86_400))
     assert caught.value.until == NOW + timedelta(seconds=seconds)
 
 
 def test_nothing_is_waited_for_without_a_probe_or_when_its_time_is_over() -> None:
     for probes in ((), (probe(max_wait=99),)):
         with pytest.raises(UnknownOutcomeError, match=r"resolve --sent dag run task"):
-            resolver(Send(request()), *probes).resolve()
+            resolve(Send(request()), *probes)
 
 
 def test_request_that_is_established_before_another_is_refuted_is_recorded() -> None:
     send = Send(request(0), request(1))
-    with pytest.raises(RefutedError):
-        resolver(send, probe(lambda one: RefutedError("no") if one.number else {"id": 0})).resolve()
+    with pytest.raises(CpaasRejectedError):
+        resolve(send, probe(lambda one: RefutedError("no") if one.number else {"id": 0}))
     assert (send.accepted, send.refuted) == ({0: {"id": 0}}, [1])
 
 
@@ -134,30 +139,30 @@ def test_request_that_is_established_before_another_is_refuted_is_recorded() -> 
 def test_probe_that_failed_decides_nothing(on_unknown: OnUnknown, changed: bool) -> None:
     send = Send(request(), changed=changed)
     with pytest.raises(ProbeFailedError, match="Nothing further was sent"):
-        resolver(send, probe(DOWN), on_unknown=on_unknown).resolve()
-    assert (send.resends, send.recorded) == ([], 0)
+        resolve(send, probe(DOWN), on_unknown=on_unknown)
+    assert not send.written
 
 
 def test_probe_that_fails_for_good_is_passed_over() -> None:
     with pytest.raises(UnknownOutcomeError):
-        resolver(Send(request()), probe(CpaasError("gone"))).resolve()
+        resolve(Send(request()), probe(CpaasError("gone")))
 
 
 def test_stop_while_probing_ends_the_try() -> None:
     stop = StopSignal()
     stop.request()
     with pytest.raises(StoppedError):
-        resolver(Send(request()), probe(DOWN), stop=stop).resolve()
+        resolve(Send(request()), probe(DOWN), stop=stop)
 
 
 def test_request_that_came_to_nothing_is_refuted_unless_an_earlier_one_may_have_been_meant() -> None:
     send = Send(request())
-    with pytest.raises(RefutedError):
-        resolver(send, probe(RefutedError("no"))).resolve()
+    with pytest.raises(CpaasRejectedError):
+        resolve(send, probe(RefutedError("no")))
     assert send.refuted == [0]
     send = Send(request(previous_unknown=True))
     with pytest.raises(UnknownOutcomeError):
-        resolver(send, probe(RefutedError("no")), probe()).resolve()
+        resolve(send, probe(RefutedError("no")), probe())
     assert send.refuted == []
 
 
@@ -165,26 +170,27 @@ def test_request_that_came_to_nothing_is_refuted_unless_an_earlier_one_may_have_
 def test_changed_content_is_neither_sent_nor_skipped(on_unknown: OnUnknown) -> None:
     send = Send(request(), changed=True)
     with pytest.raises(ChangedBodyError, match="neither sends nor skips"):
-        resolver(send, on_unknown=on_unknown).resolve()
-    assert (send.resends, send.recorded) == ([], 0)
+        resolve(send, on_unknown=on_unknown)
+    assert not send.written
 
 
 def test_skip_records_and_goes_on() -> None:
     send = Send(request())
-    resolver(send, on_unknown=OnUnknown.SKIP).resolve()
-    assert send.recorded == 1
+    assert not resolve(send, on_unknown=OnUnknown.SKIP)
+    assert [one.state for one in send.written] == [State.UNKNOWN]
 
 
-def test_resend_ends_after_some_and_waits_between_them_only_where_that_is_wanted() -> None:
-    send = Send(request(age=1))
-    with pytest.raises(UnknownOutcomeError):
-        resolver(send, on_unknown=OnUnknown.RESEND).resolve()
-    assert send.resends == list(range(MAX_RESENDS))
-    answers = iter([None, {"id": 1}])
+def test_resend_is_left_to_the_caller_and_its_end_says_what_a_person_can_do() -> None:
     send = Send(request())
-    with pytest.raises(UnknownOutcomeError):
-        resolver(send, probe(lambda _: next(answers)), on_unknown=OnUnknown.RESEND, wait_between_resends=True).resolve()
-    assert (send.resends[0], send.accepted) == (0, {0: {"id": 1}})
+    assert resolve(send, on_unknown=OnUnknown.RESEND)
+    assert not send.written
+    with pytest.raises(UnknownOutcomeError, match=r"ref-0.*resolve --sent dag run task"):
+        resolver(send, on_unknown=OnUnknown.RESEND).end_resends()
+
+
+def test_probe_after_a_resend_is_waited_for_as_before_it() -> None:
+    with pytest.raises(ProbeLaterError):
+        asyncio.run(resolver(Send(request(age=1)), probe(max_wait=86_400), on_unknown=OnUnknown.RESEND).probe())
 
 
 @pytest.mark.parametrize(
@@ -199,7 +205,7 @@ def test_advice_is_what_can_be_done(lost: str | None, requests: list[RequestReco
     send = Send(*requests, lost=lost)
     send.recipients = lambda: 3 if not requests else 1  # type: ignore[method-assign]
     with pytest.raises(UnknownOutcomeError, match=said):
-        resolver(send).resolve()
+        resolve(send)
 
 
 def test_description_names_requests_recipients_and_causes() -> None:

@@ -6,14 +6,17 @@ import bz2
 import codecs
 import csv
 import gzip
+import io
 import lzma
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from cpaas_provider.sources import CsvSource
+from cpaas_provider.sources import CsvSource, csv_file
 from cpaas_provider.sources.base import InvalidRow, Row, SourceError
 from tests.unit.sources.reading import bad, columns, good, read, values
 
@@ -378,3 +381,45 @@ def test_no_reason_and_no_error_shows_what_a_cell_holds(made: Make) -> None:
     found = read(made(content), "phone")
     assert {type(row) for row in found} == {InvalidRow}
     assert "secret" not in str(found)
+
+
+_PIECES = [
+    "a,b\n",
+    '"a","b"\n',
+    'a,"b\nc"\n',
+    'a,"b\n',
+    '"a"x,b\n',
+    "0803 123 4567,x\n",
+    "\n",
+    "  \n",
+    '"',
+    ",",
+    "\0",
+    "\r",
+]
+
+
+@given(st.lists(st.sampled_from(_PIECES), max_size=40), st.sampled_from([0, 10, 40]), st.booleans())
+def test_reading_many_lines_at_once_gives_the_records_of_reading_line_by_line(
+    pieces: list[str], block: int, cut_off: bool
+) -> None:
+    lines = io.StringIO("".join(pieces), newline="").readlines()
+
+    def stored() -> Iterator[str]:
+        yield from lines
+        if cut_off:
+            raise SourceError("cut off")
+
+    def records() -> list[object]:
+        found: list[object] = []
+        try:
+            found.extend(csv_file.read_records(stored(), 1, ",", '"', "the file", max_line_breaks=2))
+        except SourceError as error:
+            found.append(str(error))
+        return found
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(csv_file, "_BLOCK_LENGTH", block)
+        at_once = records()
+        patched.setattr(csv_file, "_one_a_line", lambda *_: None)
+        assert at_once == records()

@@ -12,7 +12,7 @@ from airflow.sdk import ObjectStoragePath
 from airflow.sdk.io import attach
 from fsspec.implementations.memory import MemoryFileSystem
 
-from cpaas_provider.sources.results_file import CAMPAIGN_COLUMNS, ResultsFileError, write_outcomes
+from cpaas_provider.sources.results_file import CAMPAIGN_COLUMNS, Columns, ResultsFileError, write_outcomes
 
 LINES = [
     {
@@ -38,6 +38,21 @@ def read(path: Path) -> list[Any]:
 def test_every_line_with_every_field(tmp_path: Path, name: str) -> None:
     write_outcomes(ObjectStoragePath(str(tmp_path / "new" / "folder" / name)), iter(LINES))
     assert read(tmp_path / "new" / "folder" / name) == LINES
+
+
+def test_lines_are_written_as_json_writes_them(tmp_path: Path) -> None:
+    columns: Columns = {"row": "number", 'the "name"': "text", "known": "flag", "100%": "text"}
+    lines = [
+        dict(zip(columns, values, strict=True))
+        for values in (
+            (1, 'Adé "A"\n\\ \x1f\u2028 😀 %s', True, ""),
+            (-(2**40), None, False, "%"),
+            (None, "x", None, None),
+        )
+    ]
+    write_outcomes(ObjectStoragePath(str(tmp_path / "out.jsonl")), lines, columns)
+    expected = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
+    assert (tmp_path / "out.jsonl").read_text(encoding="utf-8") == expected
 
 
 def test_columns_have_types_also_where_nobody_has_a_value(tmp_path: Path) -> None:

@@ -32,7 +32,6 @@ from cpaas_provider.contacts.sync.verify import Verification, VerifyReport
 from cpaas_provider.database.database import Database
 from cpaas_provider.database.errors import DatabaseError
 from cpaas_provider.hooks.connection import CpaasConnection
-from cpaas_provider.hooks.cpaas import async_client
 
 
 class ChecksLeft:
@@ -87,7 +86,7 @@ def cpaas_contacts_verify(args: Namespace) -> None:
 
 
 async def _verify(args: Namespace, database: Database, connection: CpaasConnection, report: VerifyReport) -> None:
-    async with await asyncio.to_thread(async_client, connection) as client:
+    async with await asyncio.to_thread(connection.make_async_client) as client:
         table = await client.get_contact_table()
         verification = Verification(
             _map_of(args, database, connection, table.id),

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import signal
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -24,78 +23,39 @@ from cpaas_provider.operators._runtime.runtime import TaskRuntime
 from cpaas_provider.operators._runtime.single.message import EMAIL, SMS, MessageRequest
 from cpaas_provider.operators._runtime.single.phone import AirtimeRequest, OtpRequest
 from cpaas_provider.operators._runtime.single.send import (
-    NO_TASK_STATE,
     SendOptions,
     SingleRequest,
     build_result,
-    guarded,
+    open_journal,
     run_engine,
 )
 from cpaas_provider.sending.errors import ProbeLaterError, RunNotAllowedError
 from cpaas_provider.sending.journal.journal import Journal
-from cpaas_provider.sending.journal.log import JournalLog
-from cpaas_provider.sending.journal.model import RequestRecord, State
+from cpaas_provider.sending.journal.model import State
 from cpaas_provider.sending.shutdown import StopSignal
+from cpaas_provider.sending.single import SingleSendState
 from cpaas_provider.sending.spec import Outcome
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from cpaas_provider.operators._runtime.runtime import Hook
-    from cpaas_provider.sending.spec import SendSpec
 
 log = logging.getLogger(__name__)
-
-SEVERAL_OPERATIONS = "several"
-"""What stands in the journal for the operation: the journal has requests of several."""
 
 _MADE = frozenset({State.PENDING, State.ACCEPTED, State.UNKNOWN})
 
 
-class TaskJournalLog(JournalLog):
-    """The log of a task that makes several sends, of whatever operation."""
+class SharedJournal:
+    """The journal of a task that makes several sends, one at a time, through one connection."""
 
-    def check_operation(self, operation: str) -> None:
-        """Raise where the journal is that of an operator.
-
-        :raises JournalUnavailableError: when it is
-        """
-        super().check_operation(SEVERAL_OPERATIONS)
-
-
-class TaskJournal(Journal):
-    """The journal of a task that makes several sends, of which one at a time looks at its own requests.
-
-    :param conn_id: the connection they go through
-    :param args: of ``Journal``
-    :param kwargs: of ``Journal``
-    """
-
-    log_type = TaskJournalLog
-    _members: frozenset[bytes] | None = None
-
-    def __init__(self, conn_id: str, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
+    def __init__(self, journal: Journal, conn_id: str) -> None:
+        self.journal = journal
         self.conn_id = conn_id
         self.lock = threading.Lock()
 
-    @property
-    def records(self) -> Iterable[RequestRecord]:
-        """The requests to the recipients of the current send, all requests outside of a send."""
-        found = super().records
-        return [one for one in found if self._members is None or not self._members.isdisjoint(one.members)]
 
-    @contextlib.contextmanager
-    def only(self, operation: str, recipients: Sequence[str]) -> Iterator[None]:
-        """Look only at the requests to some recipients within."""
-        self._members = frozenset(self.hasher.member(operation, one) for one in recipients)
-        try:
-            yield
-        finally:
-            self._members = None
-
-
-_open_journals: WeakValueDictionary[tuple[Any, int], TaskJournal] = WeakValueDictionary()
+_open_journals: WeakValueDictionary[tuple[Any, int], SharedJournal] = WeakValueDictionary()
 """The journals of this process: two clients of one task must not overwrite each other's."""
 _opening = threading.Lock()
 
@@ -133,7 +93,7 @@ class IdempotentClient:
         self._runtime = TaskRuntime(context, hook, retries=task.retries, stop=self._stop, log=task.log)
         self._options = options
         self._track_recipients = track_recipients
-        self._journal: TaskJournal | None = None
+        self._journal: SharedJournal | None = None
         self._previous_handler: Any = None
 
     def __enter__(self) -> Self:
@@ -261,9 +221,9 @@ class IdempotentClient:
             with _opening:
                 journal = self._find_journal()
             with journal.lock:
-                return self._send_once(journal, request, reported, key)
+                return self._send_once(journal.journal, request, reported, key)
         except RunNotAllowedError as error:
-            if self._journal is not None and Outcome.of(self._journal.records):
+            if self._journal is not None and Outcome.of(self._journal.journal.records):
                 raise AirflowFailException(
                     f"{error} An earlier request of this task was sent, or may have been sent."
                 ) from None
@@ -275,7 +235,7 @@ class IdempotentClient:
             raise ours from None
 
     def _send_once(
-        self, journal: TaskJournal, request: SingleRequest, reported: ReportOptions, key: str | None
+        self, journal: Journal, request: SingleRequest, reported: ReportOptions, key: str | None
     ) -> dict[str, Any]:
         runtime = self._runtime
         reports = DeliveryReports(reported, runtime)
@@ -284,61 +244,52 @@ class IdempotentClient:
         except NotAllowedError as error:
             log.warning("%s", error)
             return build_result(request, Outcome(), runtime, reports)
-        spec = guarded(spec, self._options, runtime, reports)
         if key is not None:
             # Keyed, as a key may be a number or an address.
             scope = journal.hasher.body({"idempotency_key": key})[:16]
             spec = replace(spec, operation=f"{spec.operation}/{scope}")
-        with journal.only(spec.operation, spec.recipients):
-            self._check_content(journal, spec)
-            outcome = self._run(journal, spec, reports)
-            result = build_result(request, outcome, runtime, reports)
-            if "recipients" in result:
-                found = journal.latest(spec.operation, spec.recipients).values()
-                result["recipients"] = sum(1 for entry in found if entry and entry.state is State.ACCEPTED)
-            return result
+        state = SingleSendState(spec, journal, reports)
+        self._check_content(state)
+        outcome = self._run(state, reports)
+        result = build_result(request, outcome, runtime, reports)
+        if "recipients" in result:
+            latest = state.latest().values()
+            result["recipients"] = sum(1 for entry in latest if entry and entry.state is State.ACCEPTED)
+        return result
 
-    def _run(self, journal: TaskJournal, spec: SendSpec, reports: DeliveryReports) -> Outcome:
+    def _run(self, state: SingleSendState, reports: DeliveryReports) -> Outcome:
         while True:
             try:
-                return run_engine(spec, journal, self._options, self._runtime, reports)
+                return run_engine(state, self._options, self._runtime, reports)
             except ProbeLaterError as later:
                 log.warning("%s Waiting until %s.", later, later.until.isoformat(timespec="seconds"))
                 self._stop.pause(max(0.0, (later.until - timezone.utcnow()).total_seconds()))
 
-    def _check_content(self, journal: TaskJournal, spec: SendSpec) -> None:
+    def _check_content(self, state: SingleSendState) -> None:
         """Refuse other content for a recipient that this try has sent to: it would be left out without a word."""
-        body = journal.hasher.body(spec.body)
-        changed = 0
-        for one, entry in journal.latest(spec.operation, spec.recipients).items():
-            if entry is None or entry.try_number != self._runtime.try_info.number or entry.state not in _MADE:
-                continue
-            words = dict(entry.intent.each()).get(journal.hasher.member(spec.operation, one), b"")
-            now = journal.hasher.personalisation_hash(spec.personal.get(one)) if spec.personal else b""
-            changed += entry.body != body or words != now
+        latest = state.latest()
+        changed = sum(
+            1
+            for entry in latest.values()
+            if entry is not None
+            and entry.try_number == self._runtime.try_info.number
+            and entry.state in _MADE
+            and state.is_changed(entry)
+        )
         if changed:
             raise AirflowFailException(
-                f"This task has sent other content to {changed} of {len(spec.recipients)} recipients of this call. "
+                f"This task has sent other content to {changed} of {len(latest)} recipients of this call. "
                 "This call sent nothing. If both are wanted, give each call its own idempotency_key."
             )
 
-    def _find_journal(self) -> TaskJournal:
+    def _find_journal(self) -> SharedJournal:
         if self._journal is None:
             runtime = self._runtime
             instance: Any = runtime.context["ti"]
             which = (instance.id, instance.try_number)
             found = _open_journals.get(which)
             if found is None:
-                if runtime.state_store is None:
-                    raise PreflightError(NO_TASK_STATE, permanent=True)
-                found = TaskJournal(
-                    runtime.conn_id,
-                    runtime.state_store,
-                    runtime.connection.hash_secrets,
-                    runtime.task_key,
-                    runtime.try_info,
-                    resend_on_clear=self._options.resend_on_clear,
-                )
+                found = SharedJournal(open_journal(runtime, self._options, several=True), runtime.conn_id)
                 _open_journals[which] = found
             elif found.conn_id != runtime.conn_id:
                 raise PreflightError(

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from cpaas_provider.operators._runtime.context import cli_address, run_info, task_digest, task_key, try_info
 from cpaas_provider.operators._runtime.state.store import open_state_store
@@ -15,12 +17,15 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
     from airflow.sdk.types import Logger
 
-    from cpaas_provider.api.client import CpaasClient
+    from cpaas_provider.api.client import AsyncCpaasClient, CpaasClient
     from cpaas_provider.database.database import Database
     from cpaas_provider.hooks.connection import CpaasConnection
     from cpaas_provider.sending.journal.store import StateStore, TryInfo
     from cpaas_provider.sending.run_guard import RunInfo
     from cpaas_provider.sending.shutdown import StopSignal
+
+
+T = TypeVar("T")
 
 
 class Hook(Protocol):
@@ -66,6 +71,33 @@ class TaskRuntime:
     def client(self) -> CpaasClient:
         """The client of the connection, for code outside of an event loop."""
         return self.exit_stack.enter_context(self.hook.get_conn())
+
+    @cached_property
+    def async_client(self) -> AsyncCpaasClient:
+        """The client of the connection, for code that ``run`` runs."""
+        return self.open_async_client(self.connection)
+
+    def open_async_client(self, connection: CpaasConnection) -> AsyncCpaasClient:
+        """Return a client of a connection for code that ``run`` runs; it is closed at the end of the try."""
+        _ = self._runner
+        client = connection.make_async_client()
+        self.exit_stack.callback(lambda: self.run(client.aclose()))
+        return client
+
+    @cached_property
+    def _runner(self) -> asyncio.Runner:
+        """One event loop for the whole try, so that connections to the service are used again."""
+        return self.exit_stack.enter_context(asyncio.Runner())
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Return what asynchronous work returns, or raise what it raises."""
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            return self._runner.run(work)
+        # Somebody calls blocking code on an event loop, which can run no other one in its thread.
+        with ThreadPoolExecutor(1, "cpaas-send") as thread:
+            return thread.submit(self._runner.run, work).result()
 
     @cached_property
     def database(self) -> Database:

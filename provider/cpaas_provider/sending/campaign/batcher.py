@@ -7,19 +7,17 @@ import math
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
-from typing import Literal
 
 from cpaas_provider.sending.campaign.guards.budget import Budget
 from cpaas_provider.sending.campaign.guards.dnd import DndFilter
 from cpaas_provider.sending.campaign.guards.send_window import OutsideSendWindowError, SendWindow
 from cpaas_provider.sending.campaign.recipients import LEFT_OUT, Recipient, RecipientTable
+from cpaas_provider.sending.dispatcher import WAIT, Wait
 from cpaas_provider.sending.errors import SendingError
 
 _LOOKED_UP_AT_ONCE = 100
 
 Batch = tuple[Recipient, ...]
-Wait = Literal["not now"]
-WAIT: Wait = "not now"
 
 
 class TestLeftOutError(SendingError):

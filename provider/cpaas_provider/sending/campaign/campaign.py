@@ -6,44 +6,35 @@ import asyncio
 import contextlib
 import gc
 import logging
-import math
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass, field
-from datetime import timedelta
-from functools import partial
-from typing import Any
+from typing import Protocol
 
 from cpaas_provider.api.amounts import Amount, counted, to_decimal, to_decimal_or_none
-from cpaas_provider.api.backoff import backoff
 from cpaas_provider.api.text import placeholders_in
 from cpaas_provider.sending.campaign.batcher import Batcher
-from cpaas_provider.sending.campaign.content import Content, Send
-from cpaas_provider.sending.campaign.dispatcher import Dispatcher, TooManyFailuresError, report_progress
+from cpaas_provider.sending.campaign.content import CampaignDelivery, Content
 from cpaas_provider.sending.campaign.guards.budget import Budget
-from cpaas_provider.sending.campaign.guards.circuit_breaker import MOST_IDENTICAL_REJECTIONS, RejectionBreaker
+from cpaas_provider.sending.campaign.guards.circuit_breaker import MOST_IDENTICAL_REJECTIONS
 from cpaas_provider.sending.campaign.guards.dnd import DndFilter, NobodyLookedUpError
 from cpaas_provider.sending.campaign.guards.send_window import SendWindow
 from cpaas_provider.sending.campaign.journal_index import JournalIndex
 from cpaas_provider.sending.campaign.loader import CannotPlanError, Columns, RecipientLoader
 from cpaas_provider.sending.campaign.progress import LookUps, Progress, Publish
+from cpaas_provider.sending.campaign.queue import CampaignQueue, FailureRules, TooManyFailuresError
 from cpaas_provider.sending.campaign.recipients import LEFT_OUT, Recipient, RecipientStatus, RecipientTable
 from cpaas_provider.sending.campaign.rejections import OnRejectedBatch
 from cpaas_provider.sending.campaign.unknown import UnknownRecipients
 from cpaas_provider.sending.errors import SendingError
 from cpaas_provider.sending.journal.log import JournalLog
-from cpaas_provider.sending.journal.model import Result
 from cpaas_provider.sending.journal.writer import JournalWriter
-from cpaas_provider.sending.resolver import UnknownResolver
 from cpaas_provider.sending.shutdown import StopSignal
-from cpaas_provider.sending.spec import OnUnknown, OutcomeProbe
+from cpaas_provider.sending.spec import Client, OnUnknown
 from cpaas_provider.sources.base import Source
 
 log = logging.getLogger(__name__)
 
 _BETWEEN_COLLECTIONS = 20_000
-_LONGEST_FIRST_PAUSE = 2.0
-"""Seconds before requests of unknown outcome are sent again for the second time."""
 """Objects made and not gone, a few megabytes."""
 
 
@@ -63,8 +54,7 @@ class TooManyRecipientsError(SendingError):
 class CampaignOptions:
     """What the author asks for; the operator's documentation explains each.
 
-    :param window: requests claimed and not settled, at most
-    :param requests_per_second: how fast requests may leave
+    :param window: requests that are pending, at most
     :param outcome_file: whether there will be one
     :param in_flight: requests that are under way at once, at most; ``None`` for as many as the window
     """
@@ -73,7 +63,6 @@ class CampaignOptions:
     window: int
     on_unknown: OnUnknown = OnUnknown.FAIL
     on_rejected_batch: OnRejectedBatch = OnRejectedBatch.BISECT
-    unknown_timeout: timedelta = timedelta(minutes=10)
     max_recipients: int | None = None
     max_charge: Amount | None = None
     min_balance: Amount | None = None
@@ -86,72 +75,58 @@ class CampaignOptions:
     test_only: bool = False
     outcome_file: bool = False
     progress_interval: float = 10.0
-    requests_per_second: float = math.inf
     in_flight: int | None = None
 
     @property
     def min_write_batch(self) -> int:
-        """How many claims are worth a write: what is claimed ahead of the requests can be stored together."""
+        """How many intents are worth a write: those ahead of the requests can be stored together."""
         ahead = self.window - min(self.window, self.in_flight or self.window)
         return max(1, self.window // 4, ahead // 2)
 
 
-@dataclass(frozen=True)
-class SendSession:
-    """How the client is spoken to while the campaign is sent.
+class DndFilterFactory(Protocol):
+    """Makes the filter of do-not-disturb numbers of a campaign."""
 
-    :param client: told to stop when the task is
-    :param send: makes one request
-    :param dnd_filter: tells who may be sent to; ``None`` where nobody wants to know
-    :param look_ups: counts what that asks for
-    """
+    look_ups: LookUps
+    """Counts what the filter looks up."""
 
-    client: Any
-    send: Send
-    dnd_filter: Callable[[RecipientTable], DndFilter] | None = None
-    look_ups: LookUps = field(default_factory=LookUps)
-
-
-OpenSession = Callable[[], AbstractAsyncContextManager[SendSession]]
+    def open(self, table: RecipientTable, client: Client) -> DndFilter:
+        """Return the filter."""
 
 
 @dataclass
 class Campaign:
     """One try of a campaign.
 
+    :param delivery: says where delivery reports go, and records accepted requests
+    :param dnd: makes the filter of do-not-disturb numbers; ``None`` without one
     :param part: which part it is, where all partitions share the name of one journal
-    :param preflight: called before anything is claimed; raises where nothing may be
-    :param address: the task instance as `airflow cpaas journal` takes it
     """
 
     plan: RecipientTable
-    journal: JournalLog
+    log: JournalLog
     message: Content
     options: CampaignOptions
-    stop: StopSignal
-    address: str
-    preflight: Callable[[], None] = lambda: None
-    probes: Sequence[OutcomeProbe] = ()
+    delivery: CampaignDelivery
+    dnd: DndFilterFactory | None = None
     publish: Publish = lambda figures: None
     part: int | None = None
     drawn_up: bool = field(default=False, init=False)
     """Whether the plan is whole, and says what earlier tries did."""
 
-    _spent: Callable[[], tuple[float | None, float | None]] = field(init=False, repr=False)
-
     def __post_init__(self) -> None:
-        self._body = self.journal.hasher.body(self.message.body)
-        self.standing = JournalIndex(self.plan, self.journal, self._body)
-        self.unknown = UnknownRecipients(
+        self.body = self.log.hasher.body(self.message.body)
+        self.standing = JournalIndex(self.plan, self.log, self.body)
+        self.unresolved = UnknownRecipients(
             self.plan,
             self.standing,
-            self.journal.hasher,
+            self.log.hasher,
             self.message.channel.operation,
-            self._body,
-            lost=self.journal.lost,
-            settle=lambda results: asyncio.run(self._keep(results)),
+            self.body,
+            lost=self.log.lost,
         )
-        self._spent = lambda: self.standing.money()[:2]
+        self.min_write_batch = self.options.min_write_batch
+        self.max_pending = self.options.window
 
     def prepare(
         self,
@@ -203,40 +178,89 @@ class Campaign:
         if found.empty:
             log.info("%d rows of the suppression list are empty in the column %s.", found.empty, column)
 
-    def send(self, open_line: OpenSession) -> None:
-        """Send to everybody who is left.
+    # What the engine needs.
 
-        :raises SendingError: when not everything could be done, see there
-        :raises CpaasError: when the service ended it
-        """
-        self.journal.record_loss()
-        if self.plan.counts()[RecipientStatus.NOT_SENT]:
-            self._tell_of_changes()
-            self.preflight()
-            asyncio.run(self._send(open_line, None))
-        if self.options.test_only:
+    async def record_loss(self, writer: JournalWriter) -> None:
+        """Store that nobody can tell what earlier tries sent, where that is so."""
+        await writer.record_loss()
+
+    def has_remaining(self) -> bool:
+        """Return whether there are recipients to send to."""
+        if not self.plan.counts()[RecipientStatus.NOT_SENT]:
+            return False
+        self._tell_of_changes()
+        return True
+
+    @contextlib.asynccontextmanager
+    async def open_queue(self, client: Client, stop: StopSignal) -> AsyncIterator[CampaignQueue]:
+        """Give the requests to the remaining recipients, and log the progress meanwhile."""
+        async with self._queue(client, None) as queue:
+            yield queue
+
+    @contextlib.asynccontextmanager
+    async def open_resend_queue(self, client: Client, stop: StopSignal) -> AsyncIterator[CampaignQueue | None]:
+        """Give the requests to recipients of unknown outcome that can be sent to again; ``None`` if there is none."""
+        recipients = self.unresolved.to_resend()
+        if not recipients:
+            yield None
             return
-        self.unknown.send = partial(self._resend, open_line)
-        UnknownResolver(
-            self.unknown,
-            self.probes,
-            lambda probe, request: probe.check(None, request),
-            self.stop,
-            on_unknown=self.options.on_unknown,
-            unknown_timeout=self.options.unknown_timeout,
-            address=self.address,
-            wait_between_resends=True,
-        ).resolve()
-        self._refuse_nobody_looked_up()
-        self._refuse_failures()
+        log.warning(
+            "on_unknown is 'resend': sending to %s of unknown outcome again.", counted(len(recipients), "recipient")
+        )
+        async with self._queue(client, recipients) as queue:
+            try:
+                yield queue
+            finally:
+                self.unresolved.rejected |= queue.rejected_resends
 
-    async def _send(self, open_line: OpenSession, only: Sequence[Recipient] | None) -> set[int]:
-        """Send, and return the places of those in doubt whom the service rejects by now."""
+    @contextlib.asynccontextmanager
+    async def _queue(self, client: Client, only: Sequence[Recipient] | None) -> AsyncIterator[CampaignQueue]:
         options = self.options
         counts = self.plan.counts()
         progress = Progress(len(only) if only is not None else counts[RecipientStatus.NOT_SENT], self.publish)
+        dnd_filter = None
+        if self.dnd is not None:
+            progress.look_ups = self.dnd.look_ups
+            dnd_filter = self.dnd.open(self.plan, client)
+        budget = self._budget()
+        batcher = Batcher(
+            self.plan,
+            options.recipients_per_request,
+            budget,
+            window=options.send_window,
+            dnd_filter=dnd_filter,
+            only=only,
+            test_only=options.test_only,
+        )
+        rules = FailureRules(
+            options.on_rejected_batch,
+            self._may_fail() if options.max_failure_ratio > 0 else None,
+            options.max_identical_rejections,
+        )
+        queue = CampaignQueue(
+            self.plan,
+            self.standing,
+            self.log,
+            self.message,
+            batcher,
+            budget,
+            progress,
+            self.delivery,
+            rules,
+            is_resend=only is not None,
+        )
+        reporting = asyncio.create_task(self._report_progress(progress))
+        try:
+            with self.delivery.recording(), self.plan.transaction(), _fewer_collections():
+                yield queue
+        finally:
+            reporting.cancel()
+            progress.tell(*self.standing.money()[:2])
+
+    def _budget(self) -> Budget:
+        options = self.options
         spent, *_ = self.standing.money()
-        budget = Budget(
+        return Budget(
             to_decimal_or_none(options.max_charge),
             to_decimal_or_none(options.min_balance),
             to_decimal_or_none(options.price_per_page),
@@ -245,67 +269,23 @@ class Campaign:
             unpriced=self.plan.unpriced(),
             refuse_missing_charge=options.refuse_missing_charge,
         )
-        async with open_line() as line, self._writer() as writer:
-            progress.look_ups = line.look_ups
-            batcher = Batcher(
-                self.plan,
-                options.recipients_per_request,
-                budget,
-                window=options.send_window,
-                dnd_filter=line.dnd_filter(self.plan) if line.dnd_filter else None,
-                only=only,
-                test_only=options.test_only,
-            )
-            sending = Dispatcher(
-                self.plan,
-                self.standing,
-                self.journal,
-                writer,
-                self.message,
-                batcher,
-                budget,
-                progress,
-                line.send,
-                self.stop,
-                line.client,
-                window=options.window,
-                requests_per_second=options.requests_per_second,
-                on_rejected_batch=options.on_rejected_batch,
-                breaker=RejectionBreaker(options.max_identical_rejections),
-                may_fail=self._may_fail() if options.max_failure_ratio > 0 else None,
-                doubted=only is not None,
-            )
-            reporting = asyncio.create_task(report_progress(progress, self._spent, options.progress_interval))
-            try:
-                with self.plan.transaction(), _fewer_collections():
-                    await sending.run()
-            finally:
-                reporting.cancel()
-                progress.tell(*self._spent())
-        return sending.rejected_again
 
-    @contextlib.asynccontextmanager
-    async def _writer(self) -> AsyncIterator[JournalWriter]:
-        writer = JournalWriter(self.journal, self._body, self.options.min_write_batch)
-        try:
-            yield writer
-        finally:
-            await writer.close()
+    async def _report_progress(self, progress: Progress) -> None:
+        """Log how far it is, until cancelled."""
+        while True:
+            await asyncio.sleep(self.options.progress_interval)
+            progress.tell(*self.standing.money()[:2])
 
-    async def _keep(self, results: Iterable[Result]) -> None:
-        async with self._writer() as writer:
-            for end in results:
-                writer.settle(end)
+    # What is told of it.
 
-    def _resend(self, open_line: OpenSession, recipients: Sequence[Recipient], resend: int) -> set[int]:
-        """Send again to recipients of unknown outcome, and return the places of those whom the service rejects."""
-        self.preflight()
-        log.warning(
-            "on_unknown is 'resend': sending to %s of unknown outcome again.", counted(len(recipients), "recipient")
-        )
-        if resend:
-            self.stop.pause(backoff(resend, _LONGEST_FIRST_PAUSE))
-        return asyncio.run(self._send(open_line, recipients))
+    def check_result(self) -> None:
+        """Raise where more failed than the author allows.
+
+        :raises NobodyLookedUpError: when nobody is left because look-ups failed
+        :raises TooManyFailuresError: when more recipients failed than ``max_failure_ratio`` allows
+        """
+        self._refuse_nobody_looked_up()
+        self._refuse_failures()
 
     def _refuse_too_many(self, other_partitions: int) -> None:
         """Raise where the whole campaign is for too many, its other parts included."""
@@ -338,7 +318,7 @@ class Campaign:
     @property
     def reference(self) -> str:
         """Return the name of the campaign, the same in each of its tries."""
-        return campaign_reference(self.journal, self.message.channel.operation, self.part)
+        return campaign_reference(self.log, self.message.channel.operation, self.part)
 
     def recipients(self) -> int:
         """Return how many the campaign is for, whatever became of them."""

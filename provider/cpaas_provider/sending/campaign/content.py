@@ -4,17 +4,25 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import date, datetime
-from typing import Any
+from json.encoder import encode_basestring
+from typing import TYPE_CHECKING, Any, Protocol
 
+from cpaas_provider.api import operations
 from cpaas_provider.api.recipients.email_address import mask_email, normalise_email
 from cpaas_provider.api.recipients.msisdn import mask_msisdn, normalise_msisdn
-from cpaas_provider.api.text import MessageTemplate, SmsLength, measure_sms
+from cpaas_provider.api.text import MessageTemplate, SmsEstimator, SmsLength
+from cpaas_provider.sending.spec import RequestResult
+
+if TYPE_CHECKING:
+    from cpaas_provider.api.core import Call
+    from cpaas_provider.api.models.messages import Message
+    from cpaas_provider.sending.campaign.recipients import Recipient
 
 _HALF = re.compile("[\ud800-\udfff]")
-_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
 @dataclass(frozen=True)
@@ -26,6 +34,7 @@ class Channel:
     :param normalise: returns an address as the journal knows it, given a default region, or raises ValueError
     :param wire: returns a normalised address as the client reads it in one way only
     :param mask: returns it for people to recognise and nobody to use
+    :param build_call: returns the request, from the fields of the contract
     """
 
     operation: str
@@ -33,10 +42,13 @@ class Channel:
     normalise: Callable[[Any, str | None], str]
     wire: Callable[[str], str]
     mask: Callable[[str], str]
+    build_call: Callable[..., Call[Any]]
 
 
-SMS = Channel("send_sms", "phone number", normalise_msisdn, "+{}".format, mask_msisdn)
-EMAIL = Channel("send_email", "email address", lambda value, _: normalise_email(value), str, mask_email)
+SMS = Channel("send_sms", "phone number", normalise_msisdn, "+{}".format, mask_msisdn, operations.send_sms)
+EMAIL = Channel(
+    "send_email", "email address", lambda value, _: normalise_email(value), str, mask_email, operations.send_email
+)
 
 
 @dataclass(frozen=True)
@@ -67,8 +79,8 @@ class Content:
         """
         words = []
         for name, value in zip(self.columns, values, strict=True):
-            word = written(value) or self.defaults.get(name, "")
-            if not word:
+            word = value.strip() if type(value) is str else written(value)
+            if not word and not (word := self.defaults.get(name, "")):
                 raise ValueError(f"has no value for the placeholder {name}")
             if not word.isascii() and _HALF.search(word):
                 raise ValueError(f"holds half a character for the placeholder {name}")
@@ -79,15 +91,44 @@ class Content:
         """Return each recipient's values of the placeholders from what the plan keeps."""
         return [dict(zip(self.columns, theirs, strict=True)) for theirs in json.loads(f"[{','.join(words)}]")]
 
+    def build_call(self, batch: Sequence[Recipient], reference: str, delivery: CampaignDelivery) -> Call[Any]:
+        """Return the request to a batch.
+
+        :param reference: the request's name in the journal
+        """
+        wire = self.channel.wire
+        recipients = [wire(one.address) for one in batch]
+        personalisation = None
+        if self.columns:
+            substitutions = self.substitutions([one.words or "[]" for one in batch])
+            personalisation = [
+                {"to": to, "substitutions": own} for to, own in zip(recipients, substitutions, strict=True)
+            ]
+        return self.channel.build_call(
+            recipients,
+            **self.body,
+            personalisation=personalisation,
+            external_ref=delivery.external_ref or reference,
+            callback=delivery.callback_url(reference, len(recipients)),
+        )
+
+    def read_result(self, message: Message) -> RequestResult:
+        """Return what a response says."""
+        estimate = message.meta.estimate if message.meta else None
+        return RequestResult(
+            message.id,
+            estimate.charge if estimate else None,
+            estimate.available_balance if estimate else None,
+            rejected=frozenset(one.removeprefix("+").lower() for one in message.rejected_recipients),
+            rejection=message.rejection,
+        )
+
     def length_estimator(self) -> Callable[[Sequence[str]], SmsLength] | None:
         """Return what tells the pages of a text by the words in it; ``None`` where that cannot be told."""
         if not self.measured:
             return None
         text = MessageTemplate(self.texts[0], tuple(self.columns), self.placeholder_format)
-        if not text.names:
-            same = measure_sms(self.texts[0])
-            return lambda words: same
-        return lambda words: measure_sms(text.render(dict(zip(self.columns, words, strict=True))))
+        return SmsEstimator(text, tuple(self.columns)).measure
 
     def rendered(self, words: str | None) -> list[str]:
         """Return the texts as one recipient reads them."""
@@ -97,8 +138,20 @@ class Content:
         return [MessageTemplate(text, tuple(filled), self.placeholder_format).render(filled) for text in self.texts]
 
 
-Send = Callable[[Sequence[str], "list[dict[str, Any]] | None", str], Awaitable[Any]]
-"""Makes one request to recipients, with what it says to each alone, under a reference."""
+class CampaignDelivery(Protocol):
+    """What a campaign needs of delivery tracking."""
+
+    external_ref: str | None
+    """The author's own reference for all requests."""
+
+    def callback_url(self, reference: str, recipients: int) -> str | None:
+        """Return where the service sends the delivery reports of a request."""
+
+    def recording(self) -> AbstractContextManager[None]:
+        """Record accepted requests within."""
+
+    def record(self, reference: str, recipients: Sequence[str], message_id: str | None) -> None:
+        """Have a request recorded that the service accepted."""
 
 
 def written(value: Any) -> str:
@@ -117,4 +170,5 @@ def written(value: Any) -> str:
 
 def joined(words: Iterable[str]) -> str:
     """Return words as the plan keeps them."""
-    return _encode(list(words))
+    # As json.dumps does, which first makes an encoder for each list.
+    return f"[{','.join(map(encode_basestring, words))}]"

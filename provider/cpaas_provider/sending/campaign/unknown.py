@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from cpaas_provider.sending.campaign.journal_index import JournalIndex, UnknownRequest
@@ -17,15 +17,12 @@ from cpaas_provider.sending.hashing import KeyedHasher
 from cpaas_provider.sending.journal.model import Intent, RequestRecord, Result, State
 from cpaas_provider.sending.resolver import MAX_RESENDS, describe_unknown
 
-Resend = Callable[[Sequence[Recipient], int], set[int]]
-
 
 class UnknownRecipients:
     """What a resolver works on of a campaign.
 
     :param body: hash of what this try says to all
     :param lost: why nobody knows of anybody, where that is so
-    :param settle: records results of requests, as probes established them
     """
 
     def __init__(
@@ -37,7 +34,6 @@ class UnknownRecipients:
         body: str,
         *,
         lost: str | None,
-        settle: Callable[[Sequence[Result]], None],
     ) -> None:
         self._plan = plan
         self._standing = standing
@@ -45,10 +41,8 @@ class UnknownRecipients:
         self._operation = operation
         self._body = body
         self.lost = lost
-        self._settle = settle
-        self._rejected = set[int]()
-        self.send: Resend = lambda recipients, resend: set()
-        """Sends to recipients again, and returns the places of those whom the service rejects by now."""
+        self.rejected = set[int]()
+        """The places of recipients that the service rejects on the resend."""
 
     def recipients(self) -> int:
         """Return how many are of unknown outcome."""
@@ -67,30 +61,24 @@ class UnknownRecipients:
             for _, _, words, said in self._standing.in_doubt_by(request.number)
         )
 
-    def accept(self, found: Mapping[int, dict[str, Any]]) -> None:
-        """Record that requests were accepted, as a probe established."""
+    def confirm(self, found: Mapping[int, dict[str, Any]]) -> Sequence[Result]:
+        """Take note that requests were accepted, as a probe established."""
         results = [
             Result(number, State.ACCEPTED, (_text(told.get("id")), None, None), "established by a probe")
             for number, told in found.items()
         ]
-        self._settle(results)
         for result in results:
             self._standing.record_result(result)
             self._standing.settle_doubt(result.number)
+        return results
 
-    def refute(self, request: RequestRecord, error: RefutedError) -> None:
+    def refute(self, request: RequestRecord, error: RefutedError) -> Result | None:
         """Leave a request unknown: no probe of a message can establish that it was not accepted."""
+        return None
 
-    def record_unknown(self) -> None:
-        """Record nothing: the journal of a campaign has all there is to say."""
-
-    def resend(self, resend: int) -> bool:
-        """Send again to those who can be sent to, and tell whether there was one."""
-        recipients = self._to_resend()
-        if not recipients:
-            return False
-        self._rejected |= self.send(recipients, resend)
-        return True
+    def interrupted(self) -> Sequence[Result]:
+        """Return nothing: the journal of a campaign has all there is to say."""
+        return ()
 
     def end_resends(self, unknown: str, advice: str) -> None:
         """Raise where somebody is of unknown outcome still.
@@ -100,7 +88,7 @@ class UnknownRecipients:
         """
         if not self.recipients():
             return
-        if not self._to_resend():
+        if not self.to_resend():
             raise UnknownOutcomeError(
                 f"{unknown} They cannot be sent to again: they are no longer in the source, left out by a guard, "
                 f"or rejected on the resend. {advice}."
@@ -114,13 +102,14 @@ class UnknownRecipients:
         """Return which requests are of unknown outcome and why, in sentences."""
         return describe_unknown(self.requests(), self.recipients(), self.lost)
 
-    def _to_resend(self) -> list[Recipient]:
+    def to_resend(self) -> list[Recipient]:
+        """Return those who can be sent to again."""
         rows = self._plan.database.execute(
             "SELECT place, row, member, address, words, pages, zone FROM person "
             "WHERE fate = ? AND address IS NOT NULL AND coalesce(reason, '') != ?",
             (RecipientStatus.UNKNOWN, LEFT_OUT_SINCE),
         ).fetchall()
-        return [one for row in rows if (one := Recipient._make(row)).place not in self._rejected]
+        return [one for row in rows if (one := Recipient._make(row)).place not in self.rejected]
 
     def _record(self, request: UnknownRequest) -> RequestRecord:
         members = b"".join(member for _, member, _, _ in self._standing.in_doubt_by(request.number))

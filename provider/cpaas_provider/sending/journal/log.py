@@ -175,7 +175,7 @@ class JournalLog:
         """Bytes the next write may add."""
         return MAX_BYTES - self._last.size
 
-    def append(self, batch: LogEntry, what: str = "stored, so the requests to record were not sent") -> None:
+    def append(self, batch: LogEntry, what: str = "stored") -> None:
         """Store a batch for good, before returning.
 
         :param what: what the journal could not be, for the message of an error

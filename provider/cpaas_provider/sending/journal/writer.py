@@ -6,12 +6,15 @@ import asyncio
 import contextlib
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
+from types import TracebackType
+from typing import Self
 
+from cpaas_provider.api.amounts import counted
 from cpaas_provider.api.backoff import backoff
-from cpaas_provider.sending.errors import JournalUnavailableError, SendingError, TrySupersededError
+from cpaas_provider.sending.errors import JournalUnavailableError, SendingError, TrySupersededError, join_references
 from cpaas_provider.sending.journal.log import JournalLog
 from cpaas_provider.sending.journal.model import Intent, LogEntry, Result
 
@@ -29,38 +32,39 @@ _TIDY = 2
 
 
 class JournalWriter:
-    """Stores claims and ends of one try, a window at a time.
+    """Stores intents and results of one try, many in one write, in an ``async with`` block.
 
-    A claim waits until it is stored; an end does not, but goes into the next write. Used on one event loop; the writes
-    themselves are made in a thread.
+    An intent waits until it is stored. A result does not: it goes into the next write. Used on one event loop; the
+    writes themselves are made in a thread.
 
-    :param body: hash of what the claims say to all of their recipients
-    :param crowd: how many claims make a write worth its while at once
+    :param body: hash of what the intents say to all of their recipients
+    :param min_write_batch: how many intents are written without waiting for more
     """
 
     def __init__(
         self,
         log_: JournalLog,
-        body: str,
+        body: str | None,
         min_write_batch: int = 1,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self._log = log_
         self._body = body
-        self._crowd = min_write_batch
+        self._min_write_batch = min_write_batch
         self._clock = clock
-        self._claims: deque[tuple[Intent, asyncio.Future[None]]] = deque()
-        self._ends: deque[Result] = deque()
-        self._notes: dict[int, Intent] = {}
+        self._intents: deque[tuple[Intent, asyncio.Future[None]]] = deque()
+        self._results: deque[Result] = deque()
+        self._unsent: dict[int, Intent] = {}
+        self._references: dict[int, str] = {}
         self._wanted = asyncio.Event()
-        self._crowded = asyncio.Event()
+        self._batch_ready = asyncio.Event()
         self._thread = ThreadPoolExecutor(1, "cpaas-journal")
         self._error: SendingError | None = None
         self._closing = False
         self._full = False
         self._task = asyncio.create_task(self._write_all())
 
-    async def claim(self, claim: Intent) -> None:
+    async def begin(self, intent: Intent) -> None:
         """Store that a request is about to leave; when this returns, it may.
 
         :raises JournalUnavailableError: when that could not be stored; the request must not leave
@@ -68,25 +72,50 @@ class JournalWriter:
         """
         if self._error is not None:
             raise self._error
+        self._references[intent.number] = intent.reference
         stored: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._claims.append((claim, stored))
+        self._intents.append((intent, stored))
         self._wanted.set()
-        if len(self._claims) >= self._crowd:
-            self._crowded.set()
+        if len(self._intents) >= self._min_write_batch:
+            self._batch_ready.set()
         await stored
 
-    def settle(self, end: Result) -> None:
+    def end(self, result: Result) -> None:
         """Have it stored what became of a request.
 
         Where that fails, it is logged at the end: the next try finds the request unknown, which is safe.
         """
-        self._ends.append(end)
+        self._results.append(result)
         self._wanted.set()
 
-    def note(self, claim: Intent, end: Result) -> None:
+    def add(self, intent: Intent, result: Result) -> None:
         """Have a request stored that was not made, because its outcome is known without."""
-        self._notes[claim.number] = claim
-        self.settle(end)
+        self._unsent[intent.number] = intent
+        self.end(result)
+
+    async def record_lost(self, intent: Intent, result: Result) -> None:
+        """Store a request of which nobody can tell what it said; when this returns, it is stored.
+
+        :raises JournalUnavailableError: when that could not be stored
+        :raises TrySupersededError: when another try has taken this one's place
+        """
+        await self._store(self._entry(None, [intent], [result]), "stored, so nothing was sent")
+
+    async def record_loss(self) -> None:
+        """Store that what earlier tries sent is lost, where that is so; when this returns, it is stored.
+
+        :raises JournalUnavailableError: when that could not be stored
+        :raises TrySupersededError: when another try has taken this one's place
+        """
+        await asyncio.get_running_loop().run_in_executor(self._thread, self._log.record_loss)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
 
     async def close(self) -> None:
         """Store what is left, and end.
@@ -95,7 +124,7 @@ class JournalWriter:
         """
         self._closing = True
         self._wanted.set()
-        self._crowded.set()
+        self._batch_ready.set()
         await self._task
         # What is being removed is done with before the task's connection to Airflow is.
         with contextlib.suppress(RuntimeError):
@@ -103,11 +132,12 @@ class JournalWriter:
         self._thread.shutdown(wait=False)
         if isinstance(self._error, TrySupersededError):
             raise self._error
-        if self._ends:
+        if self._results:
+            made = self._made(self._results)
             log.warning(
-                "The outcome of %d requests could not be stored. If the task is retried, these requests are treated "
-                "as unknown.",
-                len(self._ends),
+                "The outcome of %s%s could not be stored. If the task is retried, the outcome is treated as unknown.",
+                counted(len(self._results), "request"),
+                f" ({join_references(made)})" if made else "",
             )
 
     async def _write_all(self) -> None:
@@ -124,7 +154,7 @@ class JournalWriter:
             self._wanted.clear()
             # Whoever was woken by the same answer comes along.
             await asyncio.sleep(0)
-            while self._claims or self._ends:
+            while self._intents or self._results:
                 began = loop.time()
                 if not await self._write():
                     return
@@ -136,40 +166,32 @@ class JournalWriter:
                 return
 
     async def _pause(self, seconds: float) -> None:
-        """Let more come together, but not longer than it takes for a crowd."""
-        self._crowded.clear()
-        if len(self._claims) < self._crowd and not self._closing:
+        """Let more come together, but not longer than it takes for a batch."""
+        self._batch_ready.clear()
+        if len(self._intents) < self._min_write_batch and not self._closing:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._crowded.wait(), seconds)
+                await asyncio.wait_for(self._batch_ready.wait(), seconds)
 
     async def _write(self) -> bool:
         """Make one write; return whether more may follow."""
-        claims, ends = self._take()
-        batch = LogEntry(
-            at=self._clock(),
-            try_number=self._log.tries.number,
-            clear_epoch=self._log.tries.clear_epoch,
-            body=self._body,
-            intents=[
-                *(claim for claim, _ in claims),
-                *(self._notes[end.number] for end in ends if end.number in self._notes),
-            ],
-            results=ends,
-        )
+        intents, results = self._take()
+        unsent = [self._unsent[result.number] for result in results if result.number in self._unsent]
+        batch = self._entry(self._body, [*(intent for intent, _ in intents), *unsent], results)
         try:
-            await self._store(batch)
+            await self._store(batch, self._describe(intents, results))
         except BaseException as error:
-            self._claims.extendleft(reversed(claims))
-            self._ends.extendleft(reversed(ends))
+            self._intents.extendleft(reversed(intents))
+            self._results.extendleft(reversed(results))
             if not isinstance(error, SendingError):
                 raise
             self._refuse(error)
             # What became of requests under way is tried to be stored at the end, once more.
             retry = isinstance(error, JournalUnavailableError) and not self._closing
             return retry and await self._wait_for_end()
-        for end in ends:
-            self._notes.pop(end.number, None)
-        for _, stored in claims:
+        for result in results:
+            self._unsent.pop(result.number, None)
+            self._references.pop(result.number, None)
+        for _, stored in intents:
             if not stored.done():
                 stored.set_result(None)
         if not self._closing:
@@ -177,13 +199,17 @@ class JournalWriter:
             self._thread.submit(self._log.tidy, _TIDY)
         return True
 
+    def _entry(self, body: str | None, intents: list[Intent], results: list[Result]) -> LogEntry:
+        tries = self._log.tries
+        return LogEntry(self._clock(), tries.number, tries.clear_epoch, body, intents, results)
+
     def _refuse(self, error: SendingError) -> None:
-        """Tell all who wait for a claim that it will not be stored."""
+        """Tell all who wait for an intent that it will not be stored."""
         self._error = error
-        for _, stored in self._claims:
+        for _, stored in self._intents:
             if not stored.done():
                 stored.set_exception(error)
-        self._claims.clear()
+        self._intents.clear()
 
     async def _wait_for_end(self) -> bool:
         while not self._closing:
@@ -194,30 +220,40 @@ class JournalWriter:
     def _take(self) -> tuple[list[tuple[Intent, asyncio.Future[None]]], list[Result]]:
         """Return as much as one write holds."""
         room = self._log.room
-        ends: list[Result] = []
-        while self._ends and (not ends or room > self._weight(self._ends[0])):
-            room -= self._weight(self._ends[0])
-            ends.append(self._ends.popleft())
-        claims: list[tuple[Intent, asyncio.Future[None]]] = []
-        while self._claims and ((not claims and not ends) or room > self._claims[0][0].weight):
-            claim, stored = self._claims.popleft()
+        results: list[Result] = []
+        while self._results and (not results or room > self._weight(self._results[0])):
+            room -= self._weight(self._results[0])
+            results.append(self._results.popleft())
+        intents: list[tuple[Intent, asyncio.Future[None]]] = []
+        while self._intents and ((not intents and not results) or room > self._intents[0][0].weight):
+            intent, stored = self._intents.popleft()
             if not stored.cancelled():
-                room -= claim.weight
-                claims.append((claim, stored))
-        self._full = bool(self._claims)
-        return claims, ends
+                room -= intent.weight
+                intents.append((intent, stored))
+        self._full = bool(self._intents)
+        return intents, results
 
-    def _weight(self, end: Result) -> int:
-        """Return the bytes an end takes, with the claim that is stored beside it where the request was not made."""
-        note = self._notes.get(end.number)
-        return end.weight + (note.weight if note else 0)
+    def _weight(self, result: Result) -> int:
+        """Return the bytes an end takes, with the intent that is stored beside it where the request was not made."""
+        note = self._unsent.get(result.number)
+        return result.weight + (note.weight if note else 0)
 
-    async def _store(self, batch: LogEntry) -> None:
+    def _made(self, results: Iterable[Result]) -> list[str]:
+        """Return the references of requests of this try."""
+        return [self._references[one.number] for one in results if one.number in self._references]
+
+    def _describe(self, intents: Sequence[object], results: Sequence[Result]) -> str:
+        """Return what an error says of a write that failed."""
+        unsent = ", so the requests to record were not sent" if intents else ""
+        made = self._made(results)
+        return f"stored{unsent}. Made before: {join_references(made)}" if made else f"stored{unsent}"
+
+    async def _store(self, batch: LogEntry, what: str) -> None:
         """Write, again where it fails and nobody else has taken over."""
         loop = asyncio.get_running_loop()
         for attempt in range(1, _ATTEMPTS + 1):
             try:
-                await loop.run_in_executor(self._thread, self._log.append, batch)
+                await loop.run_in_executor(self._thread, self._log.append, batch, what)
             except JournalUnavailableError:
                 if attempt == _ATTEMPTS:
                     raise

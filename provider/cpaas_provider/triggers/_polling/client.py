@@ -76,13 +76,13 @@ class ReloadingClient:
         return client
 
     async def _read(self) -> AsyncCpaasClient:
-        from cpaas_provider.hooks.cpaas import CpaasHook, async_client
+        from cpaas_provider.hooks.cpaas import CpaasHook
 
         async with asyncio.timeout(RELOAD_TIMEOUT):
             connection = (await CpaasHook(self.conn_id).aget_connection_settings()).without_retries()
             if self._client is not None and connection == self._connection:
                 return self._client
-            client = await asyncio.to_thread(async_client, connection)
+            client = await asyncio.to_thread(connection.make_async_client)
         self._connection = connection
         return client
 

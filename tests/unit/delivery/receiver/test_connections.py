@@ -154,12 +154,13 @@ class TestEvidence:
         for conn_id, found in (("staging", None), ("shop", "m1")):
             told = report(ADA, "success", token=token, conn_id=conn_id, external_ref=OURS, id="m1")
             save_reports(database, told)
-            result = evidence.check(None, request_)
+            result = asyncio.run(evidence.check(None, request_))
             assert (result and result["id"]) == found
 
     def test_is_no_request_that_another_connection_has_noted(self, database: Database, request_: RequestRecord) -> None:
         noted(database, SentRequest(OURS, 1, "m1"), campaign=OURS, conn_id="staging")
-        assert DeliveryReportProbe(SimpleNamespace(database=database, conn_id="shop")).check(None, request_) is None  # type: ignore[arg-type]
+        probe = DeliveryReportProbe(SimpleNamespace(database=database, conn_id="shop"))  # type: ignore[arg-type]
+        assert asyncio.run(probe.check(None, request_)) is None  # type: ignore[arg-type]
 
 
 def test_over_http_a_secret_reports_on_its_own_connection_alone(sent: Database) -> None:

@@ -7,10 +7,9 @@ After a kill nothing that the try still does has any effect, and what it says of
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import threading
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -26,11 +25,12 @@ from cpaas_provider.api.errors import (
     CpaasRejectedError,
     CpaasUnknownOutcomeError,
 )
-from cpaas_provider.sending.campaign.campaign import Campaign, CampaignOptions, SendSession
-from cpaas_provider.sending.campaign.dispatcher import ServiceFailingError
+from cpaas_provider.sending.campaign.campaign import Campaign, CampaignOptions
 from cpaas_provider.sending.campaign.guards.circuit_breaker import CircuitOpenError
 from cpaas_provider.sending.campaign.loader import Columns, RecipientLoader
+from cpaas_provider.sending.campaign.queue import ServiceFailingError
 from cpaas_provider.sending.campaign.recipients import RecipientStatus, RecipientTable
+from cpaas_provider.sending.engine import UnknownPolicy
 from cpaas_provider.sending.errors import (
     ChangedBodyError,
     JournalUnavailableError,
@@ -44,10 +44,11 @@ from cpaas_provider.sending.hashing import KeyedHasher
 from cpaas_provider.sending.journal.log import JournalLog
 from cpaas_provider.sending.journal.model import JOURNAL_KEY, LogEntry, RequestRecord, State, split_members
 from cpaas_provider.sending.journal.store import TryInfo
-from cpaas_provider.sending.shutdown import StopSignal
+from cpaas_provider.sending.shutdown import AnswerNotAwaitedError, StopSignal
 from cpaas_provider.sending.spec import OnUnknown
 from tests.unit.sending.answers import Form, read, untouched
 from tests.unit.sending.campaign.parts import IDENTITY, OPERATION, SECRETS, GoneError, Rows, message, phones
+from tests.unit.sending.ports import FunctionClient, NoDelivery, Ports, send
 
 PEOPLE = tuple(phones(7))
 TEXTS = ("Your parcel waits, {name}", "Come and fetch it, {name}")
@@ -495,22 +496,22 @@ class World:
             max_charge=None if self.told is Told.NOTHING else 10_000.0,
         )
         with RecipientTable() as plan:
-            campaign = Campaign(
-                plan, journal_log, said, options, attempt.stop, "a task", probes=[self] if self.evidence else ()
-            )
+            campaign = Campaign(plan, journal_log, said, options, NoDelivery())
             planner = RecipientLoader(plan, said, journal_log.hasher, default_region="NG")
             rows = Rows(*({"phone": f"+{one}", "name": self.name} for one in self.source))
             banned = Rows(*(f"+{one}" for one in self.banned))
             try:
                 campaign.prepare(planner, rows, Columns("phone"), tests=None, banned=banned)
-                campaign.send(lambda: self._line(attempt))
+                client = FunctionClient(
+                    lambda fields: self.send(
+                        attempt, fields["recipients"], fields["personalisation"], fields["external_ref"]
+                    ),
+                    lambda: attempt.happened.add("client stopped"),
+                )
+                policy = UnknownPolicy(attempt.policy, probes=[self] if self.evidence else ())
+                send(campaign, client, Ports(attempt.stop), policy)
             finally:
                 attempt.fates = self._fates(plan)
-
-    @contextlib.asynccontextmanager
-    async def _line(self, attempt: Attempt) -> AsyncIterator[SendSession]:
-        client = SimpleNamespace(stop=lambda: attempt.happened.add("client stopped"))
-        yield SendSession(client, lambda *given: self.send(attempt, *given))
 
     @staticmethod
     def _fates(plan: RecipientTable) -> dict[str, RecipientStatus]:
@@ -520,7 +521,7 @@ class World:
     # What evidence is asked.
     max_wait = timedelta()
 
-    def check(self, client: Any, entry: RequestRecord) -> dict[str, Any] | None:
+    async def check(self, client: Any, entry: RequestRecord) -> dict[str, Any] | None:
         return {"id": self.accepted[entry.reference]} if entry.reference in self.accepted else None
 
     # --- what must be true ----------------------------------------------------------------------------------------
@@ -574,6 +575,7 @@ class World:
         causes: dict[type[Exception], bool] = {
             JournalUnavailableError: "store" in happened,
             StoppedError: "stopped" in happened,
+            AnswerNotAwaitedError: "stopped" in happened,
             CpaasNotSentError: AtRequest.NOT_SENT in happened or Form.NOT_SENT_425 in happened,
             CpaasRateLimitedError: Form.NOT_SENT_429 in happened,
             CpaasInsufficientBalanceError: AtRequest.NO_BALANCE in happened,

@@ -22,7 +22,7 @@ IDENTITY = task_identity("campaign", "manual__1", "send", -1)
 PRINTS = KeyedHasher(SECRETS[0], IDENTITY)
 OPERATION = SMS.operation
 WHEN = datetime(2026, 3, 1, tzinfo=UTC)
-BODY = PRINTS.body({"content": "Hello"})
+BODY = PRINTS.body({"sender_id": "Shop", "content": "Hello"})
 FIRST_TRY = TryInfo(number=1, max_tries=3, retries=3)
 SECOND_TRY = TryInfo(number=2, max_tries=3, retries=3)
 CLEARED = TryInfo(number=2, max_tries=4, retries=3, clear_number=1)
@@ -131,7 +131,9 @@ def fates(plan: RecipientTable) -> dict[str, str]:
 
 
 def message(content: str = "Hello", columns: dict[str, str] | None = None, **given: Any) -> Content:
-    return Content(SMS, {"content": content}, [content], columns or {}, **{"measured": True, **given})
+    return Content(
+        SMS, {"sender_id": "Shop", "content": content}, [content], columns or {}, **{"measured": True, **given}
+    )
 
 
 class Rows:

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
-from cpaas_provider.sending.campaign.campaign import Campaign, CampaignOptions, SendSession
-from cpaas_provider.sending.campaign.guards.dnd import DndFilter
+from cpaas_provider.sending.campaign.campaign import Campaign, CampaignOptions, DndFilterFactory
 from cpaas_provider.sending.campaign.loader import Columns, RecipientLoader
 from cpaas_provider.sending.campaign.recipients import RecipientStatus, RecipientTable
 from cpaas_provider.sending.journal.store import TryInfo
-from cpaas_provider.sending.shutdown import StopSignal
 from tests.unit.sending.campaign.parts import FIRST_TRY, MemoryStore, Rows, journal_log, message, phones
+from tests.unit.sending.ports import FunctionClient, NoDelivery, Ports, send
 
 Service = Callable[[Sequence[str], str], Any]
 """Takes recipients and reference; returns an answer or raises an error."""
@@ -46,7 +44,7 @@ def tried(
     store: MemoryStore | None = None,
     tries: TryInfo = FIRST_TRY,
     per_request: int = 100,
-    dnd: Callable[[RecipientTable], DndFilter] | None = None,
+    dnd: DndFilterFactory | None = None,
     source: Rows | None = None,
     banned: Rows | None = None,
     **options: Any,
@@ -54,14 +52,9 @@ def tried(
     """Make one try at a campaign for so many recipients."""
     done = Tried()
 
-    async def send(recipients: Sequence[str], personal: Any, reference: str) -> Any:
-        done.requests.append(tuple(recipients))
-        answer = service(recipients, reference)
-        return await answer if isinstance(answer, Awaitable) else answer
-
-    @contextlib.asynccontextmanager
-    async def line() -> AsyncIterator[SendSession]:
-        yield SendSession(SimpleNamespace(stop=lambda: None), send, dnd)
+    def answer(fields: dict[str, Any]) -> Any:
+        done.requests.append(tuple(fields["recipients"]))
+        return service(fields["recipients"], fields["external_ref"])
 
     said, book = message(), journal_log(store or MemoryStore(), tries)
     with RecipientTable() as plan:
@@ -70,8 +63,8 @@ def tried(
             book,
             said,
             CampaignOptions(**{"recipients_per_request": per_request, "window": 8, **options}),
-            StopSignal(),
-            "a task",
+            NoDelivery(),
+            dnd=dnd,
         )
         planner = RecipientLoader(plan, said, book.hasher, default_region="NG")
         try:
@@ -82,7 +75,7 @@ def tried(
                 tests=None,
                 banned=banned,
             )
-            campaign.send(line)
+            send(campaign, FunctionClient(answer), Ports())
         except Exception as error:  # noqa: BLE001 - the test looks at it
             done.error = error
         done.counts = plan.counts()

@@ -18,8 +18,8 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from cpaas_provider.sending.campaign import campaign as campaign_module
-from cpaas_provider.sending.campaign import dispatcher as run_module
+from cpaas_provider.sending import dispatcher as run_module
+from cpaas_provider.sending import engine as engine_module
 from cpaas_provider.sending.campaign.recipients import RecipientStatus
 from cpaas_provider.sending.errors import UnknownOutcomeError
 from cpaas_provider.sending.journal import log as ledger_module
@@ -48,7 +48,7 @@ def hurried(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(keeper_module, "ThreadPoolExecutor", Inline)
     monkeypatch.setattr(keeper_module, "_FIRST_PAUSE", 0.0)
     monkeypatch.setattr(keeper_module, "_LONGEST_WAIT", 0.0)
-    monkeypatch.setattr(campaign_module, "_LONGEST_FIRST_PAUSE", 0.0)
+    monkeypatch.setattr(engine_module, "_FIRST_PAUSE", 0.0)
     # So that a few requests make several segments.
     monkeypatch.setattr(ledger_module, "ROLL_BYTES", 700)
     monkeypatch.setattr(ledger_module, "MAX_BYTES", 2_500)

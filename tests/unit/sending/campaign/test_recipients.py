@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from cpaas_provider.sending.campaign.recipients import RecipientRow, RecipientStatus, RecipientTable
 from tests.unit.sending.campaign.parts import fates, member, phones, plan_of, planned
 
@@ -46,6 +48,50 @@ def test_rows_that_name_nobody_are_nobody_s_duplicates() -> None:
         plan.deduplicate_and_suppress()
         counts = plan.counts()
         assert (counts[RecipientStatus.INVALID_ROW], counts[RecipientStatus.DUPLICATE]) == (2, 0)
+
+
+def test_every_row_of_a_recipient_but_the_first_is_a_duplicate_of_it() -> None:
+    one, other = phones(2)
+    with RecipientTable() as plan:
+        plan.add([planned(phone, row) for row, phone in enumerate([one, other, one, other, one], 1)])
+        plan.add([RecipientRow(6, RecipientStatus.INVALID_ROW, reason="x"), planned(other, 7)])
+        plan.deduplicate_and_suppress()
+        duplicates = {line["row"]: line["reason"] for line in plan.rows() if line["outcome"] == "duplicate"}
+        first, second = "the same recipient as row 1", "the same recipient as row 2"
+        assert duplicates == {3: first, 4: second, 5: first, 7: second}
+
+
+@pytest.mark.parametrize("places", [[], [1], [3, 4], [1, 2, 4, 6, 7, 8], [8, 7, 2, 1], [5, 1, 2]])
+def test_settling_concerns_the_places_that_are_named(places: list[int]) -> None:
+    with plan_of(*phones(8)) as plan:
+        plan.settle(places, RecipientStatus.SENT)
+        assert [place for place, line in enumerate(plan.rows(), 1) if line["outcome"] == "sent"] == sorted(places)
+
+
+def test_what_is_settled_last_holds() -> None:
+    with plan_of(*phones(5)) as plan:
+        plan.settle([1, 2, 3, 4, 5], RecipientStatus.REJECTED)
+        plan.settle([1, 3], RecipientStatus.REJECTED, reason="no such number")
+        plan.settle([2, 4, 5], RecipientStatus.SENT)
+        assert [(line["outcome"], line["reason"]) for line in plan.rows()] == [
+            ("rejected", "no such number"),
+            ("sent", None),
+            ("rejected", "no such number"),
+            ("sent", None),
+            ("sent", None),
+        ]
+
+
+def test_counts_follow_every_change() -> None:
+    with plan_of(*phones(4)) as plan:
+        assert plan.counts()[RecipientStatus.NOT_SENT] == 4
+        plan.settle([2], RecipientStatus.SENT)
+        assert plan.counts()[RecipientStatus.NOT_SENT] == 3
+        plan.database.execute("UPDATE person SET fate = ? WHERE place = 3", (RecipientStatus.UNKNOWN,))
+        counts = plan.counts()
+        assert (counts[RecipientStatus.NOT_SENT], counts[RecipientStatus.UNKNOWN]) == (2, 1)
+        counts.clear()
+        assert plan.counts()[RecipientStatus.SENT] == 1
 
 
 def test_counts_name_every_fate_also_where_there_is_none() -> None:

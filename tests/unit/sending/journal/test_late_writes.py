@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -11,10 +12,10 @@ from hypothesis import strategies as st
 
 from cpaas_provider.sending.errors import JournalUnavailableError
 from cpaas_provider.sending.journal import log as ledger_module
-from cpaas_provider.sending.journal.journal import Journal
 from cpaas_provider.sending.journal.model import State
 from cpaas_provider.sending.journal.store import TryInfo
 from tests.unit.sending.campaign.parts import IDENTITY, SECRETS, MemoryStore, batch, claim, journal_log, opened, settled
+from tests.unit.sending.journal.written import WrittenJournal
 
 TRIES = [TryInfo(number, 9, 9) for number in range(1, 4)]
 
@@ -93,8 +94,8 @@ class TestSingleSends:
     """The journal of a single send."""
 
     @staticmethod
-    def opened(store: MemoryStore, tries: TryInfo = TRIES[0]) -> Journal:
-        return Journal(store, SECRETS[:1], IDENTITY, tries)
+    def opened(store: MemoryStore, tries: TryInfo = TRIES[0]) -> WrittenJournal:
+        return WrittenJournal(store, SECRETS[:1], IDENTITY, tries, clock=lambda: datetime.now(UTC))
 
     @pytest.mark.parametrize("which", range(4))
     def test_no_late_copy_hides_a_later_claim(self, which: int) -> None:

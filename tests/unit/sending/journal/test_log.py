@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from cpaas_provider.sending.errors import JournalUnavailableError, PartitionChangedError, TrySupersededError
 from cpaas_provider.sending.hashing import KeyedHasher
-from cpaas_provider.sending.journal.journal import Journal
 from cpaas_provider.sending.journal.log import MAX_BYTES, MAX_RECIPIENTS_PER_INTENT, ROLL_BYTES
 from cpaas_provider.sending.journal.model import JOURNAL_KEY, NOTHING_SENT_KEY, VERSION, Intent, LogEntry, Result, State
 from cpaas_provider.sending.journal.segments import MOST_PARTS, SERIES, part_key, whole_key
@@ -24,6 +23,7 @@ from tests.unit.sending.campaign.parts import (
     OPERATION,
     SECOND_TRY,
     SECRETS,
+    WHEN,
     GoneError,
     MemoryStore,
     batch,
@@ -34,6 +34,7 @@ from tests.unit.sending.campaign.parts import (
     phones,
     settled,
 )
+from tests.unit.sending.journal.written import WrittenJournal
 
 MOST_BYTES = 65_535  # of one value of the state on MySQL
 
@@ -127,7 +128,7 @@ class TestAWriteThatFails:
         journal = opened(store)
         journal.append(batch([claim(0, *phones(1))]))
         store.failing = [OSError("down")]
-        with pytest.raises(JournalUnavailableError, match=r"could not be reached \(OSError\).*were not sent"):
+        with pytest.raises(JournalUnavailableError, match=r"could not be reached \(OSError\).*could not be stored"):
             journal.append(batch([claim(1, *phones(1, 1))]))
         journal.append(batch([claim(2, *phones(1, 2))]))
         assert [one.number for found in replayed(store) for one in found.intents] == [0, 2]
@@ -212,7 +213,7 @@ class TestWhatCannotBeUsed:
             journal_log(store, SECOND_TRY)
 
     def test_a_campaign_goes_on_behind_a_single_send(self, store: MemoryStore) -> None:
-        journal = Journal(store, SECRETS[:1], IDENTITY, FIRST_TRY)
+        journal = WrittenJournal(store, SECRETS[:1], IDENTITY, FIRST_TRY, clock=lambda: WHEN)
         journal.end(journal.begin(OPERATION, ["2348031200000"], {}), State.ACCEPTED, result={"id": "m1"})
         assert [intent.members for each in replayed(store) for intent in each.intents] == [member("2348031200000")]
 

@@ -68,13 +68,13 @@ def one_of(number: int) -> Any:
 
 async def conveyor(writer: JournalWriter, mine: list[int]) -> None:
     for number in mine:
-        await writer.claim(one_of(number))
-        writer.settle(settled(number))
+        await writer.begin(one_of(number))
+        writer.end(settled(number))
 
 
 def test_a_claim_returns_when_it_is_stored(store: MemoryStore) -> None:
     async def work(writer: JournalWriter) -> None:
-        await writer.claim(one_of(0))
+        await writer.begin(one_of(0))
         assert numbers(found(store)) == ([0], [])
 
     kept(store, work)
@@ -116,9 +116,9 @@ def test_what_comes_while_a_write_is_under_way_goes_into_the_next(
     monkeypatch.setattr(store, "set", slowly)
 
     async def work(writer: JournalWriter) -> None:
-        first = asyncio.create_task(writer.claim(one_of(0)))
+        first = asyncio.create_task(writer.begin(one_of(0)))
         await asyncio.to_thread(begun.wait, 10)
-        others = [asyncio.create_task(writer.claim(one_of(number))) for number in (1, 2, 3)]
+        others = [asyncio.create_task(writer.begin(one_of(number))) for number in (1, 2, 3)]
         await asyncio.sleep(0)
         go_on.set()
         await asyncio.gather(first, *others)
@@ -133,7 +133,7 @@ def test_a_claim_that_cannot_be_written_is_refused_and_so_is_whatever_follows(st
     async def work(writer: JournalWriter) -> None:
         for _ in range(2):
             with pytest.raises(JournalUnavailableError):
-                await writer.claim(one_of(0))
+                await writer.begin(one_of(0))
 
     kept(store, work)
     assert (found(store), store.failing) == ([], [])
@@ -143,7 +143,7 @@ def test_a_write_that_fails_is_made_again(store: MemoryStore) -> None:
     store.failing = [DOWN, DOWN]
 
     async def work(writer: JournalWriter) -> None:
-        await writer.claim(one_of(0))
+        await writer.begin(one_of(0))
 
     kept(store, work)
     assert numbers(found(store)) == ([0], [])
@@ -151,14 +151,14 @@ def test_a_write_that_fails_is_made_again(store: MemoryStore) -> None:
 
 def test_ends_survive_a_write_that_fails(store: MemoryStore) -> None:
     async def work(writer: JournalWriter) -> None:
-        await writer.claim(one_of(0))
-        await writer.claim(one_of(1))
+        await writer.begin(one_of(0))
+        await writer.begin(one_of(1))
         store.failing = [DOWN] * 3
-        writer.settle(settled(0))
+        writer.end(settled(0))
         with pytest.raises(JournalUnavailableError):
-            await writer.claim(one_of(2))
+            await writer.begin(one_of(2))
         # What was under way when it failed comes to its end, too.
-        writer.settle(settled(1))
+        writer.end(settled(1))
 
     kept(store, work)
     assert numbers(found(store)) == ([0, 1], [0, 1])
@@ -166,23 +166,23 @@ def test_ends_survive_a_write_that_fails(store: MemoryStore) -> None:
 
 def test_ends_that_cannot_be_stored_at_all_are_told(store: MemoryStore, caplog: pytest.LogCaptureFixture) -> None:
     async def work(writer: JournalWriter) -> None:
-        await writer.claim(one_of(0))
+        await writer.begin(one_of(0))
         store.failing = [DOWN] * 9
-        writer.settle(settled(0))
+        writer.end(settled(0))
 
     with caplog.at_level(logging.WARNING):
         kept(store, work)
-    assert "The outcome of 1 requests could not be stored" in caplog.text
+    assert f"The outcome of 1 request ({one_of(0).reference}) could not be stored" in caplog.text
     assert numbers(found(store)) == ([0], [])
 
 
 def test_a_try_that_was_replaced_claims_nothing_and_tries_once(store: MemoryStore) -> None:
     async def work(writer: JournalWriter) -> None:
-        await writer.claim(one_of(0))
+        await writer.begin(one_of(0))
         store.failing = [GoneError()] * 9
         with pytest.raises(TrySupersededError):
-            await writer.claim(one_of(1))
-        writer.settle(settled(0))
+            await writer.begin(one_of(1))
+        writer.end(settled(0))
 
     # Also where nobody was left to claim, the end says so: whoever closes must not take it for a success.
     with pytest.raises(TrySupersededError):
@@ -193,10 +193,10 @@ def test_a_try_that_was_replaced_claims_nothing_and_tries_once(store: MemoryStor
 
 def test_closing_stores_what_is_left_in_one_write(store: MemoryStore) -> None:
     async def work(writer: JournalWriter) -> None:
-        await asyncio.gather(*(writer.claim(one_of(number)) for number in range(5)))
+        await asyncio.gather(*(writer.begin(one_of(number)) for number in range(5)))
         before = len(store.written)
         for number in range(5):
-            writer.settle(settled(number))
+            writer.end(settled(number))
         await writer.close()
         assert len(store.written) == before + 1
 
@@ -206,11 +206,11 @@ def test_closing_stores_what_is_left_in_one_write(store: MemoryStore) -> None:
 
 def test_a_claim_that_was_given_up_before_it_was_written_is_left_out(store: MemoryStore) -> None:
     async def work(writer: JournalWriter) -> None:
-        claiming = asyncio.create_task(writer.claim(one_of(0)))
+        claiming = asyncio.create_task(writer.begin(one_of(0)))
         await asyncio.sleep(0)
         claiming.cancel()
         await asyncio.gather(claiming, return_exceptions=True)
-        await writer.claim(one_of(1))
+        await writer.begin(one_of(1))
 
     kept(store, work)
     assert numbers(found(store)) == ([1], [])
@@ -219,7 +219,7 @@ def test_a_claim_that_was_given_up_before_it_was_written_is_left_out(store: Memo
 def test_a_note_stands_as_claim_and_end_in_one_write(store: MemoryStore) -> None:
     async def work(writer: JournalWriter) -> None:
         for number in (0, 1):
-            writer.note(one_of(number), Result(number, State.REJECTED, reason="refused"))
+            writer.add(one_of(number), Result(number, State.REJECTED, reason="refused"))
 
     kept(store, work)
     (batch,) = found(store)
@@ -230,9 +230,9 @@ def test_a_note_survives_a_write_that_fails(store: MemoryStore) -> None:
     store.failing = [DOWN] * 3
 
     async def work(writer: JournalWriter) -> None:
-        writer.note(one_of(0), Result(0, State.REJECTED, reason="refused"))
+        writer.add(one_of(0), Result(0, State.REJECTED, reason="refused"))
         with pytest.raises(JournalUnavailableError):
-            await writer.claim(one_of(1))
+            await writer.begin(one_of(1))
 
     kept(store, work)
     assert numbers(found(store)) == ([0], [0])
@@ -242,9 +242,9 @@ def test_a_note_survives_a_write_that_fails(store: MemoryStore) -> None:
 def test_however_much_there_is_a_write_has_room_for_it(store: MemoryStore, reason: str) -> None:
     async def work(writer: JournalWriter) -> None:
         for number in range(600):
-            writer.note(one_of(number), Result(number, State.REJECTED, reason=reason))
+            writer.add(one_of(number), Result(number, State.REJECTED, reason=reason))
         packs = [claim(600 + number, *phones(500, 1000 * number), words=["w"] * 500) for number in range(12)]
-        await asyncio.gather(*(writer.claim(pack) for pack in packs))
+        await asyncio.gather(*(writer.begin(pack) for pack in packs))
 
     kept(store, work)
     assert max(store.sizes) <= 65_535
@@ -256,8 +256,8 @@ def test_a_reason_in_letters_beyond_ascii_has_room_too(store: MemoryStore) -> No
 
     async def work(writer: JournalWriter) -> None:
         for number in range(300):
-            writer.note(one_of(number), Result(number, State.REJECTED, reason="ọ" * 300))
-        await writer.claim(one_of(300))
+            writer.add(one_of(number), Result(number, State.REJECTED, reason="ọ" * 300))
+        await writer.begin(one_of(300))
 
     kept(store, work)
     assert max(store.sizes) <= 65_535

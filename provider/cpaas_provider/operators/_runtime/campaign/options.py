@@ -34,11 +34,9 @@ def build_options(spec: CampaignSpec, connection: CpaasConnection, partition: Pa
     return CampaignOptions(
         recipients_per_request=min(connection.recipients_per_request, MAX_RECIPIENTS_PER_INTENT),
         window=spec.max_pending_requests or settings.max_concurrency,
-        requests_per_second=settings.requests_per_second,
         in_flight=settings.max_concurrency,
         on_unknown=OnUnknown(spec.on_unknown),
         on_rejected_batch=OnRejectedBatch(spec.on_rejected_batch),
-        unknown_timeout=spec.unknown_timeout,
         max_recipients=spec.max_recipients,
         max_charge=None if spec.max_charge is None else divide(spec.max_charge, partition.of),
         min_balance=spec.min_balance,

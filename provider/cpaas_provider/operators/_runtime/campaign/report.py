@@ -29,7 +29,7 @@ def build_report(
     counts = campaign.plan.counts()
     charge, balance, requests = campaign.standing.money()
     lengths = campaign.plan.lengths()
-    references = [doubt.reference for doubt in campaign.unknown.requests()]
+    references = [doubt.reference for doubt in campaign.unresolved.requests()]
     price = spec.price_per_page
     return {
         "reference": campaign.reference,

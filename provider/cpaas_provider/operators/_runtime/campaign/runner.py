@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable
 from functools import cached_property, partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk import timezone
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from cpaas_provider.delivery.tracking.sent_requests import SentRequest
 from cpaas_provider.hooks.metrics import CAMPAIGN
-from cpaas_provider.links.delivery import page_url, push_link
+from cpaas_provider.links.delivery import page_url
 from cpaas_provider.operators._runtime import task_log
 from cpaas_provider.operators._runtime.campaign.options import build_content, build_options
-from cpaas_provider.operators._runtime.campaign.partition_count import check_partition_count, recorded_partition_count
+from cpaas_provider.operators._runtime.campaign.partition_count import recorded_partition_count
+from cpaas_provider.operators._runtime.campaign.ports import CampaignPorts, CampaignReports, DndLookups, has_siblings
 from cpaas_provider.operators._runtime.campaign.report import build_report
 from cpaas_provider.operators._runtime.campaign.spec import PREVIEW_KEY
 from cpaas_provider.operators._runtime.delivery.reports import DeliveryReports, ReportOptions
@@ -27,20 +26,18 @@ from cpaas_provider.operators._runtime.runner import REPORT_KEY, Attempt
 from cpaas_provider.operators._runtime.single.send import NO_TASK_STATE
 from cpaas_provider.sending.campaign.campaign import (
     Campaign,
-    SendSession,
     campaign_reference,
     refuse_unknown_placeholders,
 )
-from cpaas_provider.sending.campaign.guards.dnd import DndFilter, OnLookupError
 from cpaas_provider.sending.campaign.loader import Columns, RecipientLoader
-from cpaas_provider.sending.campaign.progress import LookUps
 from cpaas_provider.sending.campaign.recipients import RecipientStatus, RecipientTable
+from cpaas_provider.sending.engine import SendEngine, UnknownPolicy
 from cpaas_provider.sending.errors import SendingError
-from cpaas_provider.sending.hashing import KeyedHasher, campaign_identity
+from cpaas_provider.sending.hashing import campaign_identity
 from cpaas_provider.sending.journal.log import JournalLog
 from cpaas_provider.sending.journal.store import StateStore, TryInfo
 from cpaas_provider.sending.partitions import Partition
-from cpaas_provider.sending.run_guard import check_run_may_send
+from cpaas_provider.sending.spec import OnUnknown
 from cpaas_provider.sources import ListSource, as_source
 from cpaas_provider.sources.files import redacted_path
 from cpaas_provider.sources.results_file import (
@@ -49,12 +46,9 @@ from cpaas_provider.sources.results_file import (
 )
 
 if TYPE_CHECKING:
-    from cpaas_provider.api.client import AsyncCpaasClient
     from cpaas_provider.hooks.connection import CpaasConnection
-    from cpaas_provider.operators._runtime.campaign.spec import CampaignSpec, DndOptions
-    from cpaas_provider.operators._runtime.delivery.tracker import SentRequestRecorder
+    from cpaas_provider.operators._runtime.campaign.spec import CampaignSpec
     from cpaas_provider.operators._runtime.runtime import TaskRuntime
-    from cpaas_provider.sending.campaign.content import Content
     from cpaas_provider.sources.base import Source
 
 
@@ -75,8 +69,6 @@ class CampaignRunner(Attempt):
         self._partition = Partition.read(spec.partition)
         self._under_way: tuple[Campaign, RecipientLoader] | None = None
         self._reports: DeliveryReports | None = None
-        self._tracked = False
-        self._looked_up = LookUps()
 
     @cached_property
     def _connection(self) -> CpaasConnection:
@@ -108,7 +100,7 @@ class CampaignRunner(Attempt):
         else:
             if begun["sent"] and not begun["not_sent"] and not begun["unknown_recipients"]:
                 log.info("%s", task_log.nothing_left(campaign=True, has_idempotency_key=bool(spec.idempotency_key)))
-            campaign.send(partial(self._session, campaign, reports))
+            self._send(campaign, reports)
         report = self._build_report(campaign, planner)
         try:
             self._write_outcomes(campaign)
@@ -139,7 +131,7 @@ class CampaignRunner(Attempt):
         report = self._build_report(campaign, planner)
         self._runtime.log.warning("%s", task_log.campaign_done(report))
         if not quietly and report["unknown_recipients"]:
-            self._runtime.log.error("%s", campaign.unknown.describe())
+            self._runtime.log.error("%s", campaign.unresolved.describe())
         self._runtime.push_or_warn(REPORT_KEY, report)
         return bool(report["sent"] or report["unknown_recipients"])
 
@@ -185,10 +177,8 @@ class CampaignRunner(Attempt):
             journal,
             content,
             build_options(spec, self._connection, self._partition),
-            runtime.stop,
-            runtime.cli_address,
-            preflight=partial(self._preflight, reports, reference),
-            probes=reports.probes(reference),
+            CampaignReports(reports, reference, spec.external_ref),
+            dnd=None if spec.dnd is None else DndLookups(spec.dnd, self._connection, runtime),
             publish=partial(runtime.publish, CAMPAIGN),
             part=part,
         )
@@ -258,7 +248,7 @@ class CampaignRunner(Attempt):
             raise PreflightError(NO_TASK_STATE, permanent=True)
         counted_once = (
             recorded_partition_count(runtime.context, self._partition)
-            if self._has_siblings
+            if has_siblings(spec, self._partition)
             else contextlib.nullcontext()
         )
         with counted_once:
@@ -272,75 +262,17 @@ class CampaignRunner(Attempt):
                 resend_on_clear=spec.resend_on_clear,
             )
 
-    @property
-    def _has_siblings(self) -> bool:
-        """Whether other task instances send the rest of the campaign, and only they know their number."""
-        return self._partition.of > 1 and self._spec.idempotency_key is None and not self._spec.resend_on_clear
-
-    def _preflight(self, reports: DeliveryReports, reference: str) -> None:
+    def _send(self, campaign: Campaign, reports: DeliveryReports) -> None:
+        """Send to everybody who is left."""
         spec, runtime = self._spec, self._runtime
-        if not self._started_in_time:
-            check_run_may_send(
-                runtime.run_info,
-                timezone.utcnow(),
-                allow_backfill=spec.allow_backfill,
-                max_lateness=spec.max_lateness,
-            )
-        if self._has_siblings:
-            # One that begins its try leaves its number anew, and may not have come to that before.
-            check_partition_count(runtime.context, self._partition)
-        if reports.tracker is not None and not self._tracked:
-            reports.begin()
-            reports.tracker.record_begin(reference)
-            runtime.delivery_link = page_url([reference])
-            push_link(runtime.context, runtime.delivery_link)
-            self._tracked = True
-
-    @contextlib.asynccontextmanager
-    async def _session(self, campaign: Campaign, reports: DeliveryReports) -> AsyncIterator[SendSession]:
-        from cpaas_provider.hooks.cpaas import async_client
-
-        client = await asyncio.to_thread(async_client, self._connection)
-        async with client:
-            with self._recorder(campaign.reference, reports) as recorder:
-                sender = BatchSender(
-                    client, campaign.message, reports, campaign.reference, self._spec.external_ref, recorder
-                )
-                dnd = self._spec.dnd
-                dnd_filter = partial(self._dnd_filter, dnd, client) if dnd is not None else None
-                yield SendSession(client, sender.send, dnd_filter, self._looked_up)
-
-    @contextlib.contextmanager
-    def _recorder(self, campaign: str, reports: DeliveryReports) -> Iterator[SentRequestRecorder | None]:
-        """Record the accepted requests, where their delivery is tracked."""
-        if reports.tracker is None:
-            yield None
-            return
-        from cpaas_provider.operators._runtime.delivery.tracker import SentRequestRecorder
-
-        with SentRequestRecorder(reports.tracker, campaign) as recorder:
-            yield recorder
-
-    def _dnd_filter(self, dnd: DndOptions, client: AsyncCpaasClient, plan: RecipientTable) -> DndFilter:
-        from cpaas_provider.operators._runtime.campaign.store import open_lookup_cache
-
-        hasher = KeyedHasher(self._connection.hash_secrets[0], ("lookups",))
-        return DndFilter(
-            plan,
-            partial(self._look_up, client),
-            partial(hasher.member, "lookup_phone"),
-            open_lookup_cache(self._runtime),
-            ttl=dnd.lookup_ttl,
-            on_error=OnLookupError(dnd.on_lookup_error),
-            at_once=self._connection.settings.max_concurrency,
+        policy = UnknownPolicy(OnUnknown(spec.on_unknown), spec.unknown_timeout, reports.probes(campaign.reference))
+        ports = CampaignPorts(
+            spec, self._partition, runtime, reports, campaign.reference, started_in_time=self._started_in_time
         )
-
-    async def _look_up(self, client: AsyncCpaasClient, address: str) -> bool | None:
-        self._looked_up.asked += 1
-        try:
-            return (await client.lookup_phone(f"+{address}")).dnd
-        finally:
-            self._looked_up.answered += 1
+        engine = SendEngine(campaign, runtime.open_async_client(self._connection), ports, policy)
+        runtime.run(engine.run(resolve=not spec.test_only))
+        if not spec.test_only:
+            campaign.check_result()
 
     def _preview(self, campaign: Campaign) -> None:
         """Push some rendered messages as an XCom, where the author asked for them; a log is no place for them."""
@@ -364,41 +296,3 @@ class CampaignRunner(Attempt):
         path = storage_path(self._spec.results_path)
         write_outcomes(path, campaign.plan.rows())
         self._runtime.log.info("Results file written: %s.", redacted_path(path))
-
-
-class BatchSender:
-    """Makes one request of a campaign, and has it recorded where its delivery is tracked.
-
-    :param campaign: the campaign's reference
-    """
-
-    def __init__(
-        self,
-        client: AsyncCpaasClient,
-        content: Content,
-        reports: DeliveryReports,
-        campaign: str,
-        external_ref: str | None,
-        recorder: SentRequestRecorder | None,
-    ) -> None:
-        self._method = getattr(client, content.channel.operation)
-        self._body: Mapping[str, Any] = content.body
-        self._reports = reports
-        self._campaign = campaign
-        self._external_ref = external_ref
-        self._recorder = recorder
-
-    async def send(self, recipients: Sequence[str], personalisation: Any, reference: str) -> Any:
-        """Send the message to some of the recipients, under a reference."""
-        answer = await self._method(
-            recipients,
-            **self._body,
-            personalisation=personalisation,
-            external_ref=self._external_ref or reference,
-            callback=self._reports.callback_url(reference, len(recipients), self._campaign),
-        )
-        if self._recorder is not None:
-            rejected = {one.lower() for one in answer.rejected_recipients}
-            accepted = [one for one in recipients if one.removeprefix("+").lower() not in rejected]
-            self._recorder.add(reference, accepted, answer.id)
-        return answer

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from airflow.sdk.exceptions import AirflowFailException
 
+from cpaas_provider.api import operations
 from cpaas_provider.api.errors import CpaasNotFoundError
 from cpaas_provider.contacts.errors import StoppedError
 from cpaas_provider.contacts.key_map.key_map import KeyMap
@@ -22,15 +23,17 @@ from cpaas_provider.operators._runtime.shared_database import check_database
 from cpaas_provider.operators._runtime.single.phone import latest_result
 from cpaas_provider.sending.errors import StoppedError as NotBegunError
 from cpaas_provider.sending.shutdown import AnswerNotAwaitedError
-from cpaas_provider.sending.spec import SendSpec
+from cpaas_provider.sending.spec import RequestResult, SendSpec
 
 if TYPE_CHECKING:
     from cpaas_provider.api.client import CpaasClient
+    from cpaas_provider.api.core import Call
+    from cpaas_provider.api.models.contacts import ContactRowRecord
     from cpaas_provider.operators._runtime.delivery.reports import DeliveryReports
     from cpaas_provider.operators._runtime.runtime import TaskRuntime
     from cpaas_provider.operators._runtime.single.send import SingleSend
     from cpaas_provider.sending.shutdown import StopSignal
-    from cpaas_provider.sending.spec import Outcome
+    from cpaas_provider.sending.spec import Client, Outcome
 
 _UNKNOWN = {"fail": "fail", "skip": "skip", "resend": "create"}
 _NO_ROW = frozenset({"", "None", "null"})
@@ -49,51 +52,72 @@ class RowCells:
 
     def encode(self, client: CpaasClient) -> dict[str, Any]:
         """Return the cells by column id, checked against the table as it is now."""
-        return self.encode_for(ContactColumns(client.get_contact_table()), client)
+        return self.encode_for(ContactColumns(client.get_contact_table()), client.settings.default_region)
 
-    def encode_for(self, columns: ContactColumns, client: CpaasClient) -> dict[str, Any]:
+    async def read_table_and_encode(self, client: Client) -> dict[str, Any]:
+        """Do what ``encode`` does, for code on an event loop."""
+        columns = ContactColumns(await client.run(operations.get_contact_table()))
+        return self.encode_for(columns, client.settings.default_region)
+
+    async def update(self, row_id: str, client: Client) -> ContactRowRecord:
+        """Update a row, and return it as it is now."""
+        return await client.run(operations.update_contact_row(row_id, await self.read_table_and_encode(client)))
+
+    def encode_for(self, columns: ContactColumns, default_region: str | None) -> dict[str, Any]:
         """Return the cells by column id of a table."""
-        return columns.encode(
-            self.columns, default_region=client.settings.default_region, empty_cell_value=self.empty_cell_value
-        )
+        return columns.encode(self.columns, default_region=default_region, empty_cell_value=self.empty_cell_value)
 
 
+@dataclass(frozen=True, kw_only=True)
+class RowSpec(SendSpec):
+    """One row to add, checked against the table before its intent is recorded.
+
+    :param encoded: the cells by column id; ``None`` before the table is read
+    """
+
+    cells: RowCells
+    encoded: Mapping[str, Any] | None = field(default=None, repr=False)
+
+    async def prepared(self, client: Client) -> Self:
+        """Return it with its cells by column id, checked against the table as it is now."""
+        return replace(self, encoded=await self.cells.read_table_and_encode(client))
+
+    def build_call(self, recipients: Sequence[str], reference: str, callback_url: str | None) -> Call[Any]:
+        """Return the creation."""
+        return operations.create_contact_row(self.encoded or {})
+
+    def read_result(self, response: ContactRowRecord, *, repeated: bool) -> RequestResult:
+        """Return the row's id."""
+        return RequestResult(response.row.id, details={"row_id": response.row.id})
+
+
+@dataclass(frozen=True)
 class RowCreation:
     """One row that a task instance adds, in whatever try.
 
     :param updates_earlier: whether a row that an earlier try created is brought to what the cells are now
     """
 
-    def __init__(self, cells: RowCells, *, updates_earlier: bool = False) -> None:
-        self._cells = cells
-        self._updates_earlier = updates_earlier
-        self._encoded: dict[str, Any] = {}
+    cells: RowCells
+    updates_earlier: bool = False
 
     def build_spec(self, runtime: TaskRuntime, reports: DeliveryReports) -> SendSpec:
         """Return the one creation."""
-        return SendSpec(
+        return RowSpec(
             operation="create_contact_row",
             # Before it exists a row has no name of its own: it is the task instance's row.
             recipients=("row",),
-            body={"columns": self._cells.columns, "empty_cell_value": self._cells.empty_cell_value},
-            # A row that an earlier try added needs no look at the table.
-            preflight=partial(self._encode, runtime),
-            send=partial(self._send, runtime),
+            body={"columns": self.cells.columns, "empty_cell_value": self.cells.empty_cell_value},
+            cells=self.cells,
         )
 
     def result(self, outcome: Outcome, runtime: TaskRuntime) -> dict[str, Any]:
         """Return the row's id."""
         created = latest_result(outcome)
         row_id = created.get("row_id", created.get("id"))
-        if self._updates_earlier and outcome.earlier and row_id is not None:
-            runtime.client.update_contact_row(row_id, self._cells.encode(runtime.client))
-        return {"row_id": row_id, "created": bool(outcome.settled)}
-
-    def _encode(self, runtime: TaskRuntime) -> None:
-        self._encoded = self._cells.encode(runtime.client)
-
-    def _send(self, runtime: TaskRuntime, recipients: tuple[str, ...], reference: str, again: bool) -> dict[str, Any]:
-        return {"row_id": runtime.client.create_contact_row(self._encoded).row.id}
+        if self.updates_earlier and outcome.earlier and row_id is not None:
+            runtime.run(self.cells.update(row_id, runtime.async_client))
+        return {"row_id": row_id, "created": bool(outcome.accepted)}
 
 
 class RowUpsertById(Attempt):
@@ -118,17 +142,17 @@ class RowUpsertById(Attempt):
     def run(self) -> dict[str, Any]:
         """Update the row, or create it."""
         if self._row_id not in _NO_ROW:
-            client = self._runtime.client
-            self._runtime.log.info("%s", self._creation.begin_line)
+            runtime = self._runtime
+            runtime.log.info("%s", self._creation.begin_line)
             try:
-                row = client.update_contact_row(self._row_id, self._cells.encode(client)).row
+                row = runtime.run(self._cells.update(self._row_id, runtime.async_client)).row
             except CpaasNotFoundError:
                 if not self._create_if_missing:
                     raise
-                self._runtime.log.info("The list no longer has a row with this id. Creating a new one.")
+                runtime.log.info("The list no longer has a row with this id. Creating a new one.")
             else:
                 result = _result(row.id)
-                self._runtime.log.info("%s", task_log.done(self._creation.task_type, result))
+                runtime.log.info("%s", task_log.done(self._creation.task_type, result))
                 return result
             return self._creation.send()
         return self._creation.run()
@@ -177,7 +201,7 @@ class KeyedUpsert(Attempt):
     def _upsert(self, client: CpaasClient) -> SingleRow:
         row, runtime = self._row, self._runtime
         table = client.get_contact_table()
-        cells = row.cells.encode_for(ContactColumns(table), client)
+        cells = row.cells.encode_for(ContactColumns(table), client.settings.default_region)
         check_database(runtime.database)
         key_map = open_map(
             runtime.database,

@@ -189,9 +189,7 @@ class ContactSyncTry(Attempt):
     async def _connect(self) -> AsyncIterator[AsyncCpaasClient]:
         import asyncio
 
-        from cpaas_provider.hooks.cpaas import async_client
-
-        client = await asyncio.to_thread(async_client, self._connection)
+        client = await asyncio.to_thread(self._connection.make_async_client)
         async with client:
             yield client
 

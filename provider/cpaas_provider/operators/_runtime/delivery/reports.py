@@ -99,7 +99,7 @@ class DeliveryReports:
             from cpaas_provider.links.delivery import page_url
 
             self.tracker.record_outcome(outcome, recipients)
-            self._runtime.delivery_link = page_url(entry.reference for entry in outcome.settled)
+            self._runtime.delivery_link = page_url(entry.reference for entry in outcome.accepted)
         elif self._webhook_tracker is not None:
             # Without it the receiver could not check on which connection the reports are genuine.
             self._webhook_tracker.record_outcome(outcome, recipients)

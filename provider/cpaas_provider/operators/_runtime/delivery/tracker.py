@@ -24,11 +24,12 @@ from cpaas_provider.delivery.reports import normalise_recipient
 from cpaas_provider.delivery.tracking import counts, sent_requests
 from cpaas_provider.operators._runtime.errors import PreflightError
 from cpaas_provider.sending.errors import RefutedError
+from cpaas_provider.sending.shutdown import in_thread
 
 if TYPE_CHECKING:
     from cpaas_provider.operators._runtime.runtime import TaskRuntime
     from cpaas_provider.sending.journal.model import RequestRecord
-    from cpaas_provider.sending.spec import Outcome
+    from cpaas_provider.sending.spec import Client, Outcome
 
 log = logging.getLogger(__name__)
 
@@ -138,7 +139,7 @@ class DeliveryTracker:
         """Note requests each of which is a campaign by itself."""
 
         def work(connection: Connection) -> None:
-            for entry in outcome.settled:
+            for entry in outcome.accepted:
                 campaign, number = entry.reference, len(entry.members)
                 request = sent_requests.SentRequest(entry.reference, number, (entry.result or {}).get("id"))
                 sent_requests.record_send_started(
@@ -183,11 +184,14 @@ class DeliveryReportProbe:
         self._asked = set[str]()
         self._read_at = float("-inf")
 
-    def snapshot(self, client: Any) -> None:
+    async def snapshot(self, client: Client) -> None:
         """Note nothing: the request's own reference is enough."""
 
-    def check(self, client: Any, entry: RequestRecord) -> dict[str, Any] | None:
+    async def check(self, client: Client, entry: RequestRecord) -> dict[str, Any] | None:
         """Return what is known of a request, ``None`` where nothing was reported of it."""
+        return await in_thread(partial(self._check, entry))
+
+    def _check(self, entry: RequestRecord) -> dict[str, Any] | None:
         try:
             found = self._found(entry.reference)
         except DatabaseError as error:
@@ -236,14 +240,17 @@ class PurchaseReportProbe:
     def __init__(self, tracking: DeliveryTracker) -> None:
         self._tracking = tracking
 
-    def snapshot(self, client: Any) -> None:
+    async def snapshot(self, client: Client) -> None:
         """Note nothing: the request's own reference is enough."""
 
-    def check(self, client: Any, entry: RequestRecord) -> dict[str, Any] | None:
+    async def check(self, client: Client, entry: RequestRecord) -> dict[str, Any] | None:
         """Return what is known of a purchase that was made, ``None`` where nothing can be told.
 
         :raises RefutedError: when a report says that nothing was bought
         """
+        return await in_thread(partial(self._check, entry))
+
+    def _check(self, entry: RequestRecord) -> dict[str, Any] | None:
         try:
             with self._tracking.database.connect() as connection:
                 told = counts.strongest_report(connection, self._tracking.conn_id, entry.reference)

@@ -2,29 +2,33 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from airflow.sdk.exceptions import AirflowFailException
 
+from cpaas_provider.api import operations
 from cpaas_provider.api.amounts import counted, total
 from cpaas_provider.api.models.base import split_list
 from cpaas_provider.api.recipients.email_address import normalise_email
 from cpaas_provider.api.recipients.msisdn import normalise_msisdn
 from cpaas_provider.api.text import measure_sms, substitute
 from cpaas_provider.operators._runtime.errors import NotAllowedError
-from cpaas_provider.sending.errors import PartlyRejectedError
 from cpaas_provider.sending.hashing import known_by
-from cpaas_provider.sending.spec import SendSpec
+from cpaas_provider.sending.spec import RequestResult, SendSpec
 
 if TYPE_CHECKING:
+    from cpaas_provider.api.core import Call
     from cpaas_provider.api.models.messages import Message
     from cpaas_provider.hooks.connection import CpaasConnection
     from cpaas_provider.operators._runtime.delivery.reports import DeliveryReports
     from cpaas_provider.operators._runtime.runtime import TaskRuntime
-    from cpaas_provider.sending.spec import Outcome
+    from cpaas_provider.sending.spec import Client, Outcome
+
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -34,6 +38,7 @@ class MessageKind:
     :param operation: the client's method
     :param normalise: returns a recipient as the service wants it, from the recipient and the default region
     :param on_wire: returns a normalised recipient so that it can be read in one way only
+    :param build_call: returns the request, from the fields of the contract
     :param default_sender: the connection's sender
     :param text_fields: the fields that may have placeholders
     :param estimate_fields: the fields of the estimate that go into the result beside charge and balance
@@ -42,6 +47,7 @@ class MessageKind:
     operation: str
     normalise: Callable[[Any, str | None], str]
     on_wire: Callable[[str], str]
+    build_call: Callable[..., Call[Any]]
     default_sender: Callable[[CpaasConnection], str | None]
     no_sender: str
     text_fields: tuple[str, ...]
@@ -53,6 +59,7 @@ SMS = MessageKind(
     normalise_msisdn,
     # With a plus there is one reading only; bare digits would be read once more, perhaps as national ones.
     "+{}".format,
+    operations.send_sms,
     lambda connection: connection.sender_id,
     "No sender ID is set. Nothing was sent. Set sender_id on the task or on the connection.",
     ("content",),
@@ -62,6 +69,7 @@ EMAIL = MessageKind(
     "send_email",
     lambda recipient, _: normalise_email(recipient),
     str,
+    operations.send_email,
     lambda connection: connection.email_sender_id,
     "No sender address is set. Nothing was sent. Set sender_id on the task or email_sender_id on the connection.",
     ("content", "subject"),
@@ -74,6 +82,71 @@ def sender_of(kind: MessageKind, sender_id: str | None, connection: CpaasConnect
     if sender := sender_id or kind.default_sender(connection):
         return sender
     raise AirflowFailException(kind.no_sender)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MessageSpec(SendSpec):
+    """One message, checked and complete.
+
+    :param entries: the entries of the personalisation by recipient; ``None`` where all get the same
+    """
+
+    kind: MessageKind
+    entries: Mapping[str, Any] | None = field(default=None, repr=False)
+    external_ref: str | None = None
+    placeholder_format: str = "{name}"
+
+    async def prepared(self, client: Client) -> Self:
+        """Log the size of the message."""
+        log.info("%s", self._estimate())
+        return self
+
+    def build_call(self, recipients: Sequence[str], reference: str, callback_url: str | None) -> Call[Any]:
+        """Return the request to some of the recipients."""
+        entries = self.entries
+        return self.kind.build_call(
+            [self.kind.on_wire(one) for one in recipients],
+            personalisation=None if entries is None else [entries[one] for one in recipients if one in entries],
+            external_ref=self.external_ref or reference,
+            callback=callback_url,
+            **self.body,
+        )
+
+    def read_result(self, response: Message, *, repeated: bool) -> RequestResult:
+        """Return the message's id, its cost, and the recipients it does not go to."""
+        estimate = response.meta.estimate if response.meta else None
+        created = response.created_datetime
+        details = {
+            "id": response.id,
+            "charge": estimate.charge if estimate else None,
+            "balance": estimate.available_balance if estimate else None,
+            **{name: getattr(estimate, name, None) for name in self.kind.estimate_fields},
+            "created_datetime": created.isoformat() if created else None,
+        }
+        return RequestResult(
+            response.id,
+            details=details,
+            rejected=frozenset(one.lower() for one in response.rejected_recipients),
+            rejection=response.rejection,
+        )
+
+    def _estimate(self) -> str:
+        """Return the size of the message, as far as it is known. The provider cannot read the text of a template."""
+        recipients = len(self.recipients)
+        content = self.body.get("content")
+        if self.kind is EMAIL:
+            return f"Sending an email, recipients: {recipients}."
+        if not content or not isinstance(content, str):
+            return f"Sending a template, pages counted by the service, recipients: {recipients}."
+        entries = (self.entries or {}).values()
+        texts = {content} if len(entries) < recipients else set()
+        for entry in entries:
+            texts.add(substitute(content, entry["substitutions"], self.placeholder_format))
+        lengths = [measure_sms(text) for text in texts]
+        fewest, most = min(length.pages for length in lengths), max(length.pages for length in lengths)
+        encodings = " and ".join(sorted({length.encoding for length in lengths}))
+        pages = most if fewest == most else f"{fewest} to {most}"
+        return f"Sending {encodings} SMS, estimated pages: {pages} each, recipients: {recipients}."
 
 
 @dataclass
@@ -115,20 +188,21 @@ class MessageRequest:
         if entries is not None:
             entries = {one: entries[one] for one in allowed if one in entries}
         self._check_placeholders(list((entries or {}).values()), len(allowed), connection.placeholder_format)
-        sender = sender_of(self.kind, self.sender_id, connection)
-        return SendSpec(
+        return MessageSpec(
             operation=self.kind.operation,
             recipients=tuple(allowed),
-            body={"sender_id": sender, **self.body},
+            body={"sender_id": sender_of(self.kind, self.sender_id, connection), **self.body},
             personal=entries and {one: entry["substitutions"] for one, entry in entries.items()},
-            preflight=partial(self._log_estimate, runtime, len(allowed), list((entries or {}).values())),
-            send=partial(self._send, runtime, reports, sender, entries),
             probes=reports.probes(),
+            kind=self.kind,
+            entries=entries,
+            external_ref=self.external_ref,
+            placeholder_format=connection.placeholder_format,
         )
 
     def result(self, outcome: Outcome, runtime: TaskRuntime) -> dict[str, Any]:
         """Return ids, counts and cost."""
-        messages = [entry.result or {} for entry in outcome.settled]
+        messages = [entry.result or {} for entry in outcome.accepted]
         latest = messages[-1] if messages else {}
         names = ("balance", *self.kind.estimate_fields, "created_datetime")
         return {
@@ -137,59 +211,8 @@ class MessageRequest:
             "charge": total(message.get("charge") for message in messages),
             **{name: latest.get(name) for name in names},
             "skipped_not_allowed": self.skipped,
-            "references": [entry.reference for entry in outcome.settled],
+            "references": [entry.reference for entry in outcome.accepted],
         }
-
-    def _send(
-        self,
-        runtime: TaskRuntime,
-        reports: DeliveryReports,
-        sender: str,
-        entries: Mapping[str, Any] | None,
-        recipients: tuple[str, ...],
-        reference: str,
-        again: bool,
-    ) -> dict[str, Any]:
-        method: Callable[..., Message] = getattr(runtime.client, self.kind.operation)
-        message = method(
-            [self.kind.on_wire(one) for one in recipients],
-            sender,
-            personalisation=None if entries is None else [entries[one] for one in recipients if one in entries],
-            external_ref=self.external_ref or reference,
-            callback=reports.callback_url(reference, len(recipients)),
-            **self.body,
-        )
-        estimate = message.meta.estimate if message.meta else None
-        result = {
-            "id": message.id,
-            "charge": estimate.charge if estimate else None,
-            "balance": estimate.available_balance if estimate else None,
-            **{name: getattr(estimate, name, None) for name in self.kind.estimate_fields},
-            "created_datetime": message.created_datetime.isoformat() if message.created_datetime else None,
-        }
-        if message.rejection:
-            self._check_rejected(runtime, message, result, recipients)
-        return result
-
-    def _check_rejected(
-        self, runtime: TaskRuntime, message: Message, result: dict[str, Any], recipients: tuple[str, ...]
-    ) -> None:
-        """Raise where the service names recipients that the message does not go to."""
-        named = {one.lower() for one in message.rejected_recipients}
-        rejected = [one for one in recipients if one.lower() in named]
-        if not rejected:
-            runtime.log.warning(
-                "The service names no rejected recipient, so all count as accepted. %s", message.rejection
-            )
-            return
-        raise PartlyRejectedError(
-            f"{message.rejection} The service accepted {len(recipients) - len(rejected)} of {len(recipients)} "
-            f"recipients as message {message.id}. They are not sent to again. Correct or remove the rejected "
-            "recipients, and clear the task. It sends to the rejected recipients only.",
-            str(message.rejection),
-            result,
-            rejected,
-        )
 
     def _check_texts(self) -> None:
         """Refuse what native rendering made of a text: a number of digits, a list of brackets."""
@@ -256,26 +279,3 @@ class MessageRequest:
                 f"{recipients - complete} of {counted(recipients, 'recipient')}. They would read the placeholder. "
                 "Nothing was sent. Give each recipient an entry in personalisation with every value."
             )
-
-    def _log_estimate(self, runtime: TaskRuntime, recipients: int, entries: Sequence[Mapping[str, Any]]) -> None:
-        """Log the size of the message, as far as it is known. The provider cannot read the text of a template."""
-        log = runtime.log
-        if self.kind is EMAIL:
-            log.info("Sending an email, recipients: %d.", recipients)
-            return
-        content = self.body.get("content")
-        if not content:
-            if self.body.get("template_id"):
-                log.info("Sending a template, pages counted by the service, recipients: %d.", recipients)
-            return
-        texts = {content} if len(entries) < recipients else set()
-        for entry in entries:
-            texts.add(substitute(content, entry["substitutions"], runtime.connection.placeholder_format))
-        lengths = [measure_sms(text) for text in texts]
-        fewest, most = min(length.pages for length in lengths), max(length.pages for length in lengths)
-        log.info(
-            "Sending %s SMS, estimated pages: %s each, recipients: %d.",
-            " and ".join(sorted({length.encoding for length in lengths})),
-            most if fewest == most else f"{fewest} to {most}",
-            recipients,
-        )

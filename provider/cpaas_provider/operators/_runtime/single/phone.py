@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.exceptions import AirflowFailException
 
+from cpaas_provider.api import operations
 from cpaas_provider.api.errors import CpaasRejectedError
 from cpaas_provider.api.recipients.msisdn import InvalidMsisdnError, normalise_msisdn
 from cpaas_provider.operators._runtime.errors import NotAllowedError
-from cpaas_provider.sending.probes import OtpRecordProbe
-from cpaas_provider.sending.spec import SendSpec
+from cpaas_provider.sending.probes import OtpRecordProbe, otp_result
+from cpaas_provider.sending.spec import RequestResult, SendSpec
 
 if TYPE_CHECKING:
+    from cpaas_provider.api.core import Call
+    from cpaas_provider.api.models.airtime import AirtimePurchase
     from cpaas_provider.api.models.otp import OtpToken
     from cpaas_provider.hooks.connection import CpaasConnection
     from cpaas_provider.operators._runtime.delivery.reports import DeliveryReports
     from cpaas_provider.operators._runtime.runtime import TaskRuntime
     from cpaas_provider.sending.spec import Outcome
 
-DEFAULT_EXPIRES_IN = 15
+log = logging.getLogger(__name__)
+
 NO_CODE = frozenset({"", "None", "null"})
 """What a template renders where there is no code."""
 
@@ -32,20 +37,22 @@ _NOT_BOUGHT = {
 }
 
 
-def otp_record(token: OtpToken) -> dict[str, Any]:
-    """Return the fields of a record that an XCom may hold: neither code nor number."""
-    return {
-        "id": token.id,
-        "status": token.status,
-        "status_desc": token.status_desc,
-        "outcome": token.outcome().value,
-        "created_datetime": token.created_datetime.isoformat(),
-    }
-
-
 def latest_result(outcome: Outcome) -> dict[str, Any]:
     """Return the result of the last accepted request, empty where none was accepted."""
-    return (outcome.settled[-1].result if outcome.settled else None) or {}
+    return (outcome.accepted[-1].result if outcome.accepted else None) or {}
+
+
+@dataclass(frozen=True, kw_only=True)
+class OtpSpec(SendSpec):
+    """One request for a passcode, checked and complete."""
+
+    def build_call(self, recipients: Sequence[str], reference: str, callback_url: str | None) -> Call[Any]:
+        """Return the request."""
+        return operations.request_otp(f"+{recipients[0]}", **self.body)
+
+    def read_result(self, response: OtpToken, *, repeated: bool) -> RequestResult:
+        """Return the passcode's id, status and times."""
+        return RequestResult(response.id, details=otp_result(response, self.body["expires_in"]))
 
 
 @dataclass(frozen=True)
@@ -68,12 +75,11 @@ class OtpRequest:
                 "token is empty after rendering. Nothing was sent. Leave it out, or give a code."
             )
         recipient = _allowed_msisdn(self.recipient, runtime.connection)
-        return SendSpec(
+        return OtpSpec(
             operation="request_otp",
             recipients=(recipient,),
             body={"length": self.length, "expires_in": self.expires_in, "token": self.token, "channel": self.channel},
-            send=partial(self._send, runtime),
-            probes=(OtpRecordProbe(recipient, self._result), *reports.probes()),
+            probes=(OtpRecordProbe(recipient, self.expires_in), *reports.probes()),
         )
 
     def result(self, outcome: Outcome, runtime: TaskRuntime) -> dict[str, Any]:
@@ -82,20 +88,50 @@ class OtpRequest:
         names = ("id", "status", "status_desc", "outcome", "created_datetime", "expires_at")
         return {name: requested.get(name) for name in names}
 
-    def _send(self, runtime: TaskRuntime, recipients: tuple[str, ...], reference: str, again: bool) -> dict[str, Any]:
-        record = runtime.client.request_otp(
-            f"+{recipients[0]}",
-            length=self.length,
-            expires_in=self.expires_in,
-            token=self.token,
-            channel=self.channel,
-        )
-        return self._result(record)
 
-    def _result(self, record: OtpToken) -> dict[str, Any]:
-        # The request took it, so it is a whole number however it is written ("15.0"): nothing may fail from here on.
-        expires_at = record.expires_at(int(float(self.expires_in or DEFAULT_EXPIRES_IN)))
-        return {**otp_record(record), "expires_at": expires_at.isoformat()}
+@dataclass(frozen=True, kw_only=True)
+class AirtimeSpec(SendSpec):
+    """One purchase of airtime, checked and complete."""
+
+    network: str
+    amount: Any
+    external_ref: str | None = None
+
+    def build_call(self, recipients: Sequence[str], reference: str, callback_url: str | None) -> Call[Any]:
+        """Return the request."""
+        return operations.buy_airtime(
+            self.network,
+            self.amount,
+            f"+{recipients[0]}",
+            callback=callback_url,
+            external_ref=self.external_ref or reference,
+        )
+
+    def read_result(self, response: AirtimePurchase, *, repeated: bool) -> RequestResult:
+        """Return the purchase's id, status and cost.
+
+        :raises CpaasRejectedError: when nothing was bought
+        """
+        status = (response.status or "").lower()
+        # A deliberate repeat asks exactly this: does the service know the same purchase?
+        if (reason := _NOT_BOUGHT.get(status)) and not (repeated and status == "duplicate"):
+            raise CpaasRejectedError(
+                f"Airtime was not bought: {reason}. Purchase {response.id}.", operation="buy_airtime"
+            )
+        if status == "duplicate":
+            log.info("The service reports a duplicate: an earlier request bought it. Nothing was bought again.")
+        charge = response.meta.charge if response.meta else None
+        details = {
+            "id": response.id,
+            "status": response.status,
+            "network": response.network,
+            "amount": self.amount,
+            "charge": charge.amount if charge else None,
+            "balance": charge.available_balance if charge else None,
+            "refunded": charge.refunded if charge else None,
+            "created_datetime": response.created_datetime.isoformat() if response.created_datetime else None,
+        }
+        return RequestResult(response.id, details=details)
 
 
 @dataclass(frozen=True)
@@ -109,12 +145,14 @@ class AirtimeRequest:
 
     def build_spec(self, runtime: TaskRuntime, reports: DeliveryReports) -> SendSpec:
         """Return the one purchase."""
-        return SendSpec(
+        return AirtimeSpec(
             operation="buy_airtime",
             recipients=(_allowed_msisdn(self.recipient, runtime.connection),),
             body={"network": self.network, "amount": str(self.amount)},
-            send=partial(self._send, runtime, reports),
             probes=reports.purchase_probes(),
+            network=self.network,
+            amount=self.amount,
+            external_ref=self.external_ref,
         )
 
     def result(self, outcome: Outcome, runtime: TaskRuntime) -> dict[str, Any]:
@@ -125,42 +163,7 @@ class AirtimeRequest:
         return {
             **{name: bought.get(name) for name in names},
             "amount": bought.get("amount", self.amount),
-            "references": [entry.reference for entry in outcome.settled],
-        }
-
-    def _send(
-        self,
-        runtime: TaskRuntime,
-        reports: DeliveryReports,
-        recipients: tuple[str, ...],
-        reference: str,
-        again: bool,
-    ) -> dict[str, Any]:
-        purchase = runtime.client.buy_airtime(
-            self.network,
-            self.amount,
-            f"+{recipients[0]}",
-            callback=reports.callback_url(reference, 1),
-            external_ref=self.external_ref or reference,
-        )
-        status = (purchase.status or "").lower()
-        # A deliberate repeat asks exactly this: does the service know the same purchase?
-        if (reason := _NOT_BOUGHT.get(status)) and not (again and status == "duplicate"):
-            raise CpaasRejectedError(
-                f"Airtime was not bought: {reason}. Purchase {purchase.id}.", operation="buy_airtime"
-            )
-        if status == "duplicate":
-            runtime.log.info("The service reports a duplicate: an earlier request bought it. Nothing was bought again.")
-        charge = purchase.meta.charge if purchase.meta else None
-        return {
-            "id": purchase.id,
-            "status": purchase.status,
-            "network": purchase.network,
-            "amount": self.amount,
-            "charge": charge.amount if charge else None,
-            "balance": charge.available_balance if charge else None,
-            "refunded": charge.refunded if charge else None,
-            "created_datetime": purchase.created_datetime.isoformat() if purchase.created_datetime else None,
+            "references": [entry.reference for entry in outcome.accepted],
         }
 
 

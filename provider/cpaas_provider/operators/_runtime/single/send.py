@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import timedelta
-from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from airflow.sdk import timezone
@@ -14,11 +13,12 @@ from cpaas_provider.operators._runtime import task_log
 from cpaas_provider.operators._runtime.delivery.reports import DeliveryReports, ReportOptions
 from cpaas_provider.operators._runtime.errors import PreflightError
 from cpaas_provider.operators._runtime.runner import PARTIALLY_SENT, REPORT_KEY, Attempt
-from cpaas_provider.sending.engine import SendEngine
+from cpaas_provider.sending.engine import SendEngine, UnknownPolicy
 from cpaas_provider.sending.errors import PartlyRejectedError
 from cpaas_provider.sending.journal.journal import Journal
 from cpaas_provider.sending.resolver import describe_unknown
 from cpaas_provider.sending.run_guard import check_run_may_send
+from cpaas_provider.sending.single import SingleSendState
 from cpaas_provider.sending.spec import OnUnknown, Outcome
 
 if TYPE_CHECKING:
@@ -56,9 +56,10 @@ class SingleRequest(Protocol):
         """Return the task's result, as small JSON, from the results of all tries."""
 
 
-def open_journal(runtime: TaskRuntime, options: SendOptions) -> Journal:
+def open_journal(runtime: TaskRuntime, options: SendOptions, *, several: bool = False) -> Journal:
     """Return the task's journal.
 
+    :param several: whether the task makes several sends, of whatever operation
     :raises PreflightError: outside of a task
     """
     if runtime.state_store is None:
@@ -69,6 +70,7 @@ def open_journal(runtime: TaskRuntime, options: SendOptions) -> Journal:
         runtime.task_key,
         runtime.try_info,
         resend_on_clear=options.resend_on_clear,
+        several=several,
     )
 
 
@@ -101,7 +103,7 @@ class SingleSend(Attempt):
 
     def run(self) -> dict[str, Any]:
         """Log the begin, and send, or send what is left."""
-        _ = self._runtime.client
+        _ = self._runtime.async_client
         self._runtime.log.info("%s", self.begin_line)
         return self.send()
 
@@ -111,8 +113,8 @@ class SingleSend(Attempt):
         reports = DeliveryReports(self._report_options, runtime)
         self._journal = open_journal(runtime, options)
         spec = self._build_spec(self._journal, reports)
-        outcome = run_engine(spec, self._journal, options, runtime, reports)
-        if outcome.settled and outcome.earlier:
+        outcome = run_engine(SingleSendState(spec, self._journal, reports), options, runtime, reports)
+        if outcome.accepted and outcome.earlier:
             runtime.log.info("%s", task_log.nothing_left())
         result = build_result(self._request, outcome, runtime, reports)
         runtime.log.info("%s", task_log.done(self.task_type, result))
@@ -124,41 +126,55 @@ class SingleSend(Attempt):
         if not outcome:
             return False
         if outcome.unknown and not quietly:
-            self._runtime.log.error("%s", describe_unknown(outcome.unknown, outcome.doubtful))
+            self._runtime.log.error("%s", describe_unknown(outcome.unknown, outcome.unknown_recipients))
         self._runtime.push_or_warn(REPORT_KEY, outcome.report())
         return True
 
     def _build_spec(self, journal: Journal, reports: DeliveryReports) -> SendSpec:
-        """Return what is to be sent, with the guards of the run. If it is refused now, name what earlier tries sent."""
+        """Return what is to be sent. If it is refused now, name what earlier tries sent."""
         try:
-            spec = self._request.build_spec(self._runtime, reports)
+            return self._request.build_spec(self._runtime, reports)
         except (AirflowFailException, AirflowSkipException) as error:
             if Outcome.of(journal.records):
                 raise AirflowFailException(f"{error} {PARTIALLY_SENT}") from None
             raise
-        return guarded(spec, self._options, self._runtime, reports)
 
 
-def run_engine(
-    spec: SendSpec, journal: Journal, options: SendOptions, runtime: TaskRuntime, reports: DeliveryReports
-) -> Outcome:
+def run_engine(state: SingleSendState, options: SendOptions, runtime: TaskRuntime, reports: DeliveryReports) -> Outcome:
     """Send, or send what is left, and record it for delivery tracking, also if the service rejects some recipients."""
-    engine = SendEngine(
-        spec,
-        journal,
-        runtime.client,
-        runtime.stop,
-        on_unknown=OnUnknown(options.on_unknown),
-        unknown_timeout=options.unknown_timeout,
-        address=runtime.cli_address,
-    )
+    spec = state.spec
+    policy = UnknownPolicy(OnUnknown(options.on_unknown), options.unknown_timeout, spec.probes)
+    engine = SendEngine(state, runtime.async_client, SingleSendPorts(options, runtime, reports), policy)
     try:
-        outcome = engine.run()
+        runtime.run(engine.run())
     except PartlyRejectedError:
-        reports.record_outcome(engine.outcome(), spec.recipients)
+        reports.record_outcome(state.outcome(), spec.recipients)
         raise
+    outcome = state.outcome()
     reports.record_outcome(outcome, spec.recipients)
     return outcome
+
+
+class SingleSendPorts:
+    """What the engine needs of the try of a single send."""
+
+    def __init__(self, options: SendOptions, runtime: TaskRuntime, reports: DeliveryReports) -> None:
+        self.stop = runtime.stop
+        self.cli_address = runtime.cli_address
+        self._options = options
+        self._runtime = runtime
+        self._reports = reports
+
+    def check_may_send(self) -> None:
+        """Raise where the run does not send, or where delivery reports would be lost."""
+        if self._options.guards_run:
+            check_run_may_send(
+                self._runtime.run_info,
+                timezone.utcnow(),
+                allow_backfill=self._options.allow_backfill,
+                max_lateness=self._options.max_lateness,
+            )
+        self._reports.begin()
 
 
 def build_result(
@@ -168,23 +184,6 @@ def build_result(
     return {
         **request.result(outcome, runtime),
         **reports.result_fields(),
-        "unknown_recipients": outcome.doubtful,
+        "unknown_recipients": outcome.unknown_recipients,
         "unknown_references": [entry.reference for entry in outcome.unknown],
     }
-
-
-def guarded(spec: SendSpec, options: SendOptions, runtime: TaskRuntime, reports: DeliveryReports) -> SendSpec:
-    """Return a spec whose preflight checks the run and the receiver of delivery reports, too."""
-    return replace(spec, preflight=partial(_check, spec, options, runtime, reports))
-
-
-def _check(spec: SendSpec, options: SendOptions, runtime: TaskRuntime, reports: DeliveryReports) -> None:
-    if options.guards_run:
-        check_run_may_send(
-            runtime.run_info,
-            timezone.utcnow(),
-            allow_backfill=options.allow_backfill,
-            max_lateness=options.max_lateness,
-        )
-    reports.begin()
-    spec.preflight()

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from cpaas_provider.api.errors import CpaasInsufficientBalanceError, CpaasRejectedError
-from cpaas_provider.sending.campaign.dispatcher import AllRejectedError
 from cpaas_provider.sending.campaign.guards.circuit_breaker import CircuitOpenError, RejectionBreaker
+from cpaas_provider.sending.campaign.queue import AllRejectedError
 from cpaas_provider.sending.campaign.recipients import RecipientStatus
 from tests.unit.sending.campaign.parts import SECOND_TRY, MemoryStore, phones
 from tests.unit.sending.campaign.running import accepted, tried

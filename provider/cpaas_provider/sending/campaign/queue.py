@@ -1,0 +1,291 @@
+"""The requests of a campaign: batches that the guards let pass, and what their results mean for the rest of it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Any
+
+from cpaas_provider.api.amounts import counted
+from cpaas_provider.api.core import Call
+from cpaas_provider.api.errors import CpaasError, CpaasRejectedError
+from cpaas_provider.sending.campaign.batcher import Batch, Batcher, billable_units
+from cpaas_provider.sending.campaign.content import CampaignDelivery, Content
+from cpaas_provider.sending.campaign.guards.budget import Budget
+from cpaas_provider.sending.campaign.guards.circuit_breaker import RejectionBreaker
+from cpaas_provider.sending.campaign.journal_index import JournalIndex
+from cpaas_provider.sending.campaign.progress import Progress
+from cpaas_provider.sending.campaign.recipients import Recipient, RecipientStatus, RecipientTable
+from cpaas_provider.sending.campaign.rejections import NextStep, OnRejectedBatch, bisect, classify, named_apart
+from cpaas_provider.sending.dispatcher import Ended, Wait
+from cpaas_provider.sending.errors import SendingError
+from cpaas_provider.sending.journal.log import JournalLog
+from cpaas_provider.sending.journal.model import Intent, Result, State
+from cpaas_provider.sending.spec import RequestResult
+
+log = logging.getLogger(__name__)
+
+_REJECTED_WITHOUT_SUCCESS = 50
+_UNKNOWN_IN_A_ROW = 10
+
+
+class AllRejectedError(SendingError):
+    """The service rejected every recipient, so the cause is probably the message."""
+
+    permanent = True
+
+
+class TooManyFailuresError(SendingError):
+    """More recipients failed than ``max_failure_ratio`` allows."""
+
+    permanent = True
+
+
+class ServiceFailingError(SendingError):
+    """Too many requests in a row have an unknown outcome, so no further request was started."""
+
+
+@dataclass(frozen=True, slots=True)
+class CampaignRequest:
+    """One request of a campaign.
+
+    :param units: what it is paid for: its pages, or its recipients where pages are not known
+    :param reserved: the money set aside for it
+    """
+
+    batch: Batch
+    intent: Intent
+    call: Call[Any]
+    units: int
+    reserved: Decimal
+    at: datetime
+
+
+@dataclass(frozen=True)
+class FailureRules:
+    """When failures end a campaign.
+
+    :param on_rejected_batch: whether a batch that is rejected as a whole may be split and sent again
+    :param max_rejected: how many recipients may be rejected; ``None`` lets the campaign go on to its end
+    :param max_identical_rejections: how many rejections in a row may say the same; ``None`` for any number
+    """
+
+    on_rejected_batch: OnRejectedBatch = OnRejectedBatch.BISECT
+    max_rejected: int | None = None
+    max_identical_rejections: int | None = None
+
+
+class CampaignQueue:
+    """The requests of one try, or of one resend within it.
+
+    :param is_resend: whether the recipients are of unknown outcome, and are sent to again
+    """
+
+    def __init__(
+        self,
+        table: RecipientTable,
+        index: JournalIndex,
+        journal: JournalLog,
+        content: Content,
+        batcher: Batcher,
+        budget: Budget,
+        progress: Progress,
+        delivery: CampaignDelivery,
+        rules: FailureRules,
+        *,
+        is_resend: bool = False,
+    ) -> None:
+        self.operation = content.channel.operation
+        self.rejected_resends = set[int]()
+        """The places of recipients that the service rejects on the resend."""
+        self._table = table
+        self._index = index
+        self._journal = journal
+        self._content = content
+        self._batcher = batcher
+        self._budget = budget
+        self._progress = progress
+        self._delivery = delivery
+        self._rules = rules
+        self._breaker = RejectionBreaker(rules.max_identical_rejections)
+        self._is_resend = is_resend
+        self._accepted = index.money()[2] > 0
+        self._unknown_in_a_row = 0
+        self._rejections = 0
+
+    async def next(self, in_flight: int) -> Batch | Wait | None:
+        """Return the recipients of the next request, ``None`` when nobody is left.
+
+        :raises SendingError: when a guard ends the campaign, or puts it off
+        :raises CpaasError: when a look-up cannot be made
+        """
+        try:
+            return await self._batcher.next(in_flight)
+        finally:
+            self._progress.skipped = self._batcher.left_out
+
+    def begin(self, batch: Batch) -> CampaignRequest:
+        """Return the request to these recipients."""
+        units, intent = billable_units(batch), self._intent(batch)
+        call = self._content.build_call(batch, intent.reference, self._delivery)
+        return CampaignRequest(batch, intent, call, units, self._budget.reserve(units), datetime.now(UTC))
+
+    def left(self, request: CampaignRequest) -> None:
+        """Count the request."""
+        self._progress.requests += 1
+
+    def withdraw(self, request: CampaignRequest) -> None:
+        """Give back the money set aside."""
+        self._budget.release(request.reserved)
+
+    def read(self, request: CampaignRequest, response: Any) -> RequestResult:
+        """Return what a response says."""
+        return self._content.read_result(response)
+
+    def accept(self, request: CampaignRequest, result: RequestResult) -> Ended:
+        """Record that the service accepted the request, for all of its recipients or for some."""
+        self._accepted = True
+        self._breaker.accepted()
+        self._unknown_in_a_row = 0
+        rejected, accepted = named_apart(request.batch, result.rejected)
+        self._progress.sent += len(accepted)
+        left_out = b"".join(one.member for one in rejected)
+        number = request.intent.number
+        ended = Result(number, State.ACCEPTED, (result.id, result.charge, result.balance), left_out=left_out)
+        self._index.record(request.intent, request.at, ended)
+        self._set_status(accepted, RecipientStatus.SENT, number)
+        self._delivery.record(request.intent.reference, [one.address for one in accepted], result.id)
+        error: Exception | None = self._charge(request, result)
+        if not result.rejection:
+            return Ended(ended, error=error)
+        log.warning(
+            "Request %s was accepted for %d of %d recipients: %s",
+            request.intent.reference,
+            len(accepted),
+            len(request.batch),
+            result.rejection,
+        )
+        unsent = self._reject(rejected, result.rejection)
+        if rejected and self._is_test(rejected):
+            error = error or CpaasRejectedError(f"{result.rejection} A test recipient is among the rejected ones.")
+        return Ended(ended, unsent, error or (self._too_many_failures() if rejected else None))
+
+    def fail(self, request: CampaignRequest, error: CpaasError) -> Ended:
+        """Record a failure: a batch that may hold a bad recipient is bisected, and some failures end the campaign."""
+        state, next_step = classify(error, len(request.batch), self._rules.on_rejected_batch)
+        ended = self.end(request, state, str(error)).result
+        if state is not State.UNKNOWN:
+            self._unknown_in_a_row = 0
+        unsent: Sequence[tuple[Intent, Result]] = ()
+        end: Exception | None = None
+        if next_step is NextStep.END or self._is_test(request.batch):
+            end = error
+        elif next_step is NextStep.BISECT and isinstance(error, CpaasRejectedError):
+            unsent = self._bisect(request.batch, error)
+        if isinstance(error, CpaasRejectedError) and self._breaker.rejected(error):
+            end = end or self._breaker.opened(error)
+        return Ended(ended, unsent, end or self._too_many_failures())
+
+    def end(self, request: CampaignRequest, state: State, reason: str) -> Ended:
+        """Record that a request did not succeed."""
+        result = Result(request.intent.number, state, reason=reason)
+        self._index.record(request.intent, request.at, result)
+        if state is State.UNKNOWN:
+            self._budget.doubt(request.reserved, request.units)
+            self._progress.unknown += len(request.batch)
+            self._unknown_in_a_row += 1
+            self._set_status(request.batch, RecipientStatus.UNKNOWN, result.number)
+            log.warning("Outcome unknown: request %s. Cause: %s", request.intent.reference, reason)
+            return Ended(result)
+        self._budget.release(request.reserved)
+        if state is State.REJECTED:
+            self._progress.rejected += len(request.batch)
+            # A batch that is not bisected may be rejected for one of its recipients.
+            self._rejections += 1
+            self._set_status(request.batch, RecipientStatus.REJECTED, result.number)
+        return Ended(result)
+
+    def _intent(self, batch: Batch) -> Intent:
+        number = self._index.next_number
+        self._index.next_number += 1
+        members = [one.member for one in batch]
+        hasher = self._journal.hasher
+        return Intent(
+            number,
+            hasher.batch_reference(self.operation, members, self._journal.resend_epoch),
+            b"".join(members),
+            b"".join(hasher.words(one.words or "") for one in batch) if self._content.columns else b"",
+        )
+
+    def _is_test(self, batch: Batch) -> bool:
+        return batch[0].row == 0 and not self._is_resend
+
+    def _charge(self, request: CampaignRequest, result: RequestResult) -> SendingError | None:
+        """Put what a request cost in the place of the money set aside, and return what ends the campaign by it."""
+        try:
+            self._budget.settle(request.reserved, request.units, result.charge, result.balance)
+        except SendingError as error:
+            return error
+        return None
+
+    def _bisect(self, batch: Batch, error: CpaasRejectedError) -> Sequence[tuple[Intent, Result]]:
+        rejected, parts = bisect(batch, _without_plus(error.rejected_recipients))
+        log.info(
+            "A batch of %s was rejected: %d of them named, the others are sent in %s.",
+            counted(len(batch), "recipient"),
+            len(rejected),
+            counted(len(parts), "smaller batch", "smaller batches"),
+        )
+        self._batcher.requeue(parts)
+        return self._reject(rejected, str(error))
+
+    def _reject(self, recipients: Batch, reason: str) -> list[tuple[Intent, Result]]:
+        """Record that recipients were rejected by name, as if each had been tried alone."""
+        unsent = []
+        for one in recipients:
+            intent = self._intent((one,))
+            result = Result(intent.number, State.REJECTED, reason=reason)
+            self._index.record(intent, datetime.now(UTC), result)
+            unsent.append((intent, result))
+        self._set_status(recipients, RecipientStatus.REJECTED, None, reason)
+        self._progress.rejected += len(recipients)
+        self._rejections += len(recipients)
+        return unsent
+
+    def _set_status(
+        self, recipients: Iterable[Recipient], status: RecipientStatus, request: int | None, reason: str | None = None
+    ) -> None:
+        places = [one.place for one in recipients]
+        # That a resend was not accepted says nothing about what it repeats.
+        if not self._is_resend or status is RecipientStatus.SENT:
+            self._table.settle(places, status, request, reason)
+        elif status is RecipientStatus.REJECTED:
+            self.rejected_resends.update(places)
+
+    def _too_many_failures(self) -> SendingError | None:
+        """Return what ends a campaign that cannot come to anything good."""
+        progress, limit = self._progress, self._rules.max_rejected
+        if self._unknown_in_a_row >= _UNKNOWN_IN_A_ROW:
+            return ServiceFailingError(
+                f"{self._unknown_in_a_row} requests in a row have an unknown outcome. No further request was "
+                "started, because its outcome would be unknown, too. A retry of the task continues when the "
+                "service responds again."
+            )
+        if self._rejections >= _REJECTED_WITHOUT_SUCCESS and not self._accepted:
+            return AllRejectedError(
+                f"The service rejected {counted(progress.rejected, 'recipient')} and accepted none, so the cause "
+                "is probably the message, not the recipients. No further request was started. Correct the message "
+                "and clear the task. The file at results_path has the reason of each rejection."
+            )
+        if limit is not None and progress.rejected > limit:
+            return TooManyFailuresError(
+                "More recipients were rejected than max_failure_ratio allows. No further request was started."
+            )
+        return None
+
+
+def _without_plus(recipients: Iterable[str]) -> frozenset[str]:
+    return frozenset(one.removeprefix("+").lower() for one in recipients)
