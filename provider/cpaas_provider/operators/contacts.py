@@ -190,9 +190,12 @@ class UpdateContactRowOperator(CpaasOperator):
 
     def request(self, client: CpaasClient, connection: CpaasConnection) -> dict[str, Any]:
         """Update the row."""
+        from cpaas_provider.contacts.mapping.columns import ContactColumns
         from cpaas_provider.operators._runtime.contacts.row import RowCells
 
-        cells = RowCells(self.rendered("columns"), self.empty_cell_value).encode(client)
+        columns = ContactColumns(client.get_contact_table())
+        rendered = RowCells(self.rendered("columns"), self.empty_cell_value)
+        cells = rendered.encode_for(columns, client.settings.default_region)
         return {"row_id": client.update_contact_row(self.row_id, cells).row.id, "created": False}
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import queue
 import threading
 import time
 from collections.abc import Awaitable, Callable
@@ -30,7 +29,7 @@ class _Stoppable(Protocol):
 
 
 class StopSignal:
-    """Says when a task has to end, and carries out its requests so that it can.
+    """Says when a task has to end, so that it can end in good order.
 
     ``request`` is called by ``on_kill``, in a signal handler; everything else by the task's own thread. A response that
     never comes must not keep the task from writing its journal.
@@ -46,8 +45,6 @@ class StopSignal:
     ) -> None:
         self._grace = grace
         self._asked_at: float | None = None
-        # SimpleQueue may be written to in a signal handler while the thread it interrupts reads from it.
-        self._events: queue.SimpleQueue[tuple[Any, ...]] = queue.SimpleQueue()
         self._own_limit: float | None = None
         self._wake: Callable[[], object] = bool
         if execution_timeout is not None:
@@ -59,7 +56,6 @@ class StopSignal:
         """Ask for the stop; safe in a signal handler, and more than once."""
         if self._asked_at is None:
             self._asked_at = time.monotonic()
-        self._events.put(("stop",))
         self._wake()
 
     async def wait(self) -> None:
@@ -122,48 +118,6 @@ class StopSignal:
         if self.requested:
             raise StoppedError(f"{self.reason} Nothing more was sent. A retry of the task continues from here.")
 
-    def call(self, work: Callable[[], T], client: _Stoppable) -> T:
-        """Return what ``work`` returns, or raise what it raises.
-
-        :param client: what ``work`` makes its request with; told to let nothing further leave once the stop is asked
-        :raises StoppedError: when the stop came before the request was begun
-        :raises AnswerNotAwaitedError: when no answer came in the last moment after the stop
-        """
-        self.raise_if_stopped()
-        events = self._events = queue.SimpleQueue()
-        if self._asked_at is not None:
-            events.put(("stop",))
-        threading.Thread(target=_carry_out, args=(work, events), name="cpaas-request", daemon=True).start()
-        told = False
-        while True:
-            limit = self._limit()
-            try:
-                kind, *what = events.get(timeout=limit)
-            except queue.Empty:
-                kind, what = "late", []
-            if kind == "done":
-                return what[0]  # type: ignore[no-any-return]  # what work returned
-            if kind == "raised":
-                raise what[0]
-            if self.requested and not told:
-                told = True
-                client.stop()
-            elif kind == "late" and told:
-                raise AnswerNotAwaitedError(f"{self.reason} A request was in flight, and no response had arrived.")
-
-    def pause(self, seconds: float) -> None:
-        """Let time pass; the stop ends it at once.
-
-        :raises StoppedError: when the stop is asked for
-        """
-        until = time.monotonic() + seconds
-        while (left := until - time.monotonic()) > 0:
-            self.raise_if_stopped()
-            left = min(left, self._seconds_to_own_limit(left))
-            with contextlib.suppress(queue.Empty):
-                self._events.get(timeout=max(left, 0.0))
-        self.raise_if_stopped()
-
     def _since(self) -> float | None:
         """Return the moment of the stop, once it is there."""
         if self._own_limit is not None and time.monotonic() >= self._own_limit:
@@ -174,13 +128,10 @@ class StopSignal:
         """Return the seconds to wait for the next event, until the stop or until its last moment is over."""
         since = self._since()
         if since is None:
-            return None if self._own_limit is None else self._seconds_to_own_limit(0.0)
+            return None if self._own_limit is None else max(0.0, self._own_limit - time.monotonic())
         # On our own limit Airflow's follows after the grace: the journal is to be written before.
         early = 0.0 if since != self._own_limit else min(_FLUSH_MARGIN, self._grace / 4)
         return max(0.0, since + self._grace - early - time.monotonic())
-
-    def _seconds_to_own_limit(self, default: float) -> float:
-        return default if self._own_limit is None else max(0.0, self._own_limit - time.monotonic())
 
     @property
     def reason(self) -> str:
@@ -221,12 +172,3 @@ def _hand_over(
     # The loop is closed where nobody waits any more.
     with contextlib.suppress(RuntimeError):
         loop.call_soon_threadsafe(hand_over)
-
-
-def _carry_out(work: Callable[[], Any], events: queue.SimpleQueue[tuple[Any, ...]]) -> None:
-    try:
-        result = work()
-    except BaseException as error:  # noqa: BLE001 - it is raised in the thread that waits
-        events.put(("raised", error))
-    else:
-        events.put(("done", result))

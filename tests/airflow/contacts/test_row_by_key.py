@@ -72,7 +72,7 @@ def test_unknown_creation_is_not_repeated(stage: Stage, on_unknown: str) -> None
 def test_killed_try_leaves_the_creation_unknown_for_its_retry(stage: Stage) -> None:
     run = upsert(stage, "c-1", "killed")
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("cpaas_provider.sending.shutdown.StopSignal.call", _killed)
+        patched.setattr("cpaas_provider.operators._runtime.contacts.row.StoppableRequests.run", _killed)
         assert run.once().state == "up_for_retry"
     ended = run.once()
     assert ended.state == "failed"

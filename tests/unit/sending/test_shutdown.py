@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -20,7 +22,7 @@ LONG = 20.0
 
 class Client:
     def __init__(self) -> None:
-        self.stopped = threading.Event()
+        self.stopped = asyncio.Event()
 
     def stop(self) -> None:
         self.stopped.set()
@@ -31,12 +33,23 @@ def client() -> Client:
     return Client()
 
 
-@pytest.fixture
-def never() -> Iterator[Callable[[], str]]:
-    """A request whose answer does not come while the test runs."""
-    end = threading.Event()
-    yield lambda: str(end.wait(LONG))
-    end.set()
+def finish(stop: StopSignal, work: Callable[[], Awaitable[Any]], client: Client) -> Any:
+    """Return what the work returns, on an event loop of its own."""
+
+    async def finished() -> Any:
+        return await stop.finish(work(), client)
+
+    return asyncio.run(finished())
+
+
+async def never() -> None:
+    """Wait for a response that does not come while the test runs."""
+    await asyncio.sleep(LONG)
+
+
+async def told(client: Client) -> None:
+    async with asyncio.timeout(LONG):
+        await client.stopped.wait()
 
 
 @pytest.fixture
@@ -51,200 +64,205 @@ def stopped_by_signal() -> Iterator[Callable[[StopSignal], None]]:
     signal.signal(signal.SIGUSR1, before)
 
 
-def test_a_request_gives_its_answer_and_tells_nobody_to_stop(client: Client) -> None:
-    assert StopSignal().call(lambda: "answer", client) == "answer"
+def test_a_request_gives_its_response_and_tells_nobody_to_stop(client: Client) -> None:
+    async def respond() -> str:
+        return "response"
+
+    assert finish(StopSignal(), respond, client) == "response"
     assert not client.stopped.is_set()
 
 
-@pytest.mark.parametrize("error", [ValueError("no"), SystemExit(3), KeyboardInterrupt()])
+@pytest.mark.parametrize("error", [ValueError("no"), TimeoutError(), asyncio.CancelledError()])
 def test_what_a_request_raises_is_raised_where_it_was_asked_for(client: Client, error: BaseException) -> None:
-    def fail() -> None:
+    async def fail() -> None:
         raise error
 
-    with pytest.raises(type(error)) as caught:
-        StopSignal().call(fail, client)
-    assert caught.value is error
+    with pytest.raises(type(error)):
+        finish(StopSignal(), fail, client)
+    assert not client.stopped.is_set()
 
 
 def test_after_the_stop_no_request_begins(client: Client) -> None:
     stop, begun = StopSignal(), []
+
+    async def begin() -> None:
+        begun.append(1)
+
     stop.request()
     stop.request()
     assert stop.requested
     with pytest.raises(StoppedError, match="stopped the task"):
-        stop.call(lambda: begun.append(1), client)
+        finish(stop, begin, client)
     assert not begun
 
 
-def test_an_answer_in_the_last_moment_is_taken(client: Client) -> None:
+def test_a_response_in_the_grace_period_is_taken(client: Client) -> None:
     stop = StopSignal(grace=LONG)
 
-    def answer_once_told() -> str:
+    async def respond_once_told() -> str:
         stop.request()
-        assert client.stopped.wait(LONG), "the client must be told, so that nothing further leaves"
-        return "answer"
+        await told(client)
+        return "response"
 
     begin = time.monotonic()
-    assert stop.call(answer_once_told, client) == "answer"
+    assert finish(stop, respond_once_told, client) == "response"
     assert time.monotonic() - begin < LONG / 2
     with pytest.raises(StoppedError):
         stop.raise_if_stopped()
 
 
-def test_an_answer_that_does_not_come_is_waited_for_no_longer_than_the_grace(
-    client: Client, never: Callable[[], str]
-) -> None:
-    stop = StopSignal(grace=0.1)
+@pytest.mark.parametrize("grace", [0, 0.1])
+def test_a_response_that_does_not_come_is_waited_for_no_longer_than_the_grace(client: Client, grace: float) -> None:
+    stop = StopSignal(grace=grace)
 
-    def stopped_on_its_way() -> str:
+    async def stopped_on_its_way() -> None:
         stop.request()
-        return never()
+        await never()
 
     begin = time.monotonic()
     with pytest.raises(AnswerNotAwaitedError, match="no response"):
-        stop.call(stopped_on_its_way, client)
-    assert 0.1 <= time.monotonic() - begin < LONG / 2
+        finish(stop, stopped_on_its_way, client)
+    assert grace <= time.monotonic() - begin < LONG / 2
     assert client.stopped.is_set()
 
 
-def test_the_grace_counts_from_the_first_stop(client: Client, never: Callable[[], str]) -> None:
+def test_the_grace_counts_from_the_first_stop(client: Client) -> None:
     stop = StopSignal(grace=0.2)
 
-    def stopped_again_and_again() -> str:
+    async def stopped_again_and_again() -> None:
         for _ in range(30):
             stop.request()
-            time.sleep(0.02)
-        return never()
+            await asyncio.sleep(0.02)
+        await never()
 
     begin = time.monotonic()
     with pytest.raises(AnswerNotAwaitedError):
-        stop.call(stopped_again_and_again, client)
+        finish(stop, stopped_again_and_again, client)
     assert time.monotonic() - begin < 0.55
 
 
-def test_without_a_grace_a_request_under_way_is_abandoned_at_once(client: Client, never: Callable[[], str]) -> None:
-    stop = StopSignal(grace=0)
-
-    def stopped_on_its_way() -> str:
-        stop.request()
-        return never()
-
-    with pytest.raises(AnswerNotAwaitedError):
-        stop.call(stopped_on_its_way, client)
-
-
-def test_a_signal_wakes_the_thread_that_waits_for_an_answer(
+def test_a_signal_tells_the_client_while_the_response_is_waited_for(
     client: Client, stopped_by_signal: Callable[[StopSignal], None]
 ) -> None:
     stop = StopSignal(grace=LONG)
     stopped_by_signal(stop)
 
-    def answer_once_told() -> bool:
+    async def respond_once_told() -> str:
         os.kill(os.getpid(), signal.SIGUSR1)
-        return client.stopped.wait(LONG)
+        await told(client)
+        return "response"
 
-    assert stop.call(answer_once_told, client), "the client was not told while the answer was waited for"
+    assert finish(stop, respond_once_told, client) == "response"
 
 
-def test_a_signal_ends_the_wait_for_an_answer_after_the_grace(
-    client: Client, never: Callable[[], str], stopped_by_signal: Callable[[StopSignal], None]
+def test_a_signal_ends_the_wait_for_a_response_after_the_grace(
+    client: Client, stopped_by_signal: Callable[[StopSignal], None]
 ) -> None:
     stop = StopSignal(grace=0.1)
     stopped_by_signal(stop)
 
-    def signalled() -> str:
+    async def signalled() -> None:
         os.kill(os.getpid(), signal.SIGUSR1)
-        return never()
+        await never()
 
     begin = time.monotonic()
     with pytest.raises(AnswerNotAwaitedError):
-        stop.call(signalled, client)
+        finish(stop, signalled, client)
     assert time.monotonic() - begin < LONG / 2
 
 
-def test_a_signal_ends_a_pause(stopped_by_signal: Callable[[StopSignal], None]) -> None:
+def test_a_signal_ends_a_sleep(stopped_by_signal: Callable[[StopSignal], None]) -> None:
     stop = StopSignal()
     stopped_by_signal(stop)
     begin = time.monotonic()
     sender = threading.Thread(target=os.kill, args=(os.getpid(), signal.SIGUSR1))
     sender.start()
     with pytest.raises(StoppedError):
-        stop.pause(LONG)
+        asyncio.run(stop.sleep(LONG))
     sender.join()
     assert time.monotonic() - begin < LONG / 2
 
 
-def test_many_signals_neither_deadlock_nor_lose_the_answer(
+def test_many_signals_neither_deadlock_nor_lose_the_response(
     client: Client, stopped_by_signal: Callable[[StopSignal], None]
 ) -> None:
     stop = StopSignal(grace=LONG)
     stopped_by_signal(stop)
 
-    def storm() -> str:
+    async def storm() -> str:
         for _ in range(200):
             os.kill(os.getpid(), signal.SIGUSR1)
-        return "answer"
+        return "response"
 
-    assert stop.call(storm, client) == "answer"
+    assert finish(stop, storm, client) == "response"
 
 
-def test_a_pause_takes_its_time_where_nobody_stops_it() -> None:
+def test_a_sleep_takes_its_time_where_nobody_stops_it() -> None:
     begin = time.monotonic()
-    StopSignal().pause(0.05)
+    asyncio.run(StopSignal().sleep(0.05))
     assert 0.05 <= time.monotonic() - begin < LONG / 2
 
 
-def test_a_pause_is_over_after_an_earlier_request_has_left_something_behind(client: Client) -> None:
+def test_a_sleep_is_as_long_after_an_earlier_request(client: Client) -> None:
     stop = StopSignal()
-    stop.call(lambda: None, client)
-    begin = time.monotonic()
-    stop.pause(0.05)
-    assert time.monotonic() - begin >= 0.05
+
+    async def request_and_sleep() -> float:
+        await stop.finish(asyncio.sleep(0), client)
+        begin = time.monotonic()
+        await stop.sleep(0.05)
+        return time.monotonic() - begin
+
+    assert asyncio.run(request_and_sleep()) >= 0.05
 
 
 @pytest.mark.parametrize("seconds", [0.0, -1.0])
-def test_no_pause_at_all_still_heeds_the_stop(seconds: float) -> None:
+def test_no_sleep_at_all_still_heeds_the_stop(seconds: float) -> None:
     stop = StopSignal()
-    stop.pause(seconds)
+    asyncio.run(stop.sleep(seconds))
     stop.request()
     with pytest.raises(StoppedError):
-        stop.pause(seconds)
+        asyncio.run(stop.sleep(seconds))
 
 
-def test_its_own_limit_comes_before_airflow_ends_the_task(client: Client, never: Callable[[], str]) -> None:
+def test_its_own_limit_comes_before_airflow_ends_the_task(client: Client) -> None:
     begin = time.monotonic()
     stop = StopSignal(grace=0.2, execution_timeout=timedelta(seconds=0.6))
     assert not stop.requested
     with pytest.raises(AnswerNotAwaitedError, match="execution_timeout"):
-        stop.call(never, client)
+        finish(stop, never, client)
     assert 0.4 <= time.monotonic() - begin < 0.6, "the journal is to be written before the task is ended"
     assert client.stopped.is_set()
     assert stop.requested
 
 
-def test_its_own_limit_takes_an_answer_of_the_last_moment(client: Client) -> None:
+def test_its_own_limit_takes_a_response_in_the_grace_period(client: Client) -> None:
     stop = StopSignal(grace=LONG, execution_timeout=timedelta(seconds=0.2))
-    assert stop.call(lambda: client.stopped.wait(LONG), client)
+
+    async def respond_once_told() -> str:
+        await told(client)
+        return "response"
+
+    assert finish(stop, respond_once_told, client) == "response"
 
 
-def test_its_own_limit_ends_a_pause() -> None:
+def test_its_own_limit_ends_a_sleep() -> None:
     stop = StopSignal(grace=0.05, execution_timeout=timedelta(seconds=0.2))
     begin = time.monotonic()
     with pytest.raises(StoppedError, match="execution_timeout"):
-        stop.pause(LONG)
+        asyncio.run(stop.sleep(LONG))
     assert 0.14 <= time.monotonic() - begin < LONG / 2
 
 
-def test_a_stop_before_its_own_limit_counts_from_the_stop(client: Client, never: Callable[[], str]) -> None:
+def test_a_stop_before_its_own_limit_counts_from_the_stop(client: Client) -> None:
     stop = StopSignal(grace=0.1, execution_timeout=timedelta(seconds=LONG))
 
-    def stopped_on_its_way() -> str:
+    async def stopped_on_its_way() -> None:
         stop.request()
-        return never()
+        await never()
 
     begin = time.monotonic()
     with pytest.raises(AnswerNotAwaitedError, match="stopped the task"):
-        stop.call(stopped_on_its_way, client)
+        finish(stop, stopped_on_its_way, client)
     assert time.monotonic() - begin < LONG / 2
 
 

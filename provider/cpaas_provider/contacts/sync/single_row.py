@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from cpaas_provider.api import errors as api_errors
+from cpaas_provider.api import operations
 from cpaas_provider.contacts.errors import NotSyncedError, StoppedError, UnknownCreationsError
 from cpaas_provider.contacts.key_map.entries import Change, MapEntry, RowState
 from cpaas_provider.contacts.key_map.key_map import KeyMap, Lease
@@ -26,10 +27,26 @@ from cpaas_provider.contacts.sync.decisions import (
 from cpaas_provider.contacts.sync.spool import WorkItem
 
 if TYPE_CHECKING:
-    from cpaas_provider.api.client import CpaasClient
+    from cpaas_provider.api.core import Call
+
+T = TypeVar("T")
 
 _LOOKS = 30
 _LOOK_SECONDS = 1.0
+
+
+class Requests(Protocol):
+    """Makes the requests of a task that can be stopped."""
+
+    async def run(self, call: Call[T]) -> T:
+        """Return what the service answers.
+
+        :raises StoppedError: when the task has to stop before the request leaves
+        :raises CpaasError: as the client does
+        """
+
+    async def pause(self, seconds: float) -> None:
+        """Let time pass, and raise ``StoppedError`` when the task has to stop."""
 
 
 @dataclass(frozen=True)
@@ -66,28 +83,15 @@ class RowUpsert:
     """Brings one row of the list to some cells.
 
     :param owner: the task that works on it
-    :param call: makes a request; raises ``StoppedError`` when the task has to stop before it leaves
-    :param pause: lets seconds pass, and ends when the task has to stop
     """
 
-    def __init__(
-        self,
-        key_map: KeyMap,
-        client: CpaasClient,
-        owner: str,
-        *,
-        rules: SyncRules,
-        call: Callable[[Callable[[], Any]], Any],
-        pause: Callable[[float], None],
-    ) -> None:
+    def __init__(self, key_map: KeyMap, requests: Requests, owner: str, rules: SyncRules) -> None:
         self._map = key_map
-        self._client = client
+        self._requests = requests
         self._owner = owner
         self._rules = rules
-        self._call = call
-        self._pause = pause
 
-    def run(self, row_hash: bytes, cells: Mapping[str, Any]) -> SingleRow:
+    async def run(self, row_hash: bytes, cells: Mapping[str, Any]) -> SingleRow:
         """Create or update the row, or do neither where the list has these cells.
 
         :param cells: by column id, as they go on the wire
@@ -98,17 +102,17 @@ class RowUpsert:
         """
         lease = self._map.row_lease(self._owner)
         try:
-            return self._upsert(lease, WorkItem(0, row_hash, 0, None, b"", cells))
+            return await self._upsert(lease, WorkItem(0, row_hash, 0, None, b"", cells))
         finally:
             lease.release()
 
-    def _upsert(self, lease: Lease, item: WorkItem) -> SingleRow:
+    async def _upsert(self, lease: Lease, item: WorkItem) -> SingleRow:
         for _ in range(_LOOKS):
             entry = self._map.entries([item.key_hash]).get(item.key_hash)
             others = self._map.leased().keys() - {lease.fencing_token}
             decision = decide(item, entry, self._rules, self._map.hashes, others)
             if decision.action is Action.BUSY:
-                self._pause(_LOOK_SECONDS)
+                await self._requests.pause(_LOOK_SECONDS)
                 continue
             if decision.action is Action.UNKNOWN:
                 return self._unknown("an earlier request to create it was sent, and its outcome is unknown")
@@ -120,22 +124,22 @@ class RowUpsert:
                 # Another task has changed the entry since: look again.
                 continue
             intent = replace(intent, version=before.version + 1)
-            if (done := self._requested(lease, item, decision, entry, intent)) is not None:
+            if (done := await self._make(lease, item, decision, entry, intent)) is not None:
                 return done
         raise NotSyncedError(
             f"Another task has a request for this row under way, and had one for {_LOOKS * _LOOK_SECONDS:g} seconds. "
             "Nothing was sent. A retry of the task looks again."
         )
 
-    def _requested(
+    async def _make(
         self, lease: Lease, item: WorkItem, decision: Decision, before: MapEntry | None, intent: MapEntry
     ) -> SingleRow | None:
         """Make the request and record its result; ``None`` where the row is gone and is to be created."""
         creates = decision.action is Action.CREATE
         try:
-            row_id = str(self._call(lambda: self._send(decision, intent)))
+            row_id = str((await self._requests.run(_call(decision, intent))).row.id)
         except api_errors.CpaasNotFoundError:
-            if creates or not self._is_gone(str(intent.row_id)):
+            if creates or not await self._is_gone(str(intent.row_id)):
                 lease.write([Change(intent, undone(decision, intent, before))])
                 raise
             lease.write([Change(intent, None)])
@@ -163,22 +167,16 @@ class RowUpsert:
         lease.write([Change(intent, after)])
         return SingleRow(row_id, created=creates, changed=True)
 
-    def _send(self, decision: Decision, intent: MapEntry) -> str:
-        cells = dict(decision.cells)
-        if decision.action is Action.CREATE:
-            return self._client.create_contact_row(cells).row.id
-        return self._client.update_contact_row(str(intent.row_id), cells).row.id
-
-    def _is_gone(self, row_id: str) -> bool:
+    async def _is_gone(self, row_id: str) -> bool:
         """Tell a row that is gone from a request that went astray: it cannot be read, and the table can.
 
         A gateway that has lost its service responds with 404 to everything: the row would be created twice.
         """
         try:
-            self._call(lambda: self._client.get_contact_row(row_id))
+            await self._requests.run(operations.get_contact_row(row_id))
         except api_errors.CpaasNotFoundError:
             with contextlib.suppress(api_errors.CpaasError):
-                self._call(self._client.get_contact_table)
+                await self._requests.run(operations.get_contact_table())
                 return True
         except api_errors.CpaasError:
             return False
@@ -193,3 +191,10 @@ class RowUpsert:
             f"resolve it with: airflow cpaas contacts resolve --conn-id {facts.conn_id} --map {facts.name}. "
             "on_unknown='resend' creates it again, perhaps twice."
         )
+
+
+def _call(decision: Decision, intent: MapEntry) -> Call[Any]:
+    cells = dict(decision.cells)
+    if decision.action is Action.CREATE:
+        return operations.create_contact_row(cells)
+    return operations.update_contact_row(str(intent.row_id), cells)

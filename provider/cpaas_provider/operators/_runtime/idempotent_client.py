@@ -263,7 +263,7 @@ class IdempotentClient:
                 return run_engine(state, self._options, self._runtime, reports)
             except ProbeLaterError as later:
                 log.warning("%s Waiting until %s.", later, later.until.isoformat(timespec="seconds"))
-                self._stop.pause(max(0.0, (later.until - timezone.utcnow()).total_seconds()))
+                self._runtime.run(self._stop.sleep((later.until - timezone.utcnow()).total_seconds()))
 
     def _check_content(self, state: SingleSendState) -> None:
         """Refuse other content for a recipient that this try has sent to: it would be left out without a word."""

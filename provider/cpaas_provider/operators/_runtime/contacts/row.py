@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
 from airflow.sdk.exceptions import AirflowFailException
 
@@ -26,7 +25,6 @@ from cpaas_provider.sending.shutdown import AnswerNotAwaitedError
 from cpaas_provider.sending.spec import RequestResult, SendSpec
 
 if TYPE_CHECKING:
-    from cpaas_provider.api.client import CpaasClient
     from cpaas_provider.api.core import Call
     from cpaas_provider.api.models.contacts import ContactRowRecord
     from cpaas_provider.operators._runtime.delivery.reports import DeliveryReports
@@ -34,6 +32,8 @@ if TYPE_CHECKING:
     from cpaas_provider.operators._runtime.single.send import SingleSend
     from cpaas_provider.sending.shutdown import StopSignal
     from cpaas_provider.sending.spec import Client, Outcome
+
+T = TypeVar("T")
 
 _UNKNOWN = {"fail": "fail", "skip": "skip", "resend": "create"}
 _NO_ROW = frozenset({"", "None", "null"})
@@ -50,18 +50,14 @@ class RowCells:
     columns: Mapping[str, Any] = field(repr=False)
     empty_cell_value: Literal["null", "empty"]
 
-    def encode(self, client: CpaasClient) -> dict[str, Any]:
+    async def encode(self, client: Client) -> dict[str, Any]:
         """Return the cells by column id, checked against the table as it is now."""
-        return self.encode_for(ContactColumns(client.get_contact_table()), client.settings.default_region)
-
-    async def read_table_and_encode(self, client: Client) -> dict[str, Any]:
-        """Do what ``encode`` does, for code on an event loop."""
         columns = ContactColumns(await client.run(operations.get_contact_table()))
         return self.encode_for(columns, client.settings.default_region)
 
     async def update(self, row_id: str, client: Client) -> ContactRowRecord:
         """Update a row, and return it as it is now."""
-        return await client.run(operations.update_contact_row(row_id, await self.read_table_and_encode(client)))
+        return await client.run(operations.update_contact_row(row_id, await self.encode(client)))
 
     def encode_for(self, columns: ContactColumns, default_region: str | None) -> dict[str, Any]:
         """Return the cells by column id of a table."""
@@ -80,7 +76,7 @@ class RowSpec(SendSpec):
 
     async def prepared(self, client: Client) -> Self:
         """Return it with its cells by column id, checked against the table as it is now."""
-        return replace(self, encoded=await self.cells.read_table_and_encode(client))
+        return replace(self, encoded=await self.cells.encode(client))
 
     def build_call(self, recipients: Sequence[str], reference: str, callback_url: str | None) -> Call[Any]:
         """Return the creation."""
@@ -173,6 +169,30 @@ class KeyedRow:
     on_unknown: str
 
 
+class StoppableRequests:
+    """Makes requests until the task has to stop, and tells a request that did not leave from one under way."""
+
+    def __init__(self, client: Client, stop: StopSignal) -> None:
+        self._client = client
+        self._stop = stop
+
+    async def run(self, call: Call[T]) -> T:
+        """Return what the service answers."""
+        try:
+            return await self._stop.finish(self._client.run(call), self._client)
+        except AnswerNotAwaitedError:
+            raise
+        except NotBegunError as error:
+            raise StoppedError(str(error)) from None
+
+    async def pause(self, seconds: float) -> None:
+        """Let time pass; the stop ends it at once."""
+        try:
+            await self._stop.sleep(seconds)
+        except NotBegunError as error:
+            raise StoppedError(str(error)) from None
+
+
 class KeyedUpsert(Attempt):
     """One try that creates or updates the row of a key, through the key map that a sync uses."""
 
@@ -187,9 +207,8 @@ class KeyedUpsert(Attempt):
     def run(self) -> dict[str, Any]:
         """Create or update the row."""
         runtime = self._runtime
-        client = runtime.client
         runtime.log.info("%s", self._begin_line)
-        found = self._upsert(client)
+        found = runtime.run(self._upsert(runtime.async_client))
         if found.row_id is None and not found.unknown:
             raise AirflowFailException(
                 "The key map has no row of this key, and create_if_missing is False. Nothing was sent."
@@ -198,9 +217,9 @@ class KeyedUpsert(Attempt):
         runtime.log.info("%s", task_log.done(self._task_type, result))
         return result
 
-    def _upsert(self, client: CpaasClient) -> SingleRow:
+    async def _upsert(self, client: Client) -> SingleRow:
         row, runtime = self._row, self._runtime
-        table = client.get_contact_table()
+        table = await client.run(operations.get_contact_table())
         cells = row.cells.encode_for(ContactColumns(table), client.settings.default_region)
         check_database(runtime.database)
         key_map = open_map(
@@ -212,13 +231,11 @@ class KeyedUpsert(Attempt):
         )
         upsert = RowUpsert(
             key_map,
-            client,
+            StoppableRequests(client, runtime.stop),
             f"Task instance {runtime.cli_address}",
-            rules=SyncRules(mode="upsert" if row.create_if_missing else "update", on_unknown=_UNKNOWN[row.on_unknown]),
-            call=partial(_call, runtime.stop, client),
-            pause=runtime.stop.pause,
+            SyncRules(mode="upsert" if row.create_if_missing else "update", on_unknown=_UNKNOWN[row.on_unknown]),
         )
-        return upsert.run(_hash(key_map, row.key), cells)
+        return await upsert.run(_hash(key_map, row.key), cells)
 
 
 def _result(row_id: str | None, *, created: bool = False, unknown: int = 0) -> dict[str, Any]:
@@ -230,13 +247,3 @@ def _hash(key_map: KeyMap, key: Any) -> bytes:
         return key_hash(key_map, key)
     except ValueError as error:
         raise AirflowFailException(f"The key {error}. Nothing was sent. Correct the key of the row.") from None
-
-
-def _call(stop: StopSignal, client: CpaasClient, request: Callable[[], Any]) -> Any:
-    """Make a request; where the task has to stop before it leaves, say that nothing left."""
-    try:
-        return stop.call(request, client)
-    except AnswerNotAwaitedError:
-        raise
-    except NotBegunError as error:
-        raise StoppedError(str(error)) from None
