@@ -95,7 +95,7 @@ def story(
     return Story(campaign, [part], inbox)
 
 
-IN_DOUBT = (line(1, ADA), line(2, BO, "unknown"))
+UNRESOLVED = (line(1, ADA), line(2, BO, "unknown"))
 GONE = line(None, None)
 LAST = (Strike(TASK, 0.0, ("list", -1), RETRIES + 1),)
 
@@ -105,9 +105,9 @@ LAST = (Strike(TASK, 0.0, ("list", -1), RETRIES + 1),)
     [
         story(),
         story("resend", reached=(ADA, BO, BO)),
-        story("skip", lines=IN_DOUBT),
-        story("skip", lines=IN_DOUBT, reached=(ADA,)),
-        story("fail", "failed", lines=IN_DOUBT),
+        story("skip", lines=UNRESOLVED),
+        story("skip", lines=UNRESOLVED, reached=(ADA,)),
+        story("fail", "failed", lines=UNRESOLVED),
         story(lines=(*SENT, GONE), reached=(ADA, BO, CY)),
         story("skip", lines=(*SENT, line(None, None, "unknown"))),
         story(state="failed", lines=(line(1, ADA), line(2, BO, "not_sent")), reached=(ADA,), tries=RETRIES + 1),
@@ -130,7 +130,7 @@ def test_the_check_passes_what_was_promised(kept):
         (story(reached=(ADA, BO, "2348099999999")), "never were in the source"),
         (story(lines=SENT[:1]), "of no state of the source"),
         (story(lines=(line(1, CY), line(2, DEE), line(3, ADA), line(4, BO))), "of no state of the source"),
-        (story(lines=IN_DOUBT), "only `skip` allows"),
+        (story(lines=UNRESOLVED), "only `skip` allows"),
         (story("skip", lines=(line(1, ADA), line(2, BO, "unknown")), tries=1, state="success", sent=2), "report says"),
         (story(lines=(line(1, ADA), line(2, BO, "rejected")), state="failed"), "said not to be reached"),
         (story(lines=(line(1, ADA), line(2, BO, "rejected")), state="failed", reached=(ADA,)), "refuses not"),
@@ -149,6 +149,6 @@ def test_the_check_sees_what_was_not(broken, said):
 
 
 def test_recipient_of_an_unknown_request_in_the_source_is_sent_to_again():
-    broken = story("resend", "failed", lines=IN_DOUBT)
+    broken = story("resend", "failed", lines=UNRESOLVED)
     broken.campaign.crowd.renames = False
     assert violations(broken) == [f"1 were not sent to again: ['{BO}']."]

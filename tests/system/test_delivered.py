@@ -85,7 +85,7 @@ KEPT = Evidence(
     state="success",
     people=(ADA, BO, CY),
     progress=PROGRESS,
-    fates=FATES,
+    statuses=FATES,
     said=SAID,
     report={"expected": 3, "unreported": 0, "conflicts": 0, **KNOWN},
     lines=known(**{CY: "delivered"}),
@@ -109,7 +109,7 @@ def test_the_check_passes_what_is_as_it_must_be():
     ("broken", "said"),
     [
         (but(state="failed"), "ended as failed"),
-        (but(fates=(*FATES, FATES[0])), "1 sent to more than once"),
+        (but(statuses=(*FATES, FATES[0])), "1 sent to more than once"),
         (but(people=(ADA, BO, CY, "2348039999999")), "1 not sent to"),
         (but(people=(ADA, BO)), "1 sent to and never in the source"),
         (but(progress=PROGRESS._replace(pending=1)), "1 reports left"),

@@ -13,7 +13,7 @@ def tick(sandbox: Sandbox) -> None:
     if sandbox.wakeup.due:
         with sandbox.database.transaction():
             sandbox.wakeup.set(None)
-            airtime.settle(sandbox)
+            airtime.complete_purchases(sandbox)
             sandbox.wakeup.set((sandbox.database.row(_NEXT) or {}).get("due"))
 
 

@@ -214,7 +214,7 @@ class SingleSendState:
         )
 
     def _unknown_recipients(self) -> tuple[str, ...]:
-        return tuple(one for one, entry in self.latest().items() if entry and entry.in_doubt)
+        return tuple(one for one, entry in self.latest().items() if entry and entry.is_unresolved)
 
     # What its queue needs.
 

@@ -231,8 +231,8 @@ class TestDelivery:
 
     def test_is_waited_for_and_told_of_each(self, run_example, sandbox, reported, tmp_path):
         undelivered, bounced = NUMBERS[2], PEOPLE[4][1]
-        fates = {"sms": {undelivered: "undelivered"}, "email": {bounced: "bounced"}}
-        sandbox.control("POST", "seed", {"outcomes": fates})
+        statuses = {"sms": {undelivered: "undelivered"}, "email": {bounced: "bounced"}}
+        sandbox.control("POST", "seed", {"outcomes": statuses})
         sandbox.control("PUT", "settings", {"report_in_flight": True, "report_disorder": 1, "report_duplicate_rate": 1})
         run = run_example("customer_campaign", **reported)
         assert run.state == "success"

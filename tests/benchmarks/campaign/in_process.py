@@ -66,7 +66,7 @@ def planned(
     with RecipientTable() as plan:
         campaign = Campaign(plan, ledger, message, CampaignOptions(recipients, 4 * in_flight), NoDelivery())
         planner = RecipientLoader(plan, message, ledger.hasher, default_region=None)
-        campaign.prepare(planner, source, Columns("phone"), tests=None, banned=None)
+        campaign.prepare(planner, source, Columns("phone"), tests=None, suppression_list=None)
         yield campaign
 
 

@@ -91,7 +91,7 @@ class Killer:
         self.airflow.kill_api_server()
         began = time.monotonic()
         # In this order: what is acknowledged while we read would be missing.
-        said = [(fate.recipient, word) for fate in self.service.fates() for word in fate.acknowledged]
+        said = [(status.recipient, word) for status in self.service.statuses() for word in status.acknowledged]
         stored = self.stored.words()
         lost = tuple(f"{recipient} {word}" for recipient, word in said if (recipient, word) not in stored)
         self.airflow.start_part(API_SERVER)

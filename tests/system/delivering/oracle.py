@@ -30,7 +30,7 @@ class Evidence:
     state: str
     people: Sequence[str]
     progress: Progress
-    fates: Sequence[Fate]
+    statuses: Sequence[Fate]
     said: Sequence[Said]
     report: Mapping[str, Any]
     lines: Sequence[Mapping[str, Any]]
@@ -42,7 +42,7 @@ class Evidence:
     @property
     def outcomes(self) -> dict[str, str]:
         """What became of everybody, as the service has it."""
-        return {fate.recipient: fate.outcome for fate in self.fates}
+        return {status.recipient: status.outcome for status in self.statuses}
 
     @property
     def acknowledged(self) -> Counter[str]:
@@ -66,7 +66,7 @@ def violations(seen: Evidence) -> list[str]:
 def _of_the_run(seen: Evidence) -> Iterator[str]:
     if seen.state != "success":
         yield f"The run ended as {seen.state}."
-    sent_to = Counter(fate.recipient for fate in seen.fates)
+    sent_to = Counter(status.recipient for status in seen.statuses)
     yield from _some("sent to more than once", [who for who, times in sent_to.items() if times > 1])
     yield from _some("not sent to", set(seen.people) - set(sent_to))
     yield from _some("sent to and never in the source", set(sent_to) - set(seen.people))

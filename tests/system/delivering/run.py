@@ -68,9 +68,9 @@ class Outcome:
 
     def __str__(self) -> str:
         seen, progress = self.seen, self.seen.progress
-        fates: dict[str, int] = {}
+        statuses: dict[str, int] = {}
         for outcome in seen.outcomes.values():
-            fates[outcome] = fates.get(outcome, 0) + 1
+            statuses[outcome] = statuses.get(outcome, 0) + 1
         named = {
             name: seen.report.get(name) for name in ("expected", "delivered", "undelivered", "in_flight", "unreported")
         }
@@ -80,7 +80,7 @@ class Outcome:
             f"{progress.refused:,} not, {progress.given_up} given up",
             "kept": f"{len(seen.stored):,} different reports, {sum(seen.stored.values()):,} with repeats",
             "lost": sum((seen.acknowledged - seen.stored).values()),
-            "service": dict(sorted(fates.items())),
+            "service": dict(sorted(statuses.items())),
             "sensor": named,
             "store": dict(seen.counted),
             "recipients": f"{len(seen.lines):,} in the outcome file, {len(seen.rows):,} in the store",
@@ -199,7 +199,7 @@ class _Delivering:
             state=state,
             people=people,
             progress=self._service.progress(),
-            fates=list(self._service.fates()),
+            statuses=list(self._service.statuses()),
             said=list(self._service.said()),
             report=returned["value"],
             lines=[json.loads(line) for line in lines],

@@ -95,7 +95,7 @@ class Service:
         """Turn the service's clock forward."""
         self.sandbox.control("POST", "clock/advance", {"seconds": seconds})
 
-    def fates(self) -> Iterator[Fate]:
+    def statuses(self) -> Iterator[Fate]:
         """Yield what became of each recipient of each message."""
         after = 0
         while after is not None:

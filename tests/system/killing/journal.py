@@ -10,7 +10,7 @@ from tests import journals
 from tests.system.killing.cases import Case
 from tests.system.killing.parts import AirflowInParts
 
-IN_DOUBT = frozenset({"pending", "unknown"})
+UNRESOLVED = frozenset({"pending", "unknown"})
 ACCEPTED = "accepted"
 UNTOUCHED = "nothing claimed"
 
@@ -38,9 +38,9 @@ class Journal:
         return [str(entry["state"]) for entry in self.entries.values()]
 
     @property
-    def in_doubt(self) -> list[str]:
+    def unresolved(self) -> list[str]:
         """The references nobody knows the outcome of."""
-        return [reference for reference, entry in self.entries.items() if entry["state"] in IN_DOUBT]
+        return [reference for reference, entry in self.entries.items() if entry["state"] in UNRESOLVED]
 
     @property
     def phase(self) -> str:

@@ -134,7 +134,7 @@ class Killer:
             longest = 0.0 if case.operator == PLAIN else 0.2
             return self.chance.uniform(0.0, longest), lambda: self._arrivals(case) > before
         if aim == ON_CLAIM:
-            return self.chance.uniform(0.0, weather.SLOWEST_SECONDS), lambda: bool(self._journal(case).in_doubt)
+            return self.chance.uniform(0.0, weather.SLOWEST_SECONDS), lambda: bool(self._journal(case).unresolved)
         life = statistics.median(self.lives[-30:] or [FIRST_GUESS_OF_A_LIFE])
         return self.chance.uniform(0.0, 1.2 * min(life, LONGEST_LIFE)), lambda: True
 

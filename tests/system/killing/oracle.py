@@ -43,11 +43,11 @@ def _everybody_named(story: Story) -> Iterator[str]:
         yield f"It succeeded and counts nobody as unknown, but nothing arrived at {story.missing}."
     if story.unknown not in (0, len(story.case.recipients)):
         yield f"It counts {story.unknown} as unknown, but made one request for {len(story.case.recipients)}."
-    if story.unknown and not story.journal.in_doubt:
+    if story.unknown and not story.journal.unresolved:
         yield "It counts people as unknown whom the journal has no open entry for."
     told = story.result.get("unknown_references")
-    if told is not None and sorted(told) != sorted(story.journal.in_doubt):
-        yield f"It names {told} as unknown, the journal {story.journal.in_doubt}."
+    if told is not None and sorted(told) != sorted(story.journal.unresolved):
+        yield f"It names {told} as unknown, the journal {story.journal.unresolved}."
 
 
 def _journal_true(story: Story) -> Iterator[str]:
@@ -57,7 +57,7 @@ def _journal_true(story: Story) -> Iterator[str]:
         yield f"It made one request and the journal has {len(states)} entries."
     if ACCEPTED in states and story.missing:
         yield f"The journal says accepted, but nothing arrived at {story.missing}."
-    if reached and ACCEPTED not in states and not story.journal.in_doubt:
+    if reached and ACCEPTED not in states and not story.journal.unresolved:
         yield f"Something arrived at {reached}, and the journal has {states or 'no entry'} for it."
     if story.succeeded and not story.unknown and ACCEPTED not in states:
         yield f"It succeeded, and the journal has {states or 'no entry'} for it."
@@ -68,7 +68,7 @@ def _doubt_told(story: Story) -> Iterator[str]:
     if story.succeeded or story.tries > RETRIES:
         return
     told = f"{(story.report or {}).get('unknown_references')} {story.log}"
-    if unnamed := [reference for reference in story.journal.in_doubt if reference not in told]:
+    if unnamed := [reference for reference in story.journal.unresolved if reference not in told]:
         yield f"It gave up without naming {unnamed}."
 
 

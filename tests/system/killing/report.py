@@ -62,7 +62,7 @@ def _figures(story: Story) -> Counter[str]:
             "tries": story.tries,
             state: 1,
             "people": len(story.arrivals),
-            "in doubt": len(story.journal.in_doubt),
+            "in doubt": len(story.journal.unresolved),
             "people unknown": story.unknown,
             "by evidence": int(story.by_evidence),
         }

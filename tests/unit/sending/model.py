@@ -271,7 +271,7 @@ class World:
     @property
     def doubtful(self) -> tuple[RequestRecord, ...]:
         """Requests a person could decide now."""
-        return tuple(by_reference(self._view().doubtful())) if self.has_journal else ()
+        return tuple(by_reference(self._view().unresolved())) if self.has_journal else ()
 
     def _view(self) -> JournalView:
         return JournalView.read(
@@ -288,7 +288,7 @@ class World:
         if decision is Resolution.SENT:
             self.declared |= self.whom(entry.members)
             return
-        others = [one for one in self._view().entries() if one.in_doubt or one.state is State.ACCEPTED]
+        others = [one for one in self._view().entries() if one.is_unresolved or one.state is State.ACCEPTED]
         for one in self.whom(entry.members) - self.people_in(others):
             self.maybe.pop(one, None)
 

@@ -24,7 +24,7 @@ from cpaas_provider.sending.journal.view import JournalView, StateSummary
 
 # What others wait for, verify or change by the id in the result.
 _NEEDED_BY_ID = {"request_otp", "create_contact_row"}
-_IN_DOUBT = (State.UNKNOWN, State.PENDING)
+_UNRESOLVED = (State.UNKNOWN, State.PENDING)
 FEW = 1
 """Requests of a journal that are shown with all that is known of them; of more, the unresolved ones, and counts."""
 # What is shown of many requests where a person reads it, who named the task instance.
@@ -53,12 +53,12 @@ def cpaas_journal_list(args: Namespace) -> None:
     for instance in dict.fromkeys(instance for instance, _ in shown):
         if instance in campaigns:
             say(f"Campaign {instance}: {campaigns[instance]}", beside)
-    in_doubt = [
-        (instance, one) for instance, one in shown if isinstance(one, RequestRecord) and _is_in_doubt(instance, one)
+    unresolved = [
+        (instance, one) for instance, one in shown if isinstance(one, RequestRecord) and _is_unresolved(instance, one)
     ]
-    if in_doubt or not unreadable:
+    if unresolved or not unreadable:
         nothing = "No unresolved requests." if args.state is None or shown else "No such request."
-        say(words.what_to_do(in_doubt) if in_doubt else nothing, beside)
+        say(words.what_to_do(unresolved) if unresolved else nothing, beside)
     if unreadable:
         say("\n".join(str(problem) for problem in unreadable), sys.stderr)
         raise SystemExit(f"{counted(len(unreadable), 'journal')} could not be read and may hold unresolved requests.")
@@ -70,7 +70,7 @@ def cpaas_journal_show(args: Namespace) -> None:
     """Show all requests of one task instance; of many the unresolved ones, and counts of the others."""
     found = _read(args)
     instance, journal = found.instance, found.journal
-    doubtful = journal.doubtful()
+    requests = journal.unresolved()
     if len(journal.requests) > FEW:
         _print_many(instance, journal, args)
     else:
@@ -82,8 +82,8 @@ def cpaas_journal_show(args: Namespace) -> None:
         say(
             f"The journal does not show whether recipients without a request here were sent to: {journal.lost}.", beside
         )
-    in_doubt = [(instance, entry) for entry in doubtful if _is_in_doubt(instance, entry)]
-    say(words.what_to_do(in_doubt) if in_doubt else "No unresolved requests.", beside)
+    unresolved = [(instance, entry) for entry in requests if _is_unresolved(instance, entry)]
+    say(words.what_to_do(unresolved) if unresolved else "No unresolved requests.", beside)
 
 
 @action_cli  # type: ignore[untyped-decorator]  # Airflow leaves it unannotated
@@ -145,20 +145,20 @@ def _requests(
     :param campaigns: takes the counts of the campaigns they are of
     """
     asked = {name: getattr(args, name) for name in ("dag_id", "run_id", "task_id")}
-    wanted = set(_IN_DOUBT if args.state is None else State if args.state == "all" else {State(args.state)})
+    wanted = set(_UNRESOLVED if args.state is None else State if args.state == "all" else {State(args.state)})
     for instance, journal in repository.everything(asked):
         if isinstance(journal, JournalError):
             unreadable.append(journal)
             continue
-        for one in _in_doubt(instance, journal) if args.state is None else _whole(journal, args.each):
+        for one in _unresolved(instance, journal) if args.state is None else _whole(journal, args.each):
             if one.state in wanted:
                 if len(journal.requests) > FEW and instance not in campaigns:
                     campaigns[instance] = words.campaign_counts(journal.sums())
                 yield instance, one
 
 
-def _in_doubt(instance: Instance, journal: JournalView) -> Iterator[RequestRecord]:
-    return (entry for entry in journal.doubtful() if _is_in_doubt(instance, entry))
+def _unresolved(instance: Instance, journal: JournalView) -> Iterator[RequestRecord]:
+    return (entry for entry in journal.unresolved() if _is_unresolved(instance, entry))
 
 
 def _whole(journal: JournalView, each: bool) -> Iterator[RequestRecord | StateSummary]:
@@ -166,13 +166,13 @@ def _whole(journal: JournalView, each: bool) -> Iterator[RequestRecord | StateSu
     if len(journal.requests) <= FEW:
         yield from journal.entries()
         return
-    yield from journal.doubtful()
-    yield from journal.entries(in_doubt=False) if each else journal.sums(in_doubt=False)
+    yield from journal.unresolved()
+    yield from journal.entries(include_unresolved=False) if each else journal.sums(include_unresolved=False)
 
 
-def _is_in_doubt(instance: Instance, entry: RequestRecord) -> bool:
+def _is_unresolved(instance: Instance, entry: RequestRecord) -> bool:
     """Tell whether somebody has to decide: what a running try has claimed, it may yet settle."""
-    return entry.in_doubt and not (entry.state is State.PENDING and instance.running)
+    return entry.is_unresolved and not (entry.state is State.PENDING and instance.running)
 
 
 def _line(instance: Instance, one: RequestRecord | StateSummary) -> dict[str, Any]:

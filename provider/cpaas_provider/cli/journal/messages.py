@@ -11,7 +11,7 @@ from cpaas_provider.sending.journal.model import RequestRecord
 from cpaas_provider.sending.journal.resolution import Resolution, ResolutionResult, count_recipients
 from cpaas_provider.sending.journal.view import StateSummary
 
-_TOLD = 20
+_MAX_LINES = 20
 
 _ROW = "create_contact_row"
 # How a request is found in the service's own records: not all carry the reference there.
@@ -28,12 +28,12 @@ _SINGLE = {
 }
 
 
-def what_to_do(in_doubt: Sequence[tuple[Instance, RequestRecord]]) -> str:
+def what_to_do(unresolved: Sequence[tuple[Instance, RequestRecord]]) -> str:
     """Return how unresolved requests are found and resolved."""
-    instance = in_doubt[0][0]
+    instance = unresolved[0][0]
     which = shlex.join([instance.dag_id, instance.run_id, instance.task_id])
     which += f" --map-index {instance.map_index}" if instance.map_index >= 0 else ""
-    entries = [entry for _, entry in in_doubt]
+    entries = [entry for _, entry in unresolved]
     return (
         f"Unresolved: {counts(entries)}. Look for them in the service's own records: {_ways_to_find(entries)}. Then "
         "resolve them with one of:\n"
@@ -63,18 +63,18 @@ def what_comes_next(instance: Instance, decided: ResolutionResult, decision: Res
         )
     if instance.state == "success" and decision is Resolution.SENT:
         return "The task has succeeded. Nothing is left to do."
-    deed = _deed(decided, decision)
+    resolved = _resolved(decided, decision)
     if instance.state in ("up_for_retry", None):
-        return f"Next: nothing to do. The task's next try {deed}"
+        return f"Next: nothing to do. The task's next try {resolved}"
     if campaign:
-        return f"Next: clear the task, or start another run with the same idempotency_key. It then {deed}"
+        return f"Next: clear the task, or start another run with the same idempotency_key. It then {resolved}"
     return (
-        f"Next: clear the task. It then {deed} From Airflow 3.4 on, a clear drops the task's state and this decision, "
-        "unless you choose to keep the state."
+        f"Next: clear the task. It then {resolved} From Airflow 3.4 on, a clear drops the task's state and this "
+        "decision, unless you choose to keep the state."
     )
 
 
-def _deed(decided: ResolutionResult, decision: Resolution) -> str:
+def _resolved(decided: ResolutionResult, decision: Resolution) -> str:
     """Say what the task's next try does."""
     operations = {entry.operation for entry in decided.before}
     single = _SINGLE.get(operations.pop()) if len(operations) == 1 else None
@@ -82,32 +82,34 @@ def _deed(decided: ResolutionResult, decision: Resolution) -> str:
     if single == _SINGLE[_ROW]:
         return "succeeds without a request." if decision is Resolution.SENT else f"{single}."
     if single and decision is Resolution.SENT:
-        deed = "succeeds without a request, unless its recipient has changed."
+        resolved = "succeeds without a request, unless its recipient has changed."
     elif single:
-        deed = f"{single}."
+        resolved = f"{single}."
     elif decision is Resolution.SENT:
-        deed = f"sends only to {others}. If there are none, it succeeds without a request."
+        resolved = f"sends only to {others}. If there are none, it succeeds without a request."
     else:
         who = "this recipient" if decided.recipients == 1 else f"these {decided.recipients} recipients"
-        deed = f"sends only to {who}, if still on its list, and to {others}."
+        resolved = f"sends only to {who}, if still on its list, and to {others}."
     if decided.lost:
-        deed += f" The outcome for other recipients is unknown ({decided.lost}). The journal lists them after that try."
-    return deed
+        resolved += (
+            f" The outcome for other recipients is unknown ({decided.lost}). The journal lists them after that try."
+        )
+    return resolved
 
 
 def counts(entries: Sequence[RequestRecord]) -> str:
     """Return the number of requests, recipients and rows, in words."""
-    people, rows = _people_and_rows(entries)
-    whom = [f"to {people}"] if people else []
-    whom += [f"for {rows}"] if rows else []
-    return f"{_number(len(entries), 'request')} {' and '.join(whom)}"
+    recipients, rows = _recipients_and_rows(entries)
+    counts = [f"to {recipients}"] if recipients else []
+    counts += [f"for {rows}"] if rows else []
+    return f"{_number(len(entries), 'request')} {' and '.join(counts)}"
 
 
-def _people_and_rows(entries: Sequence[RequestRecord]) -> tuple[str, str]:
+def _recipients_and_rows(entries: Sequence[RequestRecord]) -> tuple[str, str]:
     """Return how many recipients and how many rows requests have together, in words; nothing where they have none."""
     rows = count_recipients(entry for entry in entries if entry.operation == _ROW)
-    people = count_recipients(entries) - rows
-    return (_number(people, "recipient") if people else "", _number(rows, "row") if rows else "")
+    recipients = count_recipients(entries) - rows
+    return (_number(recipients, "recipient") if recipients else "", _number(rows, "row") if rows else "")
 
 
 def _number(number: int, what: str) -> str:
@@ -131,21 +133,21 @@ def campaign_counts(sums: Sequence[StateSummary]) -> str:
 
 def stories(entries: Sequence[RequestRecord]) -> list[str]:
     """Return a line for each request, up to a number that is easy to read."""
-    told = [f"  {entry.reference}  {_story(entry)}" for entry in entries[:_TOLD]]
-    return told + _and_more(entries)
+    lines = [f"  {entry.reference}  {_story(entry)}" for entry in entries[:_MAX_LINES]]
+    return lines + _and_more(entries)
 
 
 def references(entries: Sequence[RequestRecord]) -> list[str]:
     """Return a line with each request's reference, up to a number that is easy to read."""
-    return [f"  {entry.reference}" for entry in entries[:_TOLD]] + _and_more(entries)
+    return [f"  {entry.reference}" for entry in entries[:_MAX_LINES]] + _and_more(entries)
 
 
 def _and_more(entries: Sequence[RequestRecord]) -> list[str]:
-    return [f"  and {len(entries) - _TOLD} more"] if len(entries) > _TOLD else []
+    return [f"  and {len(entries) - _MAX_LINES} more"] if len(entries) > _MAX_LINES else []
 
 
 def _story(entry: RequestRecord) -> str:
     when = f", started {entry.started_at.isoformat(timespec='seconds')}" if entry.started_at else ""
     which = f" by try {entry.try_number}" if entry.try_number else ""
-    whom = "".join(_people_and_rows([entry]))
-    return f"{entry.operation}, {whom}{when}{which}: {entry.reason or 'no response recorded'}"
+    counts = "".join(_recipients_and_rows([entry]))
+    return f"{entry.operation}, {counts}{when}{which}: {entry.reason or 'no response recorded'}"

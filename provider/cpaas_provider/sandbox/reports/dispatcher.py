@@ -30,7 +30,7 @@ _LIMITS = httpx.Limits(max_connections=4, max_keepalive_connections=2, keepalive
 _DUE = "SELECT * FROM reports WHERE state = 'pending' AND due <= ? ORDER BY due, turn, seq LIMIT ?"
 _STILL = "SELECT 1 FROM reports WHERE seq = ? AND state = 'pending'"
 _NEXT = "SELECT min(due) AS due FROM reports WHERE state = 'pending'"
-_SETTLE = """
+_RECORD_ATTEMPT = """
 UPDATE reports SET state = ?, attempts = ?, result = ?, due = ?, updated = ? WHERE seq = ? AND state = 'pending'"""
 
 
@@ -89,7 +89,7 @@ class Dispatcher:
                     continue  # a reset since the round began
                 objection = self._objection(row)
                 if objection:
-                    self._settle(row, "given_up", objection, row["due"], tried=False)
+                    self._record_attempt(row, "given_up", objection, row["due"], tried=False)
                 else:
                     self._conclude(row, *await self._post(transport, row))
 
@@ -125,15 +125,15 @@ class Dispatcher:
         """Take an attempt's result in: acknowledged, to be repeated, or given up."""
         settings, now = self._sandbox.settings, self._sandbox.clock.now()
         if acknowledged:
-            self._settle(row, "acknowledged", result, row["due"])
+            self._record_attempt(row, "acknowledged", result, row["due"])
             return
         interval = settings.report_interval_seconds
         # by the full hour, not an hour after the answer: repeats do not drift out of the day
         due = row["due"] + interval if row["due"] + interval > now else now + interval
         over = row["attempts"] + 1 >= settings.report_attempts or due > row["first"] + settings.report_window_seconds
-        self._settle(row, "given_up" if over else "pending", result, due)
+        self._record_attempt(row, "given_up" if over else "pending", result, due)
 
-    def _settle(self, row: Row, state: str, result: str, due: float, tried: bool = True) -> None:
+    def _record_attempt(self, row: Row, state: str, result: str, due: float, tried: bool = True) -> None:
         sandbox, attempts = self._sandbox, row["attempts"] + tried
         counted = [f"reports.{state}"] if state != "pending" else []
         if tried:
@@ -141,7 +141,9 @@ class Dispatcher:
             counted += [] if state == "acknowledged" else ["reports.refused"]
         with sandbox.database.transaction():
             # a reset in the meantime has taken the report away
-            if sandbox.database.execute(_SETTLE, [state, attempts, result, due, sandbox.clock.now(), row["seq"]]):
+            if sandbox.database.execute(
+                _RECORD_ATTEMPT, [state, attempts, result, due, sandbox.clock.now(), row["seq"]]
+            ):
                 sandbox.counters.add(*counted)
                 if state == "acknowledged":
                     repeat(sandbox, row)

@@ -16,7 +16,7 @@ from cpaas_provider.sending.campaign.batcher import Batcher
 from cpaas_provider.sending.campaign.content import CampaignDelivery, Content
 from cpaas_provider.sending.campaign.guards.budget import Budget
 from cpaas_provider.sending.campaign.guards.circuit_breaker import MOST_IDENTICAL_REJECTIONS
-from cpaas_provider.sending.campaign.guards.dnd import DndFilter, NobodyLookedUpError
+from cpaas_provider.sending.campaign.guards.dnd import DndFilter, NoLookupSucceededError
 from cpaas_provider.sending.campaign.guards.send_window import SendWindow
 from cpaas_provider.sending.campaign.journal_index import JournalIndex
 from cpaas_provider.sending.campaign.loader import CannotPlanError, Columns, RecipientLoader
@@ -116,10 +116,10 @@ class Campaign:
 
     def __post_init__(self) -> None:
         self.body = self.log.hasher.body(self.message.body)
-        self.standing = JournalIndex(self.plan, self.log, self.body)
+        self.index = JournalIndex(self.plan, self.log, self.body)
         self.unresolved = UnknownRecipients(
             self.plan,
-            self.standing,
+            self.index,
             self.log.hasher,
             self.message.channel.operation,
             self.body,
@@ -136,7 +136,7 @@ class Campaign:
         *,
         tests: Source | None,
         testing: bool = True,
-        banned: Source | None,
+        suppression_list: Source | None,
     ) -> None:
         """Make the plan, and bring into it what earlier tries did.
 
@@ -148,20 +148,20 @@ class Campaign:
             if tests is not None and testing:
                 planner.read(tests, columns, test=True)
             planner.read(source, columns)
-            if banned is not None:
-                self._suppress(planner, banned, columns.recipient)
+            if suppression_list is not None:
+                self._suppress(planner, suppression_list, columns.recipient)
             # After the list itself, which must not look as if it named somebody because of them.
             if tests is not None and not testing:
                 planner.suppress(tests, columns.recipient)
         self.plan.deduplicate_and_suppress()
-        self.standing.replay()
+        self.index.replay()
         self.drawn_up = True
         self._refuse_too_many(planner.found.other_partitions)
         self._refuse_failed_tests()
 
-    def _suppress(self, planner: RecipientLoader, banned: Source, column: str) -> None:
-        """Leave out who is on the suppression list; where it cannot be read, somebody on it would be sent to."""
-        found = planner.suppress(banned, column)
+    def _suppress(self, planner: RecipientLoader, suppression_list: Source, column: str) -> None:
+        """Leave out the suppression list; a row that cannot be read would be sent to."""
+        found = planner.suppress(suppression_list, column)
         planner.found.invalid_suppression_rows = found.invalid
         if found.invalid and not self.options.skip_invalid_suppression:
             raise CannotPlanError(
@@ -188,7 +188,7 @@ class Campaign:
         """Return whether there are recipients to send to."""
         if not self.plan.counts()[RecipientStatus.NOT_SENT]:
             return False
-        self._tell_of_changes()
+        self._warn_of_changes()
         return True
 
     @contextlib.asynccontextmanager
@@ -239,7 +239,7 @@ class Campaign:
         )
         queue = CampaignQueue(
             self.plan,
-            self.standing,
+            self.index,
             self.log,
             self.message,
             batcher,
@@ -255,17 +255,17 @@ class Campaign:
                 yield queue
         finally:
             reporting.cancel()
-            progress.tell(*self.standing.money()[:2])
+            progress.report(*self.index.money()[:2])
 
     def _budget(self) -> Budget:
         options = self.options
-        spent, *_ = self.standing.money()
+        spent, *_ = self.index.money()
         return Budget(
             to_decimal_or_none(options.max_charge),
             to_decimal_or_none(options.min_balance),
             to_decimal_or_none(options.price_per_page),
             to_decimal(spent or 0),
-            doubtful=self.plan.units(RecipientStatus.UNKNOWN),
+            unknown_units=self.plan.units(RecipientStatus.UNKNOWN),
             unpriced=self.plan.unpriced(),
             refuse_missing_charge=options.refuse_missing_charge,
         )
@@ -274,17 +274,17 @@ class Campaign:
         """Log how far it is, until cancelled."""
         while True:
             await asyncio.sleep(self.options.progress_interval)
-            progress.tell(*self.standing.money()[:2])
+            progress.report(*self.index.money()[:2])
 
     # What is told of it.
 
     def check_result(self) -> None:
         """Raise where more failed than the author allows.
 
-        :raises NobodyLookedUpError: when nobody is left because look-ups failed
+        :raises NoLookupSucceededError: when no recipient is left because lookups failed
         :raises TooManyFailuresError: when more recipients failed than ``max_failure_ratio`` allows
         """
-        self._refuse_nobody_looked_up()
+        self._refuse_failed_lookups()
         self._refuse_failures()
 
     def _refuse_too_many(self, other_partitions: int) -> None:
@@ -308,9 +308,9 @@ class Campaign:
         if self.options.on_unknown is OnUnknown.FAIL:
             bad.append(RecipientStatus.UNKNOWN)
         if found := self.plan.tests(bad):
-            fate, reason = found
+            status, reason = found
             raise TestFailedError(
-                f"A test recipient is {fate.word.replace('_', ' ')}{f' ({reason})' if reason else ''}. No other "
+                f"A test recipient is {status.word.replace('_', ' ')}{f' ({reason})' if reason else ''}. No other "
                 "recipient was sent to. Give test recipients as mappings with the columns of the source, correct the "
                 "cause, and clear the task."
             )
@@ -324,8 +324,8 @@ class Campaign:
         """Return how many the campaign is for, whatever became of them."""
         counts = self.plan.counts()
         return sum(
-            counts[fate]
-            for fate in (
+            counts[status]
+            for status in (
                 RecipientStatus.NOT_SENT,
                 RecipientStatus.SENT,
                 RecipientStatus.REJECTED,
@@ -345,10 +345,10 @@ class Campaign:
 
     def _refuse_failures(self) -> None:
         rejected, bad = self._failures()
-        everybody = self.recipients() + bad
-        if rejected + bad > self.options.max_failure_ratio * everybody + 1e-9:
+        whole = self.recipients() + bad
+        if rejected + bad > self.options.max_failure_ratio * whole + 1e-9:
             raise TooManyFailuresError(
-                f"{counted(rejected, 'recipient')} rejected and {counted(bad, 'invalid row')}, of {everybody:,}: more "
+                f"{counted(rejected, 'recipient')} rejected and {counted(bad, 'invalid row')}, of {whole:,}: more "
                 f"than max_failure_ratio ({self.options.max_failure_ratio:g}) allows. All other recipients were sent "
                 f"to{' or left out by a guard' if self._left_out() else ''}. "
                 + (
@@ -358,21 +358,21 @@ class Campaign:
                 )
             )
 
-    def _refuse_nobody_looked_up(self) -> None:
+    def _refuse_failed_lookups(self) -> None:
         """Raise where nobody is left because look-ups failed, which would else look like a campaign for nobody."""
         failed = self.plan.counts()[RecipientStatus.LOOKUP_FAILED]
         if failed and not self.recipients():
-            raise NobodyLookedUpError(
+            raise NoLookupSucceededError(
                 f"The lookup failed for each of the {failed} recipients. Nothing was sent. A retry of the task looks "
                 "them up again. on_lookup_error='send' sends to recipients whose lookup fails."
             )
 
     def _left_out(self) -> int:
         counts = self.plan.counts()
-        return sum(counts[fate] for fate in LEFT_OUT)
+        return sum(counts[status] for status in LEFT_OUT)
 
-    def _tell_of_changes(self) -> None:
-        if self.standing.changed():
+    def _warn_of_changes(self) -> None:
+        if self.index.changed():
             log.warning(
                 "The content changed after an earlier try. Recipients that were sent to are not sent to again. The "
                 "others get the new content."

@@ -1,4 +1,4 @@
-"""What a campaign says, and how its channel names people and measures texts."""
+"""What a campaign says, and how its channel names recipients and measures texts."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Channel:
     :param noun: what its recipients are known by
     :param normalise: returns an address as the journal knows it, given a default region, or raises ValueError
     :param wire: returns a normalised address as the client reads it in one way only
-    :param mask: returns it for people to recognise and nobody to use
+    :param mask: returns it in a form that shows which it is and cannot be used
     :param build_call: returns the request, from the fields of the contract
     """
 
@@ -53,7 +53,7 @@ EMAIL = Channel(
 
 @dataclass(frozen=True)
 class Content:
-    """What is said to everybody, and what to each alone.
+    """The content of a campaign: what all recipients get, and what each gets alone.
 
     :param body: the fields of the request that are the same for all
     :param texts: the texts in which placeholders may stand
@@ -155,7 +155,7 @@ class CampaignDelivery(Protocol):
 
 
 def written(value: Any) -> str:
-    """Return a cell as text for a person; blank where there is nothing."""
+    """Return a cell as text; blank where there is nothing."""
     if value is None:
         return ""
     if isinstance(value, datetime):

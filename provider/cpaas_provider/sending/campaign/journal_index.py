@@ -11,8 +11,8 @@ from cpaas_provider.sending.campaign.recipients import LEFT_OUT_SINCE, Recipient
 from cpaas_provider.sending.journal.log import JournalLog
 from cpaas_provider.sending.journal.model import BROKE_OFF, PRECEDENCE, Intent, LogEntry, Result, State, split_members
 
-_REJECTED, _DOUBTFUL, _SETTLED = 1, 2, 3
-_FATES = {_REJECTED: RecipientStatus.REJECTED, _DOUBTFUL: RecipientStatus.UNKNOWN, _SETTLED: RecipientStatus.SENT}
+_REJECTED, _UNKNOWN, _ACCEPTED = 1, 2, 3
+_STATUSES = {_REJECTED: RecipientStatus.REJECTED, _UNKNOWN: RecipientStatus.UNKNOWN, _ACCEPTED: RecipientStatus.SENT}
 _REMOVED_FROM_SOURCE = "no longer in the source"
 
 
@@ -31,7 +31,7 @@ class UnknownRequest:
 
 
 class JournalIndex:
-    """Which request decides about each person: the strongest of theirs, the newest of several.
+    """Which request decides about each recipient: the strongest of theirs, the newest of several.
 
     :param body: hash of what this try says to all
     """
@@ -46,20 +46,20 @@ class JournalIndex:
         """Go through what earlier tries stored, once, when the plan is made."""
         with self._plan.transaction():
             for batch in self._journal.replay():
-                for claim in batch.intents:
-                    if claim.number < self.next_number and self._is_there(claim.number):
+                for intent in batch.intents:
+                    if intent.number < self.next_number and self._is_there(intent.number):
                         # A write that failed, was made again, and was carried out both times.
                         continue
-                    self._claimed(claim, batch.body, batch.at, end=_broke_off(claim), now=False)
+                    self._add(intent, batch.body, batch.at, _broke_off(intent), now=False)
                     self._plan.database.executemany(
-                        "INSERT INTO standing VALUES (?, ?, ?)",
-                        ((member, claim.number, words) for member, words in claim.each()),
+                        "INSERT INTO recipient_request VALUES (?, ?, ?)",
+                        ((member, intent.number, words) for member, words in intent.each()),
                     )
-                for end in batch.results:
-                    self.record_result(self._reopened(end, batch))
+                for result in batch.results:
+                    self.record_result(self._reopened(result, batch))
                     self._plan.database.executemany(
                         "INSERT INTO left_out VALUES (?, ?)",
-                        ((member, end.number) for member in split_members(end.left_out)),
+                        ((member, result.number) for member in split_members(result.left_out)),
                     )
         if self.next_number:
             self._decide()
@@ -67,27 +67,27 @@ class JournalIndex:
         if self._journal.lost:
             # What was rejected since only repeated a request that may have been accepted before the loss.
             self._plan.database.execute(
-                "UPDATE person SET fate = ?, reason = ?, request = NULL WHERE fate IN (?, ?)",
+                "UPDATE recipient SET status = ?, reason = ?, request = NULL WHERE status IN (?, ?)",
                 (RecipientStatus.UNKNOWN, self._journal.lost, RecipientStatus.NOT_SENT, RecipientStatus.REJECTED),
             )
 
-    def record(self, claim: Intent, at: datetime, end: Result) -> None:
-        """Note a request of this try, and what became of it."""
-        self._claimed(claim, self._body, at, end=end, now=True)
+    def record(self, intent: Intent, at: datetime, result: Result) -> None:
+        """Record a request of this try, and its result."""
+        self._add(intent, self._body, at, result, now=True)
 
-    def record_result(self, end: Result) -> None:
-        """Note what became of a request."""
-        result = end.result or (None, None, None)
+    def record_result(self, result: Result) -> None:
+        """Record the result of a request."""
+        values = result.result or (None, None, None)
         self._plan.database.execute(
             "UPDATE request SET state = ?, id = ?, charge = ?, balance = ?, reason = ? WHERE number = ?",
-            (PRECEDENCE[end.state], *result, end.reason, end.number),
+            (PRECEDENCE[result.state], *values, result.reason, result.number),
         )
 
-    def doubts(self) -> list[UnknownRequest]:
-        """Return the requests that somebody in the plan is in doubt by, in order."""
+    def unresolved(self) -> list[UnknownRequest]:
+        """Return the requests by which the status of a recipient is unknown, in order."""
         rows = self._plan.database.execute(
             """SELECT number, reference, at, reason, body FROM request
-            WHERE number IN (SELECT DISTINCT request FROM person WHERE fate = ?) ORDER BY number""",
+            WHERE number IN (SELECT DISTINCT request FROM recipient WHERE status = ?) ORDER BY number""",
             (RecipientStatus.UNKNOWN,),
         ).fetchall()
         return [
@@ -98,37 +98,37 @@ class JournalIndex:
     def accepted(self) -> Iterator[tuple[str, int, str | None]]:
         """Yield each request the service accepted: its reference, how many recipients, and the id of the service."""
         yield from self._plan.database.execute(
-            """SELECT reference, count(*), id FROM person JOIN request ON number = person.request
-            WHERE fate = ? GROUP BY number ORDER BY number""",
+            """SELECT reference, count(*), id FROM recipient JOIN request ON number = recipient.request
+            WHERE status = ? GROUP BY number ORDER BY number""",
             (RecipientStatus.SENT,),
         )
 
-    def in_doubt_by(self, number: int) -> Iterator[tuple[int, bytes, str | None, bytes | None]]:
-        """Yield place, member and words of each person in doubt by a request, and the hash of the words it said."""
+    def unresolved_recipients(self, number: int) -> Iterator[tuple[int, bytes, str | None, bytes | None]]:
+        """Yield place, member and words of each recipient of an unresolved request, and the hash of what it sent."""
         yield from self._plan.database.execute(
-            """SELECT place, person.member, person.words, standing.words FROM person
-            LEFT JOIN standing ON standing.member = person.member AND standing.request = person.request
-            WHERE person.request = ? AND fate = ?""",
+            """SELECT place, recipient.member, recipient.words, sent.words FROM recipient
+            LEFT JOIN recipient_request AS sent ON sent.member = recipient.member AND sent.request = recipient.request
+            WHERE recipient.request = ? AND status = ?""",
             (number, RecipientStatus.UNKNOWN),
         ).fetchall()
 
-    def settle_doubt(self, number: int) -> None:
-        """Note that a request of unknown outcome was carried out after all."""
+    def set_accepted(self, number: int) -> None:
+        """Record that a request of unknown outcome was accepted."""
         self._plan.database.execute(
-            "UPDATE person SET fate = ?, reason = NULL WHERE request = ? AND fate = ?",
+            "UPDATE recipient SET status = ?, reason = NULL WHERE request = ? AND status = ?",
             (RecipientStatus.SENT, number, RecipientStatus.UNKNOWN),
         )
 
     def changed(self) -> bool:
-        """Tell whether an earlier try sent another text to somebody."""
+        """Return whether an earlier try sent another text to a recipient."""
         query = "SELECT 1 FROM request WHERE state = ? AND body != ? LIMIT 1"
-        return self._plan.database.execute(query, (_SETTLED, self._body)).fetchone() is not None
+        return self._plan.database.execute(query, (_ACCEPTED, self._body)).fetchone() is not None
 
     def money(self) -> tuple[float | None, float | None, int]:
-        """Return what settled requests were charged, the last balance told, and how many there are."""
+        """Return what accepted requests were charged, the last balance reported, and the number of these requests."""
         # SQL would sum binary floats. There are few charges, however many requests.
         charges = self._plan.database.execute(
-            "SELECT charge, count(*) FROM request WHERE state = ? GROUP BY charge", (_SETTLED,)
+            "SELECT charge, count(*) FROM request WHERE state = ? GROUP BY charge", (_ACCEPTED,)
         ).fetchall()
         spent = total(None if charge is None else to_decimal(charge) * times for charge, times in charges)
         requests = sum(times for _, times in charges)
@@ -137,19 +137,19 @@ class JournalIndex:
         ).fetchone()
         return spent, (last[0] if last else None), requests
 
-    def _claimed(self, claim: Intent, body: str | None, at: datetime, *, end: Result, now: bool) -> None:
-        self.next_number = max(self.next_number, claim.number + 1)
+    def _add(self, intent: Intent, body: str | None, at: datetime, result: Result, *, now: bool) -> None:
+        self.next_number = max(self.next_number, intent.number + 1)
         self._plan.change(
             "INSERT INTO request VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             (
-                claim.number,
-                claim.reference,
-                PRECEDENCE[end.state],
+                intent.number,
+                intent.reference,
+                PRECEDENCE[result.state],
                 body,
                 at.isoformat(),
-                len(claim),
-                *(end.result or (None, None, None)),
-                end.reason,
+                len(intent),
+                *(result.result or (None, None, None)),
+                result.reason,
                 now,
             ),
         )
@@ -157,42 +157,43 @@ class JournalIndex:
     def _is_there(self, number: int) -> bool:
         return self._plan.database.execute("SELECT 1 FROM request WHERE number = ?", (number,)).fetchone() is not None
 
-    def _reopened(self, end: Result, batch: LogEntry) -> Result:
-        """Whatever they were rejected for, a clear since has it tried again, and so has another run."""
-        if end.state is State.REJECTED and batch.clear_epoch != self._journal.tries.clear_epoch:
-            return Result(end.number, State.NOT_SENT, reason=end.reason)
-        return end
+    def _reopened(self, result: Result, batch: LogEntry) -> Result:
+        """Return the result as this try sees it: a clear or another run tries again what was rejected before."""
+        if result.state is State.REJECTED and batch.clear_epoch != self._journal.tries.clear_epoch:
+            return Result(result.number, State.NOT_SENT, reason=result.reason)
+        return result
 
     def _decide(self) -> None:
         self._plan.database.executescript(
             f"""
-            CREATE INDEX standing_of ON standing (member, request);
-            DELETE FROM standing WHERE (member, request) IN (SELECT member, request FROM left_out);
+            CREATE INDEX by_recipient_request ON recipient_request (member, request);
+            DELETE FROM recipient_request WHERE (member, request) IN (SELECT member, request FROM left_out);
             CREATE TABLE strongest AS
-                SELECT member, standing.request AS request, state, reason,
+                SELECT member, recipient_request.request AS request, state, reason,
                     max(state * 1000000000000 + number) AS strength
-                FROM standing JOIN request ON number = standing.request GROUP BY member;
+                FROM recipient_request JOIN request ON number = recipient_request.request GROUP BY member;
             CREATE UNIQUE INDEX strongest_of ON strongest (member);
             DELETE FROM strongest WHERE state = 0;
-            UPDATE person SET request = found.request, fate = {_fate_of("found.state")},
-                reason = CASE WHEN found.state = {_DOUBTFUL} AND fate != {RecipientStatus.NOT_SENT:d}
+            UPDATE recipient SET request = found.request, status = {_status_of("found.state")},
+                reason = CASE WHEN found.state = {_UNKNOWN} AND status != {RecipientStatus.NOT_SENT:d}
                     THEN '{LEFT_OUT_SINCE}' END
-                FROM strongest AS found WHERE found.member = person.member
-                AND (fate = {RecipientStatus.NOT_SENT:d}
-                     OR (found.state >= {_DOUBTFUL}
-                         AND fate IN ({RecipientStatus.NOT_ALLOWED:d}, {RecipientStatus.SUPPRESSED:d})));
-            INSERT INTO person (fate, member, request, reason)
-                SELECT {_fate_of("state")}, member, request, '{_REMOVED_FROM_SOURCE}' FROM strongest AS found
-                WHERE state >= {_DOUBTFUL} AND NOT EXISTS (SELECT 1 FROM person WHERE person.member = found.member);
+                FROM strongest AS found WHERE found.member = recipient.member
+                AND (status = {RecipientStatus.NOT_SENT:d}
+                     OR (found.state >= {_UNKNOWN}
+                         AND status IN ({RecipientStatus.NOT_ALLOWED:d}, {RecipientStatus.SUPPRESSED:d})));
+            INSERT INTO recipient (status, member, request, reason)
+                SELECT {_status_of("state")}, member, request, '{_REMOVED_FROM_SOURCE}' FROM strongest AS found
+                WHERE state >= {_UNKNOWN}
+                AND NOT EXISTS (SELECT 1 FROM recipient WHERE recipient.member = found.member);
             DROP TABLE strongest;
             """  # noqa: S608 - numbers of our own
         )
 
 
-def _broke_off(claim: Intent) -> Result:
-    return Result(claim.number, State.PENDING, reason=BROKE_OFF)
+def _broke_off(intent: Intent) -> Result:
+    return Result(intent.number, State.PENDING, reason=BROKE_OFF)
 
 
-def _fate_of(column: str) -> str:
-    whens = " ".join(f"WHEN {state} THEN {fate:d}" for state, fate in _FATES.items())
+def _status_of(column: str) -> str:
+    whens = " ".join(f"WHEN {state} THEN {status:d}" for state, status in _STATUSES.items())
     return f"CASE {column} {whens} END"

@@ -123,7 +123,7 @@ class RecipientLoader:
     def read(self, source: Source, columns: Columns, *, test: bool = False) -> None:
         """Add the rows of a source to the plan.
 
-        :param test: whether these are the test recipients, who come before everybody else
+        :param test: whether these are the test recipients, which come first
         :raises SourceError: when the source cannot be read
         :raises CannotPlanError: when it has no such columns
         """
@@ -170,12 +170,12 @@ class RecipientLoader:
     def _planned(self, row: Row | InvalidRow, columns: Columns, test: bool) -> RecipientRow | None:
         number = 0 if test else row.number
         if isinstance(row, InvalidRow):
-            return self._nobody(number, row.reason)
+            return self._without_recipient(number, row.reason)
         message = self._message
         try:
             address = self._normalise(row.values[0], self._region)
         except ValueError as error:
-            return self._nobody(number, f"{columns.recipient} {error}")
+            return self._without_recipient(number, f"{columns.recipient} {error}")
         if not (test or self._whole or self._partition.holds(address.lower())):
             self.found.other_partitions += 1
             return None
@@ -196,8 +196,8 @@ class RecipientLoader:
         length = self._measure(words or ())
         return make_recipient_row((number, _NOT_SENT, member, address, kept, length.pages, length.encoding, zone, None))
 
-    def _nobody(self, number: int, reason: str) -> RecipientRow | None:
-        """Return the line of a row that names nobody; it belongs to one part, too."""
+    def _without_recipient(self, number: int, reason: str) -> RecipientRow | None:
+        """Return the line of a row without a recipient; it belongs to one part, too."""
         part = self._partition
         return (
             RecipientRow(number, RecipientStatus.INVALID_ROW, reason=reason) if number % part.of == part.part else None

@@ -68,10 +68,10 @@ class Progress:
         }
         return {name: value for name, value in figures.items() if value is not None}
 
-    def tell(self, spent: float | None, balance: float | None) -> None:
+    def report(self, spent: float | None, balance: float | None) -> None:
         """Log and publish how far it is."""
         figures = self.figures(spent, balance)
-        if self._tell_look_ups() and not self.done:
+        if self._report_lookups() and not self.done:
             self.publish(figures)
             return
         rate = figures["recipients_per_second"]
@@ -97,8 +97,8 @@ class Progress:
                 log.warning("Metrics could not be published (%s).", type(error).__name__)
             self._unpublished = True
 
-    def _tell_look_ups(self) -> bool:
-        """Log how far look-ups are, and tell whether there were any since the last time."""
+    def _report_lookups(self) -> bool:
+        """Log how far look-ups are, and return whether there were any since the last time."""
         asked, answered = self.look_ups.asked, self.look_ups.answered
         if answered == self._looked_up and answered == asked:
             return False
@@ -108,7 +108,7 @@ class Progress:
 
 
 def span(seconds: float) -> str:
-    """Return a span of time as people say it."""
+    """Return a span of time in words."""
     seconds = round(seconds)
     if seconds < 60:
         return f"{seconds} s"

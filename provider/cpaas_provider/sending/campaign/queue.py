@@ -194,7 +194,7 @@ class CampaignQueue:
         result = Result(request.intent.number, state, reason=reason)
         self._index.record(request.intent, request.at, result)
         if state is State.UNKNOWN:
-            self._budget.doubt(request.reserved, request.units)
+            self._budget.record_unknown(request.reserved, request.units)
             self._progress.unknown += len(request.batch)
             self._unknown_in_a_row += 1
             self._set_status(request.batch, RecipientStatus.UNKNOWN, result.number)
@@ -226,7 +226,7 @@ class CampaignQueue:
     def _charge(self, request: CampaignRequest, result: RequestResult) -> SendingError | None:
         """Put what a request cost in the place of the money set aside, and return what ends the campaign by it."""
         try:
-            self._budget.settle(request.reserved, request.units, result.charge, result.balance)
+            self._budget.record_charge(request.reserved, request.units, result.charge, result.balance)
         except SendingError as error:
             return error
         return None
@@ -261,7 +261,7 @@ class CampaignQueue:
         places = [one.place for one in recipients]
         # That a resend was not accepted says nothing about what it repeats.
         if not self._is_resend or status is RecipientStatus.SENT:
-            self._table.settle(places, status, request, reason)
+            self._table.set_status(places, status, request, reason)
         elif status is RecipientStatus.REJECTED:
             self.rejected_resends.update(places)
 

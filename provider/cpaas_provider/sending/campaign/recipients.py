@@ -1,4 +1,4 @@
-"""The plan of a campaign: everybody it is for and what became of them, on disk, so that a million cost no memory."""
+"""The recipients of a campaign and their status, on disk, so that a million of them take no memory."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ _CACHE_KIB = 8_000
 _AT_ONCE = 1_000
 
 _TABLES = """
-CREATE TABLE person (
-    place INTEGER PRIMARY KEY, row INTEGER, fate INTEGER NOT NULL, member BLOB, address TEXT, words TEXT,
+CREATE TABLE recipient (
+    place INTEGER PRIMARY KEY, row INTEGER, status INTEGER NOT NULL, member BLOB, address TEXT, words TEXT,
     pages INTEGER, encoding TEXT, zone TEXT, request INTEGER, reason TEXT
 );
 CREATE TABLE request (
     number INTEGER PRIMARY KEY, reference TEXT, state INTEGER NOT NULL, body TEXT, at TEXT, size INTEGER,
     id TEXT, charge REAL, balance REAL, reason TEXT, now INTEGER NOT NULL
 );
-CREATE TABLE standing (member BLOB, request INTEGER, words BLOB);
+CREATE TABLE recipient_request (member BLOB, request INTEGER, words BLOB);
 CREATE TABLE left_out (member BLOB, request INTEGER);
-CREATE TABLE banned (member BLOB PRIMARY KEY) WITHOUT ROWID;
+CREATE TABLE suppressed (member BLOB PRIMARY KEY) WITHOUT ROWID;
 """
 
 
 LEFT_OUT_SINCE = "left out by a guard since"
-"""Why somebody in doubt is not sent to again."""
+"""Why a recipient of unknown outcome is not sent to again."""
 
 
 class RecipientStatus(IntEnum):
-    """What became of one of those a campaign is for; the names stand in the outcome file."""
+    """The status of one recipient of a campaign; the results file has these names."""
 
     NOT_SENT = 0
     SENT = 1
@@ -50,14 +50,14 @@ class RecipientStatus(IntEnum):
 
     @property
     def word(self) -> str:
-        """Return the name as people read it."""
+        """Return the name as the results file has it."""
         return self.name.lower()
 
 
-_OUTCOMES = {int(fate): fate.word for fate in RecipientStatus}
+_OUTCOMES = {int(status): status.word for status in RecipientStatus}
 
 LEFT_OUT = (RecipientStatus.NOT_ALLOWED, RecipientStatus.SUPPRESSED, RecipientStatus.DND, RecipientStatus.LOOKUP_FAILED)
-"""Who is a recipient, and gets nothing because a guard says so."""
+"""Recipients that a guard leaves out."""
 
 
 class Recipient(NamedTuple):
@@ -80,7 +80,7 @@ class RecipientRow(NamedTuple):
     """One line of the plan as it is made."""
 
     row: int
-    fate: int
+    status: int
     member: bytes | None = None
     address: str | None = None
     words: str | None = None
@@ -144,87 +144,87 @@ class RecipientTable:
     def add(self, lines: Iterable[RecipientRow]) -> None:
         """Add lines at the end."""
         self.database.executemany(
-            "INSERT INTO person (row, fate, member, address, words, pages, encoding, zone, reason) "
+            "INSERT INTO recipient (row, status, member, address, words, pages, encoding, zone, reason) "
             "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
             lines,
         )
 
     def suppress(self, members: Iterable[bytes]) -> None:
-        """Note people who must not be sent to."""
-        self.database.executemany("INSERT OR IGNORE INTO banned VALUES (?)", ((member,) for member in members))
+        """Record recipients that must not be sent to."""
+        self.database.executemany("INSERT OR IGNORE INTO suppressed VALUES (?)", ((member,) for member in members))
 
     def has_suppressed(self) -> bool:
-        """Tell whether anybody must not be sent to."""
-        return self.database.execute("SELECT 1 FROM banned LIMIT 1").fetchone() is not None
+        """Return whether there are recipients that must not be sent to."""
+        return self.database.execute("SELECT 1 FROM suppressed LIMIT 1").fetchone() is not None
 
     def deduplicate_and_suppress(self) -> None:
-        """Decide whom the first line of several is for, and who is banned; once, when all lines are there."""
-        self.database.execute("CREATE INDEX by_member ON person (member) WHERE member IS NOT NULL")
-        # Whoever stands there once is read from the index alone, in its order.
+        """Mark all but the first line of a recipient, and suppressed recipients; once, when all lines are there."""
+        self.database.execute("CREATE INDEX by_member ON recipient (member) WHERE member IS NOT NULL")
+        # A recipient with one line is read from the index alone, in its order.
         self.database.execute(
-            """UPDATE person SET fate = ?, reason = 'the same recipient as '
+            """UPDATE recipient SET status = ?, reason = 'the same recipient as '
                 || CASE first.row WHEN 0 THEN 'a test recipient' ELSE 'row ' || first.row END
             FROM (
-                SELECT member, min(place) AS place FROM person WHERE member IS NOT NULL
+                SELECT member, min(place) AS place FROM recipient WHERE member IS NOT NULL
                 GROUP BY member HAVING count(*) > 1
-            ) AS several JOIN person AS first ON first.place = several.place
-            WHERE person.member = several.member AND person.place > several.place""",
+            ) AS several JOIN recipient AS first ON first.place = several.place
+            WHERE recipient.member = several.member AND recipient.place > several.place""",
             (RecipientStatus.DUPLICATE,),
         )
         self.database.execute(
-            "UPDATE person SET fate = ? WHERE fate = ? AND member IN (SELECT member FROM banned)",
+            "UPDATE recipient SET status = ? WHERE status = ? AND member IN (SELECT member FROM suppressed)",
             (RecipientStatus.SUPPRESSED, RecipientStatus.NOT_SENT),
         )
 
     def counts(self) -> dict[RecipientStatus, int]:
-        """Return how many there are of each fate."""
+        """Return how many there are of each status."""
         changes = self.database.total_changes
         if changes != self._counted_at:
-            found = dict(self.database.execute("SELECT fate, count(*) FROM person GROUP BY fate").fetchall())
-            self._counts = {fate: found.get(fate, 0) for fate in RecipientStatus}
+            found = dict(self.database.execute("SELECT status, count(*) FROM recipient GROUP BY status").fetchall())
+            self._counts = {status: found.get(status, 0) for status in RecipientStatus}
             self._counted_at = changes
         return dict(self._counts)
 
     def lengths(self) -> list[tuple[str, int, int]]:
         """Return how many texts of the recipients travel in which encoding and take how many pages."""
         query = (
-            "SELECT encoding, pages, count(*) FROM person WHERE fate < ? AND pages IS NOT NULL "
+            "SELECT encoding, pages, count(*) FROM recipient WHERE status < ? AND pages IS NOT NULL "
             "GROUP BY encoding, pages ORDER BY encoding, pages"
         )
         return self.database.execute(query, (RecipientStatus.INVALID_ROW,)).fetchall()
 
-    def units(self, fate: RecipientStatus) -> int:
-        """Return what the texts to people of a fate are paid for: pages, or recipients where pages are not known."""
-        query = "SELECT coalesce(sum(coalesce(pages, 1)), 0) FROM person WHERE fate = ?"
-        units: int = self.database.execute(query, (fate,)).fetchone()[0]
+    def units(self, status: RecipientStatus) -> int:
+        """Return the billable units of recipients of a status: pages, or recipients where pages are not known."""
+        query = "SELECT coalesce(sum(coalesce(pages, 1)), 0) FROM recipient WHERE status = ?"
+        units: int = self.database.execute(query, (status,)).fetchone()[0]
         return units
 
     def unpriced(self) -> int:
-        """Return the units of requests that were carried out without anybody telling what they cost."""
+        """Return the units of accepted requests whose charge is not known."""
         query = (
-            "SELECT coalesce(sum(coalesce(pages, 1)), 0) FROM person JOIN request ON number = request "
-            "WHERE fate = ? AND charge IS NULL"
+            "SELECT coalesce(sum(coalesce(pages, 1)), 0) FROM recipient JOIN request ON number = request "
+            "WHERE status = ? AND charge IS NULL"
         )
         units: int = self.database.execute(query, (RecipientStatus.SENT,)).fetchone()[0]
         return units
 
-    def tests(self, fates: Sequence[RecipientStatus]) -> tuple[RecipientStatus, str | None] | None:
-        """Return the first of the test recipients with one of these fates, and why."""
-        marks = ", ".join("?" * len(fates))
+    def tests(self, statuses: Sequence[RecipientStatus]) -> tuple[RecipientStatus, str | None] | None:
+        """Return the first of the test recipients with one of these statuses, and why."""
+        marks = ", ".join("?" * len(statuses))
         query = (
-            "SELECT fate, coalesce(person.reason, request.reason) FROM person "  # noqa: S608 - only question marks
-            f"LEFT JOIN request ON number = request WHERE row = 0 AND fate IN ({marks}) ORDER BY place LIMIT 1"
+            "SELECT status, coalesce(recipient.reason, request.reason) FROM recipient "  # noqa: S608 - only question marks
+            f"LEFT JOIN request ON number = request WHERE row = 0 AND status IN ({marks}) ORDER BY place LIMIT 1"
         )
-        found = self.database.execute(query, fates).fetchone()
+        found = self.database.execute(query, statuses).fetchone()
         return None if found is None else (RecipientStatus(found[0]), found[1])
 
     def zones(self, *, tests: bool = False) -> list[str | None]:
-        """Return the time zones of those who are not reached yet, or of those among them who test."""
-        query = f"SELECT DISTINCT zone FROM person WHERE fate = ?{' AND row = 0' if tests else ''}"  # noqa: S608 - ours
+        """Return the time zones of recipients that are not sent to yet, or of the test recipients among them."""
+        query = f"SELECT DISTINCT zone FROM recipient WHERE status = ?{' AND row = 0' if tests else ''}"  # noqa: S608 - ours
         return [zone for (zone,) in self.database.execute(query, (RecipientStatus.NOT_SENT,))]
 
     def not_sent(self, zones: Sequence[str | None] | None = None, after: int = 0) -> Iterator[Recipient]:
-        """Yield those to send to, in order, while others note what became of the first of them.
+        """Yield recipients to send to, in order, while the status of the first of them changes.
 
         :param zones: only of these time zones; ``None`` for all
         :param after: the place to begin behind
@@ -234,8 +234,8 @@ class RecipientTable:
             condition = f" AND coalesce(zone, '') IN ({', '.join('?' * len(zones))})"
             values = [zone or "" for zone in zones]
         query = (
-            "SELECT place, row, member, address, words, pages, zone FROM person "  # noqa: S608 - only question marks
-            f"WHERE place > ? AND fate = ?{condition} ORDER BY place LIMIT ?"
+            "SELECT place, row, member, address, words, pages, zone FROM recipient "  # noqa: S608 - only question marks
+            f"WHERE place > ? AND status = ?{condition} ORDER BY place LIMIT ?"
         )
         while True:
             found = self.database.execute(query, (after, RecipientStatus.NOT_SENT, *values, _AT_ONCE)).fetchall()
@@ -244,27 +244,27 @@ class RecipientTable:
                 return
             after = found[-1][0]
 
-    def settle(
-        self, places: Sequence[int], fate: RecipientStatus, request: int | None = None, reason: str | None = None
+    def set_status(
+        self, places: Sequence[int], status: RecipientStatus, request: int | None = None, reason: str | None = None
     ) -> None:
-        """Note what became of people, by their places, each of them once."""
+        """Set the status of recipients by their places, each of them once."""
         for first, last in _runs(places):
             self.change(
-                "UPDATE person SET fate = ?, request = ?, reason = ? WHERE place BETWEEN ? AND ?",
-                (fate, request, reason, first, last),
+                "UPDATE recipient SET status = ?, request = ?, reason = ? WHERE place BETWEEN ? AND ?",
+                (status, request, reason, first, last),
             )
 
-    def exclude(self, places: Iterable[int], fate: RecipientStatus, reason: str | None = None) -> None:
-        """Note that people are left out by a guard; who was in doubt stays so, and is not sent to again."""
+    def exclude(self, places: Iterable[int], status: RecipientStatus, reason: str | None = None) -> None:
+        """Record that a guard leaves recipients out; those of unknown outcome stay so, and are not sent to again."""
         self.database.executemany(
-            "UPDATE person SET reason = CASE fate WHEN :doubt THEN :since ELSE :reason END, "
-            "fate = CASE fate WHEN :doubt THEN :doubt ELSE :fate END WHERE place = :place",
+            "UPDATE recipient SET reason = CASE status WHEN :unknown THEN :since ELSE :reason END, "
+            "status = CASE status WHEN :unknown THEN :unknown ELSE :status END WHERE place = :place",
             (
                 {
                     "place": place,
-                    "fate": fate,
+                    "status": status,
                     "reason": reason,
-                    "doubt": RecipientStatus.UNKNOWN,
+                    "unknown": RecipientStatus.UNKNOWN,
                     "since": LEFT_OUT_SINCE,
                 }
                 for place in places
@@ -274,15 +274,15 @@ class RecipientTable:
     def rows(self) -> Iterator[Mapping[str, Any]]:
         """Yield every line with its request, in order."""
         query = """
-            SELECT person.row, address, fate, pages, request.reference, request.id,
-                coalesce(person.reason, request.reason)
-            FROM person LEFT JOIN request ON request.number = person.request ORDER BY place"""
+            SELECT recipient.row, address, status, pages, request.reference, request.id,
+                coalesce(recipient.reason, request.reason)
+            FROM recipient LEFT JOIN request ON request.number = recipient.request ORDER BY place"""
         with closing(self.database.cursor()) as cursor:
-            for row, address, fate, pages, reference, message_id, reason in cursor.execute(query):
+            for row, address, status, pages, reference, message_id, reason in cursor.execute(query):
                 yield {
                     "row": row,
                     "recipient": address,
-                    "outcome": _OUTCOMES[fate],
+                    "outcome": _OUTCOMES[status],
                     "pages": pages,
                     "reference": reference,
                     "message_id": message_id,

@@ -47,27 +47,27 @@ def classify(
 
 
 def bisect(
-    people: Sequence[Recipient], refused: frozenset[str]
+    recipients: Sequence[Recipient], refused: frozenset[str]
 ) -> tuple[tuple[Recipient, ...], list[tuple[Recipient, ...]]]:
-    """Return who of a rejected pack is refused by name, and the packs to try the others in.
+    """Return who of a rejected batch is refused by name, and the batches to try the others in.
 
     :param refused: the addresses the service names
     """
-    named, rest = named_apart(people, refused)
+    named, rest = named_apart(recipients, refused)
     if named:
         return named, [rest] if rest else []
-    half = len(people) // 2
-    return (), [tuple(people[:half]), tuple(people[half:])]
+    half = len(recipients) // 2
+    return (), [tuple(recipients[:half]), tuple(recipients[half:])]
 
 
 def named_apart(
-    people: Sequence[Recipient], named: frozenset[str]
+    recipients: Sequence[Recipient], named: frozenset[str]
 ) -> tuple[tuple[Recipient, ...], tuple[Recipient, ...]]:
     """Return those whose addresses the service names, and the others."""
     if not named:
-        return (), tuple(people)
-    refused = tuple(person for person in people if person.address.lower() in named)
-    return refused, tuple(person for person in people if person.address.lower() not in named)
+        return (), tuple(recipients)
+    refused = tuple(recipient for recipient in recipients if recipient.address.lower() in named)
+    return refused, tuple(recipient for recipient in recipients if recipient.address.lower() not in named)
 
 
 def _may_be_about_recipients(error: CpaasError) -> bool:

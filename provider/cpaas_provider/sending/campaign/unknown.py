@@ -22,13 +22,13 @@ class UnknownRecipients:
     """What a resolver works on of a campaign.
 
     :param body: hash of what this try says to all
-    :param lost: why nobody knows of anybody, where that is so
+    :param lost: why the journal of an earlier try is lost, where that is so
     """
 
     def __init__(
         self,
         plan: RecipientTable,
-        standing: JournalIndex,
+        index: JournalIndex,
         hasher: KeyedHasher,
         operation: str,
         body: str,
@@ -36,7 +36,7 @@ class UnknownRecipients:
         lost: str | None,
     ) -> None:
         self._plan = plan
-        self._standing = standing
+        self._index = index
         self._hasher = hasher
         self._operation = operation
         self._body = body
@@ -49,27 +49,27 @@ class UnknownRecipients:
         return self._plan.counts()[RecipientStatus.UNKNOWN]
 
     def requests(self) -> list[RequestRecord]:
-        """Return the requests that somebody is in doubt by, in order."""
-        return [self._record(request) for request in self._standing.doubts()]
+        """Return the unresolved requests, in order."""
+        return [self._record(request) for request in self._index.unresolved()]
 
     def is_changed(self, request: RequestRecord) -> bool:
-        """Tell whether a request said something else than it would now."""
+        """Return whether a request sent other content than it would now."""
         if request.body != self._body:
             return True
         return any(
-            said and words is not None and self._hasher.words(words) != said
-            for _, _, words, said in self._standing.in_doubt_by(request.number)
+            sent and words is not None and self._hasher.words(words) != sent
+            for _, _, words, sent in self._index.unresolved_recipients(request.number)
         )
 
     def confirm(self, found: Mapping[int, dict[str, Any]]) -> Sequence[Result]:
-        """Take note that requests were accepted, as a probe established."""
+        """Record that requests were accepted, as a probe established."""
         results = [
-            Result(number, State.ACCEPTED, (_text(told.get("id")), None, None), "established by a probe")
-            for number, told in found.items()
+            Result(number, State.ACCEPTED, (_text(message.get("id")), None, None), "established by a probe")
+            for number, message in found.items()
         ]
         for result in results:
-            self._standing.record_result(result)
-            self._standing.settle_doubt(result.number)
+            self._index.record_result(result)
+            self._index.set_accepted(result.number)
         return results
 
     def refute(self, request: RequestRecord, error: RefutedError) -> Result | None:
@@ -77,14 +77,14 @@ class UnknownRecipients:
         return None
 
     def interrupted(self) -> Sequence[Result]:
-        """Return nothing: the journal of a campaign has all there is to say."""
+        """Return nothing: the journal of a campaign has all results."""
         return ()
 
     def end_resends(self, unknown: str, advice: str) -> None:
-        """Raise where somebody is of unknown outcome still.
+        """Raise where recipients are of unknown outcome still.
 
-        Who left the source is known by a hash alone. Nor is anybody sent to whom a guard leaves out by now, or whom the
-        service rejects.
+        The journal has only hashes, so recipients that left the source cannot be sent to again. Nor are recipients that
+        a guard leaves out by now, or that the service rejects.
         """
         if not self.recipients():
             return
@@ -105,14 +105,14 @@ class UnknownRecipients:
     def to_resend(self) -> list[Recipient]:
         """Return those who can be sent to again."""
         rows = self._plan.database.execute(
-            "SELECT place, row, member, address, words, pages, zone FROM person "
-            "WHERE fate = ? AND address IS NOT NULL AND coalesce(reason, '') != ?",
+            "SELECT place, row, member, address, words, pages, zone FROM recipient "
+            "WHERE status = ? AND address IS NOT NULL AND coalesce(reason, '') != ?",
             (RecipientStatus.UNKNOWN, LEFT_OUT_SINCE),
         ).fetchall()
         return [one for row in rows if (one := Recipient._make(row)).place not in self.rejected]
 
     def _record(self, request: UnknownRequest) -> RequestRecord:
-        members = b"".join(member for _, member, _, _ in self._standing.in_doubt_by(request.number))
+        members = b"".join(member for _, member, _, _ in self._index.unresolved_recipients(request.number))
         intent = Intent(request.number, request.reference, members)
         outcome = Result(request.number, State.UNKNOWN, reason=request.reason)
         return RequestRecord(intent, self._operation, request.at, body=request.body, outcome=outcome)

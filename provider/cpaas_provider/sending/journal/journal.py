@@ -97,7 +97,7 @@ class Journal:
     ) -> Intent:
         """Return the intent of a new request."""
         reference = self.reference(operation, members)
-        unknown = any(one.in_doubt for one in self.records if one.reference == reference)
+        unknown = any(one.is_unresolved for one in self.records if one.reference == reference)
         number, self._next_number = self._next_number, self._next_number + 1
         return Intent(number, reference, b"".join(members), words, probe_snapshot, unknown)
 
@@ -119,7 +119,7 @@ def unresolved_requests(records: Iterable[RequestRecord]) -> list[RequestRecord]
     found = []
     for record in by_reference(unresolved(records)):
         others = [one for one in records if one.reference == record.reference and one.number != record.number]
-        unknown = record.previous_unknown or any(one.in_doubt for one in others)
+        unknown = record.previous_unknown or any(one.is_unresolved for one in others)
         intent = dataclasses.replace(record.intent, previous_unknown=unknown)
         found.append(dataclasses.replace(record, intent=intent))
     return found

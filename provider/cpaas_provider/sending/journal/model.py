@@ -42,7 +42,7 @@ class State(StrEnum):
     UNKNOWN = "unknown"
 
 
-IN_DOUBT = frozenset({State.PENDING, State.UNKNOWN})
+UNRESOLVED = frozenset({State.PENDING, State.UNKNOWN})
 PRECEDENCE = {State.NOT_SENT: 0, State.REJECTED: 1, State.PENDING: 2, State.UNKNOWN: 2, State.ACCEPTED: 3}
 """What is known of a recipient is what the strongest of their requests came to, the newest of several."""
 
@@ -373,9 +373,9 @@ class RequestRecord:
         return bool(self.intent.words)
 
     @property
-    def in_doubt(self) -> bool:
+    def is_unresolved(self) -> bool:
         """Whether its outcome is unknown."""
-        return self.state in IN_DOUBT
+        return self.state in UNRESOLVED
 
     @property
     def strength(self) -> int:
@@ -420,7 +420,7 @@ def latest_by_member(records: Iterable[RequestRecord]) -> dict[bytes, RequestRec
 def unresolved(records: Iterable[RequestRecord]) -> list[RequestRecord]:
     """Return the requests in doubt that have a recipient whom no other request surely reached."""
     records = list(records)
-    open_ = [record for record in records if record.in_doubt]
+    open_ = [record for record in records if record.is_unresolved]
     reached = reached_by(records, members_of(open_))
     return [record for record in open_ if not reached.issuperset(record.members)]
 

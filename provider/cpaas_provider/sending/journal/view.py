@@ -12,7 +12,7 @@ from typing import Any, Self
 
 from cpaas_provider.sending.journal.log import MAX_BYTES
 from cpaas_provider.sending.journal.model import (
-    IN_DOUBT,
+    UNRESOLVED,
     LogEntry,
     RequestRecord,
     Result,
@@ -55,8 +55,8 @@ class StateSummary:
 class JournalView:
     """A journal of one request, or of a campaign.
 
-    A request that was made again has its reference again, and is another one: resolved are all of a reference that are
-    in doubt.
+    A request that was made again has its reference again, and is another one: all unresolved requests of a
+    reference are resolved together.
 
     :param requests: by number
     :param last: its last segment
@@ -110,25 +110,25 @@ class JournalView:
         """Return why nobody can tell what was sent to people without a request, where that is so."""
         return self.last.lost
 
-    def entries(self, *, in_doubt: bool = True) -> Iterator[RequestRecord]:
-        """Yield all requests, in the order of their claims.
+    def entries(self, *, include_unresolved: bool = True) -> Iterator[RequestRecord]:
+        """Yield all requests, in the order of their intents.
 
-        :param in_doubt: whether to yield those in doubt, too
+        :param include_unresolved: whether to yield unresolved requests, too
         """
-        return self._all(in_doubt)
+        return self._all(include_unresolved)
 
-    def doubtful(self) -> tuple[RequestRecord, ...]:
-        """Return the requests in doubt, in the order of their claims."""
-        return tuple(self._doubtful)
+    def unresolved(self) -> tuple[RequestRecord, ...]:
+        """Return the unresolved requests, in the order of their intents."""
+        return tuple(self._unresolved)
 
-    def sums(self, *, in_doubt: bool = True) -> list[StateSummary]:
+    def sums(self, *, include_unresolved: bool = True) -> list[StateSummary]:
         """Return how many requests there are of each state.
 
-        :param in_doubt: whether to count those in doubt
+        :param include_unresolved: whether to count unresolved requests
         """
         numbers: dict[State, int] = {}
         members: dict[State, set[bytes]] = {}
-        for request in self._all(in_doubt):
+        for request in self._all(include_unresolved):
             numbers[request.state] = numbers.get(request.state, 0) + 1
             members.setdefault(request.state, set()).update(request.members)
         return [
@@ -145,22 +145,22 @@ class JournalView:
         result_id: str | None = None,
         now: datetime | None = None,
     ) -> ResolutionResult:
-        """Return what is to be stored to decide requests in doubt, see ``by_hand.Journal.decide``."""
-        chosen = self._named(references) if references else self._doubtful
+        """Return what is to be stored to resolve requests, see ``resolution``."""
+        chosen = self._named(references) if references else self._unresolved
         if not chosen:
             more = _AFTER_LOSS if self.lost else ""
             raise CannotResolveError(f"This journal has no unresolved request. {NOTHING_CHANGED}{more}")
         before = tuple(chosen)
         if now is not None:
             # Whoever has one of them under way may yet write the segment that the decision is to stand in.
-            claimed = [request for request in self.requests.values() if request.state is State.PENDING]
-            check_not_in_flight(claimed, now)
+            pending = [request for request in self.requests.values() if request.state is State.PENDING]
+            check_not_in_flight(pending, now)
         if result_id is not None:
             check_result_id(decision, before)
         result = None if result_id is None else (result_id, None, None)
         decided = [_decided(request, decision, result) for request in chosen]
         after = {**self.requests, **{request.number: request for request in decided}}
-        left = dataclasses.replace(self, requests=after).doubtful()
+        left = dataclasses.replace(self, requests=after).unresolved()
         members = members_of(chosen)
         recipients = len(members - reached_by(self.requests.values(), members))
         results = deque(request.outcome for request in decided if request.outcome)
@@ -172,16 +172,16 @@ class JournalView:
         for request in self.requests.values():
             found.setdefault(request.reference, []).append(request)
         check_known([reference for reference in wanted if reference not in found], list(found))
-        open_ = {name: [one for one in found[name] if one.state in IN_DOUBT] for name in wanted}
+        open_ = {name: [one for one in found[name] if one.state in UNRESOLVED] for name in wanted}
         check_unresolved([found[name][-1] for name in wanted if not open_[name]])
         return [request for name in wanted for request in open_[name]]
 
-    def _all(self, in_doubt: bool) -> Iterator[RequestRecord]:
-        left_out = set() if in_doubt else {request.number for request in self._doubtful}
+    def _all(self, include_unresolved: bool) -> Iterator[RequestRecord]:
+        left_out = set() if include_unresolved else {request.number for request in self._unresolved}
         return (request for number, request in self.requests.items() if number not in left_out)
 
     @functools.cached_property
-    def _doubtful(self) -> list[RequestRecord]:
+    def _unresolved(self) -> list[RequestRecord]:
         """Return the requests in doubt that have somebody whom no other request surely reached."""
         return unresolved(self.requests.values())
 

@@ -142,7 +142,7 @@ class Attempt:
     happened: set[Any] = field(default_factory=set)
     requests: list[tuple[str, ...]] = field(default_factory=list)
     writes: int = 0
-    fates: dict[str, RecipientStatus] = field(default_factory=dict)
+    statuses: dict[str, RecipientStatus] = field(default_factory=dict)
     known: dict[str, State] = field(default_factory=dict)
     refused: set[str] = field(default_factory=set)
     """Whom the service refused in this try, each by name or alone."""
@@ -501,7 +501,7 @@ class World:
             rows = Rows(*({"phone": f"+{one}", "name": self.name} for one in self.source))
             banned = Rows(*(f"+{one}" for one in self.banned))
             try:
-                campaign.prepare(planner, rows, Columns("phone"), tests=None, banned=banned)
+                campaign.prepare(planner, rows, Columns("phone"), tests=None, suppression_list=banned)
                 client = FunctionClient(
                     lambda fields: self.send(
                         attempt, fields["recipients"], fields["personalisation"], fields["external_ref"]
@@ -511,12 +511,14 @@ class World:
                 policy = UnknownPolicy(attempt.policy, probes=[self] if self.evidence else ())
                 send(campaign, client, Ports(attempt.stop), policy)
             finally:
-                attempt.fates = self._fates(plan)
+                attempt.statuses = self._statuses(plan)
 
     @staticmethod
-    def _fates(plan: RecipientTable) -> dict[str, RecipientStatus]:
-        rows = plan.database.execute("SELECT member, fate FROM person WHERE fate != ?", (RecipientStatus.DUPLICATE,))
-        return {_BY_HASH[member]: RecipientStatus(fate) for member, fate in rows}
+    def _statuses(plan: RecipientTable) -> dict[str, RecipientStatus]:
+        rows = plan.database.execute(
+            "SELECT member, status FROM recipient WHERE status != ?", (RecipientStatus.DUPLICATE,)
+        )
+        return {_BY_HASH[member]: RecipientStatus(status) for member, status in rows}
 
     # What evidence is asked.
     max_wait = timedelta()
@@ -570,7 +572,7 @@ class World:
             self.state = "up_for_retry" if self.number <= self.max_tries else "failed"
 
     def _judge_end(self, attempt: Attempt, lost: bool) -> None:
-        say, happened, fates = self.violations.append, attempt.happened, attempt.fates
+        say, happened, statuses = self.violations.append, attempt.happened, attempt.statuses
         error, source = attempt.error, set(self.source)
         causes: dict[type[Exception], bool] = {
             JournalUnavailableError: "store" in happened,
@@ -593,22 +595,22 @@ class World:
             say(f"the try ended in {error!r} without a cause")
         if attempt.script.deaf:
             return
-        if missing := source - set(fates):
+        if missing := source - set(statuses):
             say(f"{missing} are named nowhere")
-        named = {one for one, fate in fates.items() if fate in (RecipientStatus.SENT, RecipientStatus.UNKNOWN)}
+        named = {one for one, status in statuses.items() if status in (RecipientStatus.SENT, RecipientStatus.UNKNOWN)}
         # Who left the source, or was suppressed, while the journal was lost is known to nobody.
         known = (set(self.maybe) & source) - self.banned if self.was_lost else set(self.maybe)
         if silent := known - named:
             say(f"{silent} may have been reached and are neither sent to nor unknown")
-        for one, fate in fates.items():
-            if fate is RecipientStatus.SENT and one not in self.reached:
+        for one, status in statuses.items():
+            if status is RecipientStatus.SENT and one not in self.reached:
                 say(f"{one} counts as sent to and was not")
             baseless = one not in self.maybe and attempt.known.get(one) is not State.UNKNOWN
-            if fate is RecipientStatus.UNKNOWN and baseless and not (self.was_lost or lost):
+            if status is RecipientStatus.UNKNOWN and baseless and not (self.was_lost or lost):
                 say(f"{one} counts as unknown and was never sent to, nor claimed")
-            if fate is RecipientStatus.SUPPRESSED and one not in self.banned:
+            if status is RecipientStatus.SUPPRESSED and one not in self.banned:
                 say(f"{one} counts as suppressed")
-        unknown = {one for one, fate in fates.items() if fate is RecipientStatus.UNKNOWN}
+        unknown = {one for one, status in statuses.items() if status is RecipientStatus.UNKNOWN}
         # Whom the service refused before is not tried again by a retry, though it might take them by now.
         refused = {one for one, state in attempt.known.items() if state is State.REJECTED}
         wanted = source - self.banned - self.bad - refused - attempt.refused

@@ -111,7 +111,7 @@ def phones(count: int, first: int = 0) -> list[str]:
 
 
 def planned(phone: str, row: int = 1, **facts: Any) -> RecipientRow:
-    return RecipientRow(row, facts.pop("fate", RecipientStatus.NOT_SENT), member(phone), phone, **facts)
+    return RecipientRow(row, facts.pop("status", RecipientStatus.NOT_SENT), member(phone), phone, **facts)
 
 
 def plan_of(*people: str, **facts: Any) -> RecipientTable:
@@ -122,7 +122,7 @@ def plan_of(*people: str, **facts: Any) -> RecipientTable:
     return plan
 
 
-def fates(plan: RecipientTable) -> dict[str, str]:
+def statuses(plan: RecipientTable) -> dict[str, str]:
     """Return the outcome of each recipient who stands in the plan with a number; of duplicates the first."""
     found: dict[str, str] = {}
     for line in plan.rows():

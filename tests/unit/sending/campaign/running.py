@@ -33,8 +33,8 @@ class Tried:
     counts: dict[RecipientStatus, int] = field(default_factory=dict)
     error: Exception | None = None
 
-    def of(self, fate: RecipientStatus) -> int:
-        return self.counts[fate]
+    def of(self, status: RecipientStatus) -> int:
+        return self.counts[status]
 
 
 def tried(
@@ -73,7 +73,7 @@ def tried(
                 source or Rows(*(f"+{one}" for one in phones(count))),
                 Columns("phone"),
                 tests=None,
-                banned=banned,
+                suppression_list=banned,
             )
             send(campaign, FunctionClient(answer), Ports())
         except Exception as error:  # noqa: BLE001 - the test looks at it

@@ -24,8 +24,8 @@ def taken(batcher: Batcher, plan: RecipientTable, *, under_way: int = 0) -> Any:
     people = asyncio.run(batcher.next(under_way))
     if not isinstance(people, tuple):
         return people
-    plan.settle([person.place for person in people], RecipientStatus.SENT)
-    return [person.row for person in people]
+    plan.set_status([recipient.place for recipient in people], RecipientStatus.SENT)
+    return [recipient.row for recipient in people]
 
 
 def everything(batcher: Batcher, plan: RecipientTable) -> list[list[int]]:
@@ -57,8 +57,8 @@ def test_parts_of_a_rejected_pack_come_next() -> None:
 
 def test_only_some_people_however_they_stand() -> None:
     plan = plan_of(*phones(5))
-    some = [person for person in plan.not_sent() if person.row in (2, 5)]
-    plan.settle([person.place for person in some], RecipientStatus.UNKNOWN)
+    some = [recipient for recipient in plan.not_sent() if recipient.row in (2, 5)]
+    plan.set_status([recipient.place for recipient in some], RecipientStatus.UNKNOWN)
     assert everything(Batcher(plan, 10, Budget(), only=some), plan) == [[2, 5]]
 
 
@@ -78,7 +78,7 @@ class TestBudget:
         plan, budget = self.plan(1, 1), Budget(max_charge=1, price=1.0)
         batcher = Batcher(plan, 10, budget)
         assert taken(batcher, plan) == [1]
-        budget.settle(budget.reserve(1), 1, 1.0, None)
+        budget.record_charge(budget.reserve(1), 1, 1.0, None)
         with pytest.raises(BudgetReachedError):
             taken(batcher, plan)
 
@@ -88,14 +88,14 @@ class TestBudget:
         assert taken(batcher, plan) == [1]
         reserved = budget.reserve(1)
         assert taken(batcher, plan, under_way=1) == WAIT
-        budget.settle(reserved, 1, 1.0, None)
+        budget.record_charge(reserved, 1, 1.0, None)
         assert taken(batcher, plan) == [2]
 
     def test_a_text_of_more_pages_than_are_left_ends_it_and_does_not_wait_for_ever(self) -> None:
         plan, budget = self.plan(1, 3), Budget(max_charge=3, price=1.0)
         batcher = Batcher(plan, 1, budget)
         assert taken(batcher, plan) == [1]
-        budget.settle(budget.reserve(1), 1, 1.0, None)
+        budget.record_charge(budget.reserve(1), 1, 1.0, None)
         with pytest.raises(BudgetReachedError):
             taken(batcher, plan)
 
@@ -169,7 +169,7 @@ class TestHours:
         clock = SimpleNamespace(now=NINE + timedelta(hours=7, minutes=59))
         plan = self.plan(*[None] * 3)
         people = list(plan.not_sent())
-        plan.settle([person.place for person in people], RecipientStatus.UNKNOWN)
+        plan.set_status([recipient.place for recipient in people], RecipientStatus.UNKNOWN)
         batcher = Batcher(plan, 1, Budget(), window=self.WINDOW, only=people, clock=lambda: clock.now)
         assert taken(batcher, plan) == [1]
         clock.now += timedelta(minutes=1)
@@ -183,7 +183,7 @@ class TestHours:
     def test_resend_takes_recipients_by_their_own_time_zones(self) -> None:
         plan = self.plan("Asia/Tokyo", None, "America/New_York", None)
         people = list(plan.not_sent())
-        plan.settle([person.place for person in people], RecipientStatus.UNKNOWN)
+        plan.set_status([recipient.place for recipient in people], RecipientStatus.UNKNOWN)
         batcher = Batcher(plan, 10, Budget(), window=self.WINDOW, only=people, clock=lambda: NINE)
         assert taken(batcher, plan) == [2, 4]
         with pytest.raises(OutsideSendWindowError):
@@ -193,7 +193,7 @@ class TestHours:
         clock = SimpleNamespace(now=NINE)
         plan = self.plan(*[None] * 4)
         people = list(plan.not_sent())
-        plan.settle([person.place for person in people], RecipientStatus.UNKNOWN)
+        plan.set_status([recipient.place for recipient in people], RecipientStatus.UNKNOWN)
         batcher = Batcher(plan, 4, Budget(), window=self.WINDOW, only=people, clock=lambda: clock.now)
         pack = asyncio.run(batcher.next(0))
         assert isinstance(pack, tuple)
@@ -208,7 +208,7 @@ class TestDoNotDisturb:
 
         class Even:
             async def filter(self, people: Sequence[Recipient]) -> list[Recipient]:
-                plan.settle([one.place for one in people if one.row % 2], RecipientStatus.DND)
+                plan.set_status([one.place for one in people if one.row % 2], RecipientStatus.DND)
                 return [one for one in people if not one.row % 2]
 
         batcher = Batcher(plan, 100, Budget(), dnd_filter=Even())  # type: ignore[arg-type]  # as much as it uses of it

@@ -1,4 +1,4 @@
-"""What earlier tries did decides who is left: the strongest that is known of each person, the newest of several."""
+"""What earlier tries did decides who is left: the strongest that is known of each recipient, the newest of several."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from tests.unit.sending.campaign.parts import (
     MemoryStore,
     batch,
     claim,
-    fates,
     journal_log,
     member,
     opened,
     plan_of,
     planned,
     settled,
+    statuses,
 )
 
 ADA, OBI, UMA = "2348030000001", "2348030000002", "2348030000003"
@@ -42,36 +42,36 @@ ENDS = {
 def restored(
     *batches: LogEntry, plan: RecipientTable | None = None, tries: TryInfo = SECOND_TRY
 ) -> tuple[RecipientTable, JournalIndex]:
-    """Return plan and standing of a try that follows upon what is stored."""
+    """Return plan and index of a try that follows upon what is stored."""
     store = MemoryStore()
     plan = plan or plan_of(ADA, OBI, UMA)
     before = opened(store)
     for one in batches:
         before.append(one)
-    standing = JournalIndex(plan, journal_log(store, tries), BODY)
-    standing.replay()
-    return plan, standing
+    index = JournalIndex(plan, journal_log(store, tries), BODY)
+    index.replay()
+    return plan, index
 
 
 def test_of_a_first_try_everybody_is_left() -> None:
-    plan, standing = restored(tries=FIRST_TRY)
-    assert set(fates(plan).values()) == {"not_sent"}
-    assert (standing.next_number, standing.money(), standing.doubts()) == (0, (None, None, 0), [])
+    plan, index = restored(tries=FIRST_TRY)
+    assert set(statuses(plan).values()) == {"not_sent"}
+    assert (index.next_number, index.money(), index.unresolved()) == (0, (None, None, 0), [])
 
 
 @pytest.mark.parametrize("outcome", ENDS)
 def test_one_request_decides(outcome: str) -> None:
-    plan, standing = restored(batch([claim(0, ADA, OBI)]), batch([], [ENDS[outcome](0)]))
-    assert fates(plan) == {ADA: outcome, OBI: outcome, UMA: "not_sent"}
-    assert standing.next_number == REQUESTS_PER_TRY
+    plan, index = restored(batch([claim(0, ADA, OBI)]), batch([], [ENDS[outcome](0)]))
+    assert statuses(plan) == {ADA: outcome, OBI: outcome, UMA: "not_sent"}
+    assert index.next_number == REQUESTS_PER_TRY
 
 
 def test_a_claim_whose_answer_was_not_noted_is_unknown() -> None:
-    plan, standing = restored(batch([claim(0, ADA)]))
-    (doubt,) = standing.doubts()
-    assert fates(plan)[ADA] == "unknown"
-    assert (doubt.reference, doubt.body) == (claim(0, ADA).reference, BODY)
-    assert "ended before a response was recorded" in (doubt.reason or "")
+    plan, index = restored(batch([claim(0, ADA)]))
+    (unresolved,) = index.unresolved()
+    assert statuses(plan)[ADA] == "unknown"
+    assert (unresolved.reference, unresolved.body) == (claim(0, ADA).reference, BODY)
+    assert "ended before a response was recorded" in (unresolved.reason or "")
 
 
 @pytest.mark.parametrize("strong", ENDS)
@@ -87,23 +87,23 @@ def test_the_strongest_of_several_counts(strong: str, weak: str, strong_first: b
         batch([claim(1, ADA)], [ENDS[first](0)]),
         batch([], [ENDS[second](1)]),
     )
-    assert fates(plan)[ADA] == strong
-    assert fates(plan)[OBI] == first
+    assert statuses(plan)[ADA] == strong
+    assert statuses(plan)[OBI] == first
 
 
 def test_the_newest_of_equals_counts() -> None:
-    plan, standing = restored(
+    plan, index = restored(
         batch([claim(0, ADA, OBI), claim(1, ADA)], []),
         batch([], [Result(0, State.UNKNOWN, reason="first"), Result(1, State.UNKNOWN, reason="second")]),
     )
-    assert [(one.number, one.reason) for one in standing.doubts()] == [(0, "first"), (1, "second")]
-    assert [place for place, *_ in standing.in_doubt_by(1)] == [1]
-    assert fates(plan) == {ADA: "unknown", OBI: "unknown", UMA: "not_sent"}
+    assert [(one.number, one.reason) for one in index.unresolved()] == [(0, "first"), (1, "second")]
+    assert [place for place, *_ in index.unresolved_recipients(1)] == [1]
+    assert statuses(plan) == {ADA: "unknown", OBI: "unknown", UMA: "not_sent"}
 
 
 def test_the_order_of_the_source_does_not_matter() -> None:
     plan, _ = restored(batch([claim(0, ADA, OBI)], [settled(0)]), plan=plan_of(UMA, OBI, "2348030000004", ADA))
-    assert fates(plan) == {UMA: "not_sent", OBI: "sent", "2348030000004": "not_sent", ADA: "sent"}
+    assert statuses(plan) == {UMA: "not_sent", OBI: "sent", "2348030000004": "not_sent", ADA: "sent"}
 
 
 class TestThoseWhoAreNoLongerInTheSource:
@@ -118,10 +118,10 @@ class TestThoseWhoAreNoLongerInTheSource:
     @pytest.mark.parametrize("now", [RecipientStatus.SUPPRESSED, RecipientStatus.NOT_ALLOWED])
     def test_or_are_left_out_by_now(self, now: RecipientStatus) -> None:
         plan = RecipientTable()
-        plan.add([planned(ADA, 1, fate=now), planned(OBI, 2, fate=now)])
+        plan.add([planned(ADA, 1, status=now), planned(OBI, 2, status=now)])
         plan.deduplicate_and_suppress()
         restored(batch([claim(0, ADA)], [settled(0)]), plan=plan)
-        assert fates(plan) == {ADA: "sent", OBI: now.word}
+        assert statuses(plan) == {ADA: "sent", OBI: now.word}
 
     def test_a_duplicate_stays_one(self) -> None:
         plan, _ = restored(batch([claim(0, ADA)], [settled(0)]), plan=plan_of(ADA, ADA))
@@ -136,7 +136,7 @@ class TestRejectedPeople:
 
     def test_are_tried_again_after_a_clear(self) -> None:
         plan, _ = restored(batch([claim(0, ADA)], [ENDS["rejected"](0)]), tries=CLEARED)
-        assert fates(plan)[ADA] == "not_sent"
+        assert statuses(plan)[ADA] == "not_sent"
 
     def test_again_rejected_after_the_clear_they_stay_so_in_its_retry(self) -> None:
         again = TryInfo(3, 4, 3, 1)
@@ -145,15 +145,15 @@ class TestRejectedPeople:
             batch([claim(1, ADA)], [ENDS["rejected"](1)], tries=CLEARED),
             tries=again,
         )
-        assert fates(plan)[ADA] == "rejected"
+        assert statuses(plan)[ADA] == "rejected"
 
 
 class TestALostJournal:
     def test_leaves_nobody_who_can_be_sent_to(self) -> None:
-        plan, standing = restored(tries=CLEARED)
-        assert set(fates(plan).values()) == {"unknown"}
+        plan, index = restored(tries=CLEARED)
+        assert set(statuses(plan).values()) == {"unknown"}
         assert {line["reason"] for line in plan.rows()} == {LOST}
-        assert standing.doubts() == []
+        assert index.unresolved() == []
 
     def test_but_what_was_noted_since_counts(self) -> None:
         store = MemoryStore()
@@ -161,44 +161,44 @@ class TestALostJournal:
         journal.record_loss()
         journal.append(batch([claim(0, ADA)], [settled(0)], tries=CLEARED))
         plan = plan_of(ADA, OBI)
-        standing = JournalIndex(plan, journal_log(store, TryInfo(3, 4, 3, 1)), BODY)
-        standing.replay()
-        assert fates(plan) == {ADA: "sent", OBI: "unknown"}
+        index = JournalIndex(plan, journal_log(store, TryInfo(3, 4, 3, 1)), BODY)
+        index.replay()
+        assert statuses(plan) == {ADA: "sent", OBI: "unknown"}
 
 
 class TestWhatIsSummed:
     def test_money_is_of_settled_requests_of_all_tries(self) -> None:
-        _, standing = restored(
+        _, index = restored(
             batch([claim(0, ADA), claim(1, OBI), claim(2, UMA)], []),
             batch([], [settled(0, 2.5, 97.5), settled(1, 5.0, 92.5), Result(2, State.UNKNOWN)]),
         )
-        assert standing.money() == (7.5, 92.5, 2)
-        assert standing.next_number == REQUESTS_PER_TRY
+        assert index.money() == (7.5, 92.5, 2)
+        assert index.next_number == REQUESTS_PER_TRY
 
     def test_the_last_balance_is_that_of_this_try(self) -> None:
-        _, standing = restored(batch([claim(0, ADA)], [settled(0, 2.5, 10.0)]))
-        standing.record(claim(1, OBI), WHEN, settled(1, 2.5, 7.5))
-        assert standing.money() == (5.0, 7.5, 2)
+        _, index = restored(batch([claim(0, ADA)], [settled(0, 2.5, 10.0)]))
+        index.record(claim(1, OBI), WHEN, settled(1, 2.5, 7.5))
+        assert index.money() == (5.0, 7.5, 2)
 
     def test_a_service_that_says_nothing_of_money(self) -> None:
-        _, standing = restored(batch([claim(0, ADA)], [settled(0, None, None)]))
-        assert standing.money() == (None, None, 1)
+        _, index = restored(batch([claim(0, ADA)], [settled(0, None, None)]))
+        assert index.money() == (None, None, 1)
 
 
 class TestEvidence:
     def test_settles_those_in_doubt_by_a_request(self) -> None:
-        plan, standing = restored(batch([claim(0, ADA, OBI), claim(1, UMA)]))
-        standing.record_result(settled(0))
-        standing.settle_doubt(0)
-        assert fates(plan) == {ADA: "sent", OBI: "sent", UMA: "unknown"}
-        assert [one.number for one in standing.doubts()] == [1]
+        plan, index = restored(batch([claim(0, ADA, OBI), claim(1, UMA)]))
+        index.record_result(settled(0))
+        index.set_accepted(0)
+        assert statuses(plan) == {ADA: "sent", OBI: "sent", UMA: "unknown"}
+        assert [one.number for one in index.unresolved()] == [1]
 
     def test_the_words_of_each_are_known_by_their_hash(self) -> None:
         plan = RecipientTable()
         plan.add([planned(ADA, 1, words='["Ada"]')])
         plan.deduplicate_and_suppress()
-        _, standing = restored(batch([claim(0, ADA, words=['["Ada"]'])]), plan=plan)
-        assert list(standing.in_doubt_by(0)) == [(1, member(ADA), '["Ada"]', PRINTS.words('["Ada"]'))]
+        _, index = restored(batch([claim(0, ADA, words=['["Ada"]'])]), plan=plan)
+        assert list(index.unresolved_recipients(0)) == [(1, member(ADA), '["Ada"]', PRINTS.words('["Ada"]'))]
 
 
 def test_another_text_sent_before_is_noticed() -> None:

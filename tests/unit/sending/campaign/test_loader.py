@@ -49,9 +49,9 @@ def test_email_addresses_meet_in_any_case_of_the_domain() -> None:
 
 def test_what_is_personal_is_kept_in_the_order_of_the_placeholders() -> None:
     said = message("{b} {a}", {"b": "second", "a": "first"})
-    (person,) = plan_from({"phone": "08031200000", "first": "1", "second": "2"}, said=said).not_sent()
-    assert said.substitutions([person.words or ""]) == [{"b": "2", "a": "1"}]
-    assert said.rendered(person.words) == ["2 1"]
+    (recipient,) = plan_from({"phone": "08031200000", "first": "1", "second": "2"}, said=said).not_sent()
+    assert said.substitutions([recipient.words or ""]) == [{"b": "2", "a": "1"}]
+    assert said.rendered(recipient.words) == ["2 1"]
 
 
 @pytest.mark.parametrize(
@@ -108,8 +108,8 @@ class TestTimeZones:
 
     def test_do_not_mix_with_what_is_personal(self) -> None:
         row = {"phone": "08031200000", "zone": "Asia/Tokyo", "name": "Ada"}
-        (person,) = plan_from(row, columns=self.COLUMNS).not_sent()
-        assert (person.zone, person.words) == ("Asia/Tokyo", '["Ada"]')
+        (recipient,) = plan_from(row, columns=self.COLUMNS).not_sent()
+        assert (recipient.zone, recipient.words) == ("Asia/Tokyo", '["Ada"]')
 
 
 class TestColumns:

@@ -254,8 +254,8 @@ def test_after_a_lost_journal_a_rejected_repetition_leaves_its_recipient_unknown
     assert State.REJECTED in {one.ended for one in world.at_rest().values()}
     last = world.run()
     assert world.violations == []
-    assert (last.fates[PEOPLE[0]], isinstance(last.error, UnknownOutcomeError)) == (RecipientStatus.UNKNOWN, True)
-    assert {last.fates[one] for one in PEOPLE[1:4]} == {RecipientStatus.SENT}
+    assert (last.statuses[PEOPLE[0]], isinstance(last.error, UnknownOutcomeError)) == (RecipientStatus.UNKNOWN, True)
+    assert {last.statuses[one] for one in PEOPLE[1:4]} == {RecipientStatus.SENT}
 
 
 def test_an_undisturbed_campaign_writes_once_a_window() -> None:

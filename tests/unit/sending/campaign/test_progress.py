@@ -28,7 +28,7 @@ def test_said_and_published(caplog: pytest.LogCaptureFixture) -> None:
     progress.sent = 100
     clock.now = 10.0
     with caplog.at_level(logging.INFO):
-        progress.tell(None, 5.0)
+        progress.report(None, 5.0)
     assert "100 of 1000 recipients done (10 %)" in caplog.text
     assert "time left: 2 min, cost so far: not known" in caplog.text
     assert published[0]["balance"] == 5.0
@@ -36,7 +36,7 @@ def test_said_and_published(caplog: pytest.LogCaptureFixture) -> None:
 
 def test_before_anything_is_done_and_of_nobody_it_divides_by_nothing(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO):
-        Progress(0, clock=lambda: 0.0).tell(None, None)
+        Progress(0, clock=lambda: 0.0).report(None, None)
     assert "0 of 0 recipients done (100 %)" in caplog.text
     assert "time left: unknown" in caplog.text
 
@@ -53,7 +53,7 @@ def test_metrics_that_cannot_be_published_end_nothing_and_are_logged_once(caplog
         raise OSError("no such host as 2348031234567")
 
     progress = Progress(10, broken)
-    progress.tell(1.0, 2.0)
-    progress.tell(1.0, 2.0)
+    progress.report(1.0, 2.0)
+    progress.report(1.0, 2.0)
     assert caplog.text.count("Metrics could not be published (OSError)") == 1
     assert "2348031234567" not in caplog.text

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from cpaas_provider.sending.campaign.recipients import RecipientRow, RecipientStatus, RecipientTable
-from tests.unit.sending.campaign.parts import fates, member, phones, plan_of, planned
+from tests.unit.sending.campaign.parts import member, phones, plan_of, planned, statuses
 
 
 def test_the_first_of_several_lines_for_one_person_counts() -> None:
@@ -18,7 +18,7 @@ def test_the_first_of_several_lines_for_one_person_counts() -> None:
             "duplicate",
             "duplicate",
         ]
-        assert [person.row for person in plan.not_sent()] == [1, 2]
+        assert [recipient.row for recipient in plan.not_sent()] == [1, 2]
 
 
 def test_who_is_banned_is_left_out_wherever_they_stand() -> None:
@@ -31,7 +31,7 @@ def test_who_is_banned_is_left_out_wherever_they_stand() -> None:
 
 def test_who_is_not_allowed_stays_so_when_banned_too() -> None:
     with RecipientTable() as plan:
-        plan.add([planned("2348030000001", fate=RecipientStatus.NOT_ALLOWED)])
+        plan.add([planned("2348030000001", status=RecipientStatus.NOT_ALLOWED)])
         plan.suppress([member("2348030000001")])
         plan.deduplicate_and_suppress()
         assert plan.counts()[RecipientStatus.NOT_ALLOWED] == 1
@@ -64,15 +64,15 @@ def test_every_row_of_a_recipient_but_the_first_is_a_duplicate_of_it() -> None:
 @pytest.mark.parametrize("places", [[], [1], [3, 4], [1, 2, 4, 6, 7, 8], [8, 7, 2, 1], [5, 1, 2]])
 def test_settling_concerns_the_places_that_are_named(places: list[int]) -> None:
     with plan_of(*phones(8)) as plan:
-        plan.settle(places, RecipientStatus.SENT)
+        plan.set_status(places, RecipientStatus.SENT)
         assert [place for place, line in enumerate(plan.rows(), 1) if line["outcome"] == "sent"] == sorted(places)
 
 
 def test_what_is_settled_last_holds() -> None:
     with plan_of(*phones(5)) as plan:
-        plan.settle([1, 2, 3, 4, 5], RecipientStatus.REJECTED)
-        plan.settle([1, 3], RecipientStatus.REJECTED, reason="no such number")
-        plan.settle([2, 4, 5], RecipientStatus.SENT)
+        plan.set_status([1, 2, 3, 4, 5], RecipientStatus.REJECTED)
+        plan.set_status([1, 3], RecipientStatus.REJECTED, reason="no such number")
+        plan.set_status([2, 4, 5], RecipientStatus.SENT)
         assert [(line["outcome"], line["reason"]) for line in plan.rows()] == [
             ("rejected", "no such number"),
             ("sent", None),
@@ -85,9 +85,9 @@ def test_what_is_settled_last_holds() -> None:
 def test_counts_follow_every_change() -> None:
     with plan_of(*phones(4)) as plan:
         assert plan.counts()[RecipientStatus.NOT_SENT] == 4
-        plan.settle([2], RecipientStatus.SENT)
+        plan.set_status([2], RecipientStatus.SENT)
         assert plan.counts()[RecipientStatus.NOT_SENT] == 3
-        plan.database.execute("UPDATE person SET fate = ? WHERE place = 3", (RecipientStatus.UNKNOWN,))
+        plan.database.execute("UPDATE recipient SET status = ? WHERE place = 3", (RecipientStatus.UNKNOWN,))
         counts = plan.counts()
         assert (counts[RecipientStatus.NOT_SENT], counts[RecipientStatus.UNKNOWN]) == (2, 1)
         counts.clear()
@@ -112,9 +112,9 @@ def test_people_can_be_gone_through_while_the_first_of_them_are_dealt_with() -> 
     people = phones(3500)
     with plan_of(*people) as plan:
         seen = []
-        for person in plan.not_sent():
-            seen.append(person.address)
-            plan.settle([person.place], RecipientStatus.SENT)
+        for recipient in plan.not_sent():
+            seen.append(recipient.address)
+            plan.set_status([recipient.place], RecipientStatus.SENT)
         assert seen == people
         assert plan.counts()[RecipientStatus.SENT] == 3500
 
@@ -128,17 +128,17 @@ def test_people_of_some_time_zones_only() -> None:
         plan.deduplicate_and_suppress()
         assert [one.row for one in plan.not_sent(["Africa/Lagos", None])] == [1, 2, 4, 5]
         assert [one.row for one in plan.not_sent([])] == []
-        plan.settle([1, 4], RecipientStatus.SENT)
+        plan.set_status([1, 4], RecipientStatus.SENT)
         assert set(plan.zones()) == {None, "Asia/Tokyo"}
 
 
 def test_everybody_is_named_with_what_became_of_them() -> None:
     with plan_of(*phones(2)) as plan:
-        plan.settle([1], RecipientStatus.REJECTED, reason="no such number")
+        plan.set_status([1], RecipientStatus.REJECTED, reason="no such number")
         first, second = plan.rows()
         assert (first["row"], first["recipient"], first["outcome"]) == (1, phones(1)[0], "rejected")
         assert (first["reason"], second["reason"]) == ("no such number", None)
-        assert fates(plan) == {phones(1)[0]: "rejected", phones(2)[1]: "not_sent"}
+        assert statuses(plan) == {phones(1)[0]: "rejected", phones(2)[1]: "not_sent"}
 
 
 def test_no_file_is_left_even_while_it_is_used(tmp_path: Path) -> None:

@@ -66,7 +66,7 @@ class TestResolving:
 
     def test_unsent_leaves_no_doubt_behind(self) -> None:
         one = requests(after(MIXED, UNSENT, "ref-unknown"))["ref-unknown"]
-        assert (one.state, one.resolution, one.in_doubt) == (State.NOT_SENT, "not_sent", False)
+        assert (one.state, one.resolution, one.is_unresolved) == (State.NOT_SENT, "not_sent", False)
         assert one.reason == "manually resolved as not sent (before: the answer was lost)"
 
     def test_a_reference_named_twice_is_one_request(self) -> None:
@@ -77,7 +77,7 @@ class TestResolving:
         twice = stored(("ref", "a", Result(0, State.UNKNOWN)), ("ref", "a", UNKNOWN))
         found = JournalView.read(after(twice, UNSENT, "ref").get)
         assert [one.state for one in found.entries()] == [State.NOT_SENT] * 2
-        assert not found.doubtful()
+        assert not found.unresolved()
 
     def test_a_recipient_of_two_requests_is_counted_once(self) -> None:
         view = JournalView.read(MIXED.get)

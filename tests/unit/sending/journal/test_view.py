@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from cpaas_provider.sending.journal.log import MAX_BYTES
 from cpaas_provider.sending.journal.model import (
-    IN_DOUBT,
     JOURNAL_KEY,
+    UNRESOLVED,
     Intent,
     LogEntry,
     Result,
@@ -197,9 +197,9 @@ def test_sums() -> None:
         State.REJECTED: (1, 1),
         State.UNKNOWN: (2, 3),
     }
-    beside = {one.state: one.requests for one in log.sums(in_doubt=False)}
+    beside = {one.state: one.requests for one in log.sums(include_unresolved=False)}
     assert beside == {State.ACCEPTED: 1, State.NOT_SENT: 1, State.REJECTED: 1, State.UNKNOWN: 1}
-    assert [entry.reference for entry in log.entries(in_doubt=False)] == [
+    assert [entry.reference for entry in log.entries(include_unresolved=False)] == [
         "ref-settled",
         "ref-rejected",
         "ref-not-sent",
@@ -226,18 +226,18 @@ def test_only_what_is_in_doubt_and_asked_for_is_ever_changed(
         assert not kept.values
         return
     before = list(read(kept).entries())
-    assert read(kept).doubtful() == tuple(unresolved(before))
+    assert read(kept).unresolved() == tuple(unresolved(before))
     try:
         decided = read(kept).resolve(decision, sorted(names))
     except CannotResolveError:
-        in_doubt = {entry.reference for entry in before if entry.in_doubt}
+        in_doubt = {entry.reference for entry in before if entry.is_unresolved}
         assert names - in_doubt if names else not tuple(unresolved(before))
         return
     after = list(read(store(kept, decided.values)).entries())
     changed = [old for old, new in zip(before, after, strict=True) if old != new]
     assert sorted(changed, key=repr) == sorted(decided.before, key=repr)
-    assert all(entry.state in IN_DOUBT and (not names or entry.reference in names) for entry in changed)
-    assert read(kept).doubtful() == decided.left
+    assert all(entry.state in UNRESOLVED and (not names or entry.reference in names) for entry in changed)
+    assert read(kept).unresolved() == decided.left
     if decision is UNSENT and not names:
         sent_to = {name for name, entry in latest_by_member(after).items() if entry.state is not State.ACCEPTED}
         assert decided.recipients == len(sent_to & {name for entry in changed for name in entry.members})

@@ -27,7 +27,7 @@ def build_report(
         not name the campaign
     """
     counts = campaign.plan.counts()
-    charge, balance, requests = campaign.standing.money()
+    charge, balance, requests = campaign.index.money()
     lengths = campaign.plan.lengths()
     references = [doubt.reference for doubt in campaign.unresolved.requests()]
     price = spec.price_per_page
@@ -40,7 +40,7 @@ def build_report(
         "not_sent": counts[RecipientStatus.NOT_SENT],
         "invalid_rows": counts[RecipientStatus.INVALID_ROW],
         "duplicates": counts[RecipientStatus.DUPLICATE],
-        **{fate.word: counts[fate] for fate in LEFT_OUT},
+        **{status.word: counts[status] for status in LEFT_OUT},
         "invalid_suppression_rows": found.invalid_suppression_rows,
         "in_other_partitions": found.other_partitions,
         "requests": requests,

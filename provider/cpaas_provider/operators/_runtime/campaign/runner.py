@@ -142,7 +142,7 @@ class CampaignRunner(Attempt):
             campaign = self._under_way[0]
             counts = campaign.plan.counts()
             # What an earlier try was killed before recording is in the journal.
-            accepted = [SentRequest(*one) for one in campaign.standing.accepted()]
+            accepted = [SentRequest(*one) for one in campaign.index.accepted()]
             tracker.record_send_finished(
                 campaign.reference, counts[RecipientStatus.SENT], counts[RecipientStatus.UNKNOWN], accepted
             )
@@ -194,11 +194,18 @@ class CampaignRunner(Attempt):
         columns = Columns(spec.recipient_column, spec.timezone_column)
         # Before the source is gone through: what earlier tries did is not passed over where it cannot be read.
         self._under_way = campaign, planner
-        banned = self._source("suppression_list", spec.suppression_list)
+        suppression_list = self._source("suppression_list", spec.suppression_list)
         source = self._source("source", spec.source)
         if source is None:
             raise AirflowFailException("source is empty. Nothing was sent.")
-        campaign.prepare(planner, source, columns, tests=self._tests(), testing=not self._partition.part, banned=banned)
+        campaign.prepare(
+            planner,
+            source,
+            columns,
+            tests=self._tests(),
+            testing=not self._partition.part,
+            suppression_list=suppression_list,
+        )
         return campaign, planner
 
     def _check_rendered(self, field: str) -> None:
@@ -281,11 +288,11 @@ class CampaignRunner(Attempt):
         message = campaign.message
         shown = [
             {
-                "recipient": message.channel.mask(person.address),
-                "texts": message.rendered(person.words),
-                "pages": person.pages,
+                "recipient": message.channel.mask(recipient.address),
+                "texts": message.rendered(recipient.words),
+                "pages": recipient.pages,
             }
-            for person in islice(campaign.plan.not_sent(), self._spec.preview_count)
+            for recipient in islice(campaign.plan.not_sent(), self._spec.preview_count)
         ]
         self._runtime.push(PREVIEW_KEY, shown)
         self._runtime.log.info("Stored %d rendered messages in the XCom %r.", len(shown), PREVIEW_KEY)

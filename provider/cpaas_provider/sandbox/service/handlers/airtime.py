@@ -74,7 +74,7 @@ def _report_in_flight(sandbox: Sandbox, purchase: ReportSubject, recipient: str,
     schedule(sandbox, purchase, [PlannedReport(recipient, IN_FLIGHT, due)])
 
 
-def settle(sandbox: Sandbox) -> None:
+def complete_purchases(sandbox: Sandbox) -> None:
     """Move every purchase whose time has come; a failed one gets its money back."""
     now = sandbox.clock.now()
     for row in sandbox.database.rows("SELECT * FROM airtime WHERE due <= ?", [now]):

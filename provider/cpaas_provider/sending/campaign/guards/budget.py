@@ -1,4 +1,4 @@
-"""What a campaign may cost: nothing is claimed that would go beyond it, as far as the price is known."""
+"""What a campaign may cost: no request is begun that would go beyond it, as far as the price is known."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ class Budget:
     :param price: of one unit, as far as known; given by the author or seen
     :param spent: what answered requests of all tries have cost
     :param reserved: what requests under way may cost
-    :param unpriced: units of requests of earlier tries that were carried out without anybody telling the charge
+    :param unpriced: units of requests of earlier tries that were accepted without a charge in the response
     :param refuse_missing_charge: end the campaign where answers do not say what they cost
-    :param doubtful: units of requests nobody knows of, which may have been charged
+    :param unknown_units: units of requests of unknown outcome, which may have been charged
     """
 
     max_charge: Decimal | None = None
@@ -41,12 +41,12 @@ class Budget:
     price: Decimal | None = None
     spent: Decimal = Decimal()
     reserved: Decimal = Decimal()
-    doubtful: int = 0
+    unknown_units: int = 0
     unpriced: int = 0
     balance: Decimal | None = None
     refuse_missing_charge: bool = False
     under_way: int = 0
-    told: bool = False
+    has_response: bool = False
     _lost: Decimal = Decimal()
     """What the balance lost by requests whose answers do not say what they cost."""
     _lost_units: int = 0
@@ -64,10 +64,10 @@ class Budget:
     @property
     def unpriced_yet(self) -> bool:
         """Whether there is a bound to keep, and no answer yet that could tell the price to keep it by."""
-        return self.bounded and self.price is None and not self.told
+        return self.bounded and self.price is None and not self.has_response
 
     def affordable(self, least: int = 1) -> float:
-        """Return how many units may be claimed now.
+        """Return how many units a request may have now.
 
         :param least: units of the next recipient, who cannot be sent to for fewer
         :raises BudgetReachedError: when so many may not, whatever comes of the requests under way
@@ -75,7 +75,7 @@ class Budget:
         if not self.bounded:
             return math.inf
         # Without a price the balance says how far it is, once everything under way is answered.
-        if self.under_way and (self.price is None or not self.told):
+        if self.under_way and (self.price is None or not self.has_response):
             return 0
         left = min(self._left())
         if self.price:
@@ -91,14 +91,14 @@ class Budget:
         return max(least, int(left // usual)) if usual and not left.is_infinite() else math.inf
 
     def reserve(self, units: int) -> Decimal:
-        """Set money aside for a request about to be claimed, and return how much."""
+        """Set money aside for a request about to be sent, and return how much."""
         self.under_way += 1
         amount = units * (self.price or Decimal())
         self.reserved += amount
         return amount
 
-    def settle(self, amount: Decimal, units: int, charge: Amount | None, balance: Amount | None) -> None:
-        """Take the place of a reservation with what the service says it cost.
+    def record_charge(self, amount: Decimal, units: int, charge: Amount | None, balance: Amount | None) -> None:
+        """Replace a reservation by the charge that the service returns.
 
         :raises BudgetReachedError: when it does not say, and no bound can be kept
         """
@@ -120,10 +120,10 @@ class Budget:
                 "The service does not return the balance, so min_balance cannot be checked. No further request was "
                 "started. Leave min_balance out to send the rest."
             )
-        self.told = True
+        self.has_response = True
 
     def _count_by_balance(self, units: int, balance: Amount | None) -> None:
-        """Take what the balance lost for what a request cost, which nobody says and which was under way alone."""
+        """Take the loss of the balance as the charge of a request that was in flight alone."""
         if self.refuse_missing_charge:
             raise BudgetReachedError(
                 "The service does not return the charge of a request, and on_missing_charge is 'fail'. No further "
@@ -135,7 +135,7 @@ class Budget:
                 f"{'min_balance' if self.max_charge is None else 'max_charge'} cannot be checked. No further request "
                 "was started. Give price_per_page, or leave this limit out."
             )
-        if not self.told:
+        if not self.has_response:
             log.warning(
                 "Responses name no charge. From now on one request is sent after the other, and the loss of the "
                 "balance counts as its charge. price_per_page makes this faster and more exact."
@@ -153,10 +153,10 @@ class Budget:
         self.under_way -= 1
         self.reserved = max(Decimal(), self.reserved - amount)
 
-    def doubt(self, amount: Decimal, units: int) -> None:
-        """Take it that a request nobody knows of was charged."""
+    def record_unknown(self, amount: Decimal, units: int) -> None:
+        """Count a request of unknown outcome as charged."""
         self.release(amount)
-        self.doubtful += units
+        self.unknown_units += units
 
     @property
     def _unit_price(self) -> Decimal:
@@ -165,9 +165,9 @@ class Budget:
             return self.price
         return divide(self._lost, self._lost_units) if self._lost_units else Decimal()
 
-    def _claimed(self) -> Decimal:
-        """Return what is, or may be, spent beside what the service told."""
-        return self.reserved + self.doubtful * self._unit_price
+    def _committed(self) -> Decimal:
+        """Return what is, or may be, spent beside the charges that the service returned."""
+        return self.reserved + self.unknown_units * self._unit_price
 
     def _all_spent(self) -> Decimal:
         return self.spent + self.unpriced * self._unit_price
@@ -175,26 +175,28 @@ class Budget:
     def _left(self) -> list[Decimal]:
         left = list[Decimal]()
         if self.max_charge is not None:
-            left.append(self.max_charge - self._all_spent() - self._claimed())
+            left.append(self.max_charge - self._all_spent() - self._committed())
         if self.min_balance is not None and self.balance is not None:
-            left.append(self.balance - self._claimed() - self.min_balance)
+            left.append(self.balance - self._committed() - self.min_balance)
         return left or [Decimal("Infinity")]
 
     def _reached(self, least: int) -> str:
         cost = least * self._unit_price
         price = f" One more would cost about {format_amount(cost)}." if cost else ""
-        doubt = (
-            f", and up to {format_amount(self._claimed())} for requests of unknown outcome" if self._claimed() else ""
+        unknown = (
+            f", and up to {format_amount(self._committed())} for requests of unknown outcome"
+            if self._committed()
+            else ""
         )
-        left = None if self.max_charge is None else self.max_charge - self._all_spent() - self._claimed()
+        left = None if self.max_charge is None else self.max_charge - self._all_spent() - self._committed()
         if left is not None and (left < cost or left <= 0):
             return (
                 f"max_charge ({format_amount(self.max_charge)}) is reached: "
-                f"{format_amount(self._all_spent())} was charged{doubt}.{price} "
+                f"{format_amount(self._all_spent())} was charged{unknown}.{price} "
                 "Raise max_charge and clear the task to send the rest."
             )
         return (
             f"min_balance ({format_amount(self.min_balance)}) is reached: "
-            f"the balance is {format_amount(self.balance or 0)}{doubt}.{price} "
+            f"the balance is {format_amount(self.balance or 0)}{unknown}.{price} "
             "Top up the account, or lower min_balance, and clear the task to send the rest."
         )

@@ -1,4 +1,4 @@
-"""Who must not be disturbed: each number is looked up once, and remembered for a while."""
+"""The do-not-disturb filter: each number is looked up once, and cached for a while."""
 
 from __future__ import annotations
 
@@ -47,27 +47,27 @@ class LookupCircuitOpenError(CircuitOpenError):
     permanent = False
 
 
-class NobodyLookedUpError(SendingError):
+class NoLookupSucceededError(SendingError):
     """No recipient is left to send to, because the lookups failed."""
 
 
-class Memory(Protocol):
-    """Remembers look-ups over runs, by hashes of numbers."""
+class LookupCache(Protocol):
+    """Keeps lookups over runs, by hashes of numbers."""
 
     def get_many(self, hashes: Sequence[bytes], since: datetime) -> dict[bytes, bool]:
-        """Return what was found since a moment."""
+        """Return what lookups since a moment found."""
 
     def set_many(self, found: Mapping[bytes, bool], at: datetime) -> None:
-        """Note what was found."""
+        """Store what lookups found."""
 
 
 class DndFilter:
-    """Tells who may be sent to, looking up whom nobody has looked up lately.
+    """Leaves out do-not-disturb numbers, and looks up those the cache does not have.
 
-    :param look_up: asks the service for one number; returns whether it is not to be disturbed, ``None`` where it does
+    :param look_up: asks the service for one number; returns whether it is not to be dnd_places, ``None`` where it does
         not say
-    :param hash_of: what the memory knows a number by; the same in all campaigns
-    :param memory: ``None`` for none
+    :param hash_of: by which the cache knows a number; the same in all campaigns
+    :param cache: ``None`` for none
     :param ttl: for how long a look-up holds
     :param at_once: how many look-ups are under way at a time, at most
     """
@@ -77,7 +77,7 @@ class DndFilter:
         plan: RecipientTable,
         look_up: Callable[[str], Awaitable[bool | None]],
         hash_of: Callable[[str], bytes],
-        memory: Memory | None,
+        cache: LookupCache | None,
         *,
         ttl: timedelta,
         on_error: OnLookupError,
@@ -86,7 +86,7 @@ class DndFilter:
         self._plan = plan
         self._look_up = look_up
         self._hash_of = hash_of
-        self._memory = memory
+        self._cache = cache
         self._ttl = ttl
         self._on_error = on_error
         self._at_once = at_once
@@ -94,24 +94,26 @@ class DndFilter:
         self._open = False
         self.looked_up = 0
 
-    async def filter(self, people: Sequence[Recipient]) -> list[Recipient]:
-        """Return those who may be sent to, in order; the others are noted in the plan.
+    async def filter(self, recipients: Sequence[Recipient]) -> list[Recipient]:
+        """Return recipients that may be sent to, in order; the others are marked in the table.
 
         :raises CpaasError: when the service cannot be asked at all
         :raises LookupFailedError: when a look-up fails and ``on_error`` says so
         :raises LookupCircuitOpenError: when no more look-ups are made, and nobody may be sent to without one
         """
-        hashes = {person.place: self._hash_of(person.address) for person in people}
-        known = await self._recall(list(hashes.values()))
-        strangers = [person for person in people if hashes[person.place] not in known]
-        answers, error = await self._ask_all(strangers)
+        hashes = {recipient.place: self._hash_of(recipient.address) for recipient in recipients}
+        known = await self._read_cache(list(hashes.values()))
+        uncached = [recipient for recipient in recipients if hashes[recipient.place] not in known]
+        answers, error = await self._ask_all(uncached)
         found = {hashes[place]: answer for place, answer in answers.items() if answer is not None}
         self.looked_up += len(found)
-        await self._remember(found)
+        await self._write_cache(found)
         if error is not None:
             raise error
         known |= found
-        permitted = self._sorted_out(people, [known.get(hashes[person.place]) for person in people], answers)
+        permitted = self._sorted_out(
+            recipients, [known.get(hashes[recipient.place]) for recipient in recipients], answers
+        )
         if self._open and self._on_error is OnLookupError.SKIP:
             raise LookupCircuitOpenError(
                 f"{MOST_FAILURES_IN_A_ROW} lookups in a row failed. No more were made, and no more recipients were "
@@ -120,23 +122,23 @@ class DndFilter:
             )
         return permitted
 
-    async def _ask_all(self, people: Iterable[Recipient]) -> tuple[dict[int, bool | None], BaseException | None]:
-        """Look people up, some at a time, and return the answers by place beside the error that ended it.
+    async def _ask_all(self, recipients: Iterable[Recipient]) -> tuple[dict[int, bool | None], BaseException | None]:
+        """Look recipients up, some at a time, and return the answers by place beside the error that ended it.
 
-        Those under way are waited for: whatever was found has been paid for, and is to be remembered.
+        Those under way are waited for: whatever was found has been paid for, and is to be cached.
         """
-        waiting, answers = deque(people), dict[int, bool | None]()
+        waiting, answers = deque(recipients), dict[int, bool | None]()
         errors = list[BaseException]()
 
         async def ask_one_after_the_other() -> None:
             while waiting and not errors and not self._open:
-                person = waiting.popleft()
+                recipient = waiting.popleft()
                 try:
-                    answers[person.place] = await self._ask(person)
+                    answers[recipient.place] = await self._ask(recipient)
                 except Exception as error:  # noqa: BLE001 - it is raised once the others are answered
                     errors.append(error)
                 else:
-                    self._count(failed=answers[person.place] is None)
+                    self._count(failed=answers[recipient.place] is None)
 
         await asyncio.gather(*(ask_one_after_the_other() for _ in range(self._at_once)))
         return answers, errors[0] if errors else None
@@ -149,25 +151,25 @@ class DndFilter:
             log.warning("%d lookups in a row failed. No more recipients are looked up in this try.", self._failures)
 
     def _sorted_out(
-        self, people: Sequence[Recipient], known: Sequence[bool | None], answers: Collection[int]
+        self, recipients: Sequence[Recipient], known: Sequence[bool | None], answers: Collection[int]
     ) -> list[Recipient]:
-        """Return who may be sent to, and note the others; who was not asked for stays as he is."""
+        """Return recipients that may be sent to, and mark the others; those not looked up stay as they are."""
         permitted = list[Recipient]()
-        disturbed, failed = list[int](), list[int]()
-        for person, dnd in zip(people, known, strict=True):
+        dnd_places, failed = list[int](), list[int]()
+        for recipient, dnd in zip(recipients, known, strict=True):
             if dnd:
-                disturbed.append(person.place)
+                dnd_places.append(recipient.place)
             elif dnd is not None or self._on_error is not OnLookupError.SKIP:
-                permitted.append(person)
-            elif person.place in answers:
-                failed.append(person.place)
-        self._plan.exclude(disturbed, RecipientStatus.DND)
+                permitted.append(recipient)
+            elif recipient.place in answers:
+                failed.append(recipient.place)
+        self._plan.exclude(dnd_places, RecipientStatus.DND)
         self._plan.exclude(failed, RecipientStatus.LOOKUP_FAILED, "could not be looked up")
         return permitted
 
-    async def _ask(self, person: Recipient) -> bool | None:
+    async def _ask(self, recipient: Recipient) -> bool | None:
         try:
-            dnd = await self._look_up(person.address)
+            dnd = await self._look_up(recipient.address)
         except (CpaasAuthenticationError, CpaasInsufficientBalanceError, CpaasNotSentError):
             raise
         except CpaasError as error:
@@ -183,23 +185,23 @@ class DndFilter:
             )
         return dnd
 
-    async def _recall(self, hashes: Sequence[bytes]) -> dict[bytes, bool]:
-        if self._memory is None:
+    async def _read_cache(self, hashes: Sequence[bytes]) -> dict[bytes, bool]:
+        if self._cache is None:
             return {}
         try:
-            return await asyncio.to_thread(self._memory.get_many, hashes, datetime.now(UTC) - self._ttl)
-        except Exception as error:  # noqa: BLE001 - a memory that fails costs look-ups, and nothing else
-            self._forget_memory(error)
+            return await asyncio.to_thread(self._cache.get_many, hashes, datetime.now(UTC) - self._ttl)
+        except Exception as error:  # noqa: BLE001 - a cache that fails costs look-ups, and nothing else
+            self._drop_cache(error)
             return {}
 
-    async def _remember(self, found: Mapping[bytes, bool]) -> None:
-        if self._memory is None or not found:
+    async def _write_cache(self, found: Mapping[bytes, bool]) -> None:
+        if self._cache is None or not found:
             return
         try:
-            await asyncio.to_thread(self._memory.set_many, found, datetime.now(UTC))
-        except Exception as error:  # noqa: BLE001 - a memory that fails costs look-ups, and nothing else
-            self._forget_memory(error)
+            await asyncio.to_thread(self._cache.set_many, found, datetime.now(UTC))
+        except Exception as error:  # noqa: BLE001 - a cache that fails costs look-ups, and nothing else
+            self._drop_cache(error)
 
-    def _forget_memory(self, error: Exception) -> None:
-        self._memory = None
+    def _drop_cache(self, error: Exception) -> None:
+        self._cache = None
         log.warning("Lookups cannot be cached (%s). Every number is looked up again.", type(error).__name__)

@@ -1,4 +1,4 @@
-"""When a campaign may reach people: the hours of the day in their own time zone."""
+"""When a campaign may reach recipients: the hours of the day in their own time zone."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class OutsideSendWindowError(RetryLaterError):
 
 @dataclass(frozen=True)
 class SendWindow:
-    """From when to when a day people may be sent to; over midnight where it ends before it begins.
+    """From when to when a day recipients may be sent to; over midnight where it ends before it begins.
 
     It is open whenever the recipient's clock shows a time in it: both times where the clock is put back, and from the
     change on where the clock passes over the opening.
@@ -56,18 +56,18 @@ class SendWindow:
         return cls(opens, closes, zone)
 
     def is_open(self, now: datetime, zone: str | None) -> bool:
-        """Tell whether people of a time zone may be sent to now."""
+        """Tell whether recipients of a time zone may be sent to now."""
         clock = now.astimezone(ZoneInfo(zone or self.zone)).time()
         if self.opens < self.closes:
             return self.opens <= clock < self.closes
         return clock >= self.opens or clock < self.closes
 
     def next_opening(self, now: datetime, zones: Iterable[str | None]) -> datetime:
-        """Return when people of one of the time zones may be sent to next."""
+        """Return when recipients of one of the time zones may be sent to next."""
         return min(self._next(now, zone, opening=True) for zone in zones)
 
     def next_change(self, now: datetime, zones: Iterable[str | None]) -> datetime:
-        """Return when the window opens or closes next for people of one of the time zones."""
+        """Return when the window opens or closes next for recipients of one of the time zones."""
         return min(self._next(now, zone, opening=False) for zone in zones)
 
     def _next(self, now: datetime, zone: str | None, *, opening: bool) -> datetime:

@@ -13,7 +13,7 @@ from cpaas_provider.sending.campaign.guards.budget import Budget, BudgetReachedE
 
 
 def spend(budget: Budget, units: int, charge: float | None, balance: float | None = None) -> None:
-    budget.settle(budget.reserve(units), units, charge, balance)
+    budget.record_charge(budget.reserve(units), units, charge, balance)
 
 
 def test_without_a_bound_anything_may_be_claimed_at_once() -> None:
@@ -27,7 +27,7 @@ def test_the_first_request_goes_alone_to_learn_the_price() -> None:
     assert budget.affordable() == math.inf
     reserved = budget.reserve(10)
     assert budget.affordable() == 0
-    budget.settle(reserved, 10, 25.0, None)
+    budget.record_charge(reserved, 10, 25.0, None)
     assert budget.affordable() == 30
 
 
@@ -52,13 +52,13 @@ def test_a_request_that_surely_was_not_made_gives_its_money_back() -> None:
 
 def test_a_request_nobody_knows_of_keeps_its_money() -> None:
     budget = Budget(max_charge=10, price=1.0)
-    budget.doubt(budget.reserve(10), 10)
+    budget.record_unknown(budget.reserve(10), 10)
     with pytest.raises(BudgetReachedError, match=r"0 was charged, and up to 10 for requests of unknown outcome"):
         budget.affordable()
 
 
 def test_what_an_earlier_try_left_in_doubt_is_taken_for_charged() -> None:
-    budget = Budget(max_charge=100, doubtful=20)
+    budget = Budget(max_charge=100, unknown_units=20)
     assert budget.affordable() == math.inf
     spend(budget, 1, 2.0)
     assert budget.affordable() == 29
@@ -100,10 +100,10 @@ def test_a_price_that_has_no_end_leaves_room_for_as_many_as_were_paid(units: int
 
 
 def test_while_something_is_under_way_it_waits_for_that() -> None:
-    budget = Budget(max_charge=10, price=1.0, told=True)
+    budget = Budget(max_charge=10, price=1.0, has_response=True)
     reserved = budget.reserve(10)
     assert budget.affordable() == 0
-    budget.settle(reserved, 10, 5.0, None)
+    budget.record_charge(reserved, 10, 5.0, None)
     assert budget.affordable() == 5
 
 
@@ -181,7 +181,7 @@ class TestAnswersWithoutACharge:
             assert budget.affordable() > 1
         reserved = budget.reserve(20)
         assert budget.affordable() == 0
-        budget.settle(reserved, 20, None, 90.0)
+        budget.record_charge(reserved, 20, None, 90.0)
         assert budget.affordable() > 1
         assert caplog.text.count("Responses name no charge") == 1
 
@@ -240,7 +240,9 @@ class TestAnswersWithoutACharge:
 
 
 @given(
-    st.lists(st.tuples(st.integers(1, 500), st.sampled_from(["settle", "release", "doubt"])), max_size=40),
+    st.lists(
+        st.tuples(st.integers(1, 500), st.sampled_from(["record_charge", "release", "record_unknown"])), max_size=40
+    ),
     st.integers(1, 16),
     st.integers(0, 3000),
 )
@@ -253,12 +255,12 @@ def test_at_one_price_it_is_never_overspent_but_by_the_first(
     for wanted, end in requests:
         while len(under_way) >= at_once or (under_way and budget.affordable() < 1):
             amount, size, became = under_way.pop(0)
-            if became == "settle":
-                budget.settle(amount, size, size * price, None)
+            if became == "record_charge":
+                budget.record_charge(amount, size, size * price, None)
             elif became == "release":
                 budget.release(amount)
             else:
-                budget.doubt(amount, size)
+                budget.record_unknown(amount, size)
         try:
             units = int(min(wanted, budget.affordable()))
         except BudgetReachedError:

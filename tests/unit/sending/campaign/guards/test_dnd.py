@@ -25,7 +25,7 @@ from cpaas_provider.sending.campaign.guards.dnd import (
     OnLookupError,
 )
 from cpaas_provider.sending.campaign.recipients import RecipientTable
-from tests.unit.sending.campaign.parts import fates, phones, plan_of
+from tests.unit.sending.campaign.parts import phones, plan_of, statuses
 
 DAYS = timedelta(days=30)
 
@@ -90,7 +90,7 @@ def service(**answers: Any) -> Service:
 def test_who_is_not_to_be_disturbed_is_left_out_and_noted() -> None:
     plan = plan_of(A, B, C)
     assert looking(service(b=True), plan) == [A, C]
-    assert fates(plan) == {A: "not_sent", B: "dnd", C: "not_sent"}
+    assert statuses(plan) == {A: "not_sent", B: "dnd", C: "not_sent"}
 
 
 def test_each_number_is_looked_up_once_within_the_time_to_live() -> None:
@@ -116,7 +116,7 @@ class TestANumberThatCannotBeLookedUp:
     def test_is_left_out(self, error: CpaasError | None) -> None:
         plan = plan_of(A, B)
         assert looking(service(a=error), plan) == [B]
-        assert fates(plan)[A] == "lookup_failed"
+        assert statuses(plan)[A] == "lookup_failed"
 
     @ERRORS
     def test_or_sent_to(self, error: CpaasError | None) -> None:
@@ -156,7 +156,7 @@ class TestLookupOutage:
             looking(asked, plan)
         assert not caught.value.permanent
         assert len(asked.asked) <= 20 + 10 + 8
-        counts = Counter(fates(plan).values())
+        counts = Counter(statuses(plan).values())
         assert 10 <= counts["lookup_failed"] <= 18
         assert counts["not_sent"] == 500 - counts["lookup_failed"]
 
