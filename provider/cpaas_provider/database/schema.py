@@ -312,6 +312,44 @@ contact_rows = Table(
     sqlite_with_rowid=False,
 )
 
+# Who may do something alone now, by name.
+leases = Table(
+    "cpaas_leases",
+    metadata,
+    Column("name", String(64), primary_key=True),
+    Column("owner", String(200), nullable=False),
+    Column("fencing_token", BigInteger, nullable=False),
+    Column("expires_at", UtcDateTime, nullable=False),
+)
+
+# Alerts that the next notification to the same recipients reports together, and when the last one was sent.
+notifications = Table(
+    "cpaas_notifications",
+    metadata,
+    Column("name", String(64), primary_key=True),
+    Column("conn_id", String(250), nullable=False),
+    # Alerts that no notification has reported yet; how many of them are about what; encrypted, the newest of them.
+    Column("alerts", Integer, nullable=False),
+    Column("subjects", Text),
+    Column("message", Text),
+    Column("first_at", UtcDateTime),
+    Column("last_at", UtcDateTime),
+    # Seconds after a notification in which there is no other.
+    Column("window_seconds", Integer, nullable=False),
+    Column("sent_at", UtcDateTime),
+    # Alerts of a notification whose outcome is not recorded, and the token of its sender.
+    Column("in_flight", Integer, nullable=False),
+    Column("flight_token", BigInteger, nullable=False),
+    # The newest caller that waits until it may send, and until when it does.
+    Column("fencing_token", BigInteger, nullable=False),
+    Column("leads_until", UtcDateTime),
+    # Before then nobody else sends in its place.
+    Column("lease_expires_at", UtcDateTime),
+    # Whether the process that sends what is left over can do so here, and when it last tried.
+    Column("sender_ok", Boolean, nullable=False),
+    Column("sender_checked_at", UtcDateTime),
+)
+
 
 REPORT_DIALECTS = ("sqlite", "postgresql")
 """The databases that can store delivery reports."""

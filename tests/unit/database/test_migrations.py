@@ -25,6 +25,7 @@ from tests.unit.database.table_versions import BEFORE_ALEMBIC, create, is_newest
 from tests.unit.database.workers import Worker
 
 THEN = datetime(2026, 1, 1)
+NEXT = f"{int(REVISIONS[-1]) + 1:04}"
 
 
 @pytest.fixture
@@ -37,13 +38,13 @@ def newer(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     for one in (ours / "versions").glob("v*.py"):
         (scripts / "versions" / one.name).write_text(one.read_text())
     monkeypatch.setattr(migrations, "__file__", str(scripts / "__init__.py"))
-    monkeypatch.setattr(migrations, "REVISIONS", (*REVISIONS, "0008"))
-    return scripts / "versions" / "v0008_further.py"
+    monkeypatch.setattr(migrations, "REVISIONS", (*REVISIONS, NEXT))
+    return scripts / "versions" / f"v{NEXT}_further.py"
 
 
 def further(*statements: str) -> str:
     calls = "".join(f"\n    op.execute({one!r})" for one in statements) or "\n    pass"
-    return f"from alembic import op\nrevision = '0008'\ndown_revision = '0007'\ndef upgrade():{calls}\n"
+    return f"from alembic import op\nrevision = '{NEXT}'\ndown_revision = '{REVISIONS[-1]}'\ndef upgrade():{calls}\n"
 
 
 def differences(database: Database) -> list[object]:
@@ -128,7 +129,7 @@ def test_migrations_run_in_order_and_once(url: str, newer: Path) -> None:
     create(url, "0005", by_alembic=True)
     for _ in range(2):
         with open_database(url) as database:
-            assert version(database) == "0008"
+            assert version(database) == NEXT
             assert sqlalchemy.inspect(database.engine).has_table("cpaas_further")
 
 
@@ -145,14 +146,16 @@ def test_a_migration_that_fails_leaves_the_tables_as_they_were(url: str, newer: 
     engine.dispose()
     newer.write_text(further())
     with open_database(url) as database:
-        assert version(database) == "0008"
+        assert version(database) == NEXT
 
 
 def test_a_newer_version_is_refused_and_left(url: str, newer: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     newer.write_text(further())
     open_database(url).close()
     monkeypatch.setattr(migrations, "REVISIONS", REVISIONS)
-    with pytest.raises(DatabaseError, match=r"newer version .* \(table version 0008, supported here up to 0007\)"):
+    with pytest.raises(
+        DatabaseError, match=rf"newer .* \(table version {NEXT}, supported here up to {REVISIONS[-1]}\)"
+    ):
         open_database(url)
 
 

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 
-from sqlalchemy import Column, ColumnElement, Connection, Table, delete, insert, select, tuple_, update
+from sqlalchemy import Column, ColumnElement, Connection, Table, case, delete, insert, select, tuple_, update
 
 from cpaas_provider.database.database import Database
 from cpaas_provider.database.schema import (
@@ -16,6 +16,7 @@ from cpaas_provider.database.schema import (
     events,
     identities,
     lookups,
+    notifications,
     reports,
     request_counts,
     requests,
@@ -33,6 +34,8 @@ _AGES: tuple[tuple[Table, ColumnElement[datetime]], ...] = (
     (sends, sends.c.started_at),
     # What DAGs have not been told yet stays, however old.
     (events, events.c.published_at),
+    # Nor do alerts go that no notification has reported.
+    (notifications, case((notifications.c.alerts == 0, notifications.c.sent_at))),
 )
 MIN_RETENTION = timedelta(days=1)
 """What is younger is never pruned by the command."""

@@ -7,7 +7,16 @@ from sqlalchemy import func, insert, select, update
 
 from cpaas_provider.database.database import Database
 from cpaas_provider.database.lookups import LookupCache
-from cpaas_provider.database.schema import deliveries, events, lookups, reports, request_counts, requests, sends
+from cpaas_provider.database.schema import (
+    deliveries,
+    events,
+    lookups,
+    notifications,
+    reports,
+    request_counts,
+    requests,
+    sends,
+)
 from cpaas_provider.delivery.tracking import retention
 from cpaas_provider.delivery.tracking.retention import prune
 from cpaas_provider.delivery.tracking.sent_requests import (
@@ -46,7 +55,7 @@ class TestPruning:
         monkeypatch.setattr(retention, "BATCH_ROWS", 1)
         now = datetime.now(UTC)
         assert dict(prune(filled, WHEN - timedelta(seconds=1), WHEN)) == dict.fromkeys(
-            (table.name for table in (*TABLES, events, lookups)), 0
+            (table.name for table in (*TABLES, events, notifications, lookups)), 0
         )
         assert number_of(filled) == [3, 3, 1, 1, 2]
         # The reports themselves came in May.
@@ -78,6 +87,17 @@ class TestPruning:
         assert dict(prune(filled, now - timedelta(days=90), WHEN))["cpaas_events"] == 1
         with filled.connect() as connection:
             assert connection.execute(select(events.c.campaign)).scalars().all() == ["waits"]
+
+    def test_leaves_alerts_that_no_notification_has_reported(self, filled: Database) -> None:
+        old = datetime.now(UTC) - timedelta(days=200)
+        unused = {"window_seconds": 0, "in_flight": 0, "flight_token": 0, "fencing_token": 0, "sender_ok": False}
+        group = {"conn_id": "shop", "sent_at": old, **unused}
+        with filled.engine.begin() as connection:
+            for name, alerts in (("reported", 0), ("waits", 1)):
+                connection.execute(insert(notifications).values(name=name, alerts=alerts, **group))
+        assert dict(prune(filled, old + timedelta(days=1), WHEN))["cpaas_notifications"] == 1
+        with filled.connect() as connection:
+            assert connection.execute(select(notifications.c.name)).scalars().all() == ["waits"]
 
     def test_look_ups_go_by_an_age_of_their_own(self, filled: Database) -> None:
         now = datetime.now(UTC)
