@@ -107,7 +107,7 @@ class CpaasHook(BaseHook):
         context: Context | None = None,
         *,
         on_unknown: Literal["fail", "skip", "resend"] = "fail",
-        unknown_timeout: timedelta = timedelta(seconds=30),
+        unknown_timeout: timedelta | float = timedelta(seconds=30),
         resend_on_clear: bool = False,
         allow_backfill: bool = False,
         max_lateness: timedelta | None = timedelta(days=1),
@@ -137,31 +137,29 @@ class CpaasHook(BaseHook):
         :param on_unknown: what to do about a request of unknown outcome: ``fail`` the task without a retry, ``skip``
             it, or ``resend`` it
         :param unknown_timeout: longest wait for a probe to resolve a request of unknown outcome, counted from the
-            request. The task holds its worker slot meanwhile
+            request, as a timedelta or in seconds. The task holds its worker slot meanwhile
         :param resend_on_clear: send everything again when the task is cleared
         :param allow_backfill: let backfills and catch-up runs send, too
         :param max_lateness: how long after ``run_after`` any other run may still send. ``None`` sets no limit
         :param track_recipients: record the recipients in the database, so that ``DeliverySensor`` can name recipients
             without a delivery report
         :param stop_grace_period: seconds to wait for a response after Airflow stops the task
+        :raises ValueError: when an argument cannot be used
         """
         from airflow.sdk import get_current_context
 
         from cpaas_provider.operators._runtime.idempotent_client import IdempotentClient
-        from cpaas_provider.operators._runtime.single.send import SendOptions
 
         return IdempotentClient(
             self,
             context or get_current_context(),
-            SendOptions(
-                on_unknown=on_unknown,
-                unknown_timeout=unknown_timeout,
-                resend_on_clear=resend_on_clear,
-                allow_backfill=allow_backfill,
-                max_lateness=max_lateness,
-            ),
-            stop_grace_period=stop_grace_period,
+            on_unknown=on_unknown,
+            unknown_timeout=unknown_timeout,
+            resend_on_clear=resend_on_clear,
+            allow_backfill=allow_backfill,
+            max_lateness=max_lateness,
             track_recipients=track_recipients,
+            stop_grace_period=stop_grace_period,
         )
 
     def get_async_idempotent_client(self, context: Context | None = None, **options: Any) -> AsyncIdempotentClient:

@@ -299,6 +299,28 @@ class TestGuards:
         assert "idempotency_key must be text" in run_of(stage, own).once().error
 
 
+@pytest.mark.parametrize(
+    ("option", "words"),
+    [
+        ({"on_unknown": "retry"}, "on_unknown must be one of fail, skip, resend"),
+        ({"unknown_timeout": -1}, "unknown_timeout must not be negative"),
+        ({"resend_on_clear": "no"}, "resend_on_clear must be True or False"),
+        ({"max_lateness": "1 day"}, "max_lateness must be a timedelta or a number of seconds"),
+        ({"stop_grace_period": float("inf")}, "stop_grace_period must be a number of seconds"),
+    ],
+)
+def test_option_that_cannot_be_used_is_refused_before_anything_is_sent(
+    stage: Stage, option: dict[str, Any], words: str
+) -> None:
+    def own() -> None:
+        with CpaasHook().get_idempotent_client(**option) as client:
+            client.send_sms(RECIPIENTS[0], "Hello")
+
+    ended = run_of(stage, own).once()
+    assert (ended.state, requests(stage)) == ("up_for_retry", 0)
+    assert f"get_idempotent_client: {words}" in ended.error
+
+
 async def test_async_client_is_closed_off_the_event_loop_and_stops_listening_on_it() -> None:
     threads: list[int] = []
     client: Any = SimpleNamespace(

@@ -7,7 +7,7 @@ import logging
 import signal
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -16,6 +16,7 @@ from weakref import WeakValueDictionary
 from airflow.sdk import timezone
 from airflow.sdk.exceptions import AirflowFailException
 
+from cpaas_provider.operators import _validators as validators
 from cpaas_provider.operators._runtime.delivery.reports import DeliveryReports, ReportOptions
 from cpaas_provider.operators._runtime.errors import NotAllowedError, PreflightError
 from cpaas_provider.operators._runtime.runner import airflow_exception
@@ -42,6 +43,16 @@ if TYPE_CHECKING:
     from cpaas_provider.operators._runtime.runtime import Hook
 
 log = logging.getLogger(__name__)
+
+_CHECKS: dict[str, Callable[[str, Any], Any]] = {
+    "on_unknown": validators.on_unknown,
+    "unknown_timeout": validators.duration,
+    "resend_on_clear": validators.boolean,
+    "allow_backfill": validators.boolean,
+    "max_lateness": validators.duration_or_none,
+    "track_recipients": validators.boolean,
+    "stop_grace_period": validators.seconds,
+}
 
 _MADE = frozenset({State.PENDING, State.ACCEPTED, State.UNKNOWN})
 
@@ -79,20 +90,22 @@ class IdempotentClient:
 
     Open the client first in the task, in a ``with`` block. A task that is cleared after it failed before that has no
     journal, so its sends count as unknown.
+
+    :param options: all arguments of ``CpaasHook.get_idempotent_client`` but the context
+    :raises ValueError: when one of them cannot be used
     """
 
-    def __init__(
-        self, hook: Hook, context: Context, options: SendOptions, *, stop_grace_period: float, track_recipients: bool
-    ) -> None:
+    def __init__(self, hook: Hook, context: Context, **options: Any) -> None:
+        given = _checked(options)
         task: Any = context["task"]
         started = context["ti"].start_date
         began = time.monotonic()
         if started is not None:
             began -= max(0.0, (timezone.utcnow() - started).total_seconds())
-        self._stop: StopSignal = StopSignal(stop_grace_period, task.execution_timeout, began)
+        self._stop: StopSignal = StopSignal(given.pop("stop_grace_period"), task.execution_timeout, began)
         self._runtime = TaskRuntime(context, hook, retries=task.retries, stop=self._stop, log=task.log)
-        self._options = options
-        self._track_recipients = track_recipients
+        self._track_recipients: bool = given.pop("track_recipients")
+        self._options = SendOptions(**given)
         self._journal: SharedJournal | None = None
         self._previous_handler: Any = None
 
@@ -346,3 +359,11 @@ class AsyncIdempotentClient:
     async def buy_airtime(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
         """Buy airtime, as ``IdempotentClient.buy_airtime`` does."""
         return await asyncio.to_thread(self._client.buy_airtime, *args, **kwargs)
+
+
+def _checked(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options as they are used; those that cannot work are refused before anything is sent."""
+    try:
+        return {name: _CHECKS[name](name, value) for name, value in options.items()}
+    except ValueError as error:
+        raise ValueError(f"get_idempotent_client: {error} Nothing was sent.") from None
