@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import contextvars
 import errno
 import functools
 import logging
+import os
 import socket
 import ssl
-from collections.abc import AsyncIterator, Callable, Iterator
-from typing import Any, TypeVar
+import threading
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
 from urllib.request import getproxies
 
 import httpx
@@ -18,10 +21,9 @@ import httpx
 from cpaas_provider.api.errors import CpaasConfigurationError
 from cpaas_provider.api.http.body import BodyReader
 from cpaas_provider.api.http.connections import Connection, ConnectionPool, ExchangeError, ExchangeTimeoutError
+from cpaas_provider.api.http.loop_thread import ClosedError, LoopThread
 from cpaas_provider.api.http.wire import HttpResponse, OutgoingRequest, TransportFailure
 from cpaas_provider.api.settings import ClientSettings
-
-C = TypeVar("C", httpx.Client, httpx.AsyncClient)
 
 _sending = contextvars.ContextVar("sending", default=False)
 
@@ -40,35 +42,36 @@ logging.getLogger("httpx").addFilter(lambda _: not _sending.get())
 
 
 class SyncTransport:
-    """Sends one request at a time per calling thread."""
+    """Sends one request at a time per calling thread, as ``AsyncTransport`` does on an event loop of its own."""
 
     def __init__(self, settings: ClientSettings) -> None:
         self._settings = settings
-        self._client = _new_client(httpx.Client, settings, settings.max_concurrency)
+        self._transport = AsyncTransport(settings)
+        self._loop = LoopThread()
+        self._process = os.getpid()
+        self._lock = threading.Lock()
+        self._closed = False
 
     def send(self, request: OutgoingRequest) -> HttpResponse | TransportFailure:
         """Send a request and return its response, or why none arrived."""
+        if self._closed:
+            raise RuntimeError("The client is closed.")
         try:
-            with (
-                _unlogged(),
-                self._client.stream(
-                    request.method, request.url, headers=dict(request.headers), content=request.body
-                ) as response,
-            ):
-                body = BodyReader(self._settings, response.headers.get("Content-Encoding"))
-                try:
-                    for chunk in response.iter_raw():
-                        if not body.add(chunk):
-                            break
-                except httpx.HTTPError as error:
-                    body.body_error = _body_error(error)
-                return body.as_response(response.status_code, response.headers.get("Retry-After"))
-        except (httpx.HTTPError, httpx.InvalidURL) as error:
-            return _failure(error)
+            return self._loop.run(self._transport_here().send(request))
+        except ClosedError:
+            return TransportFailure.CONNECTION_LOST
 
     def close(self) -> None:
-        """Close all connections."""
-        self._client.close()
+        """Close all connections. A request in flight counts as lost."""
+        self._closed = True
+        self._loop.close(self._transport.aclose())
+
+    def _transport_here(self) -> AsyncTransport:
+        """Return the transport; after a fork another one, as connections cannot be shared with the process before."""
+        with self._lock:
+            if self._process != os.getpid():
+                self._transport, self._process = AsyncTransport(self._settings), os.getpid()
+            return self._transport
 
 
 class AsyncTransport:
@@ -206,24 +209,28 @@ class _ProxyTransport(httpx.AsyncBaseTransport):
         client = self._idle.pop() if self._idle else self._open_client()
         self._clients.add(client)
         try:
-            with _unlogged():
-                response = await client.send(request, stream=True)
+            # httpx bounds the wait for each byte, and a head may come byte by byte.
+            async with asyncio.timeout(2 * self._settings.connect_timeout + self._settings.timeout):
+                with _unlogged():
+                    response = await client.send(request, stream=True)
         except httpx.HTTPError:
             self._idle.append(client)
             raise
+        except TimeoutError as error:
+            await self.discard(client)
+            raise httpx.ReadTimeout("") from error
         except BaseException:
             await self.discard(client)
             raise
-        return httpx.Response(
-            response.status_code, headers=response.headers, stream=_ProxyStream(self, client, response)
-        )
+        stream = _ProxyStream(self, client, response, self._settings.timeout)
+        return httpx.Response(response.status_code, headers=response.headers, stream=stream)
 
     async def aclose(self) -> None:
         while self._clients:
             await self._clients.pop().aclose()
 
     def _open_client(self) -> httpx.AsyncClient:
-        return _new_client(httpx.AsyncClient, self._settings, 1)
+        return _new_client(self._settings)
 
     def release(self, client: httpx.AsyncClient) -> None:
         """Take back a client whose request came to its end."""
@@ -240,16 +247,29 @@ class _ProxyTransport(httpx.AsyncBaseTransport):
 
 
 class _ProxyStream(httpx.AsyncByteStream):
-    """The body of a response, as it came; closing it gives the client back."""
+    """The body of a response, as it came; closing it gives the client back.
 
-    def __init__(self, transport: _ProxyTransport, client: httpx.AsyncClient, response: httpx.Response) -> None:
-        self._transport, self._client, self._response = transport, client, response
+    :param timeout: seconds a part of the body may take, bytes that are no part of it included
+    """
+
+    def __init__(
+        self, transport: _ProxyTransport, client: httpx.AsyncClient, response: httpx.Response, timeout: float
+    ) -> None:
+        self._transport, self._client, self._response, self._timeout = transport, client, response, timeout
         self._cancelled = False
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
+        chunks = self._response.aiter_raw()
         try:
-            async for chunk in self._response.aiter_raw():
+            while True:
+                async with asyncio.timeout(self._timeout):
+                    chunk = await anext(chunks, None)
+                if chunk is None:
+                    return
                 yield chunk
+        except TimeoutError as error:
+            self._cancelled = True
+            raise httpx.ReadTimeout("") from error
         except httpx.HTTPError:
             raise
         except BaseException:
@@ -276,12 +296,12 @@ def _may_use_proxy(settings: ClientSettings) -> bool:
     return not settings.is_local and not {"http", "https", "all"}.isdisjoint(getproxies())
 
 
-def _new_client(kind: Callable[..., C], settings: ClientSettings, connections: int) -> C:
+def _new_client(settings: ClientSettings) -> httpx.AsyncClient:
     _check_host(settings.base_url, "The base URL")
     if settings.proxy is not None:
         _check_host(settings.proxy, "proxy")
     try:
-        return kind(**_client_options(settings, connections))
+        return httpx.AsyncClient(**_client_options(settings))
     except ImportError:
         raise CpaasConfigurationError("A SOCKS proxy needs one more package: pip install 'httpx[socks]'.") from None
     except (httpx.InvalidURL, ValueError):
@@ -296,13 +316,13 @@ def _check_host(url: str, what: str) -> None:
         raise CpaasConfigurationError(f"{what} does not name a valid host.") from None
 
 
-def _client_options(settings: ClientSettings, connections: int) -> dict[str, Any]:
+def _client_options(settings: ClientSettings) -> dict[str, Any]:
     return {
         "verify": _verification(settings.verify) if settings.base_url.startswith("https:") else False,
         "timeout": _timeout(settings),
         "limits": httpx.Limits(
-            max_connections=connections,
-            max_keepalive_connections=connections,
+            max_connections=1,
+            max_keepalive_connections=1,
             keepalive_expiry=settings.keepalive_expiry,
         ),
         "proxy": settings.proxy_url,
