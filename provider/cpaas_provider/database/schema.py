@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from typing import Any
 
 from sqlalchemy import (
     BigInteger,
@@ -21,6 +22,7 @@ from sqlalchemy import (
     Text,
     TypeDecorator,
     and_,
+    event,
     literal_column,
     text,
     true,
@@ -238,6 +240,16 @@ reports = Table(
     Column("received_count", Integer, nullable=False),
     Index("cpaas_reports_received_at", "received_at"),
 )
+
+_HAS_LZ4 = text("SELECT 'lz4' = ANY(enumvals) FROM pg_settings WHERE name = 'default_toast_compression'")
+
+
+@event.listens_for(reports, "after_create")
+def _compress_bodies(_: Table, connection: Connection, **__: Any) -> None:
+    """Have PostgreSQL compress bodies with LZ4, where it was built with that: its default takes five times as long."""
+    if connection.dialect.name == "postgresql" and connection.execute(_HAS_LZ4).scalar():
+        connection.execute(text(f"ALTER TABLE {reports.name} ALTER COLUMN body SET COMPRESSION lz4"))
+
 
 # Which row of a contact list belongs to which key of a source: one map a connection and name.
 contact_maps = Table(

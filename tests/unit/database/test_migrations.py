@@ -159,6 +159,21 @@ def test_a_newer_version_is_refused_and_left(url: str, newer: Path, monkeypatch:
         open_database(url)
 
 
+@pytest.mark.parametrize("revision", [None, "0008"])
+def test_postgresql_compresses_bodies_with_lz4_where_it_can(postgres_url: str, revision: str | None) -> None:
+    if revision is not None:
+        create(postgres_url, revision, by_alembic=True)
+    with open_database(postgres_url) as database, database.connect() as connection:
+        can = connection.exec_driver_sql(
+            "SELECT 'lz4' = ANY(enumvals) FROM pg_settings WHERE name = 'default_toast_compression'"
+        ).scalar()
+        if not can:
+            pytest.skip("this PostgreSQL has no LZ4")
+        column = "attrelid = 'cpaas_reports'::regclass AND attname = 'body'"
+        by = connection.exec_driver_sql(f"SELECT attcompression FROM pg_attribute WHERE {column}").scalar()
+        assert by == "l"
+
+
 def test_threads_that_migrate_at_once_migrate_once(url: str) -> None:
     create(url, "0003")
     with ThreadPoolExecutor(4) as pool:
