@@ -21,6 +21,7 @@ from tests.unit.delivery.report_builders import report, save_reports, to
 
 DAG_IDS = {
     "airtime_rewards",
+    "approved_campaign",
     "contact_list_sync",
     "contact_updates",
     "customer_campaign",
@@ -100,6 +101,63 @@ class TestOtpOnboarding:
             "welcome": "upstream_failed",
         }
         assert sandbox.inbox("sms")["total"] == 0
+
+
+@pytest.fixture
+def approver(airflow_db):
+    """Answer the form of a run from a thread, as a person does at Airflow's page. Return the thread and the form."""
+    from airflow.api_fastapi.app import cached_app, get_auth_manager
+    from airflow.api_fastapi.auth.managers.simple.user import SimpleAuthManagerUser
+    from fastapi.testclient import TestClient
+
+    api = TestClient(cached_app(apps="core"), base_url="http://testserver/api/v2")
+    token = get_auth_manager().generate_jwt(SimpleAuthManagerUser(username="admin", role="admin"))
+    api.headers["Authorization"] = f"Bearer {token}"
+
+    def answering(choice):
+        form = {}
+
+        def open_form():
+            found = api.get("/dags/approved_campaign/dagRuns/~/hitlDetails", params={"response_received": False})
+            return found.json()["hitl_details"]
+
+        def answer():
+            form.update(wait_for(open_form)[0])
+            instance = form["task_instance"]
+            done = api.patch(
+                f"/dags/{instance['dag_id']}/dagRuns/{instance['dag_run_id']}/taskInstances/approve/-1/hitlDetails",
+                json={"chosen_options": [choice], "params_input": {}},
+            )
+            form["answered"] = done.status_code
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        return thread, form
+
+    return answering
+
+
+class TestApprovedCampaign:
+    @pytest.fixture
+    def small_list(self, tmp_path):
+        file = tmp_path / "three.csv"
+        file.write_text("phone,name\n+2348035550301,Ada\n+2348035550302,Obi\n+2348035550301,Ada\n+2348035550303,Uma\n")
+        return str(file)
+
+    @pytest.mark.parametrize(("choice", "state", "sent"), [("Approve", "success", 3), ("Reject", "skipped", 0)])
+    def test_sends_only_what_a_person_approves(self, run_example, sandbox, approver, small_list, choice, state, sent):
+        thread, form = approver(choice)
+        done = run_example("approved_campaign", csv=small_list)
+        thread.join(30)
+        assert form["answered"] == 200
+        assert form["subject"] == "Send 3 SMS?"
+        assert "| Recipients | 3 |" in form["body"]
+        assert "| Estimated cost | 12.00 |" in form["body"]
+        assert "| Duplicates | 1 |" in form["body"]
+        assert "Hello Ada, your points are worth double" in form["body"]
+        assert "2348035550301" not in form["body"]
+        assert states(done) == {"check": "success", "approve": "success", "send": state}
+        assert sandbox.inbox("sms")["total"] == sent
 
 
 class TestAirtimeRewards:
