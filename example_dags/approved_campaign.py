@@ -1,4 +1,4 @@
-"""A campaign that a person approves: a dry run counts and prices it, and nothing is sent before somebody agrees."""
+"""A campaign with manual approval: a dry run counts and prices it, and nothing is sent before a user approves."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ FORM = """
     ### Approved campaign
     `check` is a dry run: it reads the source, counts recipients and pages, and estimates the cost. `approve` shows
     these figures and some rendered texts in Airflow's form, and waits without a worker slot. After *Approve* the
-    campaign is sent. After *Reject*, or without an answer in a day, nothing is sent.
+    campaign is sent. After *Reject*, or without a response in a day, nothing is sent.
 
     The source may change while the run waits. `max_charge` limits what is sent then.
     """,
@@ -81,7 +81,7 @@ def approved_campaign():
         subject="Send {{ ti.xcom_pull(task_ids='check')['recipients'] }} SMS?",
         body=FORM,
         response_timeout=timedelta(days=1),
-        defaults="Reject",  # also when nobody answers in time
+        defaults="Reject",  # also when no user responds in time
     )
     send = SmsCampaignOperator(
         task_id="send",
