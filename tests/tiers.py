@@ -40,6 +40,7 @@ PLACES = {
         "tests/airflow/campaigns/test_privacy.py",
         "tests/airflow/cli/test_commands.py",
         "tests/airflow/cli/test_campaigns.py",
+        "tests/airflow/cli/test_programs.py",
         "tests/airflow/cli/test_keyed_campaigns.py",
         "tests/airflow/cli/test_receiver.py",
         "tests/airflow/cli/test_db.py",

@@ -181,5 +181,10 @@ def test_every_airflow_command_pays_little_for_ours(added: dict[str, list[str]])
         f"{OURS}.cli",
         f"{OURS}.cli.contacts",
         f"{OURS}.cli.contacts.commands",
+        f"{OURS}.cli.deliveries",
+        f"{OURS}.cli.deliveries.commands",
+        f"{OURS}.cli.messages",
+        f"{OURS}.cli.messages.commands",
+        f"{OURS}.cli.sandbox",
         f"{OURS}.provider_info",
     }

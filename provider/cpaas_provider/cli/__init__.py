@@ -23,6 +23,9 @@ from airflow.cli.cli_config import (
 )
 
 from cpaas_provider.cli.contacts.commands import contact_commands
+from cpaas_provider.cli.deliveries.commands import campaign_commands, delivery_commands
+from cpaas_provider.cli.messages.commands import message_commands, otp_commands
+from cpaas_provider.cli.sandbox import SANDBOX_ARGS
 from cpaas_provider.provider_info import DEFAULT_CONN_ID
 
 _CONN_ID = Arg(("conn_id",), nargs="?", default=DEFAULT_CONN_ID, help="Connection to use (default: %(default)s)")
@@ -127,7 +130,7 @@ def get_cli_commands() -> list[CLICommand]:
     return [
         GroupCommand(
             name="cpaas",
-            help="Messaging service: check a connection, resolve requests, receive delivery reports",
+            help="Messaging service: send, look up, show deliveries, check the setup, receive delivery reports",
             subcommands=(
                 ActionCommand(
                     name="ping",
@@ -138,6 +141,41 @@ def get_cli_commands() -> list[CLICommand]:
                     ),
                     func=_command("cpaas_provider.cli.ping.ping"),
                     args=(_CONN_ID,),
+                ),
+                ActionCommand(
+                    name="doctor",
+                    help="Check everything the provider needs, and what to do",
+                    description=(
+                        "Check versions, configuration, connection, API key, clocks, database, receiver, callback URL "
+                        "and triggerer, and show what to do. The command creates, changes and costs nothing. Exit "
+                        "status: 0 if nothing failed, 1 if something did."
+                    ),
+                    func=_command("cpaas_provider.cli.doctor.command.cpaas_doctor"),
+                    args=(_CONN_ID, ARG_OUTPUT, ARG_VERBOSE),
+                ),
+                *message_commands(_command),
+                GroupCommand(
+                    name="otp", help="Request and verify one-time passcodes", subcommands=otp_commands(_command)
+                ),
+                GroupCommand(
+                    name="campaigns",
+                    help="Campaigns with delivery reports, and their counts",
+                    subcommands=campaign_commands(_command),
+                ),
+                GroupCommand(
+                    name="deliveries",
+                    help="Delivery status of recipients, masked",
+                    subcommands=delivery_commands(_command),
+                ),
+                ActionCommand(
+                    name="sandbox",
+                    help="Start the sandbox: the service as a local program",
+                    description=(
+                        "Start the sandbox, with the options of cpaas-sandbox, until Ctrl-C. It sends nothing to the "
+                        "outside. All messages are on the inbox page."
+                    ),
+                    func=lazy_load_command("cpaas_provider.cli.sandbox.cpaas_sandbox"),
+                    args=SANDBOX_ARGS,
                 ),
                 ActionCommand(
                     name="receiver",

@@ -38,6 +38,15 @@ def print_lines(lines: Sequence[dict[str, Any]], output: str, copied: Collection
         console.print_as(lines, output)
 
 
+def print_record(record: dict[str, Any], output: str) -> None:
+    """Print one record: for a reader a line for each of its fields, for a program a list with one object."""
+    if output not in READABLE:
+        print_lines([record], output)
+        return
+    shown = {name: ", ".join(map(str, fact)) if isinstance(fact, list) else fact for name, fact in record.items()}
+    print_lines([{"field": name, "value": fact} for name, fact in shown.items()], output, ("value",))
+
+
 def _print_table(console: AirflowConsole, lines: Sequence[dict[str, Any]], copied: Collection[str]) -> None:
     """Print a table in which a value to be copied is on one line, however narrow the terminal is."""
     table = SimpleTable(show_header=True)

@@ -232,6 +232,24 @@ def open_database(url: str | None = None, *, write_timeout: float | None = None)
     return database
 
 
+def stored_revision(url: str | None = None) -> tuple[str, str | None]:
+    """Return where the database is, without a password, and the version of its tables. Nothing is created or changed.
+
+    :param url: as for ``open_database``
+    :return: ``None`` for the version where there are no tables yet
+    :raises DatabaseError: when it cannot be read, or was written by a newer version of the provider
+    """
+    address = resolve_url(url)
+    if address.get_backend_name() == "sqlite" and not Path(address.database or "").exists():
+        return redacted(address), None
+    database = Database(_engine(address, None, None))
+    try:
+        with database.connect() as connection:
+            return redacted(address), migrations.read_revision(connection)
+    finally:
+        database.close()
+
+
 def _engine(url: URL, write_timeout: float | None, limit: TimeLimit | None) -> Engine:
     options: dict[str, Any] = {"hide_parameters": True}
     patience = LOCK_TIMEOUT if write_timeout is None else write_timeout

@@ -185,7 +185,7 @@ class CpaasHook(BaseHook):
             with CpaasClient(connection.base_url, connection.api_key, **connection.options) as client:
                 table = client.get_contact_table()
         except CpaasError as error:
-            return False, _diagnosis(error)
+            return False, describe_failure(error)
         return True, _success(connection, len(table.columns))
 
     async def atest_connection(self) -> tuple[bool, str]:
@@ -197,7 +197,7 @@ class CpaasHook(BaseHook):
             async with await asyncio.to_thread(connection.make_async_client) as client:
                 table = await client.get_contact_table()
         except CpaasError as error:
-            return False, _diagnosis(error)
+            return False, describe_failure(error)
         return True, _success(connection, len(table.columns))
 
 
@@ -205,7 +205,7 @@ def _success(connection: CpaasConnection, columns: int) -> str:
     return f"Connected to {connection.base_url}. The API key is accepted. The contact table has {columns} columns."
 
 
-def _diagnosis(error: CpaasError) -> str:
+def describe_failure(error: CpaasError) -> str:
     """Return what to change in the connection, from the most to the least certain cause."""
     from cpaas_provider.api import errors
 

@@ -42,9 +42,9 @@ class BodyReader:
             self.body_error = "it took longer than timeout"
         return self.body_error is None
 
-    def as_response(self, status: int, retry_after: str | None) -> HttpResponse:
+    def as_response(self, status: int, retry_after: str | None, date: str | None = None) -> HttpResponse:
         """Return what has been collected as the body of a response."""
-        return HttpResponse(status, retry_after, b"".join(self._chunks), self.body_error)
+        return HttpResponse(status, retry_after, b"".join(self._chunks), self.body_error, date)
 
     def _decode(self, chunk: bytes) -> bytes:
         if not chunk or self._coding not in {"gzip", "deflate"}:

@@ -103,7 +103,8 @@ class AsyncTransport:
                 body.body_error = _body_error(error)
             finally:
                 await response.aclose()
-            return body.as_response(response.status_code, response.headers.get("Retry-After"))
+            headers = response.headers
+            return body.as_response(response.status_code, headers.get("Retry-After"), headers.get("Date"))
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             return _failure(error)
 

@@ -19,12 +19,16 @@ class OutgoingRequest:
 
 @dataclass(frozen=True, slots=True)
 class HttpResponse:
-    """An HTTP response. ``body_error`` is the reason why the body is incomplete; the status is valid all the same."""
+    """An HTTP response. ``body_error`` is the reason why the body is incomplete; the status is valid all the same.
+
+    :param date: the header ``Date``, as the server sent it
+    """
 
     status: int
     retry_after: str | None = None
     body: bytes = field(default=b"", repr=False)
     body_error: str | None = None
+    date: str | None = None
 
 
 class TransportFailure(Enum):

@@ -16,7 +16,7 @@ from cpaas_provider.api.amounts import counted
 from cpaas_provider.api.client import CpaasClient
 from cpaas_provider.api.errors import CpaasError
 from cpaas_provider.cli.contacts.files import PROGRESS_SECONDS
-from cpaas_provider.cli.contacts.status import connection_of, opened_database, until_stopped
+from cpaas_provider.cli.running import connection_of, opened_database, until_stopped
 from cpaas_provider.cli.terminal import aside, confirm, print_lines, say
 from cpaas_provider.contacts.errors import ContactsError
 from cpaas_provider.contacts.key_map import overview

@@ -13,7 +13,7 @@ from airflow.utils.providers_configuration_loader import providers_configuration
 
 from cpaas_provider.api.amounts import counted
 from cpaas_provider.api.client import CpaasClient
-from cpaas_provider.cli.contacts.status import connection_of, opened_database, until_stopped
+from cpaas_provider.cli.running import connection_of, opened_database, until_stopped
 from cpaas_provider.cli.terminal import say
 from cpaas_provider.contacts.key_map.importing import ImportReport, Target, adopt_rows, restore_map
 from cpaas_provider.contacts.key_map.map_files import export_map, is_export

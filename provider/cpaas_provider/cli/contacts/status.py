@@ -2,72 +2,20 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import sys
 from argparse import Namespace
-from collections.abc import Iterator
 from typing import Any
 
 from airflow.utils.cli import suppress_logs_and_warning
 from airflow.utils.providers_configuration_loader import providers_configuration_loaded
 
 from cpaas_provider.api.amounts import counted
-from cpaas_provider.api.errors import CpaasError
-from cpaas_provider.cli.ping import how_to_define
+from cpaas_provider.cli.running import opened_database
 from cpaas_provider.cli.terminal import READABLE, aside, confirm, print_lines, say
-from cpaas_provider.contacts.errors import ContactsError
 from cpaas_provider.contacts.key_map import overview
 from cpaas_provider.contacts.key_map.key_map import KeyMap
 from cpaas_provider.contacts.key_map.maps import all_maps, find_map, forget_map
-from cpaas_provider.database.database import Database, open_database
-from cpaas_provider.database.errors import DatabaseError
-from cpaas_provider.hooks.connection import CpaasConnection
-from cpaas_provider.hooks.cpaas import CpaasHook
-from cpaas_provider.sources.base import SourceError
-
-_STOPPED = 130
-"""The exit status of a program that was stopped with Ctrl-C."""
-
-
-@contextlib.contextmanager
-def opened_database() -> Iterator[Database]:
-    """Give the provider's database, and end the command with an error message.
-
-    :raises SystemExit: with the words of the error
-    """
-    try:
-        with open_database() as database:
-            yield database
-    except (ContactsError, CpaasError, SourceError, DatabaseError) as error:
-        raise SystemExit(str(error)) from None
-
-
-@contextlib.contextmanager
-def until_stopped(words: str) -> Iterator[None]:
-    """End the command in good order on Ctrl-C.
-
-    :param words: what was and was not done
-    """
-    try:
-        yield
-    except KeyboardInterrupt:
-        say(words, sys.stderr)
-        raise SystemExit(_STOPPED) from None
-
-
-def connection_of(conn_id: str) -> CpaasConnection:
-    """Return the settings of a connection.
-
-    :raises CpaasConfigurationError: when they cannot be used
-    :raises SystemExit: when the connection cannot be read
-    """
-    try:
-        return CpaasHook(conn_id).get_connection_settings()
-    except CpaasError:
-        raise
-    except Exception as error:  # noqa: BLE001 - Airflow raises several kinds for a connection that is not there
-        raise SystemExit(f"Connection {conn_id!r} cannot be read: {error}. {how_to_define(conn_id)}") from None
 
 
 @suppress_logs_and_warning

@@ -1,0 +1,106 @@
+"""Checks of the provider's database."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from airflow.models.variable import Variable
+from airflow.utils.session import create_session
+from sqlalchemy import func, select
+from sqlalchemy.exc import SQLAlchemyError
+
+from cpaas_provider.cli.doctor.report import Findings, clock, failed, ok, skipped, warning
+from cpaas_provider.database.database import Database, open_database, stored_revision
+from cpaas_provider.database.errors import DatabaseError
+from cpaas_provider.database.migrations import REVISIONS
+from cpaas_provider.database.schema import REPORT_DIALECTS
+from cpaas_provider.sending.journal.model import CAMPAIGN_DATABASE
+
+CHECK = "database"
+_CLOCK = "clock of the database"
+_SHARED = "database of campaigns"
+_CORRECT = "Correct [cpaas] database (AIRFLOW__CPAAS__DATABASE), or see that the database can be reached."
+
+
+class DatabaseChecks:
+    """The checks of the provider's database, which create and change nothing.
+
+    ``database`` is it, once it was found to be usable.
+    """
+
+    def __init__(self) -> None:
+        self.database: Database | None = None
+
+    def check(self) -> Findings:
+        """Check that the database can be reached and written, and that its tables are up to date."""
+        try:
+            url, revision = stored_revision()
+        except DatabaseError as error:
+            yield failed(CHECK, str(error), _CORRECT)
+            return
+        if revision is None:
+            yield warning(
+                CHECK,
+                f"{url} has no tables yet.",
+                "Run `airflow cpaas db migrate`. The provider also does it on first use.",
+            )
+            return
+        if revision != REVISIONS[-1]:
+            yield failed(
+                CHECK,
+                f"The tables of {url} have version {revision}, and this provider has {REVISIONS[-1]}.",
+                "Run `airflow cpaas db migrate`. The provider also does it on first use.",
+            )
+            return
+        try:
+            self.database = open_database()
+            self.database.check()
+        except DatabaseError as error:
+            yield failed(CHECK, str(error), _CORRECT)
+            return
+        yield ok(CHECK, f"{url} is writable, table version {revision}")
+        if self.database.engine.dialect.name not in REPORT_DIALECTS:
+            yield warning(CHECK, "Delivery reports cannot be stored in this database.", "Use PostgreSQL or SQLite.")
+
+    def check_clock(self) -> Findings:
+        """Compare the clock of a database server with ours."""
+        if self.database is None:
+            yield skipped(_CLOCK, "There is no usable database.")
+        elif self.database.engine.dialect.name == "sqlite":
+            yield skipped(_CLOCK, "A SQLite file has the clock of this machine.")
+        else:
+            with self.database.connect() as connection:
+                moment = connection.execute(select(func.now())).scalar_one()
+            if moment.tzinfo is None:
+                moment = moment.replace(tzinfo=UTC)
+            yield clock(_CLOCK, moment - datetime.now(UTC), "Let a time service (NTP) set both clocks.")
+
+    def check_shared(self) -> Findings:
+        """Check that the tasks that sent campaigns with a key used the same database."""
+        if self.database is None:
+            return
+        try:
+            with create_session(scoped=False) as session:
+                named = Variable.key.startswith(f"{CAMPAIGN_DATABASE}.", autoescape=True)
+                found = list(session.scalars(select(Variable).where(named)))
+                others = {
+                    str(variable.get_val())
+                    for variable in found
+                    if not variable.key.startswith(f"{CAMPAIGN_DATABASE}.{self.database.database_id}.")
+                }
+        except SQLAlchemyError as error:
+            yield skipped(_SHARED, f"Airflow's database cannot be read ({type(error).__name__}).")
+            return
+        if others:
+            yield failed(
+                _SHARED,
+                f"Tasks stored campaigns or contact maps in another database: {', '.join(sorted(others))}.",
+                "Set [cpaas] database to the same database on all machines.",
+            )
+        elif found:
+            yield ok(_SHARED, "the same that tasks used")
+
+    def close(self) -> None:
+        """Close the database."""
+        if self.database is not None:
+            self.database.close()

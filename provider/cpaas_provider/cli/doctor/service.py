@@ -1,0 +1,129 @@
+"""Checks of the connection: its settings, its key, and the clock of the service."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from urllib.parse import urlsplit
+
+from airflow.sdk import BaseHook
+
+from cpaas_provider.api.client import CpaasClient
+from cpaas_provider.api.errors import CpaasError
+from cpaas_provider.api.http.wire import HttpResponse, TransportFailure
+from cpaas_provider.cli.doctor.report import Finding, Findings, clock, failed, ok, skipped, warning
+from cpaas_provider.cli.ping import how_to_define
+from cpaas_provider.hooks.connection import CpaasConnection
+from cpaas_provider.hooks.cpaas import CpaasHook, describe_failure
+from cpaas_provider.provider_info import CONNECTION_FIELDS
+
+_NO_CONNECTION = "There is no usable connection."
+
+
+class _WatchingClient(CpaasClient):
+    """A client that notices the time of the service's responses."""
+
+    date: str | None = None
+
+    def _on_response(self, left: float, reply: HttpResponse | TransportFailure) -> HttpResponse | TransportFailure:
+        if isinstance(reply, HttpResponse):
+            self.date = reply.date
+        return super()._on_response(left, reply)
+
+
+@dataclass
+class ServiceChecks:
+    """The checks of a connection.
+
+    :param connection: its settings, once they were read
+    """
+
+    conn_id: str
+    connection: CpaasConnection | None = None
+
+    def check_connection(self) -> Findings:
+        """Check that the connection exists and its settings can be used."""
+        check = "connection"
+        try:
+            stored = BaseHook.get_connection(self.conn_id)
+        except Exception as error:  # noqa: BLE001 - Airflow and secrets backends raise several kinds
+            found = f"Connection {self.conn_id!r} cannot be read ({type(error).__name__})."
+            yield failed(check, found, how_to_define(self.conn_id))
+            return
+        if stored.conn_type != CpaasHook.conn_type:
+            yield failed(
+                check,
+                f"Connection {self.conn_id!r} is of type {stored.conn_type!r}.",
+                "Set its type to cpaas. Airflow then shows its form, and the receiver finds it.",
+            )
+        try:
+            self.connection = CpaasHook(self.conn_id).get_connection_settings()
+        except CpaasError as error:
+            yield failed(check, str(error), "Correct the connection.")
+            return
+        yield ok(check, f"{self.conn_id!r} leads to {self.connection.base_url}")
+        yield from self._extras(stored.extra)
+
+    def _extras(self, extra: str | None) -> Findings:
+        check = "connection"
+        if unknown := sorted(set(json.loads(extra or "{}")) - set(CONNECTION_FIELDS)):
+            yield warning(check, f"Unknown extras are ignored: {', '.join(unknown)}.", "Correct or remove them.")
+        connection = self.connection
+        if connection is None:
+            return
+        if bool(connection.webhook_secret) != bool(connection.signature_header):
+            yield warning(
+                check,
+                "Only one of webhook_secret and signature_header is set, so the webhook endpoint is closed.",
+                "Set both, or neither.",
+            )
+        if connection.callback_url is not None and not connection.callback_secret:
+            yield warning(
+                check,
+                "callback_secret is not set, so the API key signs callback URLs.",
+                "Set it before you change the API key, or reports to earlier URLs are rejected.",
+            )
+
+    def check_service(self) -> Findings:
+        """Check with a read that costs and changes nothing that the key is accepted, and compare the clocks."""
+        check, other = "API key", "clock of the service"
+        if self.connection is None:
+            yield skipped(check, _NO_CONNECTION)
+            yield skipped(other, _NO_CONNECTION)
+            return
+        connection = self.connection.without_retries()
+        try:
+            with _WatchingClient(connection.base_url, connection.api_key, **connection.options) as client:
+                try:
+                    client.get_contact_table()
+                except CpaasError as error:
+                    found = describe_failure(error)
+                    yield failed(check, found, "Correct the connection, then run `airflow cpaas ping`.")
+                else:
+                    yield ok(check, "accepted by a read of the contact table")
+                yield _service_clock(other, client.date, lambda: datetime.now(UTC))
+        except CpaasError as error:
+            yield failed(check, str(error), "Correct the connection.")
+        if urlsplit(connection.base_url).scheme == "http" and not _is_here(connection.base_url):
+            yield warning(
+                "connection",
+                "The base URL is plain http, so the API key is readable on its way.",
+                "Use https.",
+            )
+
+
+def _is_here(url: str) -> bool:
+    return (urlsplit(url).hostname or "") in ("localhost", "127.0.0.1", "::1")
+
+
+def _service_clock(check: str, date: str | None, now: Callable[[], datetime]) -> Finding:
+    try:
+        moment = parsedate_to_datetime(date or "")
+    except (TypeError, ValueError):
+        return skipped(check, "The service sent no time.")
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return clock(check, moment - now(), "Let a time service (NTP) set the clock of this machine.")

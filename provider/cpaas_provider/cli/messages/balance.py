@@ -1,0 +1,98 @@
+"""``airflow cpaas balance``: the balance that the service reported last, as it cannot be asked for."""
+
+from __future__ import annotations
+
+import json
+from argparse import Namespace
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from airflow.models.renderedtifields import RenderedTaskInstanceFields
+from airflow.models.xcom import XComModel
+from airflow.utils.session import create_session
+from sqlalchemy import String, and_, cast, select
+from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.orm import Session
+
+from cpaas_provider.cli.running import FAILED, guarded, warn
+from cpaas_provider.cli.terminal import aside, print_lines, say
+
+NOT_ASKED = (
+    "The service has no operation that returns a balance. It reports the balance with each send and purchase. This is "
+    "the last one that a task of this Airflow recorded."
+)
+_KEYS = ("return_value", "report")
+_FIELD = "balance"
+_MOST = 2_000
+"""Results that are looked through, newest first."""
+
+
+@guarded
+def cpaas_balance(args: Namespace) -> None:
+    """Show the last balance of each connection, or of one."""
+    try:
+        with create_session(scoped=False) as session:
+            lines = list(_latest(session, args.conn_id))
+    except SQLAlchemyError as error:
+        raise SystemExit(
+            f"Airflow's database cannot be read ({type(error).__name__}). Run `airflow db check`."
+        ) from None
+    if not lines:
+        which = f" with connection {args.conn_id!r}" if args.conn_id else ""
+        print_lines([], args.output)
+        warn(
+            "No balance is known. The service has no operation that returns a balance. It reports it with each send "
+            f"and purchase, and no result of a task{which} has one."
+        )
+        raise SystemExit(FAILED)
+    print_lines(lines, args.output)
+    say(NOT_ASKED, aside(args))
+
+
+def _latest(session: Session, conn_id: str | None) -> Iterator[dict[str, Any]]:
+    """Yield the newest balance of each connection."""
+    xcom, fields = XComModel, RenderedTaskInstanceFields
+    same = [getattr(xcom, name) == getattr(fields, name) for name in ("dag_id", "task_id", "run_id", "map_index")]
+    query = (
+        select(
+            xcom.dag_id, xcom.run_id, xcom.task_id, xcom.map_index, xcom.value, xcom.timestamp, fields.rendered_fields
+        )
+        .join(fields, and_(*same))
+        .where(xcom.key.in_(_KEYS), cast(xcom.value, String).contains(_FIELD))
+        .order_by(xcom.timestamp.desc())
+        .limit(_MOST)
+    )
+    seen = set[str]()
+    for row in session.execute(query):
+        found = _conn_id(row.rendered_fields)
+        balance = _balance(row.value)
+        if found is None or balance is None or found in seen or conn_id not in (None, found):
+            continue
+        seen.add(found)
+        yield {
+            "conn_id": found,
+            "balance": balance,
+            "reported_at": row.timestamp.isoformat(timespec="seconds"),
+            "dag_id": row.dag_id,
+            "run_id": row.run_id,
+            "task_id": row.task_id,
+            "map_index": row.map_index,
+        }
+        if conn_id is not None:
+            return
+
+
+def _conn_id(fields: Any) -> str | None:
+    """Return the connection of a task, as Airflow shows its arguments; ``None`` for a task of another provider."""
+    found = fields.get("cpaas_conn_id") if isinstance(fields, Mapping) else None
+    return found if isinstance(found, str) else None
+
+
+def _balance(value: Any) -> float | None:
+    """Return the balance in a result."""
+    try:
+        result = json.loads(value) if isinstance(value, str) else value
+    except ValueError:
+        return None
+    found = result.get(_FIELD) if isinstance(result, Mapping) else None
+    return found if isinstance(found, (int, float)) and not isinstance(found, bool) else None

@@ -1,0 +1,133 @@
+"""``airflow cpaas lookup``."""
+
+from __future__ import annotations
+
+import contextlib
+from argparse import Namespace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from cpaas_provider.api.amounts import counted
+from cpaas_provider.api.client import CpaasClient
+from cpaas_provider.api.errors import CpaasAuthenticationError, CpaasError, CpaasInsufficientBalanceError
+from cpaas_provider.api.recipients.msisdn import normalise_msisdn
+from cpaas_provider.cli.messages.typed import StandardInput, masked, read_recipients
+from cpaas_provider.cli.running import FAILED, STOPPED, connection_of, guarded, warn
+from cpaas_provider.cli.terminal import print_lines
+from cpaas_provider.database.database import open_database
+from cpaas_provider.database.errors import DatabaseError
+from cpaas_provider.database.lookups import LookupCache
+from cpaas_provider.hooks.connection import CpaasConnection
+from cpaas_provider.sending.hashing import KeyedHasher
+
+_FIELDS = ("operator", "country", "ported", "dnd")
+_CACHED = "cache"
+_ASKED = "service"
+
+
+@guarded
+def cpaas_lookup(args: Namespace) -> None:
+    """Look numbers up, each once."""
+    connection = connection_of(args.conn_id)
+    region = args.region or connection.settings.default_region
+    numbers = read_recipients(args.phones, args.phones_file, StandardInput(), lambda one: normalise_msisdn(one, region))
+    with contextlib.ExitStack() as opened:
+        cache = _Cache.open(connection, opened, read=not args.no_cache, max_age=args.max_age)
+        known = cache.known(numbers)
+        client = opened.enter_context(CpaasClient(connection.base_url, connection.api_key, **connection.options))
+        lines, stopped = _look_up(numbers, known, client, cache)
+    print_lines(lines, args.output)
+    if any(line["source"] == _CACHED for line in lines):
+        warn("The cache has the do-not-disturb flag only. --no-cache asks the service, which charges for it.")
+    failed = sum(1 for line in lines if line["error"])
+    if failed:
+        warn(f"{counted(failed, 'lookup')} failed.")
+    if len(lines) < len(numbers):
+        warn(f"{counted(len(numbers) - len(lines), 'number')} of {len(numbers)} were not looked up.")
+    if stopped:
+        raise SystemExit(STOPPED)
+    if failed:
+        raise SystemExit(FAILED)
+
+
+def _look_up(
+    numbers: list[str], known: dict[str, bool], client: CpaasClient, cache: _Cache
+) -> tuple[list[dict[str, Any]], bool]:
+    """Return a line for each number that was looked up, and whether Ctrl-C ended it. What was paid for is shown."""
+    lines: list[dict[str, Any]] = []
+    try:
+        for number in numbers:
+            line: dict[str, Any] = {"phone": masked(number), **dict.fromkeys(_FIELDS)}
+            if number in known:
+                lines.append({**line, "dnd": known[number], "source": _CACHED, "error": None})
+                continue
+            try:
+                found = client.lookup_phone(f"+{number}")
+            except CpaasError as error:
+                lines.append({**line, "source": _ASKED, "error": str(error)})
+                if isinstance(error, (CpaasAuthenticationError, CpaasInsufficientBalanceError)):
+                    break
+                continue
+            facts = {name: getattr(found, name) for name in _FIELDS}
+            lines.append({**line, **facts, "source": _ASKED, "error": None})
+            if found.dnd is not None:
+                cache.store(number, dnd=found.dnd)
+    except KeyboardInterrupt:
+        warn("The command was stopped. A number that was being looked up may be charged.")
+        return lines, True
+    return lines, False
+
+
+class _Cache:
+    """The cache that campaigns use. One that fails costs lookups, and nothing else.
+
+    :param max_age: days for which a lookup is used
+    """
+
+    def __init__(self, cache: LookupCache | None, connection: CpaasConnection, *, read: bool, max_age: int) -> None:
+        self._cache = cache
+        self._hasher = KeyedHasher(connection.hash_secrets[0], ("lookups",))
+        self._read = read
+        self._max_age = timedelta(days=max_age)
+
+    @classmethod
+    def open(cls, connection: CpaasConnection, opened: contextlib.ExitStack, *, read: bool, max_age: int) -> _Cache:
+        """Return it. Also a lookup that does not use the cache is stored there."""
+        try:
+            cache = LookupCache(opened.enter_context(open_database()))
+        except DatabaseError as error:
+            warn(f"{error} Lookups are not cached.")
+            return cls(None, connection, read=read, max_age=max_age)
+        return cls(cache, connection, read=read, max_age=max_age)
+
+    def known(self, numbers: list[str]) -> dict[str, bool]:
+        """Return the do-not-disturb flag of numbers that were looked up lately."""
+        if self._cache is None or not self._read:
+            return {}
+        hashes = {number: self._hash(number) for number in numbers}
+        try:
+            found = self._cache.get_many(list(hashes.values()), _before(self._max_age))
+        except DatabaseError as error:
+            warn(f"{error} Lookups are not cached.")
+            return {}
+        return {number: found[one] for number, one in hashes.items() if one in found}
+
+    def store(self, number: str, *, dnd: bool) -> None:
+        """Store what was found."""
+        if self._cache is None:
+            return
+        try:
+            self._cache.set_many({self._hash(number): dnd}, datetime.now(UTC))
+        except DatabaseError as error:
+            warn(f"{error} Lookups are not cached.")
+            self._cache = None
+
+    def _hash(self, number: str) -> bytes:
+        return self._hasher.member("lookup_phone", number)
+
+
+def _before(age: timedelta) -> datetime:
+    try:
+        return datetime.now(UTC) - age
+    except OverflowError:
+        return datetime.min.replace(tzinfo=UTC)

@@ -1,0 +1,90 @@
+"""``airflow cpaas otp request`` and ``verify``."""
+
+from __future__ import annotations
+
+import sys
+from argparse import Namespace
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+from cpaas_provider.api import operations
+from cpaas_provider.api.client import CpaasClient
+from cpaas_provider.api.core import Call, build
+from cpaas_provider.api.errors import CpaasNotVerifiedError, CpaasUnknownOutcomeError
+from cpaas_provider.api.models.otp import OtpOutcome, OtpToken
+from cpaas_provider.api.recipients.msisdn import normalise_msisdn
+from cpaas_provider.cli.messages.requests import CommandSpec, run_request
+from cpaas_provider.cli.messages.typed import StandardInput, masked, read_recipients
+from cpaas_provider.cli.running import FAILED, UNKNOWN, connection_of, guarded, read_line, warn
+from cpaas_provider.cli.terminal import aside, print_record, say
+from cpaas_provider.sending.probes import OtpRecordProbe, otp_record, otp_result
+from cpaas_provider.sending.spec import RequestResult
+
+_PROBE_SECONDS = 20
+"""For how long the records of a recipient are read where the response was lost."""
+
+
+@guarded
+def cpaas_otp_request(args: Namespace) -> None:
+    """Request a passcode, which the service delivers."""
+    connection = connection_of(args.conn_id)
+    region = args.region or connection.settings.default_region
+    recipients = read_recipients([args.recipient], None, StandardInput(), lambda one: normalise_msisdn(one, region))
+    if len(recipients) > 1:
+        raise SystemExit("A passcode goes to one recipient. Nothing was sent.")
+    (recipient,) = recipients
+    permitted = connection.settings.allowed
+    if permitted is not None and not permitted.allows(recipient):
+        raise SystemExit("The recipient is not on allowed_recipients of the connection. Nothing was sent.")
+    body = {"length": args.length, "expires_in": args.expires_in, "channel": args.channel}
+
+    def build_call(chosen: Sequence[str], _reference: str, _callback_url: str | None) -> Call[Any]:
+        return operations.request_otp(f"+{chosen[0]}", **body)
+
+    def read(response: OtpToken) -> RequestResult:
+        return RequestResult(response.id, details=otp_result(response, args.expires_in))
+
+    build(build_call([recipient], "", None), connection.settings)
+    spec = CommandSpec(
+        operation="request_otp",
+        recipients=(recipient,),
+        body=body,
+        probes=(OtpRecordProbe(recipient, args.expires_in),),
+        build=build_call,
+        read=read,
+    )
+    sent = run_request(spec, args, connection, None, wait=timedelta(seconds=_PROBE_SECONDS))
+    result = sent.outcome.accepted[-1].result or {}
+    names = ("id", "status_desc", "outcome", "created_datetime", "expires_at")
+    print_record({"recipient": masked(recipient), **{name: result.get(name) for name in names}}, args.output)
+    say(f"To check the code: airflow cpaas otp verify {result.get('id')}", aside(args))
+
+
+@guarded
+def cpaas_otp_verify(args: Namespace) -> None:
+    """Check a code that is typed or piped in."""
+    connection = connection_of(args.conn_id)
+    code = read_line("Code: ")
+    if not code:
+        raise SystemExit("There is no code, so nothing was sent and no attempt was used.")
+    with CpaasClient(connection.base_url, connection.api_key, **connection.options) as client:
+        try:
+            record = client.verify_otp(args.otp_id, code)
+        except CpaasNotVerifiedError as error:
+            print_record({"id": args.otp_id, "verified": False, "status_desc": None, "outcome": None}, args.output)
+            warn(str(error))
+            raise SystemExit(FAILED) from None
+        except CpaasUnknownOutcomeError as error:
+            warn(str(error))
+            warn("Outcome unknown: the service may have checked the code, and an attempt may be used.")
+            raise SystemExit(UNKNOWN) from None
+    facts = otp_record(record)
+    verified = record.outcome() in (OtpOutcome.VERIFIED, OtpOutcome.PENDING)
+    print_record(
+        {"id": record.id, "verified": verified, **{name: facts[name] for name in ("status_desc", "outcome")}},
+        args.output,
+    )
+    if not verified:
+        sys.stdout.flush()
+        raise SystemExit(f"The passcode was not verified: its status is {record.status_desc}.")

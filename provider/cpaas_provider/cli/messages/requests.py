@@ -1,0 +1,229 @@
+"""One request from the command line, at most once for each idempotency key, with the engine that tasks use."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import secrets
+import signal
+import socket
+from argparse import Namespace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from cpaas_provider.api.amounts import counted
+from cpaas_provider.api.core import Call
+from cpaas_provider.cli.messages.tracking import Tracking
+from cpaas_provider.cli.running import STOPPED, UNKNOWN, warn
+from cpaas_provider.database.database import Database
+from cpaas_provider.database.leases import LeasedState
+from cpaas_provider.database.registry import CampaignKey, open_campaign
+from cpaas_provider.hooks.connection import CpaasConnection
+from cpaas_provider.sending.engine import SendEngine, UnknownPolicy
+from cpaas_provider.sending.errors import ChangedBodyError, PartlyRejectedError, ProbeLaterError, StoppedError
+from cpaas_provider.sending.hashing import campaign_identity
+from cpaas_provider.sending.journal.journal import Journal
+from cpaas_provider.sending.journal.store import StateStore, TryInfo
+from cpaas_provider.sending.resolver import describe_unknown
+from cpaas_provider.sending.shutdown import StopSignal
+from cpaas_provider.sending.single import SingleSendState
+from cpaas_provider.sending.spec import OnUnknown, Outcome, RequestResult, SendSpec
+
+GRACE_SECONDS = 10.0
+"""Seconds a response is waited for after Ctrl-C."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CommandSpec(SendSpec):
+    """What a command sends.
+
+    :param build: returns the request from recipients, our reference and a callback URL
+    :param read: returns what the response says
+    """
+
+    build: Callable[[Sequence[str], str, str | None], Call[Any]] = field(repr=False)
+    read: Callable[[Any], RequestResult] = field(repr=False)
+
+    def build_call(self, recipients: Sequence[str], reference: str, callback_url: str | None) -> Call[Any]:
+        """Return the request."""
+        return self.build(recipients, reference, callback_url)
+
+    def read_result(self, response: Any, *, repeated: bool) -> RequestResult:
+        """Return what a response says."""
+        return self.read(response)
+
+
+@dataclass(frozen=True)
+class Sent:
+    """What a command has sent, with what earlier runs of the same idempotency key have.
+
+    :param changed: whether an earlier run sent something else
+    :param partly: why the service rejected some of the recipients
+    """
+
+    outcome: Outcome
+    changed: bool = False
+    partly: str | None = None
+
+
+class _MemoryState:
+    """The state of a command without an idempotency key, which ends with it."""
+
+    def __init__(self) -> None:
+        self._values: dict[str, Any] = {}
+
+    def get(self, key: str) -> Any:
+        """Return what is stored, or ``None``."""
+        return self._values.get(key)
+
+    def set(self, key: str, value: Any) -> None:
+        """Store a value."""
+        self._values[key] = value
+
+    def delete(self, key: str) -> None:
+        """Remove what is stored under a key."""
+        self._values.pop(key, None)
+
+
+class _Ports:
+    """What the engine needs of a command."""
+
+    cli_address = ""
+
+    def __init__(self, stop: StopSignal, tracking: Tracking | None) -> None:
+        self.stop = stop
+        self._tracking = tracking
+
+    def check_may_send(self) -> None:
+        """Raise where delivery reports would be lost."""
+        if self._tracking is not None:
+            self._tracking.check()
+
+
+class _NoReports:
+    """Delivery reports of operations that have none."""
+
+    def callback_url(self, reference: str, recipients: int) -> str | None:
+        """Return nothing."""
+        return None
+
+
+def run_request(
+    spec: SendSpec,
+    args: Namespace,
+    connection: CpaasConnection,
+    database: Database | None,
+    tracking: Tracking | None = None,
+    *,
+    wait: timedelta = timedelta(),
+) -> Sent:
+    """Make one request, unless an earlier run with the same idempotency key has made it.
+
+    :param database: where the key is stored; ``None`` without a key
+    :param wait: for how long a probe of an unknown outcome is waited for
+    :raises CpaasError: when nothing was sent
+    :raises SystemExit: when the outcome is unknown, or the command was stopped
+    """
+    key = getattr(args, "idempotency_key", None)
+    on_unknown = OnUnknown.RESEND if getattr(args, "resend_unknown", False) else OnUnknown.SKIP
+    with _open_journal(spec, key, args.conn_id, connection, database) as journal:
+        state = SingleSendState(spec, journal, tracking or _NoReports())
+        policy = UnknownPolicy(on_unknown, wait, spec.probes)
+        partly = None
+        with _stopped_by_signals() as stop:
+            try:
+                asyncio.run(_run(state, connection, _Ports(stop, tracking), policy))
+            except PartlyRejectedError:
+                rejected = [entry for entry in state.records if entry.state.value == "rejected"]
+                partly = rejected[-1].reason if rejected else None
+            except ChangedBodyError:
+                raise SystemExit(
+                    "An earlier run with this --idempotency-key had other content, and its outcome is unknown. Nothing "
+                    "was sent. Use the same content, or another key."
+                ) from None
+            except (StoppedError, KeyboardInterrupt):
+                if not (state.recipients() or state.outcome().accepted):
+                    warn("The command was stopped. Nothing was sent.")
+                    raise SystemExit(STOPPED) from None
+        if state.recipients():
+            _end_unknown(state, key)
+        outcome = state.outcome()
+        changed = outcome.earlier and any(state.is_changed(entry) for entry in outcome.accepted)
+        if tracking is not None:
+            tracking.record(outcome, spec.recipients)
+        return Sent(outcome, changed, partly)
+
+
+async def _run(state: SingleSendState, connection: CpaasConnection, ports: _Ports, policy: UnknownPolicy) -> None:
+    async with await asyncio.to_thread(connection.make_async_client) as client:
+        while True:
+            try:
+                return await SendEngine(state, client, ports, policy).run()
+            except ProbeLaterError as later:
+                await ports.stop.sleep(max(0.0, (later.until - datetime.now(UTC)).total_seconds()))
+
+
+def _end_unknown(state: SingleSendState, key: str | None) -> None:
+    """End the command of which nobody can tell what it did."""
+    twice = "get a second passcode" if state.spec.operation == "request_otp" else "get the message twice"
+    warn(describe_unknown(state.requests(), state.recipients()))
+    warn(
+        f"Do not simply run the command again: recipients could {twice}. Look into the service's own records first, by "
+        "recipient and time, or by the reference."
+    )
+    if key is not None:
+        warn("With this --idempotency-key it is not sent again, unless you give --resend-unknown.")
+    raise SystemExit(UNKNOWN)
+
+
+@contextlib.contextmanager
+def _stopped_by_signals() -> Iterator[StopSignal]:
+    """Give a signal that Ctrl-C and SIGTERM set. A second Ctrl-C ends the command at once."""
+    stop = StopSignal(GRACE_SECONDS)
+
+    def on_signal(number: int, _frame: object) -> None:
+        if stop.requested:
+            raise KeyboardInterrupt
+        warn(f"Stopping. A response to a request in flight is waited for, up to {GRACE_SECONDS:.0f} seconds.")
+        stop.request()
+
+    before = {number: signal.signal(number, on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextlib.contextmanager
+def _open_journal(
+    spec: SendSpec, key: str | None, conn_id: str, connection: CpaasConnection, database: Database | None
+) -> Iterator[Journal]:
+    if key is None or database is None:
+        # Each run is a send of its own.
+        identity = campaign_identity(secrets.token_hex(16))
+        yield Journal(_MemoryState(), connection.hash_secrets, identity, TryInfo(1, 0, 0))
+        return
+    owner = f"airflow cpaas on {socket.gethostname()}"
+    # Apart from the campaigns of tasks, which may have the same key.
+    name = CampaignKey(conn_id, f"airflow cpaas {spec.operation} {key}", connection.base_url)
+    # A second run on the same machine is another owner.
+    campaign = open_campaign(database, name, (0, 1), f"{owner} ({secrets.token_hex(3)})")
+    state: LeasedState = campaign.state
+    try:
+        store: StateStore = state
+        tries = TryInfo(1, 1, 1, run=secrets.token_hex(6))
+        yield Journal(store, (campaign.secret,), campaign_identity(name.key), tries)
+    finally:
+        with contextlib.suppress(Exception):  # the lease ends by itself
+            state.release()
+
+
+def rejected_words(sent: Sent, recipients: int) -> str:
+    """Return that the service rejected some recipients, in words."""
+    return (
+        f"{sent.partly} The service accepted {sent.outcome.sent} of {counted(recipients, 'recipient')}. Correct the "
+        "others and send to them alone."
+    )

@@ -1,0 +1,230 @@
+"""``airflow cpaas send-sms`` and ``send-email``."""
+
+from __future__ import annotations
+
+import contextlib
+from argparse import Namespace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from cpaas_provider.api import operations
+from cpaas_provider.api.amounts import counted, total
+from cpaas_provider.api.core import Call, build
+from cpaas_provider.api.models.messages import Message
+from cpaas_provider.api.recipients.email_address import normalise_email
+from cpaas_provider.api.recipients.msisdn import normalise_msisdn
+from cpaas_provider.api.text import measure_sms
+from cpaas_provider.cli.messages.requests import CommandSpec, rejected_words, run_request
+from cpaas_provider.cli.messages.tracking import Tracking
+from cpaas_provider.cli.messages.typed import StandardInput, masked, read_file, read_recipients
+from cpaas_provider.cli.running import connection_of, guarded, opened_database
+from cpaas_provider.cli.terminal import aside, print_record, say
+from cpaas_provider.hooks.connection import CpaasConnection
+from cpaas_provider.sending.hashing import known_by
+from cpaas_provider.sending.spec import RequestResult
+
+_SHOWN = 20
+
+
+@dataclass(frozen=True)
+class _Channel:
+    """How SMS and email differ.
+
+    :param fields: arguments of the command that are fields of the request, too
+    """
+
+    operation: str
+    command: str
+    normalise: Callable[[str, str | None], str]
+    on_wire: Callable[[str], str]
+    build_call: Callable[..., Call[Any]]
+    sender: Callable[[CpaasConnection], str | None]
+    sender_extra: str
+    fields: tuple[str, ...]
+    estimate_fields: tuple[str, ...] = ()
+
+
+_SMS = _Channel(
+    "send_sms",
+    "send-sms",
+    normalise_msisdn,
+    # With a plus there is one reading only.
+    "+{}".format,
+    operations.send_sms,
+    lambda connection: connection.sender_id,
+    "sender_id",
+    ("template_id", "channel"),
+    ("encoding", "pages"),
+)
+_EMAIL = _Channel(
+    "send_email",
+    "send-email",
+    lambda address, _: normalise_email(address),
+    str,
+    operations.send_email,
+    lambda connection: connection.email_sender_id,
+    "email_sender_id",
+    ("template_id", "subject", "from_name", "reply_to"),
+)
+
+
+@guarded
+def cpaas_send_sms(args: Namespace) -> None:
+    """Send one SMS to one or more numbers."""
+    _send(args, _SMS)
+
+
+@guarded
+def cpaas_send_email(args: Namespace) -> None:
+    """Send one email to one or more addresses."""
+    _send(args, _EMAIL)
+
+
+def _send(args: Namespace, channel: _Channel) -> None:
+    stdin = StandardInput()
+    connection = connection_of(args.conn_id)
+    region = getattr(args, "region", None) or connection.settings.default_region
+    recipients = read_recipients(
+        args.recipients,
+        args.recipients_file,
+        stdin,
+        lambda one: channel.normalise(one, region),
+        partial(known_by, channel.operation),
+    )
+    content = _content(args, stdin)
+    body = {
+        "sender_id": _sender(args, channel, connection),
+        "content": content,
+        **{name: getattr(args, name) for name in channel.fields},
+    }
+    if len(recipients) > connection.recipients_per_request:
+        raise SystemExit(
+            f"{counted(len(recipients), 'recipient')} are too many for one request: recipients_per_request of the "
+            f"connection is {connection.recipients_per_request}. Nothing was sent. Send them as a campaign."
+        )
+    permitted = connection.settings.allowed
+    allowed = [one for one in recipients if permitted is None or permitted.allows(one)]
+    if not allowed:
+        raise SystemExit(
+            f"None of {counted(len(recipients), 'recipient')} is on allowed_recipients of the connection. Nothing was "
+            "sent."
+        )
+
+    def build_call(chosen: Sequence[str], reference: str, callback_url: str | None) -> Call[Any]:
+        return channel.build_call(
+            [channel.on_wire(one) for one in chosen],
+            external_ref=args.external_ref or reference,
+            callback=callback_url,
+            **body,
+        )
+
+    # What breaks the contract is refused before a key is used up, and by a dry run, too.
+    build(build_call(allowed, "cpaas-dry-run", None), connection.settings)
+    if args.dry_run:
+        _print_dry_run(args, channel, body, recipients, allowed)
+        return
+    spec = CommandSpec(
+        operation=channel.operation,
+        recipients=tuple(allowed),
+        body=body,
+        build=build_call,
+        read=partial(_read, channel),
+    )
+    with contextlib.ExitStack() as opened:
+        has_reports = bool(connection.callback_url or connection.webhook_secret) and not args.no_callback
+        database = opened.enter_context(opened_database()) if has_reports or args.idempotency_key else None
+        tracking = None
+        if has_reports and database is not None:
+            tracking = Tracking(
+                connection, args.conn_id, channel.operation, channel.command, database, args.external_ref
+            )
+        sent = run_request(spec, args, connection, database, tracking)
+    results = [entry.result or {} for entry in sent.outcome.accepted]
+    latest = results[-1] if results else {}
+    print_record(
+        {
+            "id": latest.get("id"),
+            "recipients": sent.outcome.sent,
+            "not_allowed": len(recipients) - len(allowed),
+            "charge": total(result.get("charge") for result in results),
+            **{name: latest.get(name) for name in ("balance", *channel.estimate_fields, "created_datetime")},
+            "references": [entry.reference for entry in sent.outcome.accepted],
+            "delivery_reports": tracking.endpoint if tracking else None,
+            "sent_by_earlier_run": sent.outcome.earlier,
+        },
+        args.output,
+    )
+    if sent.outcome.earlier:
+        words = "An earlier run with this --idempotency-key sent it. Nothing was sent again."
+        say(f"{words} The content was another one." if sent.changed else words, aside(args))
+    if sent.partly is not None:
+        raise SystemExit(rejected_words(sent, len(allowed)))
+
+
+def _content(args: Namespace, stdin: StandardInput) -> str | None:
+    """Return the text to send; ``None`` for a template of the service."""
+    given = [args.content is not None, args.content_file is not None, args.template_id is not None]
+    if sum(given) > 1:
+        raise SystemExit("Give one of --content, --content-file and --template-id. Nothing was sent.")
+    if args.template_id is not None:
+        return None
+    if args.content is not None:
+        content = str(args.content)
+    elif args.content_file is not None:
+        content = read_file(args.content_file, stdin, "the content")
+    elif stdin.is_terminal:
+        raise SystemExit("Give --content, --content-file or --template-id, or pipe the content in. Nothing was sent.")
+    else:
+        content = stdin.read("the content")
+    # What echo and editors put at the end.
+    content = content.removesuffix("\n").removesuffix("\r")
+    if not content.strip():
+        raise SystemExit("The content is empty. Nothing was sent.")
+    return content
+
+
+def _sender(args: Namespace, channel: _Channel, connection: CpaasConnection) -> str:
+    if sender := args.sender_id or channel.sender(connection):
+        return str(sender)
+    raise SystemExit(
+        f"No sender is set. Nothing was sent. Give --sender-id, or set {channel.sender_extra} on the connection."
+    )
+
+
+def _read(channel: _Channel, response: Message) -> RequestResult:
+    estimate = response.meta.estimate if response.meta else None
+    created = response.created_datetime
+    details = {
+        "id": response.id,
+        "charge": estimate.charge if estimate else None,
+        "balance": estimate.available_balance if estimate else None,
+        **{name: getattr(estimate, name, None) for name in channel.estimate_fields},
+        "created_datetime": created.isoformat() if created else None,
+    }
+    rejected = frozenset(one.lower() for one in response.rejected_recipients)
+    return RequestResult(response.id, details=details, rejected=rejected, rejection=response.rejection)
+
+
+def _print_dry_run(
+    args: Namespace, channel: _Channel, body: dict[str, Any], recipients: Sequence[str], allowed: Sequence[str]
+) -> None:
+    content = body["content"]
+    record: dict[str, Any] = {"recipients": len(allowed), "not_allowed": len(recipients) - len(allowed)}
+    if channel is _SMS:
+        length = measure_sms(content) if content is not None else None
+        record |= {
+            "encoding": length.encoding if length else None,
+            "units": length.units if length else None,
+            "pages": length.pages if length else None,
+            "pages_of_all": length.pages * len(allowed) if length else None,
+        }
+    record |= {"characters": None if content is None else len(content), "to": [masked(one) for one in allowed[:_SHOWN]]}
+    print_record(record, args.output)
+    beside = aside(args)
+    if len(allowed) > _SHOWN:
+        say(f"The first {_SHOWN} recipients are shown.", beside)
+    if content is None:
+        say("The text of a template is not known here, so its pages are not.", beside)
+    say("Dry run: nothing was sent.", beside)

@@ -1,0 +1,107 @@
+"""Delivery reports of what a command sends: where they go, and what the provider's database records."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Literal
+
+from sqlalchemy import Connection
+
+from cpaas_provider.cli.running import warn
+from cpaas_provider.database.database import Database
+from cpaas_provider.database.errors import DatabaseError
+from cpaas_provider.delivery.callbacks.receiver_check import (
+    HandshakeRefusedError,
+    ReceiverClient,
+    ReceiverUnreachableError,
+)
+from cpaas_provider.delivery.tracking.sent_requests import (
+    SentRequest,
+    TrackedSend,
+    record_requests,
+    record_send_finished,
+    record_send_started,
+)
+from cpaas_provider.hooks.connection import CpaasConnection
+from cpaas_provider.sending.errors import SendingError
+from cpaas_provider.sending.spec import Outcome
+
+DAG_ID = "airflow cpaas"
+"""What is recorded in place of a DAG, which cannot have this name."""
+
+
+class ReportsLostError(SendingError):
+    """Delivery reports of the request would be lost, so it was not sent."""
+
+
+class Tracking:
+    """The delivery reports of one request.
+
+    :param command: the command's name, recorded in place of a task
+    :param external_ref: a reference of the user's own, by which account webhooks name the message
+    """
+
+    def __init__(
+        self,
+        connection: CpaasConnection,
+        conn_id: str,
+        operation: str,
+        command: str,
+        database: Database,
+        external_ref: str | None,
+    ) -> None:
+        self._conn_id = conn_id
+        self._operation = operation
+        self._command = command
+        self._database = database
+        self._run_id = datetime.now(UTC).isoformat(timespec="seconds")
+        self._receiver: ReceiverClient | None = None
+        self.endpoint: Literal["callback", "webhook"] | None = None
+        if connection.callback_url is not None:
+            secret = connection.hash_secrets[0]
+            self._receiver = ReceiverClient(connection.callback_url, conn_id, secret, connection.options)
+            self.endpoint = "callback"
+        elif connection.webhook_secret and connection.signature_header and external_ref is None:
+            self.endpoint = "webhook"
+
+    def check(self) -> None:
+        """Check that the receiver stores reports in our database, before anything is sent.
+
+        :raises ReportsLostError: when reports would be lost
+        """
+        if self._receiver is None:
+            return
+        try:
+            self._receiver.check(self._database.identity, self._database.redacted_url)
+        except HandshakeRefusedError as error:
+            raise ReportsLostError(f"{error} Nothing was sent. --no-callback sends without delivery reports.") from None
+        except DatabaseError as error:
+            raise ReportsLostError(f"{error} Nothing was sent. --no-callback sends without delivery reports.") from None
+        except ReceiverUnreachableError as error:
+            warn(f"{error} Sending continues, because the service may reach it.")
+
+    def callback_url(self, reference: str, recipients: int) -> str | None:
+        """Return where the service sends the delivery reports of a request."""
+        return None if self._receiver is None else self._receiver.url(reference, reference, recipients)
+
+    def record(self, outcome: Outcome, recipients: Sequence[str]) -> None:
+        """Record the accepted requests, each of which is a campaign by itself."""
+        if self.endpoint is None or outcome.earlier:
+            return
+
+        def work(connection: Connection) -> None:
+            for entry in outcome.accepted:
+                number = len(entry.members)
+                place = TrackedSend(
+                    entry.reference, self._operation, self._conn_id, DAG_ID, self._run_id, self._command, -1
+                )
+                record_send_started(connection, place)
+                request = SentRequest(entry.reference, number, (entry.result or {}).get("id"))
+                record_requests(connection, entry.reference, self._conn_id, [request])
+                record_send_finished(connection, entry.reference, number)
+
+        try:
+            self._database.write(work)
+        except DatabaseError as error:
+            warn(f"The request was sent, but could not be recorded for delivery tracking. {error}")

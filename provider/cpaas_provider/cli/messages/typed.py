@@ -1,0 +1,102 @@
+"""What is typed or piped into a command: recipients and texts."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+from cpaas_provider.api.recipients.email_address import mask_email
+from cpaas_provider.api.recipients.msisdn import mask_msisdn
+
+STDIN = "-"
+_NAMED = 10
+
+
+class StandardInput:
+    """The standard input, which one argument of a command can read."""
+
+    def __init__(self) -> None:
+        self._reader: str | None = None
+
+    @property
+    def is_terminal(self) -> bool:
+        """Whether it is typed in by hand, so that an end cannot be expected."""
+        return bool(sys.stdin.isatty())
+
+    def read(self, reader: str) -> str:
+        """Return all of it.
+
+        :param reader: what the command reads from it, in words
+        :raises SystemExit: when another argument has read it, or it is not text
+        """
+        if self._reader is not None:
+            raise SystemExit(
+                f"Standard input cannot have both {self._reader} and {reader}. Give one of them as a file. Nothing was "
+                "sent."
+            )
+        self._reader = reader
+        try:
+            return sys.stdin.read()
+        except UnicodeDecodeError:
+            raise SystemExit("Standard input is not UTF-8 text. Nothing was sent.") from None
+
+
+def read_file(path: str, stdin: StandardInput, what: str) -> str:
+    """Return the text of a file, or of standard input for ``-``.
+
+    :param what: what it holds, in words
+    :raises SystemExit: when it cannot be read
+    """
+    if path == STDIN:
+        return stdin.read(what)
+    try:
+        return Path(path).read_text(encoding="utf-8-sig")
+    except OSError as error:
+        raise SystemExit(f"The file with {what} cannot be read ({error.strerror}). Nothing was sent.") from None
+    except ValueError:
+        raise SystemExit(f"The file with {what} is not UTF-8 text. Nothing was sent.") from None
+
+
+def read_recipients(
+    given: Sequence[str],
+    file: str | None,
+    stdin: StandardInput,
+    normalise: Callable[[str], str],
+    known_by: Callable[[str], str] = str,
+) -> list[str]:
+    """Return the recipients of a command, normalised, each once.
+
+    :param given: as arguments; each may be a list with commas, and ``-`` reads standard input
+    :param file: has more of them, in lines or with commas
+    :param normalise: returns one as the service wants it, or raises ``ValueError`` with the reason
+    :param known_by: returns what distinguishes a recipient from others
+    :raises SystemExit: when there is none, or one is invalid. The words show its place only
+    """
+    texts = [stdin.read("the recipients") if one == STDIN else one for one in given]
+    if file is not None:
+        texts.append(read_file(file, stdin, "the recipients"))
+    found, invalid = dict[str, str](), list[str]()
+    for place, one in enumerate(_parts(texts), start=1):
+        try:
+            recipient = normalise(one)
+        except ValueError as error:
+            invalid.append(f"recipient {place} {error}")
+        else:
+            found.setdefault(known_by(recipient), recipient)
+    if invalid:
+        more = f"; and {len(invalid) - _NAMED} more" if len(invalid) > _NAMED else ""
+        raise SystemExit(f"Not usable: {'; '.join(invalid[:_NAMED])}{more}. Nothing was sent.")
+    if not found:
+        raise SystemExit("There is no recipient. Nothing was sent. Give one as an argument, in a file, or as - .")
+    return list(found.values())
+
+
+def _parts(texts: Iterable[str]) -> list[str]:
+    pieces = (piece.strip() for text in texts for line in text.splitlines() for piece in line.split(","))
+    return [piece for piece in pieces if piece]
+
+
+def masked(recipient: str) -> str:
+    """Return a number or address so that it can be recognised and not used."""
+    return mask_email(recipient) if "@" in recipient else mask_msisdn(recipient)

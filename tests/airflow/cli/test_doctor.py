@@ -1,0 +1,278 @@
+"""``airflow cpaas doctor``: what it finds, and what it advises."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.jobs.job import Job
+from airflow.models.variable import Variable
+from airflow.utils.session import create_session
+from sqlalchemy import delete, insert, update
+
+from cpaas_provider.cli.doctor import installation
+from cpaas_provider.cli.doctor.report import Status, clock
+from cpaas_provider.cli.doctor.service import _service_clock
+from cpaas_provider.database.database import open_database
+from cpaas_provider.database.migrations import REVISIONS
+from cpaas_provider.database.schema import alembic_version
+from cpaas_provider.delivery.receiver.app import create_app
+from cpaas_provider.hooks._receiver import get_receiver_connection
+from cpaas_provider.sending.journal.model import CAMPAIGN_DATABASE
+from tests.airflow.harness.command_line import CommandLine, Said
+from tests.airflow.harness.stage import Stage
+from tests.ports import listening
+from tests.unit.database.conftest import postgres_url as postgres_url
+from tests.unit.delivery.running_receiver import running
+
+Doctor = Callable[..., Said]
+
+
+@pytest.fixture
+def doctor(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> Iterator[Doctor]:
+    """Run ``airflow cpaas doctor`` with an empty place for the database, and no triggerer."""
+    monkeypatch.setenv("AIRFLOW__CPAAS__DATABASE", f"sqlite:///{tmp_path}/cpaas.db")
+    with create_session() as session:
+        session.execute(delete(Job))
+    command = CommandLine(monkeypatch, capsys, "cpaas", "doctor", "--output", "json")
+    yield command
+    with create_session() as session:
+        session.execute(delete(Job))
+
+
+def of(said: Said, check: str) -> list[tuple[str, str, str | None]]:
+    """Return what was found by a check: status, words, and advice."""
+    return [(one["status"], one["found"], one["what_to_do"]) for one in said.lines if one["check"] == check]
+
+
+def status(said: Said, check: str) -> str:
+    (found,) = of(said, check)
+    return found[0]
+
+
+class TestConnection:
+    def test_a_good_one_passes_and_costs_nothing(self, doctor: Doctor, stage: Stage) -> None:
+        said = doctor()
+        assert said.status == 0, said.out
+        assert [status(said, check) for check in ("connection", "API key", "clock of the service")] == ["ok"] * 3
+        assert stage.sandbox.counters()["accepted"] == {"get_contact_table": 1}
+        assert stage.sandbox.counters()["charged"] == 0
+
+    def test_none_is_failed_and_the_rest_is_checked(self, doctor: Doctor) -> None:
+        said = doctor("cpaas_nowhere")
+        assert said.status == 1
+        ((_, found, advice),) = of(said, "connection")
+        assert "'cpaas_nowhere' cannot be read" in found
+        assert "airflow connections add" in str(advice)
+        assert status(said, "API key") == "skipped"
+        assert status(said, "versions") == "ok"
+
+    def test_a_wrong_key_is_failed_and_not_shown(self, doctor: Doctor) -> None:
+        said = doctor("cpaas_wrong_key")
+        ((found, words, _),) = of(said, "API key")
+        assert (said.status, found) == (1, "failed")
+        assert "Wrong API key" in words
+        assert "sk_test" not in said.out + said.err
+        # The service's time comes with a rejection, too.
+        assert status(said, "clock of the service") == "ok"
+
+    def test_a_host_that_is_none(self, doctor: Doctor) -> None:
+        said = doctor("cpaas_refused")
+        assert (said.status, status(said, "API key")) == (1, "failed")
+        assert status(said, "clock of the service") == "skipped"
+
+    def test_an_extra_that_cannot_be_used(self, doctor: Doctor, stage: Stage) -> None:
+        stage.connect("cpaas_default", requests_per_second="many")
+        ((found, words, _),) = of(doctor(), "connection")
+        assert (found, "requests_per_second" in words) == ("failed", True)
+
+    def test_an_extra_that_is_unknown_and_half_a_webhook(self, doctor: Doctor, stage: Stage) -> None:
+        stage.connect("cpaas_default", sender="Shop", webhook_secret="of-webhooks")
+        said = doctor()
+        warnings = [words for found, words, _ in of(said, "connection") if found == "warning"]
+        assert "Unknown extras are ignored: sender." in warnings
+        assert any("the webhook endpoint is closed" in words for words in warnings)
+        assert (said.status, "of-webhooks" in said.out) == (0, False)
+
+    def test_another_type_of_connection(self, doctor: Doctor, stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+        connection = {**stage.sandbox.connection, "conn_type": "http"}
+        monkeypatch.setenv("AIRFLOW_CONN_CPAAS_HTTP", json.dumps(connection))
+        found = of(doctor("cpaas_http"), "connection")
+        assert found[0][:2] == ("failed", "Connection 'cpaas_http' is of type 'http'.")
+
+
+class TestDatabase:
+    def test_a_missing_file_is_not_created(self, doctor: Doctor, tmp_path: Path) -> None:
+        said = doctor()
+        ((found, _, advice),) = of(said, "database")
+        assert (found, "airflow cpaas db migrate" in str(advice)) == ("warning", True)
+        assert not (tmp_path / "cpaas.db").exists()
+
+    @pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+    def test_one_with_tables(
+        self, doctor: Doctor, kind: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        if kind == "postgres":
+            monkeypatch.setenv("AIRFLOW__CPAAS__DATABASE", request.getfixturevalue("postgres_url"))
+            assert status(doctor(), "database") == "warning"
+        open_database().close()
+        said = doctor()
+        ((found, words, _),) = of(said, "database")
+        assert (found, f"table version {REVISIONS[-1]}" in words) == ("ok", True)
+        assert status(said, "clock of the database") == ("skipped" if kind == "sqlite" else "ok")
+
+    def test_older_tables_are_not_migrated(self, doctor: Doctor, tmp_path: Path) -> None:
+        with open_database() as database:
+            database.write(lambda connection: connection.execute(update(alembic_version).values(version_num="0006")))
+        said = doctor()
+        assert (said.status, status(said, "database")) == (1, "failed")
+        assert "have version 0006" in of(said, "database")[0][1]
+        with closing(sqlite3.connect(tmp_path / "cpaas.db")) as reading:
+            assert reading.execute("SELECT version_num FROM cpaas_alembic_version").fetchall() == [("0006",)]
+
+    def test_newer_tables_and_a_database_that_cannot_be_reached(
+        self, doctor: Doctor, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        with open_database() as database:
+            database.write(lambda connection: connection.execute(update(alembic_version).values(version_num="9999")))
+        assert "newer version" in of(doctor(), "database")[0][1]
+        monkeypatch.setenv("AIRFLOW__CPAAS__DATABASE", "postgresql://shop:hunter2222@127.0.0.1:9/cpaas")
+        said = doctor()
+        assert status(said, "database") == "failed"
+        assert "hunter2222" not in said.out + said.err
+
+    def test_another_database_that_tasks_used(self, doctor: Doctor) -> None:
+        with open_database() as database:
+            Variable.set(f"{CAMPAIGN_DATABASE}.{database.database_id}.aa", database.redacted_url)
+            assert status(doctor(), "database of campaigns") == "ok"
+            Variable.set(f"{CAMPAIGN_DATABASE}.another.bb", "sqlite:////elsewhere.db")
+            ((found, words, _),) = of(doctor(), "database of campaigns")
+        assert (found, "sqlite:////elsewhere.db" in words) == ("failed", True)
+
+
+class TestReceiver:
+    @pytest.fixture
+    def receiver(self, stage: Stage, doctor: Doctor) -> Iterator[str]:
+        """A receiver with the same database."""
+        app = create_app(get_receiver_connection, guard=None, emit_metric=None)
+        with open_database(), listening() as (listener, url), running(app, listener):
+            stage.connect("cpaas_default", callback_url=url, callback_secret="of-callbacks")
+            yield url
+
+    def test_one_with_the_same_database(self, doctor: Doctor, receiver: str) -> None:
+        said = doctor()
+        assert (said.status, status(said, "receiver"), status(said, "callback URL")) == (0, "ok", "ok")
+
+    def test_one_with_another_database(
+        self, doctor: Doctor, receiver: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ) -> None:
+        assert doctor().status == 0
+        monkeypatch.setenv("AIRFLOW__CPAAS__DATABASE", f"sqlite:///{tmp_path}/another.db")
+        open_database().close()
+        ((found, words, _),) = of(doctor(), "receiver")
+        assert (found, "in another database" in words) == ("failed", True)
+
+    def test_none_there(self, doctor: Doctor, stage: Stage) -> None:
+        open_database().close()
+        stage.connect("cpaas_default", callback_url="http://127.0.0.1:9", callback_secret="of-callbacks")
+        ((found, words, advice),) = of(doctor(), "receiver")
+        assert (found, "did not respond" in words) == ("failed", True)
+        assert "airflow cpaas receiver" in str(advice)
+
+    def test_a_loopback_url_for_a_service_elsewhere(self, doctor: Doctor, stage: Stage) -> None:
+        stage.connect("cpaas_default", callback_url="http://127.0.0.1:9", host="https://192.0.2.1/v1", timeout=0.2)
+        ((found, words, _),) = of(doctor(), "callback URL")
+        assert (found, "leads to this machine itself" in words) == ("failed", True)
+
+    def test_a_private_address_and_a_host_that_is_none(self, doctor: Doctor, stage: Stage) -> None:
+        stage.connect("cpaas_default", callback_url="http://10.1.2.3/cpaas", callback_secret="of-callbacks")
+        assert [found for found, _, _ in of(doctor(), "callback URL")] == ["warning", "warning"]
+        stage.connect("cpaas_default", callback_url="https://nowhere.invalid/cpaas")
+        assert status(doctor(), "callback URL") == "failed"
+
+
+class TestAirflow:
+    def beat(self, ago: timedelta, state: str = "running") -> None:
+        moment = datetime.now(UTC) - ago
+        with create_session() as session:
+            session.execute(
+                insert(Job).values(job_type="TriggererJob", state=state, start_date=moment, latest_heartbeat=moment)
+            )
+
+    def test_a_triggerer_that_never_ran(self, doctor: Doctor) -> None:
+        assert status(doctor(), "triggerer") == "warning"
+
+    def test_one_that_is_alive(self, doctor: Doctor) -> None:
+        self.beat(timedelta(seconds=1))
+        assert status(doctor(), "triggerer") == "ok"
+
+    def test_one_that_ended(self, doctor: Doctor) -> None:
+        self.beat(timedelta(hours=1))
+        said = doctor()
+        assert (said.status, status(said, "triggerer")) == (1, "failed")
+        assert "airflow triggerer" in str(of(said, "triggerer")[0][2])
+
+    def test_a_misspelt_option(self, doctor: Doctor, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("AIRFLOW__CPAAS__DATABSE", "postgresql://x:hunter2222@db/cpaas")
+        said = doctor()
+        assert of(said, "configuration")[0][:2] == ("warning", "Unknown options in [cpaas]: databse.")
+        assert "hunter2222" not in said.out
+
+    def test_a_value_that_cannot_be_used(self, doctor: Doctor, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("AIRFLOW__CPAAS__CALLBACK_DAYS", "ninety")
+        assert status(doctor(), "configuration") == "failed"
+
+    def test_several_machines_without_a_shared_database(self, doctor: Doctor, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("AIRFLOW__CORE__EXECUTOR", "CeleryExecutor")
+        monkeypatch.delenv("AIRFLOW__CPAAS__DATABASE")
+        assert any("a SQLite file of its own" in words for _, words, _ in of(doctor(), "configuration"))
+
+
+@pytest.mark.parametrize(
+    ("requirement", "found"),
+    [
+        ("pydantic>=2", None),
+        ("pydantic>=99", "pydantic>=99"),
+        ("no-such-package-at-all>=1", "no-such-package-at-all>=1 (not installed)"),
+        ('pyarrow>=99; extra == "parquet"', None),
+        ('pydantic>=99; python_version < "3"', None),
+    ],
+)
+def test_a_version_below_the_floor_is_named(requirement: str, found: str | None) -> None:
+    words = installation._too_low(requirement)
+    assert words == found or str(words).startswith(f"{found} (")
+
+
+@pytest.mark.parametrize(
+    ("ahead", "expected"),
+    [
+        (timedelta(seconds=1), Status.OK),
+        (timedelta(seconds=-31), Status.WARNING),
+        (timedelta(minutes=3), Status.FAILED),
+        (timedelta(hours=-1), Status.FAILED),
+    ],
+)
+def test_a_clock_may_differ_a_little(ahead: timedelta, expected: Status) -> None:
+    assert clock("clock", ahead, "Set it.").status is expected
+
+
+@pytest.mark.parametrize(
+    ("date", "expected"),
+    [
+        ("Fri, 01 May 2026 12:00:00 GMT", Status.OK),
+        ("Fri, 01 May 2026 12:01:00 GMT", Status.WARNING),
+        ("Fri, 01 May 2026 14:00:00 GMT", Status.FAILED),
+        ("soon", Status.SKIPPED),
+        (None, Status.SKIPPED),
+    ],
+)
+def test_the_clock_of_the_service_is_read_from_its_date(date: Any, expected: Status) -> None:
+    assert _service_clock("clock", date, lambda: datetime(2026, 5, 1, 12, tzinfo=UTC)).status is expected

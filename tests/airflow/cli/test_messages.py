@@ -1,0 +1,365 @@
+"""``airflow cpaas send-sms | send-email | lookup | otp | balance``, on the sandbox."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import select
+
+from cpaas_provider.cli.messages import requests as cli_requests
+from cpaas_provider.cli.messages.tracking import DAG_ID
+from cpaas_provider.database.database import open_database
+from cpaas_provider.database.schema import campaign_values, sends
+from cpaas_provider.operators.email import SendEmailOperator
+from cpaas_provider.operators.sms import SendSmsOperator
+from tests.airflow.harness.command_line import CommandLine, Said
+from tests.airflow.harness.stage import Stage, address, digits, fault, phone
+from tests.airflow.harness.tries import Run, new_dag
+from tests.unit.database.conftest import postgres_url as postgres_url
+
+Cli = Callable[..., Said]
+SECRETS = ("Meet at noon", "sk_test_")
+
+
+@pytest.fixture
+def cli(stage: Stage, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Cli:
+    """Run ``airflow cpaas ...`` with a database of its own."""
+    monkeypatch.setenv("AIRFLOW__CPAAS__DATABASE", f"sqlite:///{tmp_path}/cpaas.db")
+    return CommandLine(monkeypatch, capsys, "cpaas")
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def keyed(cli: Cli, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Cli:
+    """Run commands with a database of either kind."""
+    if request.param == "postgres":
+        monkeypatch.setenv("AIRFLOW__CPAAS__DATABASE", request.getfixturevalue("postgres_url"))
+    return cli
+
+
+def one(said: Said) -> dict[str, Any]:
+    """Return the one record of a command."""
+    assert said.status == 0, said.err
+    (record,) = said.lines
+    return record
+
+
+def sms(cli: Cli, *more: str, to: Sequence[str] = (phone("ada"),), text: str = "Meet at noon") -> Said:
+    return cli("send-sms", *to, "--content", text, "--output", "json", *more)
+
+
+class TestSendSms:
+    def test_several_recipients_get_one_request(self, cli: Cli, stage: Stage) -> None:
+        said = cli("send-sms", phone("ada"), f"{phone('obi')}, {phone('ada')}", "--content", "Hi", "--output", "json")
+        record = one(said)
+        assert (record["recipients"], record["pages"], record["encoding"]) == (2, 1, "GSM-7")
+        (message,) = stage.arrived("sms", digits("ada"))
+        assert message["message_id"] == record["id"]
+        assert stage.sandbox.counters()["accepted"] == {"send_sms": 1}
+        assert record["balance"] is not None
+
+    def test_recipients_and_text_are_read_from_files_and_standard_input(
+        self, cli: Cli, stage: Stage, tmp_path: Path
+    ) -> None:
+        (tmp_path / "to.txt").write_text(f"{phone('ada')}\n\n{phone('obi')},\n")
+        (tmp_path / "text.txt").write_text("Zürich\n")
+        more = ("--output", "json")
+        assert one(cli("send-sms", "--recipients-file", f"{tmp_path}/to.txt", *more, answer="Hi\n"))["recipients"] == 2
+        said = cli("send-sms", "-", "--content-file", f"{tmp_path}/text.txt", *more, answer=f"{phone('uma')}\n")
+        assert one(said)["recipients"] == 1
+        assert [message["text"] for message in stage.arrived("sms", digits("uma"))] == ["Zürich"]
+        assert [message["text"] for message in stage.arrived("sms", digits("obi"))] == ["Hi"]
+
+    @pytest.mark.parametrize(
+        ("arguments", "words"),
+        [
+            ((), "There is no recipient."),
+            (("-", "--content-file", "-"), "cannot have both"),
+            (("0803",), "recipient 1 is not a phone number"),
+            (("--recipients-file", "/nowhere/at/all", "--content", "x"), "cannot be read (No such file"),
+            (("08031234567", "--content", " "), "The content is empty."),
+            (("08031234567", "--content", "x", "--template-id", "t"), "Give one of --content"),
+            (("08031234567", "--content", "x", "--sender-id", "much too long a name"), "at most 11 characters"),
+        ],
+    )
+    def test_mistakes_send_nothing(self, cli: Cli, stage: Stage, arguments: tuple[str, ...], words: str) -> None:
+        said = cli("send-sms", *arguments, answer=phone("ada"))
+        assert (said.status, stage.sandbox.counters()["accepted"]) == (1, {})
+        assert words in said.err
+        assert "Nothing was sent" in said.err
+        assert "Traceback" not in said.err
+
+    def test_dry_run_counts_pages_and_masks_recipients(self, cli: Cli, stage: Stage) -> None:
+        said = cli("send-sms", phone("ada"), phone("obi"), "--content", "€" * 100, "--dry-run", "--output", "json")
+        record = one(said)
+        assert (record["recipients"], record["pages"], record["pages_of_all"], record["units"]) == (2, 2, 4, 200)
+        assert record["to"] == [f"{digits(name)[:5]}****{digits(name)[-3:]}" for name in ("ada", "obi")]
+        assert "nothing was sent" in said.err
+        assert stage.sandbox.counters()["accepted"] == {}
+        assert digits("ada") not in said.out + said.err
+
+    def test_each_run_without_a_key_sends_again(self, cli: Cli, stage: Stage) -> None:
+        assert one(sms(cli))["references"] != one(sms(cli))["references"]
+        assert len(stage.arrived("sms", digits("ada"))) == 2
+
+    def test_recipients_not_allowed_are_left_out(self, cli: Cli, stage: Stage) -> None:
+        stage.connect("cpaas_default", allowed_recipients=phone("obi"))
+        record = one(cli("send-sms", phone("ada"), phone("obi"), "--content", "Hi", "--output", "json"))
+        assert (record["recipients"], record["not_allowed"]) == (1, 1)
+        assert "allowed_recipients" in sms(cli).err
+
+    def test_a_rejection_is_one_line_without_anything_private(self, cli: Cli, stage: Stage) -> None:
+        stage.sandbox.control("PUT", "balance", {"balance": 0})
+        said = sms(cli)
+        assert said.status == 1
+        assert len(said.err.strip().splitlines()) == 1
+        assert not [word for word in (*SECRETS, digits("ada"), phone("ada")) if word in said.out + said.err]
+
+    def test_a_lost_response_ends_with_its_own_status_and_advice(self, cli: Cli, stage: Stage) -> None:
+        stage.sandbox.control(*fault("send_sms", "cut_after", times=1))
+        said = sms(cli)
+        assert (said.status, said.out) == (3, "")
+        assert "Outcome unknown: request cpaas-" in said.err
+        assert "Do not simply run the command again" in said.err
+        (message,) = stage.arrived("sms", digits("ada"))
+        assert message["external_ref"] in said.err
+        assert not [word for word in (*SECRETS, digits("ada"), phone("ada")) if word in said.err]
+
+    def test_an_unexpected_error_is_one_line_too(self, cli: Cli, monkeypatch: pytest.MonkeyPatch, stage: Stage) -> None:
+        def fails(*_: Any, **__: Any) -> Any:
+            raise ZeroDivisionError(phone("ada"))
+
+        monkeypatch.setattr("cpaas_provider.cli.messages.send.run_request", fails)
+        said = sms(cli)
+        assert (said.status, phone("ada") in said.err) == (1, False)
+        assert "because of an unexpected error: ZeroDivisionError at fails" in said.err
+
+    @pytest.mark.parametrize("output", ["table", "plain", "yaml", "json"])
+    def test_every_format_has_the_reference_and_no_recipient(self, cli: Cli, stage: Stage, output: str) -> None:
+        said = cli("send-sms", phone("ada"), "--content", "Meet at noon", "--output", output)
+        (message,) = stage.arrived("sms", digits("ada"))
+        assert message["external_ref"] in said.out
+        assert not [word for word in (*SECRETS, digits("ada"), phone("ada")) if word in said.out + said.err]
+
+
+class TestIdempotencyKey:
+    def test_a_second_run_sends_nothing_and_shows_the_first(self, keyed: Cli, stage: Stage) -> None:
+        first, second = (one(sms(keyed, "--idempotency-key", "monday")) for _ in range(2))
+        assert second["sent_by_earlier_run"]
+        assert {**first, "sent_by_earlier_run": True} == second
+        assert len(stage.arrived("sms", digits("ada"))) == 1
+        changed = sms(keyed, "--idempotency-key", "monday", text="Meet at one")
+        assert "The content was another one." in changed.err
+        assert len(stage.arrived("sms", digits("ada"))) == 1
+        assert one(sms(keyed, "--idempotency-key", "tuesday"))["id"] != first["id"]
+
+    def test_a_recipient_added_later_gets_it_alone(self, keyed: Cli, stage: Stage) -> None:
+        sms(keyed, "--idempotency-key", "monday")
+        record = one(sms(keyed, "--idempotency-key", "monday", to=(phone("obi"), phone("ada"))))
+        assert record["recipients"] == 2
+        assert [len(stage.arrived("sms", digits(name))) for name in ("ada", "obi")] == [1, 1]
+
+    def test_an_unknown_outcome_is_sent_again_only_on_demand(self, keyed: Cli, stage: Stage) -> None:
+        stage.sandbox.control(*fault("send_sms", "cut_after", times=1))
+        assert sms(keyed, "--idempotency-key", "monday").status == 3
+        again = sms(keyed, "--idempotency-key", "monday")
+        assert (again.status, len(stage.arrived("sms", digits("ada")))) == (3, 1)
+        assert "unless you give --resend-unknown" in again.err
+        changed = sms(keyed, "--idempotency-key", "monday", text="Meet at one")
+        assert (changed.status, "had other content" in changed.err) == (1, True)
+        assert sms(keyed, "--idempotency-key", "monday", "--resend-unknown").status == 0
+        assert len(stage.arrived("sms", digits("ada"))) == 2
+
+    def test_a_request_that_was_not_sent_is_sent_by_the_next_run(self, keyed: Cli, stage: Stage) -> None:
+        stage.connect("cpaas_default", max_retries=0, host="http://127.0.0.1:9")
+        assert sms(keyed, "--idempotency-key", "monday").status == 1
+        stage.connect("cpaas_default")
+        # It leads to another service now, by its address.
+        assert "another base URL" in sms(keyed, "--idempotency-key", "monday").err
+
+    def test_no_number_and_no_text_is_stored(self, keyed: Cli) -> None:
+        sms(keyed, "--idempotency-key", "monday")
+        with open_database() as database, database.connect() as connection:
+            stored = "".join(connection.execute(select(campaign_values.c.value)).scalars())
+        assert stored
+        assert digits("ada") not in stored
+        assert "noon" not in stored
+
+
+class TestDeliveryReports:
+    def test_a_send_is_recorded_for_its_reports(self, cli: Cli, stage: Stage) -> None:
+        stage.connect("cpaas_default", callback_url="http://127.0.0.1:9")
+        record = one(said := sms(cli))
+        assert record["delivery_reports"] == "callback"
+        assert "did not respond" in said.err
+        with open_database() as database, database.connect() as connection:
+            (send,) = connection.execute(select(sends)).all()
+        assert [send.campaign] == record["references"]
+        assert (send.dag_id, send.task_id, send.expected) == (DAG_ID, "send-sms", 1)
+        (message,) = stage.arrived("sms", digits("ada"))
+        assert message["callback"].startswith("http://127.0.0.1:9/callback/cpaas_default/")
+
+    def test_a_receiver_that_is_none_keeps_it_from_being_sent(self, cli: Cli, stage: Stage) -> None:
+        stage.connect("cpaas_default", callback_url=stage.sandbox.url)
+        said = sms(cli)
+        assert (said.status, stage.sandbox.counters()["accepted"]) == (1, {})
+        assert "Nothing was sent. --no-callback sends" in said.err
+        assert one(sms(cli, "--no-callback"))["delivery_reports"] is None
+
+
+class TestSendEmail:
+    def test_subject_and_names_arrive(self, cli: Cli, stage: Stage) -> None:
+        stage.connect("cpaas_default", email_sender_id="shop@example.com")
+        more = ("--subject", "News", "--from-name", "Shop", "--reply-to", "help@example.com", "--output", "json")
+        assert one(cli("send-email", address("ada"), *more, answer="Dear Ada,\n\nhello\n"))["recipients"] == 1
+        (message,) = stage.arrived("email", address("ada"))
+        assert (message["subject"], message["from_name"]) == ("News", "Shop")
+        assert message["text"] == "Dear Ada,\n\nhello"
+
+    def test_an_invalid_address_is_named_by_its_place(self, cli: Cli) -> None:
+        said = cli("send-email", address("ada"), "nobody at home", "--content", "x", "--sender-id", "a@example.com")
+        assert (said.status, "recipient 2 is not an email address" in said.err) == (1, True)
+        assert "nobody" not in said.err
+
+
+class TestLookup:
+    def look_up(self, cli: Cli, *more: str, answer: str = "") -> Said:
+        return cli("lookup", *more, "--output", "json", answer=answer)
+
+    def asked(self, stage: Stage) -> int:
+        return int(stage.sandbox.counters()["accepted"].get("lookup_phone", 0))
+
+    def test_a_number_is_charged_once_and_masked(self, cli: Cli, stage: Stage) -> None:
+        first = one(self.look_up(cli, phone("ada"), phone("ada")))
+        assert (first["source"], first["dnd"], first["country"], self.asked(stage)) == ("service", False, "NG", 1)
+        second = one(said := self.look_up(cli, "-", answer=phone("ada")))
+        assert (second["source"], second["dnd"], second["operator"], self.asked(stage)) == ("cache", False, None, 1)
+        assert "--no-cache asks the service" in said.err
+        assert one(self.look_up(cli, phone("ada"), "--no-cache"))["source"] == "service"
+        assert self.asked(stage) == 2
+        assert digits("ada") not in said.out + said.err
+
+    def test_the_cache_is_that_of_campaigns(self, cli: Cli, stage: Stage) -> None:
+        from cpaas_provider.operators.sms import SmsCampaignOperator
+
+        self.look_up(cli, phone("ada"))
+        with new_dag() as dag:
+            SmsCampaignOperator(task_id="send", source=[{"phone": phone("ada")}], content="Hi", skip_dnd=True)
+        assert Run(stage, dag).once("send").state == "success"
+        assert self.asked(stage) == 1
+
+    def test_one_failure_leaves_the_others_and_fails_the_command(self, cli: Cli, stage: Stage) -> None:
+        stage.sandbox.control(*fault("lookup_phone", "reject", times=1, message="Unknown number"))
+        said = self.look_up(cli, phone("ada"), phone("obi"))
+        assert said.status == 1
+        assert [line["error"] is None for line in said.lines] == [False, True]
+        assert "1 lookup failed." in said.err
+
+    def test_a_wrong_key_ends_it(self, cli: Cli, stage: Stage) -> None:
+        stage.connect("cpaas_default", password="sk_test_wrong")
+        said = self.look_up(cli, phone("ada"), phone("obi"))
+        assert (said.status, len(said.lines)) == (1, 1)
+        assert "1 number of 2 were not looked up." in said.err
+
+
+class TestOtp:
+    def request(self, cli: Cli, *more: str) -> Said:
+        return cli("otp", "request", phone("ada"), "--output", "json", *more)
+
+    def code(self, stage: Stage) -> str:
+        (record, *_) = stage.sandbox.inbox("otp", recipient=digits("ada"))["items"]
+        return str(record["code"])
+
+    def test_a_code_is_requested_and_verified(self, cli: Cli, stage: Stage) -> None:
+        record = one(self.request(cli, "--length", "6", "--expires-in", "5"))
+        assert record["recipient"] == f"{digits('ada')[:5]}****{digits('ada')[-3:]}"
+        code = self.code(stage)
+        assert len(code) == 6
+        wrong = cli("otp", "verify", record["id"], "--output", "json", answer="000000\n")
+        assert (wrong.status, wrong.lines[0]["verified"]) == (1, False)
+        right = cli("otp", "verify", record["id"], "--output", "json", answer=f"{code}\n")
+        assert one(right)["verified"]
+        assert code not in right.out + right.err
+
+    def test_no_code_uses_no_attempt(self, cli: Cli, stage: Stage) -> None:
+        record = one(self.request(cli))
+        said = cli("otp", "verify", record["id"], answer="\n")
+        assert (said.status, "no attempt was used" in said.err) == (1, True)
+
+    def test_a_code_is_no_argument(self, cli: Cli, capsys: pytest.CaptureFixture[str]) -> None:
+        assert cli("otp", "verify", "otp_1", "1234").status == 2
+
+    def test_a_lost_response_is_resolved_by_the_new_record(self, cli: Cli, stage: Stage) -> None:
+        stage.sandbox.control(*fault("request_otp", "cut_after", times=1))
+        assert one(self.request(cli))["status_desc"] == "SENT"
+
+    def test_an_outcome_that_stays_unknown_has_its_status(
+        self, cli: Cli, stage: Stage, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        from cpaas_provider.cli.messages import otp
+
+        monkeypatch.setattr(otp, "_PROBE_SECONDS", 0)
+        stage.sandbox.control(*fault("request_otp", "cut_before", times=1))
+        said = self.request(cli)
+        assert (said.status, "get a second passcode" in said.err) == (3, True)
+
+
+class TestBalance:
+    @pytest.fixture(autouse=True)
+    def nothing_before(self, airflow_db: object) -> None:
+        from airflow.models.xcom import XComModel
+        from airflow.utils.session import create_session
+        from sqlalchemy import delete
+
+        with create_session() as session:
+            session.execute(delete(XComModel))
+
+    def test_without_a_send_it_is_not_known(self, cli: Cli) -> None:
+        said = cli("balance", "--conn-id", "cpaas_default", "--output", "json")
+        assert (said.status, said.lines) == (1, [])
+        assert "has no operation that returns a balance" in said.err
+
+    def test_the_newest_result_of_a_task_has_it(self, cli: Cli, stage: Stage) -> None:
+        stage.connect("cpaas_other", email_sender_id="shop@example.com")
+        with new_dag() as dag:
+            SendSmsOperator(task_id="first", recipients=phone("ada"), content="Hi")
+            SendEmailOperator(
+                task_id="mail", recipients=address("ada"), content="Hi", subject="Hi", cpaas_conn_id="cpaas_other"
+            )
+            SendSmsOperator(task_id="last", recipients=phone("obi"), content="Hi")
+        run = Run(stage, dag)
+        results = {name: run.once(name).result for name in ("first", "mail", "last")}
+        found = {line["conn_id"]: line for line in cli("balance", "--output", "json").lines}
+        assert found["cpaas_default"]["balance"] == results["last"]["balance"]
+        assert found["cpaas_default"]["task_id"] == "last"
+        assert found["cpaas_other"]["balance"] == results["mail"]["balance"]
+        age = datetime.now(UTC) - datetime.fromisoformat(found["cpaas_default"]["reported_at"])
+        assert age.total_seconds() < 60
+        assert one(cli("balance", "--conn-id", "cpaas_other", "--output", "json"))["task_id"] == "mail"
+
+
+def test_a_key_is_leased_while_a_run_sends(
+    cli: Cli, stage: Stage, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Two runs with one key at a time: the second is refused, and nothing is sent twice."""
+    refused: list[str] = []
+    engine = cli_requests.SendEngine
+
+    class Meanwhile(engine):  # type: ignore[misc, valid-type]
+        async def run(self, *, resolve: bool = True) -> None:
+            from cpaas_provider.database.errors import CampaignLockedError
+            from cpaas_provider.database.registry import CampaignKey, open_campaign
+
+            key = CampaignKey("cpaas_default", "airflow cpaas send_sms monday", stage.sandbox.url)
+            with open_database() as database, pytest.raises(CampaignLockedError) as error:
+                open_campaign(database, key, (0, 1), "another run")
+            refused.append(str(error.value))
+            await super().run(resolve=resolve)
+
+    monkeypatch.setattr(cli_requests, "SendEngine", Meanwhile)
+    assert sms(cli, "--idempotency-key", "monday").status == 0
+    (words,) = refused
+    assert "airflow cpaas on " in words
