@@ -96,7 +96,7 @@ def test_a_second_ctrl_c_ends_it_with_an_unknown_outcome(airflow: Airflow, sandb
 
 def test_ctrl_c_during_lookups_shows_those_that_were_paid_for(airflow: Airflow, sandbox: Sandbox) -> None:
     looking = airflow("lookup", phone("first"), phone("second"), "--output", "json")
-    sandbox.control(*fault("lookup_phone", "latency", ms=20_000, skip=1))
+    sandbox.control(*fault("lookup_phone", "latency", ms=20_000, after=1))
     until(lambda: sandbox.counters()["accepted"].get("lookup_phone", 0) == 1)
     looking.send_signal(signal.SIGINT)
     status, out, err = ended(looking)
@@ -120,7 +120,7 @@ def test_doctor_on_a_machine_where_nothing_is_configured(tmp_path: Path) -> None
 def test_sandbox_starts_and_ends_with_ctrl_c(tmp_path: Path) -> None:
     log = tmp_path / "sandbox.log"
     environment = {**os.environ, "CPAAS_SANDBOX_API_KEY": "sk_test_started"}
-    command = [COMMAND, "cpaas", "sandbox", "--port", "0", "--set", "otp_status_stays_sent=true"]
+    command = [COMMAND, "cpaas", "sandbox", "--port", "0", "--set", "otp_status_mode=sent"]
     started = Started.start(command, environment, log, Path.cwd())
     try:
         until(lambda: "service at" in log.read_text() or not started.alive)

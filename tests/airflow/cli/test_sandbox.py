@@ -13,7 +13,7 @@ from cpaas_provider.sandbox.__main__ import _parser
 
 GIVEN = [
     *("--port", "0", "--host", "127.0.0.2", "--api-key", "-dashed", "--db", "a b.db", "--balance", "12.5"),
-    *("--set", "price_sms=4", "--set", "otp_status_stays_sent=true", "--access-log", "--allow-remote-callbacks"),
+    *("--set", "price_sms=4", "--set", "otp_status_mode=sent", "--access-log", "--allow-remote-callbacks"),
     *("--webhook-url", "http://127.0.0.1:9/", "--webhook-secret", "s", "--signature-header", "X-Sign"),
 ]
 
@@ -35,7 +35,7 @@ def test_values_are_handed_on() -> None:
     assert sorted(sandbox_options(parsed(*given, "--api-key=-dashed"))) == sorted(
         [
             *("--port=0", "--host=127.0.0.2", "--api-key=-dashed", "--db=a b.db", "--balance=12.5"),
-            *("--set=price_sms=4", "--set=otp_status_stays_sent=true", "--access-log", "--allow-remote-callbacks"),
+            *("--set=price_sms=4", "--set=otp_status_mode=sent", "--access-log", "--allow-remote-callbacks"),
             *("--webhook-url=http://127.0.0.1:9/", "--webhook-secret=s", "--signature-header=X-Sign"),
         ]
     )

@@ -1,4 +1,4 @@
-"""What the commands read of the provider's database: sends, their counts, and where each recipient stands."""
+"""What the commands read of the provider's database: sends, their counts, and the status of each recipient."""
 
 from __future__ import annotations
 
@@ -171,7 +171,7 @@ def reasons(connection: Connection, campaign: str) -> list[dict[str, Any]]:
 def read_deliveries(
     connection: Connection, filters: Filters, reference: str | None, outcome: DeliveryStatus | None, limit: int
 ) -> list[dict[str, Any]]:
-    """Return where recipients stand, the one that changed last first."""
+    """Return the status of recipients, the one that changed last first."""
     query: Select[Any] = select(deliveries).where(*filters.times(deliveries.c.updated_at))
     if reference is not None:
         # Found by their campaign, as nothing else of them is in an index.

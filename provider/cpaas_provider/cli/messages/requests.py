@@ -40,7 +40,7 @@ class CommandSpec(SendSpec):
     """What a command sends.
 
     :param build: returns the request from recipients, our reference and a callback URL
-    :param read: returns what the response says
+    :param read: returns the result of a response
     """
 
     build: Callable[[Sequence[str], str, str | None], Call[Any]] = field(repr=False)
@@ -51,7 +51,7 @@ class CommandSpec(SendSpec):
         return self.build(recipients, reference, callback_url)
 
     def read_result(self, response: Any, *, repeated: bool) -> RequestResult:
-        """Return what a response says."""
+        """Return the result of a response."""
         return self.read(response)
 
 

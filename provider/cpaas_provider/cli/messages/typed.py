@@ -21,7 +21,7 @@ class StandardInput:
 
     @property
     def is_terminal(self) -> bool:
-        """Whether it is typed in by hand, so that an end cannot be expected."""
+        """Whether it is a keyboard, so that no text is waiting there."""
         return bool(sys.stdin.isatty())
 
     def read(self, reader: str) -> str:
