@@ -115,7 +115,8 @@ class Dispatcher:
         self._storing = 0
         self._is_waiting = False
         self._has_unsent = False
-        self._error: Exception | None = None
+        self._is_taking = False
+        self._error: BaseException | None = None
         self._abandoned: list[RequestRecord] = []
         self._ended = asyncio.Event()
         self._taking = asyncio.Lock()
@@ -132,7 +133,7 @@ class Dispatcher:
         watch = asyncio.create_task(self._watch_stop(workers))
         try:
             for outcome in await asyncio.gather(*workers, return_exceptions=True):
-                if isinstance(outcome, Exception):
+                if isinstance(outcome, BaseException) and not isinstance(outcome, asyncio.CancelledError):
                     # The recipients it was about to send to would else be passed over in silence.
                     self._finish(outcome)
         finally:
@@ -149,7 +150,8 @@ class Dispatcher:
 
     async def _is_done(self) -> bool:
         """Return whether the stop came when nothing was left to send."""
-        if self._has_unsent or not isinstance(self._error, StoppedError):
+        # What had been taken from the queue when the stop came is in it no more.
+        if self._has_unsent or self._is_taking or not isinstance(self._error, StoppedError):
             return False
         try:
             return await self._queue.next(0) is None
@@ -173,8 +175,14 @@ class Dispatcher:
         while (request := await self._next()) is not None:
             try:
                 await self._send(request)
+            except asyncio.CancelledError:
+                raise
             except Exception as error:  # noqa: BLE001 - whatever it is, no intent may follow it
                 self._finish(error)
+            except BaseException as error:
+                # A timeout of Airflow is raised wherever the code happens to be.
+                self._finish(error)
+                raise
             finally:
                 self._in_flight -= 1
                 self._recipients -= len(request.intent)
@@ -195,6 +203,7 @@ class Dispatcher:
                     if not await self._wait_for_rate_limit():
                         return None
                     request: PendingRequest = self._queue.begin(batch)
+                    self._is_taking = False
                     self._in_flight += 1
                     self._recipients += len(request.intent)
                     self._storing += 1
@@ -210,11 +219,14 @@ class Dispatcher:
             return None
         if self._recipients >= MAX_PENDING_RECIPIENTS:
             return WAIT
+        self._is_taking = True
         try:
-            return await self._queue.next(self._in_flight)
+            batch = await self._queue.next(self._in_flight)
         except Exception as error:  # noqa: BLE001 - whatever it is, no intent may follow it
             self._finish(error)
             return None
+        self._is_taking = batch is not None and batch != WAIT
+        return batch
 
     async def _wait_for_rate_limit(self) -> bool:
         """Wait until a request may leave, and return whether it still may.
@@ -283,7 +295,7 @@ class Dispatcher:
         if ended.error is not None:
             self._finish(ended.error)
 
-    def _finish(self, error: Exception) -> None:
+    def _finish(self, error: BaseException) -> None:
         """Let no intent follow; what comes first is the reason."""
         self._error = self._error or error
         self._ended.set()

@@ -136,9 +136,12 @@ class StopSignal:
     @property
     def reason(self) -> str:
         """Why the task ends, as a sentence."""
-        if self._asked_at is None:
+        if self._asked_at is not None:
+            return "Airflow stopped the task."
+        if self.requested:
             return "The task's execution_timeout is about to end it."
-        return "Airflow stopped the task."
+        # Such as by Ctrl-C: what runs it was cancelled.
+        return "The task was interrupted."
 
 
 async def in_thread(work: Callable[[], T]) -> T:

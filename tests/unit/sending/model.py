@@ -446,7 +446,8 @@ class World:
     ) -> tuple[dict[str, Any], tuple[str, ...]]:
         resend_epoch, doubted = attempt.resend_epoch, set(self.maybe)
         self.left.add(reference)
-        for one in people:
+        # A try of an earlier edition does what was ordered then.
+        for one in people if resend_epoch == self.resend_epoch else ():
             self.maybe.setdefault(one, set()).add(self._text_for(one))
         what = next(attempt.answers, AtRequest.ACCEPTED)
         attempt.happened.add(what)

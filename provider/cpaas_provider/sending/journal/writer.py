@@ -125,7 +125,12 @@ class JournalWriter:
         self._closing = True
         self._wanted.set()
         self._batch_ready.set()
-        await self._task
+        try:
+            await asyncio.shield(self._task)
+        except asyncio.CancelledError:
+            # Whoever presses Ctrl-C once loses no result; the second time ends the write, too.
+            await self._task
+            raise
         # What is being removed is done with before the task's connection to Airflow is.
         with contextlib.suppress(RuntimeError):
             await asyncio.get_running_loop().run_in_executor(self._thread, self._log.tidy, 0)

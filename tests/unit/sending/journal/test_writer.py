@@ -80,6 +80,21 @@ def test_a_claim_returns_when_it_is_stored(store: MemoryStore) -> None:
     kept(store, work)
 
 
+def test_cancelled_while_it_closes_it_stores_what_is_known(store: MemoryStore) -> None:
+    async def run() -> None:
+        writer = JournalWriter(opened(store), BODY)
+        await writer.begin(one_of(0))
+        writer.end(settled(0))
+        closing = asyncio.create_task(writer.close())
+        await asyncio.sleep(0)
+        closing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await closing
+
+    asyncio.run(run())
+    assert numbers(found(store)) == ([0], [0])
+
+
 def test_one_write_settles_the_last_window_and_claims_the_next(store: MemoryStore) -> None:
     async def work(writer: JournalWriter) -> None:
         await asyncio.gather(*(conveyor(writer, list(range(first, 40, 8))) for first in range(8)))
