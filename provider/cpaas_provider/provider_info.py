@@ -23,6 +23,20 @@ _GUIDES = (
     "moving-from-an-http-operator",
 )
 
+INVALID_NUMBER_WORDS = (
+    "unknown subscriber, invalid number, invalid msisdn, invalid destination, number does not exist, "
+    "unassigned number, unallocated number"
+)
+HARD_BOUNCE_WORDS = (
+    "mailbox does not exist, mailbox not found, address does not exist, user unknown, unknown user, no such user, "
+    "invalid recipient, hard bounce, hard_bounce, 5.1.1"
+)
+_HASHES = (
+    "Comma-separated secrets, newest first, that key the hashes by which the database knows recipients on the "
+    "suppression list and in frequency caps. Without it, the hashes are keyed with a random value in the database. All "
+    "processes need the same. Keep an old secret behind a new one for as long as the list has entries from its time."
+)
+
 _NAME = "CPaaS"
 _MODULES = ("sms", "email", "otp", "airtime", "contact_sync", "contacts", "lookup")
 
@@ -170,9 +184,10 @@ def get_provider_info() -> dict[str, object]:
                     "database": {
                         "description": (
                             "The provider's own database: a SQLAlchemy URL, or the id of an Airflow connection of type "
-                            "postgres or sqlite. It stores delivery reports, campaigns with an idempotency_key, and "
-                            "cached lookups. Default: a SQLite file, cpaas/cpaas.db in Airflow's home. Workers, "
-                            "triggerer and API server need the same database. If they share no disk, use PostgreSQL."
+                            "postgres or sqlite. It stores delivery reports, campaigns with an idempotency_key, the "
+                            "suppression list, and cached lookups. Default: a SQLite file, cpaas/cpaas.db in Airflow's "
+                            "home. Workers, triggerer and API server need the same database. If they share no disk, "
+                            "use PostgreSQL."
                         ),
                         "version_added": "0.1.0",
                         "type": "string",
@@ -190,6 +205,35 @@ def get_provider_info() -> dict[str, object]:
                         "type": "integer",
                         "example": None,
                         "default": "90",
+                    },
+                    "recipient_secret": {
+                        "description": _HASHES,
+                        "version_added": "0.1.0",
+                        "type": "string",
+                        "sensitive": True,
+                        "example": None,
+                        "default": None,
+                    },
+                    "invalid_number_words": {
+                        "description": (
+                            "Comma-separated. A delivery report of an undelivered SMS with one of these in its status "
+                            "or reason puts the number on the suppression list as invalid_number. Empty adds none."
+                        ),
+                        "version_added": "0.1.0",
+                        "type": "string",
+                        "example": None,
+                        "default": INVALID_NUMBER_WORDS,
+                    },
+                    "hard_bounce_words": {
+                        "description": (
+                            "Comma-separated. A delivery report of a bounced email with one of these in its status or "
+                            "reason puts the address on the suppression list as hard_bounce. The word bounced adds "
+                            "every bounced address. Empty adds none."
+                        ),
+                        "version_added": "0.1.0",
+                        "type": "string",
+                        "example": None,
+                        "default": HARD_BOUNCE_WORDS,
                     },
                 },
             }

@@ -362,6 +362,31 @@ notifications = Table(
     Column("sender_checked_at", UtcDateTime),
 )
 
+# What the hashes of recipients below are keyed with, together with a secret of the configuration.
+hash_keys = Table(
+    "cpaas_hash_keys",
+    metadata,
+    Column("key_id", String(16), primary_key=True),
+    Column("salt", String(64), nullable=False),
+    Column("created_at", UtcDateTime, nullable=False),
+)
+
+# Recipients that are not sent to: over which channel, through which connection (empty for all), and why.
+suppressions = Table(
+    "cpaas_suppressions",
+    metadata,
+    Column("recipient_hash", _HASH, primary_key=True),
+    Column("channel", String(10), primary_key=True),
+    Column("conn_id", String(250), primary_key=True),
+    Column("reason", String(20), primary_key=True),
+    Column("key_id", String(16), nullable=False),
+    Column("source", String(100), nullable=False),
+    Column("added_at", UtcDateTime, nullable=False),
+    # Each send asks whether there is any entry.
+    Index("cpaas_suppressions_conn_id", "conn_id", "channel", "reason"),
+    sqlite_with_rowid=False,
+)
+
 
 REPORT_DIALECTS = ("sqlite", "postgresql")
 """The databases that can store delivery reports."""

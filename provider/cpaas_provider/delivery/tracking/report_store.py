@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import logging
 import re
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
@@ -16,13 +17,18 @@ from sqlalchemy import ARRAY, ColumnElement, Connection, Select, String, any_, b
 from cpaas_provider.database.bulk import batched, insert_many, insert_missing, select_at_once
 from cpaas_provider.database.database import Database
 from cpaas_provider.database.errors import RejectedDataError
+from cpaas_provider.database.recipients.hash_keys import HashSecretMissingError
+from cpaas_provider.database.recipients.suppressions import Listed, add_listed
 from cpaas_provider.database.schema import reports, requests, sends
 from cpaas_provider.delivery.receiver.quotas import PREFIX_BYTES, Quotas, digest_prefix
 from cpaas_provider.delivery.receiver.writer import ReceivedReport, StoreResult
 from cpaas_provider.delivery.reports import DeliveryStatus, Report
 from cpaas_provider.delivery.tracking.hashing import update_in_chunks
 from cpaas_provider.delivery.tracking.membership import Row, record_statuses
+from cpaas_provider.delivery.tracking.permanent_failures import PermanentFailures
 from cpaas_provider.delivery.tracking.recipient_status import insert_into
+
+log = logging.getLogger(__name__)
 
 UNTRACKED_PREFIX = "~"
 """Stands before the id of a message nobody has noted yet, in the place of its campaign."""
@@ -61,6 +67,7 @@ class ReportStore:
         self._database = database
         self._kinds: dict[str, str] = {}
         self._quotas = Quotas()
+        self._permanent = PermanentFailures.configured()
 
     def save(self, incoming: Sequence[ReceivedReport]) -> list[StoreResult]:
         """Store reports in one transaction, durable when this returns; say for each what became of it.
@@ -123,7 +130,28 @@ class ReportStore:
         for number, is_ours in zip(rows, ours, strict=True):
             if not is_ours:
                 results[number] = StoreResult.EXCESS
+        self._suppress(
+            connection,
+            [
+                listed
+                for number, is_ours in zip(rows, ours, strict=True)
+                if is_ours and (listed := self._listed(incoming[number], rows[number]))
+            ],
+        )
         return results
+
+    def _listed(self, received: ReceivedReport, row: Row) -> Listed | None:
+        return self._permanent.listed(received.report, row["kind"], received.conn_id)
+
+    def _suppress(self, connection: Connection, listed: Sequence[Listed]) -> None:
+        """Put recipients that can never be reached on the suppression list of the connection that proved the report."""
+        if not listed:
+            return
+        try:
+            add_listed(connection, listed)
+        except HashSecretMissingError as error:
+            # The report itself is stored: the service would only repeat it.
+            log.warning("%s. The suppression list did not get %d recipients.", str(error).rstrip("."), len(listed))
 
     def _kinds_of(self, connection: Connection, campaigns: set[str]) -> dict[str, str]:
         """Tell what campaigns send, as their reports may not say it."""

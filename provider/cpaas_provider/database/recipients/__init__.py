@@ -1,0 +1,1 @@
+"""Who must not be sent to, and how often recipients were sent to: by keyed hashes alone."""

@@ -1,0 +1,21 @@
+"""One at a time: of two transactions that take the same lock, the second waits for the end of the first."""
+
+from __future__ import annotations
+
+from hashlib import sha256
+
+from sqlalchemy import Connection, func, select
+
+from cpaas_provider.database.schema import alembic_version
+
+_SPACE = 0x63706872
+"""The space of PostgreSQL's locks that these are in."""
+
+
+def lock_for_writing(connection: Connection, name: str) -> None:
+    """Take a lock until the transaction ends. A file of SQLite has one writer at a time anyway."""
+    if connection.dialect.name == "postgresql":
+        number = int.from_bytes(sha256(name.encode()).digest()[:4], "big", signed=True)
+        connection.execute(select(func.pg_advisory_xact_lock(_SPACE, number)))
+    elif connection.dialect.name != "sqlite":
+        connection.execute(select(alembic_version.c.version_num).with_for_update())

@@ -1,0 +1,161 @@
+"""The stored suppression list: who is on it, found by keyed hashes alone."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import sqlalchemy
+
+from cpaas_provider.database import schema
+from cpaas_provider.database.database import Database, open_database
+from cpaas_provider.database.recipients.hash_keys import HashSecretMissingError
+from cpaas_provider.database.recipients.suppressions import (
+    HARD_BOUNCE,
+    INVALID_NUMBER,
+    OPT_OUT,
+    REASONS,
+    Listed,
+    OtherHashKeyError,
+    SuppressionTable,
+)
+
+ADA, BEN, CY = "2348031000001", "2348031000002", "cy@example.com"
+SECRET = "AIRFLOW__CPAAS__RECIPIENT_SECRET"
+
+
+def opted_out(*recipients: str, **where: str) -> list[Listed]:
+    return [Listed(one, OPT_OUT, "test", **where) for one in recipients]
+
+
+@pytest.fixture
+def table(database: Database) -> SuppressionTable:
+    return SuppressionTable(database)
+
+
+def statements(database: Database) -> list[str]:
+    """Return the list that takes what the database is asked from now on."""
+    asked: list[str] = []
+    sqlalchemy.event.listen(
+        database.engine, "before_cursor_execute", lambda _c, _cursor, statement, *_: asked.append(statement)
+    )
+    return asked
+
+
+class TestFinding:
+    def test_added_recipients_are_found_with_their_reason(self, table: SuppressionTable) -> None:
+        assert table.add([*opted_out(ADA), Listed(CY, HARD_BOUNCE, "test")]) == 2
+        assert table.find([ADA, BEN], "shop", "sms") == {ADA: OPT_OUT}
+        assert table.find([CY], "shop", "email") == {CY: HARD_BOUNCE}
+
+    def test_capitals_of_an_address_do_not_matter(self, table: SuppressionTable) -> None:
+        table.add(opted_out("Cy@Example.com"))
+        assert table.find([CY], "shop", "email") == {CY: OPT_OUT}
+
+    def test_strongest_reason_is_named(self, table: SuppressionTable) -> None:
+        table.add([Listed(ADA, INVALID_NUMBER, "test"), *opted_out(ADA)])
+        assert table.find([ADA], "shop", "sms") == {ADA: OPT_OUT}
+        assert table.find([ADA], "shop", "sms", [INVALID_NUMBER]) == {ADA: INVALID_NUMBER}
+
+    def test_entry_holds_for_its_channel_and_connection_only(self, table: SuppressionTable) -> None:
+        table.add(opted_out(ADA, channel="whatsapp", conn_id="shop"))
+        assert table.find([ADA], "shop", "whatsapp") == {ADA: OPT_OUT}
+        assert table.find([ADA], "shop", "sms") == {}
+        assert table.find([ADA], "bank", "whatsapp") == {}
+
+    def test_second_entry_of_the_same_reason_is_not_counted(self, table: SuppressionTable) -> None:
+        assert table.add(opted_out(ADA, BEN, ADA)) == 2
+        assert table.add(opted_out(ADA)) == 0
+
+    def test_many_are_found(self, table: SuppressionTable) -> None:
+        everybody = [f"23480310{number:05d}" for number in range(2000)]
+        assert table.add(opted_out(*everybody[::2])) == 1000
+        assert table.find(everybody, "shop", "sms").keys() == set(everybody[::2])
+        assert len(list(table.entries())) == 1000
+        assert table.counts() == {OPT_OUT: 1000}
+
+    def test_empty_list_costs_one_query(self, database: Database, table: SuppressionTable) -> None:
+        asked = statements(database)
+        assert table.find([f"23480310{number:05d}" for number in range(2000)], "shop", "sms") == {}
+        assert len([one for one in asked if one.startswith("SELECT")]) == 1
+        assert not [one for one in asked if not one.startswith(("SELECT", "PRAGMA"))]
+
+
+class TestHashes:
+    def test_database_holds_no_recipient(self, database: Database, table: SuppressionTable) -> None:
+        table.add(opted_out(ADA, CY))
+        with database.connect() as connection:
+            stored = repr(connection.execute(sqlalchemy.select(schema.suppressions)).all())
+        assert ADA not in stored
+        assert CY not in stored
+
+    def test_first_secret_keeps_what_was_listed_without_one(
+        self, table: SuppressionTable, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        table.add(opted_out(ADA))
+        monkeypatch.setenv(SECRET, "new")
+        assert table.add(opted_out(ADA, BEN)) == 1
+        assert table.find([ADA, BEN], "shop", "sms") == {ADA: OPT_OUT, BEN: OPT_OUT}
+
+    def test_new_secret_before_the_old_one_finds_what_both_hashed(
+        self, table: SuppressionTable, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv(SECRET, "old")
+        table.add(opted_out(ADA))
+        monkeypatch.setenv(SECRET, "new, old")
+        table.add(opted_out(BEN))
+        assert table.find([ADA, BEN], "shop", "sms") == {ADA: OPT_OUT, BEN: OPT_OUT}
+        assert len({one.key_id for one in table.entries()}) == 2
+        assert table.remove([ADA]) == 1
+
+    @pytest.mark.parametrize("secret", ["", "other"])
+    def test_process_without_the_secret_is_told_and_finds_nothing_silently(
+        self, table: SuppressionTable, monkeypatch: pytest.MonkeyPatch, secret: str
+    ) -> None:
+        monkeypatch.setenv(SECRET, "old")
+        table.add(opted_out(ADA))
+        monkeypatch.setenv(SECRET, secret)
+        with pytest.raises(HashSecretMissingError, match=r"\[cpaas\] recipient_secret"):
+            table.find([ADA], "shop", "sms")
+        with pytest.raises(HashSecretMissingError):
+            table.add(opted_out(BEN))
+
+    def test_processes_that_begin_at_once_make_one_key(self, url: str) -> None:
+        databases = [open_database(url) for _ in range(4)]
+        with ThreadPoolExecutor(4) as pool:
+            added = list(pool.map(lambda one: SuppressionTable(one).add(opted_out(ADA)), databases))
+        with databases[0].connect() as connection:
+            keys = connection.execute(sqlalchemy.select(schema.hash_keys.c.key_id)).all()
+        for one in databases:
+            one.close()
+        assert sum(added) == 1
+        assert len(keys) == 1
+
+
+class TestChanging:
+    def test_removed_entries_are_not_found(self, table: SuppressionTable) -> None:
+        table.add([*opted_out(ADA), Listed(ADA, INVALID_NUMBER, "test"), *opted_out(BEN)])
+        assert table.remove([ADA], {"reason": INVALID_NUMBER}) == 1
+        assert table.find([ADA], "shop", "sms") == {ADA: OPT_OUT}
+        assert table.remove([ADA]) == 1
+        assert table.find([ADA, BEN], "shop", "sms") == {BEN: OPT_OUT}
+        assert table.remove([ADA]) == 0
+
+    def test_erasure_keeps_the_recipient_s_own_wish(self, table: SuppressionTable) -> None:
+        table.add([Listed(ADA, reason, "test") for reason in REASONS])
+        assert table.erase([ADA]) == (2, 2)
+        assert {one.reason for one in table.entries()} == {OPT_OUT, "complaint"}
+        assert table.erase([BEN]) == (0, 0)
+
+    def test_export_is_restored(self, table: SuppressionTable) -> None:
+        table.add(opted_out(ADA, BEN))
+        exported = list(table.entries())
+        table.remove([ADA])
+        assert table.restore(exported) == 1
+        assert table.find([ADA], "shop", "sms") == {ADA: OPT_OUT}
+
+    def test_export_of_another_database_is_refused(self, table: SuppressionTable) -> None:
+        table.add(opted_out(ADA))
+        foreign = [one._replace(key_id="0" * 16) for one in table.entries()]
+        with pytest.raises(OtherHashKeyError, match="key that this database does not have"):
+            table.restore(foreign)

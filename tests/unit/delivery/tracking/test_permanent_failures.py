@@ -1,0 +1,111 @@
+"""Which delivery reports put a recipient on the suppression list, and on whose."""
+
+from __future__ import annotations
+
+import pytest
+
+from cpaas_provider.database.database import Database
+from cpaas_provider.database.recipients.suppressions import HARD_BOUNCE, INVALID_NUMBER, SuppressionTable
+from cpaas_provider.delivery.receiver.writer import StoreResult
+from tests.unit.delivery.report_builders import ADA, OBI, UMA, begun, report, save_reports, to, tracked
+
+CY = "cy@example.com"
+
+
+def listed(database: Database, conn_id: str = "shop") -> dict[str, str]:
+    """Return why recipients are on the list of a connection."""
+    table = SuppressionTable(database)
+    return table.find([ADA, OBI, UMA], conn_id, "sms") | table.find([CY], conn_id, "email")
+
+
+class TestWhatCounts:
+    @pytest.mark.parametrize("reason", ["Unknown subscriber", "INVALID NUMBER", "The number does not exist."])
+    def test_invalid_number_is_listed(self, database: Database, reason: str) -> None:
+        begun(database)
+        save_reports(database, report(ADA, "undelivered", token=to(ADA), reason=reason))
+        assert listed(database) == {ADA: INVALID_NUMBER}
+
+    @pytest.mark.parametrize("status", ["failed", "rejected"])
+    def test_other_words_for_undelivered_count(self, database: Database, status: str) -> None:
+        begun(database)
+        save_reports(database, report(ADA, status, token=to(ADA), reason="Unknown subscriber"))
+        assert listed(database) == {ADA: INVALID_NUMBER}
+
+    def test_event_of_the_account_webhook_counts(self, database: Database) -> None:
+        save_reports(
+            database,
+            report(ADA, "", message_id="m-1", event="text.undelivered", reason="Unknown subscriber"),
+            report(CY, "", message_id="m-2", event="email.bounced", reason="550 5.1.1 User unknown"),
+        )
+        assert listed(database) == {ADA: INVALID_NUMBER, CY: HARD_BOUNCE}
+
+    @pytest.mark.parametrize(
+        ("status", "reason"),
+        [
+            ("undelivered", "Absent subscriber"),
+            ("undelivered", "Handset memory full"),
+            ("undelivered", "Blocked by the operator"),
+            ("undelivered", "Temporary failure: unknown subscriber, try again"),
+            ("undelivered", None),
+            ("expired", "Absent subscriber"),
+            ("delivered", "Unknown subscriber"),
+            ("sent", "Unknown subscriber"),
+        ],
+    )
+    def test_what_may_pass_is_not_listed(self, database: Database, status: str, reason: str | None) -> None:
+        begun(database)
+        save_reports(database, report(ADA, status, token=to(ADA), reason=reason))
+        assert listed(database) == {}
+
+    @pytest.mark.parametrize("reason", ["Mailbox full", "Rejected by the recipient", None])
+    def test_soft_bounce_is_not_listed(self, database: Database, reason: str | None) -> None:
+        save_reports(database, report(CY, "bounced", message_id="m-1", reason=reason))
+        assert listed(database) == {}
+
+    def test_airtime_that_failed_lists_nobody(self, database: Database) -> None:
+        said = {"event": "airtime.failed", "reason": "Invalid number"}
+        save_reports(database, report(ADA, "", message_id="m-1", **said))
+        assert listed(database) == {}
+
+    def test_words_are_configured(self, database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("AIRFLOW__CPAAS__HARD_BOUNCE_WORDS", "bounced")
+        monkeypatch.setenv("AIRFLOW__CPAAS__INVALID_NUMBER_WORDS", "")
+        save_reports(
+            database,
+            report(CY, "bounced", message_id="m-1"),
+            report(ADA, "undelivered", message_id="m-2", reason="Unknown subscriber"),
+        )
+        assert listed(database) == {CY: HARD_BOUNCE}
+
+
+class TestWhose:
+    def test_other_connection_s_list_is_not_changed(self, database: Database) -> None:
+        save_reports(database, report(ADA, "undelivered", message_id="m-1", reason="Unknown subscriber"))
+        assert listed(database) == {ADA: INVALID_NUMBER}
+        assert listed(database, "bank") == {}
+
+    def test_report_about_somebody_its_request_does_not_have_lists_nobody(self, database: Database) -> None:
+        begun(database)
+        tracked(database, ADA, OBI)
+        token = to(ADA, OBI)
+        stranger = report(UMA, "undelivered", token=token, reason="Unknown subscriber")
+        assert save_reports(database, stranger) == [StoreResult.EXCESS]
+        assert listed(database) == {}
+
+    def test_repeat_after_a_removal_lists_nobody(self, database: Database) -> None:
+        one = report(ADA, "undelivered", message_id="m-1", reason="Unknown subscriber")
+        save_reports(database, one)
+        assert SuppressionTable(database).remove([ADA]) == 1
+        assert save_reports(database, one) == [StoreResult.REPEATED]
+        assert listed(database) == {}
+
+    def test_receiver_without_the_secret_stores_the_report(
+        self, database: Database, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        with monkeypatch.context() as patch:
+            patch.setenv("AIRFLOW__CPAAS__RECIPIENT_SECRET", "old")
+            save_reports(database, report(ADA, "undelivered", message_id="m-1", reason="Unknown subscriber"))
+        other = report(OBI, "undelivered", message_id="m-2", reason="Unknown subscriber")
+        assert save_reports(database, other) == [StoreResult.NEW]
+        assert "The suppression list did not get 1 recipients" in caplog.text
+        assert OBI not in caplog.text
