@@ -26,6 +26,7 @@ from cpaas_provider.cli.contacts.commands import contact_commands
 from cpaas_provider.cli.deliveries.commands import campaign_commands, delivery_commands
 from cpaas_provider.cli.messages.commands import message_commands, otp_commands
 from cpaas_provider.cli.sandbox import SANDBOX_ARGS
+from cpaas_provider.cli.suppressions.commands import suppression_commands
 from cpaas_provider.provider_info import DEFAULT_CONN_ID
 
 _CONN_ID = Arg(("conn_id",), nargs="?", default=DEFAULT_CONN_ID, help="Connection to use (default: %(default)s)")
@@ -200,6 +201,11 @@ def get_cli_commands() -> list[CLICommand]:
                     subcommands=contact_commands(_command),
                 ),
                 GroupCommand(
+                    name="suppressions",
+                    help="Recipients that are not sent to: opt-outs, hard bounces, invalid numbers",
+                    subcommands=suppression_commands(_command),
+                ),
+                GroupCommand(
                     name="journal", help="Inspect and resolve the requests of tasks", subcommands=_journal_commands()
                 ),
             ),
@@ -238,7 +244,8 @@ def _database_commands() -> tuple[ActionCommand, ...]:
                 "any form. Delivery counts stay. Messages in flight count as undelivered from then on. Deleted data is "
                 "also removed from a SQLite file. A report that arrives later is stored again. The recipient's entries "
                 "in contact maps are removed too; the contact list and the source still hold it, so remove it there "
-                "first. Exit status: 0 on success, 1 on failure."
+                "first. On the suppression list, the recipient's own opt-out stays as a keyed hash, so that nobody "
+                "sends to the recipient again. Other entries are removed. Exit status: 0 on success, 1 on failure."
             ),
             func=_command("cpaas_provider.cli.db.cpaas_db_erase"),
             args=(_RECIPIENT, _REGION, ARG_VERBOSE),

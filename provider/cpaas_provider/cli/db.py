@@ -35,6 +35,7 @@ def cpaas_db_prune(args: Any) -> None:
 def cpaas_db_erase(args: Any) -> None:
     """Erase a recipient from delivery reports and contact maps, and print how many rows named it."""
     from cpaas_provider.contacts.key_map.erasure import erase_entries
+    from cpaas_provider.database.recipients.suppressions import SuppressionTable
     from cpaas_provider.delivery.tracking.erasure import erase
     from cpaas_provider.delivery.tracking.mentions import UnknownRecipientError, find
 
@@ -52,11 +53,19 @@ def cpaas_db_erase(args: Any) -> None:
                 "The contact list and the source still hold the recipient. Remove it there too, or the next sync "
                 "creates its row again."
             )
+        gone, kept = SuppressionTable(database).erase(wanted.keys)
         erased = erase(database, recipient, args.region)
     _say(
         f"Erased the recipient, read as {erased.read_as}, from {counted(erased.rows, 'row')}. Delivery counts are "
         "unchanged, except that messages in flight count as undelivered."
     )
+    if gone:
+        _say(f"Removed {counted(gone, 'entry', 'entries')} from the suppression list.")
+    if kept:
+        _say(
+            f"Kept {counted(kept, 'entry', 'entries')} of the suppression list as a keyed hash: the recipient opted "
+            "out or complained, and would else be sent to again. `airflow cpaas suppressions remove` removes it."
+        )
     if entries.busy:
         _fail(
             f"Not removed from contact maps: {counted(entries.busy, 'entry', 'entries')}, because a task syncs these "

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from importlib.util import find_spec
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError
 
+from cpaas_provider.database.default_file import configured, default_file
 from cpaas_provider.database.errors import DatabaseError
 
 if TYPE_CHECKING:
@@ -38,9 +38,9 @@ def resolve_url(store: str | None = None) -> URL:
     :param store: a URL of SQLAlchemy or the id of an Airflow connection; ``None`` for what the configuration says
     :raises DatabaseError: when that names no database we can use
     """
-    store = (store or _configured()).strip()
+    store = (store or configured()).strip()
     if not store:
-        return URL.create("sqlite", database=str(_airflow_home() / "cpaas" / "cpaas.db"))
+        return URL.create("sqlite", database=str(default_file()))
     return _usable(_of_text(store) if "://" in store else _of_connection(store))
 
 
@@ -48,16 +48,6 @@ def redacted(url: URL) -> str:
     """Return the URL without anything that may be secret."""
     shown = URL.create(url.drivername, url.username, host=url.host, port=url.port, database=url.database)
     return shown.render_as_string()
-
-
-def _configured() -> str:
-    from airflow.sdk.configuration import conf
-
-    return conf.get("cpaas", "database", fallback=None) or ""
-
-
-def _airflow_home() -> Path:
-    return Path(os.path.expandvars(os.environ.get("AIRFLOW_HOME") or "~/airflow")).expanduser().absolute()
 
 
 def _of_text(text: str) -> URL:

@@ -112,6 +112,7 @@ class CpaasHook(BaseHook):
         allow_backfill: bool = False,
         max_lateness: timedelta | None = timedelta(days=1),
         track_recipients: bool = False,
+        use_suppression_list: bool = True,
         stop_grace_period: float = 4.0,
     ) -> IdempotentClient:
         """Return a client for ``@task`` functions whose sends, purchases and passcodes happen at most once.
@@ -143,6 +144,7 @@ class CpaasHook(BaseHook):
         :param max_lateness: how long after ``run_after`` any other run may still send. ``None`` sets no limit
         :param track_recipients: record the recipients in the database, so that ``DeliverySensor`` can name recipients
             without a delivery report
+        :param use_suppression_list: do not send to recipients on the stored suppression list, as the operators
         :param stop_grace_period: seconds to wait for a response after Airflow stops the task
         :raises ValueError: when an argument cannot be used
         """
@@ -158,6 +160,7 @@ class CpaasHook(BaseHook):
             resend_on_clear=resend_on_clear,
             allow_backfill=allow_backfill,
             max_lateness=max_lateness,
+            use_suppression_list=use_suppression_list,
             track_recipients=track_recipients,
             stop_grace_period=stop_grace_period,
         )

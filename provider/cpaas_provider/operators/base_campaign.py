@@ -30,10 +30,10 @@ _SOURCES = ("source", "suppression_list", "test_recipients")
 _SPEC_FIELDS = (
     *_SOURCES, "sender_id", "external_ref", "callback", "recipient_column", "substitutions", "substitution_defaults",
     "results_path", "preview_count", "test_only", "max_recipients", "max_charge", "min_balance", "price_per_page",
-    "on_missing_charge", "send_window", "timezone", "timezone_column", "on_invalid_suppression", "max_failure_ratio",
-    "on_rejected_batch", "max_identical_rejections", "partition", "idempotency_key", "max_pending_requests",
-    "spool_path", "progress_interval", "on_unknown", "unknown_timeout", "resend_on_clear", "allow_backfill",
-    "max_lateness", "track_recipients",
+    "on_missing_charge", "send_window", "timezone", "timezone_column", "on_invalid_suppression",
+    "use_suppression_list", "max_failure_ratio", "on_rejected_batch", "max_identical_rejections", "partition",
+    "idempotency_key", "max_pending_requests", "spool_path", "progress_interval", "on_unknown", "unknown_timeout",
+    "resend_on_clear", "allow_backfill", "max_lateness", "track_recipients",
 )  # fmt: skip
 """Arguments that go into the spec as they are."""
 
@@ -94,6 +94,8 @@ class CampaignOperator(CpaasOperator):
         (templated)
     :param on_invalid_suppression: what to do about invalid rows of the suppression list: ``fail`` before anything is
         sent, or ``skip`` and count them
+    :param use_suppression_list: leave out recipients on the suppression list that the provider stores
+        (docs: guides/suppressions)
     :param max_failure_ratio: share of recipients and rows that may fail, 0 to 1, before the task fails
     :param on_rejected_batch: what to do about a batch that the service rejects as a whole. ``bisect`` splits it, to
         find the recipients it is rejected for and send to the others. ``fail`` counts all of its recipients as
@@ -172,6 +174,7 @@ class CampaignOperator(CpaasOperator):
         timezone_column: str | None = None,
         suppression_list: Any = None,
         on_invalid_suppression: Literal["fail", "skip"] = "fail",
+        use_suppression_list: bool = True,
         max_failure_ratio: float = 0.0,
         on_rejected_batch: Literal["bisect", "fail"] = "bisect",
         max_identical_rejections: int | None = 20,
@@ -223,6 +226,7 @@ class CampaignOperator(CpaasOperator):
         self.on_invalid_suppression = self._checked(
             validators.one_of("fail", "skip"), on_invalid_suppression=on_invalid_suppression
         )
+        self.use_suppression_list = self._checked(validators.boolean, use_suppression_list=use_suppression_list)
         self.max_failure_ratio = self._checked(validators.ratio, max_failure_ratio=max_failure_ratio)
         self.on_rejected_batch = self._checked(validators.one_of("bisect", "fail"), on_rejected_batch=on_rejected_batch)
         self.max_identical_rejections = self._checked(

@@ -51,6 +51,9 @@ class SendOperator(CpaasOperator):
     :param track_recipients: record the recipients in the database, so that ``DeliverySensor`` can name recipients
         without a delivery report. It needs ``callback_url`` on the connection
     :param max_lateness: how long after ``run_after`` any other run may still send. ``None`` sets no limit
+    :param use_suppression_list: do not send to recipients on the suppression list that the provider stores. For a
+        passcode only ``invalid_number`` counts, because its recipient asked for it. A purchase of airtime does not
+        consult it (docs: guides/suppressions)
     :param cpaas_conn_id: the connection to use
     """
 
@@ -72,6 +75,7 @@ class SendOperator(CpaasOperator):
         allow_backfill: bool = False,
         track_recipients: bool = False,
         max_lateness: timedelta | None = timedelta(days=1),
+        use_suppression_list: bool = True,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -81,6 +85,7 @@ class SendOperator(CpaasOperator):
         self.stop_grace_period = self._checked(validators.seconds, stop_grace_period=stop_grace_period)
         self.allow_backfill = self._checked(validators.boolean, allow_backfill=allow_backfill)
         self.track_recipients = self._checked(validators.boolean, track_recipients=track_recipients)
+        self.use_suppression_list = self._checked(validators.boolean, use_suppression_list=use_suppression_list)
         self.max_lateness = self._checked(validators.duration_or_none, max_lateness=max_lateness)
 
     def build_request(self) -> SingleRequest:
@@ -100,6 +105,7 @@ class SendOperator(CpaasOperator):
                 resend_on_clear=self.resend_on_clear,
                 allow_backfill=self.allow_backfill,
                 max_lateness=self.max_lateness,
+                use_suppression_list=self.use_suppression_list,
             ),
             ReportOptions(
                 operation=self.operation,

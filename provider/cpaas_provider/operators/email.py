@@ -29,7 +29,8 @@ class SendEmailOperator(SendOperator):
     * It fails when a recipient is not an email address, or when the service rejects the request.
     * It fails when the service accepts the request for some recipients only. A clear then sends to the others.
     * It fails when a request is of unknown outcome, unless ``on_unknown`` is ``skip`` or ``resend``.
-    * It is skipped when ``allowed_recipients`` of the connection lists no recipient, in backfills and in stale runs.
+    * It is skipped when ``allowed_recipients`` of the connection lists no recipient, when the suppression list holds
+      all of them, in backfills and in stale runs.
 
     A request that was not sent is retried as the task's ``retries`` allow.
 
@@ -56,6 +57,7 @@ class SendEmailOperator(SendOperator):
         | ``balance`` | Balance after the request, in the account's currency. |
         | ``created_datetime`` | ISO 8601 time at which the service made the email. |
         | ``skipped_not_allowed`` | Number of recipients that ``allowed_recipients`` left out. |
+        | ``skipped_suppressed`` | Number of recipients that the stored suppression list left out. |
         | ``references`` | The provider's references of the accepted requests. |
         | ``delivery_reports`` | Their endpoint: ``callback``, ``webhook``, or null if none can arrive. |
         | ``unknown_recipients`` | Number of recipients of unknown outcome, above 0 only with ``on_unknown="skip"``. |

@@ -30,7 +30,8 @@ class SendSmsOperator(SendOperator):
     * It fails when a recipient is not a phone number, or when the service rejects the request.
     * It fails when the service accepts the request for some recipients only. A clear then sends to the others.
     * It fails when a request is of unknown outcome, unless ``on_unknown`` is ``skip`` or ``resend``.
-    * It is skipped when ``allowed_recipients`` of the connection lists no recipient, in backfills and in stale runs.
+    * It is skipped when ``allowed_recipients`` of the connection lists no recipient, when the suppression list holds
+      all of them, in backfills and in stale runs.
 
     A request that was not sent is retried as the task's ``retries`` allow.
 
@@ -59,6 +60,7 @@ class SendSmsOperator(SendOperator):
         | ``pages`` | Billable pages (SMS segments) of the text, as the service counts. |
         | ``created_datetime`` | ISO 8601 time at which the service made the message. |
         | ``skipped_not_allowed`` | Number of recipients that ``allowed_recipients`` left out. |
+        | ``skipped_suppressed`` | Number of recipients that the stored suppression list left out. |
         | ``references`` | The provider's references of the accepted requests. |
         | ``delivery_reports`` | Their endpoint: ``callback``, ``webhook``, or null if none can arrive. |
         | ``unknown_recipients`` | Number of recipients of unknown outcome, above 0 only with ``on_unknown="skip"``. |
@@ -160,7 +162,7 @@ class SmsCampaignOperator(CampaignOperator):
         | ``invalid_rows`` | Number of rows that cannot be used. |
         | ``duplicates`` | Number of rows with a recipient that another row has. |
         | ``not_allowed`` | Number of rows that ``allowed_recipients`` of the connection left out. |
-        | ``suppressed`` | Number of rows that the suppression list left out. |
+        | ``suppressed`` | Number of rows that ``suppression_list`` or the stored suppression list left out. |
         | ``dnd`` | Number of rows left out as do-not-disturb. |
         | ``lookup_failed`` | Number of rows left out because the lookup failed. |
         | ``invalid_suppression_rows`` | Number of rows of the suppression list that cannot be used. |

@@ -4,23 +4,31 @@ from __future__ import annotations
 
 import contextlib
 import logging
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 from cpaas_provider.api.core import Call
 from cpaas_provider.api.errors import CpaasError, CpaasRejectedError
 from cpaas_provider.sending.dispatcher import Ended
-from cpaas_provider.sending.errors import JournalTooLargeError, PartlyRejectedError, RefutedError, ResendLimitError
+from cpaas_provider.sending.errors import (
+    JournalTooLargeError,
+    PartlyRejectedError,
+    RefutedError,
+    ResendLimitError,
+    UnknownOutcomeError,
+)
 from cpaas_provider.sending.journal.journal import Journal, latest_requests, unresolved_requests
 from cpaas_provider.sending.journal.log import MAX_BYTES
 from cpaas_provider.sending.journal.model import Intent, LogEntry, RequestRecord, Result, State, by_reference, size_of
 from cpaas_provider.sending.journal.resolution import count_recipients
 from cpaas_provider.sending.journal.writer import JournalWriter
 from cpaas_provider.sending.resolver import MAX_RESENDS
-from cpaas_provider.sending.shutdown import StopSignal
-from cpaas_provider.sending.spec import Client, Delivery, Outcome, RequestResult, SendSpec
+from cpaas_provider.sending.shutdown import StopSignal, in_thread
+from cpaas_provider.sending.spec import Client, Delivery, Outcome, RequestResult, SendSpec, SuppressionList
 
 log = logging.getLogger(__name__)
 
@@ -32,6 +40,7 @@ class SingleSendState:
 
     :param journal: of the task
     :param delivery: says where delivery reports go
+    :param suppressions: recipients that are not sent to; ``None`` for none
     """
 
     min_write_batch = max_pending = 1
@@ -42,6 +51,7 @@ class SingleSendState:
         journal: Journal,
         delivery: Delivery,
         *,
+        suppressions: SuppressionList | None = None,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         journal.check_operation(spec.operation)
@@ -50,6 +60,9 @@ class SingleSendState:
         self.log = journal.log
         self.body = journal.hasher.body(spec.body)
         self._delivery = delivery
+        self._suppressions = suppressions
+        self.suppressed = frozenset[str]()
+        """The recipients that this try does not send to, because they are on the suppression list."""
         self._clock = clock
         self._members = dict(zip(spec.recipients, journal.members(spec.operation, spec.recipients), strict=True))
         self._has_requested = False
@@ -108,18 +121,35 @@ class SingleSendState:
 
     @contextlib.asynccontextmanager
     async def open_queue(self, client: Client, stop: StopSignal) -> AsyncIterator[SingleSendQueue]:
-        """Give the one request to the remaining recipients."""
-        yield await self._queue(tuple(self._remaining(self.latest())), client, stop)
+        """Give the one request to the remaining recipients, as far as guards let it."""
+        recipients = await self._permitted(tuple(self._remaining(self.latest())), stop)
+        yield await self._queue(recipients, client, stop) if recipients else SingleSendQueue(self, self.spec)
 
     @contextlib.asynccontextmanager
     async def open_resend_queue(self, client: Client, stop: StopSignal) -> AsyncIterator[SingleSendQueue | None]:
         """Give the one request to recipients on the list that are of unknown outcome; ``None`` if there is none."""
-        unknown = self._unknown_recipients()
+        unknown = await self._permitted(self._unknown_recipients(), stop)
         if unknown:
             log.warning(
                 "on_unknown is 'resend': sending a request of unknown outcome again. Recipients: %d.", len(unknown)
             )
         yield await self._queue(unknown, client, stop) if unknown else None
+
+    async def _permitted(self, recipients: tuple[str, ...], stop: StopSignal) -> tuple[str, ...]:
+        """Return the recipients that are on no suppression list, and count the others."""
+        if self._suppressions is None or not recipients:
+            return recipients
+        found = await stop.finish(in_thread(partial(self._suppressions.find, recipients)))
+        if found:
+            self.suppressed |= found.keys()
+            reasons = ", ".join(f"{number} {reason}" for reason, number in sorted(Counter(found.values()).items()))
+            log.warning(
+                "Not sent to %d of %d recipients, because they are on the suppression list (%s).",
+                len(found),
+                len(recipients),
+                reasons,
+            )
+        return tuple(one for one in recipients if one not in found)
 
     def _remaining(self, latest: Mapping[str, RequestRecord | None]) -> list[str]:
         return [one for one, entry in latest.items() if entry is None or entry.state in _OPEN]
@@ -190,7 +220,12 @@ class SingleSendState:
 
     def end_resends(self, unknown: str, advice: str) -> None:
         """Raise where a recipient on the list is still of unknown outcome."""
-        if self._unknown_recipients():
+        unknown_recipients = self._unknown_recipients()
+        if unknown_recipients and self.suppressed.issuperset(unknown_recipients):
+            raise UnknownOutcomeError(
+                f"{unknown} It cannot be sent again, because its recipients are on the suppression list. {advice}."
+            )
+        if unknown_recipients:
             raise ResendLimitError(
                 f"{unknown} It was sent {MAX_RESENDS} more times in this try. A retry of the task sends it again. If "
                 f"no retry is left: {advice}."
@@ -280,14 +315,21 @@ class SingleRequest:
 class SingleSendQueue:
     """Gives a dispatcher one request.
 
+    :param recipients: ``None`` for no request
     :param snapshots: what the probes recorded before it
     """
 
-    def __init__(self, state: SingleSendState, spec: SendSpec, recipients: tuple[str, ...], snapshots: Any) -> None:
+    def __init__(
+        self,
+        state: SingleSendState,
+        spec: SendSpec,
+        recipients: tuple[str, ...] | None = None,
+        snapshots: Any = None,
+    ) -> None:
         self.operation = spec.operation
         self._state = state
         self._spec = spec
-        self._recipients: tuple[str, ...] | None = recipients
+        self._recipients = recipients
         self._snapshots = snapshots
 
     async def next(self, in_flight: int) -> tuple[str, ...] | None:

@@ -62,6 +62,13 @@ class OutcomeProbe(Protocol):
         """
 
 
+class SuppressionList(Protocol):
+    """Recipients that are not sent to."""
+
+    def find(self, recipients: Sequence[str]) -> Mapping[str, str]:
+        """Return the reason of each of the recipients that is on the list. This may block."""
+
+
 class Delivery(Protocol):
     """What a send needs of delivery tracking."""
 

@@ -97,19 +97,24 @@ class SuppressionTable:
             self._database.write(partial(_remove, recipients=some, where=where or {})) for some in batched(recipients)
         )
 
+    def holds_any(self, conn_id: str, channel: str, reasons: Iterable[str] = REASONS) -> bool:
+        """Return whether the list has any entry that holds for a connection and channel.
+
+        :raises DatabaseError: when the database cannot be read
+        """
+        query = select(suppressions.c.reason).where(*_holds(conn_id, channel, reasons)).limit(1)
+        with self._database.connect() as connection:
+            return connection.execute(query).first() is not None
+
     def find(
         self, recipients: Sequence[str], conn_id: str, channel: str, reasons: Iterable[str] = REASONS
     ) -> dict[str, str]:
         """Return the strongest reason of each of the recipients that is not to be sent to.
 
-        Where nobody is on the list, that costs one query however many recipients there are.
-
         :raises DatabaseError: when the database cannot be read
         """
         holds = _holds(conn_id, channel, reasons)
         with self._database.connect() as connection:
-            if connection.execute(select(suppressions.c.reason).where(*holds).limit(1)).first() is None:
-                return {}
             hasher = read_hasher(connection)
             found: dict[str, str] = {}
             for some in batched(recipients):
@@ -122,8 +127,22 @@ class SuppressionTable:
         :param where: only those with this ``channel``, ``conn_id`` or ``reason``
         :raises DatabaseError: when the database cannot be read
         """
+        yield from self._pages(_equal(where or {}))
+
+    def entries_of(self, recipient: str, where: Mapping[str, str] | None = None) -> Iterator[Suppression]:
+        """Yield the entries of one recipient.
+
+        :param where: only those with this ``channel``, ``conn_id`` or ``reason``
+        :raises DatabaseError: when the database cannot be read
+        """
+        with self._database.connect() as connection:
+            hasher = read_hasher(connection)
+        if hasher is not None:
+            whose = suppressions.c.recipient_hash.in_(hasher.hashes(recipient))
+            yield from self._pages([whose, *_equal(where or {})])
+
+    def _pages(self, conditions: Sequence[ColumnElement[bool]]) -> Iterator[Suppression]:
         key = tuple(suppressions.primary_key.columns)
-        conditions = _equal(where or {})
         after: ColumnElement[bool] | None = None
         while True:
             query = select(*[suppressions.c[name] for name in Suppression._fields]).where(*conditions)

@@ -18,3 +18,7 @@ class PreflightError(Exception):
 
 class NotAllowedError(AirflowSkipException):
     """``allowed_recipients`` of the connection lists none of the recipients. It skips the task."""
+
+
+class LeftOutError(AirflowSkipException):
+    """Guards leave out every recipient that is left. It skips the task."""

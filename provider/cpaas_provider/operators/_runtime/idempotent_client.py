@@ -18,7 +18,7 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from cpaas_provider.operators import _validators as validators
 from cpaas_provider.operators._runtime.delivery.reports import DeliveryReports, ReportOptions
-from cpaas_provider.operators._runtime.errors import NotAllowedError, PreflightError
+from cpaas_provider.operators._runtime.errors import LeftOutError, NotAllowedError, PreflightError
 from cpaas_provider.operators._runtime.runner import airflow_exception
 from cpaas_provider.operators._runtime.runtime import TaskRuntime
 from cpaas_provider.operators._runtime.single.message import EMAIL, SMS, MessageRequest
@@ -27,7 +27,9 @@ from cpaas_provider.operators._runtime.single.send import (
     SendOptions,
     SingleRequest,
     build_result,
+    check_left_out,
     open_journal,
+    open_state,
     run_engine,
 )
 from cpaas_provider.sending.errors import ProbeLaterError, RunNotAllowedError
@@ -261,9 +263,13 @@ class IdempotentClient:
             # Keyed, as a key may be a number or an address.
             scope = journal.hasher.body({"idempotency_key": key})[:16]
             spec = replace(spec, operation=f"{spec.operation}/{scope}")
-        state = SingleSendState(spec, journal, reports)
+        state = open_state(spec, journal, reports, request, self._options, runtime)
         self._check_content(state)
         outcome = self._run(state, reports)
+        try:
+            check_left_out(state, outcome, request)
+        except LeftOutError as error:
+            log.warning("%s", error)
         result = build_result(request, outcome, runtime, reports)
         if "recipients" in result:
             latest = state.latest().values()

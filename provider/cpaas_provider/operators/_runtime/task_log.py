@@ -21,7 +21,7 @@ _OF_A_RESULT = (
     "id", "row_id", "status", "status_desc", "outcome", "verified", "revoked", "created", "deleted", "network",
     "amount",
     "recipients", "encoding", "pages", "charge", "balance", "refunded", "operator", "country", "ported", "dnd",
-    "skipped_not_allowed", "expires_at", "delivery_reports", "unknown_recipients", "references",
+    "skipped_not_allowed", "skipped_suppressed", "expires_at", "delivery_reports", "unknown_recipients", "references",
     "unknown_references",
 )  # fmt: skip
 _OF_THE_ARGUMENTS = (

@@ -8,6 +8,7 @@ import gc
 import logging
 from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Protocol
 
 from cpaas_provider.api.amounts import Amount, counted, to_decimal, to_decimal_or_none
@@ -29,11 +30,12 @@ from cpaas_provider.sending.errors import SendingError
 from cpaas_provider.sending.journal.log import JournalLog
 from cpaas_provider.sending.journal.writer import JournalWriter
 from cpaas_provider.sending.shutdown import StopSignal
-from cpaas_provider.sending.spec import Client, OnUnknown
+from cpaas_provider.sending.spec import Client, OnUnknown, SuppressionList
 from cpaas_provider.sources.base import Source
 
 log = logging.getLogger(__name__)
 
+_SUPPRESSIONS_AT_ONCE = 1_000
 _BETWEEN_COLLECTIONS = 20_000
 """Objects made and not gone, a few megabytes."""
 
@@ -100,6 +102,7 @@ class Campaign:
 
     :param delivery: says where delivery reports go, and records accepted requests
     :param dnd: makes the filter of do-not-disturb numbers; ``None`` without one
+    :param suppressions: the stored suppression list; ``None`` for none
     :param part: which part it is, where all partitions share the name of one journal
     """
 
@@ -111,6 +114,7 @@ class Campaign:
     dnd: DndFilterFactory | None = None
     publish: Publish = lambda figures: None
     part: int | None = None
+    suppressions: SuppressionList | None = None
     drawn_up: bool = field(default=False, init=False)
     """Whether the plan is whole, and says what earlier tries did."""
 
@@ -154,6 +158,7 @@ class Campaign:
             if tests is not None and not testing:
                 planner.suppress(tests, columns.recipient)
         self.plan.deduplicate_and_suppress()
+        self._leave_out_suppressed()
         self.index.replay()
         self.drawn_up = True
         self._refuse_too_many(planner.found.other_partitions)
@@ -177,6 +182,18 @@ class Campaign:
             log.warning("%s on_invalid_suppression is 'skip', so these rows are left out.", found.in_words())
         if found.empty:
             log.info("%d rows of the suppression list are empty in the column %s.", found.empty, column)
+
+    def _leave_out_suppressed(self) -> None:
+        """Leave out recipients on the stored suppression list."""
+        if self.suppressions is None:
+            return
+        recipients = self.plan.not_sent()
+        with self.plan.transaction():
+            while some := list(islice(recipients, _SUPPRESSIONS_AT_ONCE)):
+                found = self.suppressions.find([one.address for one in some])
+                for reason in set(found.values()):
+                    places = [one.place for one in some if found.get(one.address) == reason]
+                    self.plan.exclude(places, RecipientStatus.SUPPRESSED, reason)
 
     # What the engine needs.
 

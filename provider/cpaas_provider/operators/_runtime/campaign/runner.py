@@ -19,10 +19,12 @@ from cpaas_provider.operators._runtime.campaign.partition_count import recorded_
 from cpaas_provider.operators._runtime.campaign.ports import CampaignPorts, CampaignReports, DndLookups, has_siblings
 from cpaas_provider.operators._runtime.campaign.report import build_report
 from cpaas_provider.operators._runtime.campaign.spec import PREVIEW_KEY
+from cpaas_provider.operators._runtime.database.suppressions import StoredSuppressionList
 from cpaas_provider.operators._runtime.delivery.reports import DeliveryReports, ReportOptions
 from cpaas_provider.operators._runtime.errors import PreflightError
 from cpaas_provider.operators._runtime.results import check_results_path, storage_path
 from cpaas_provider.operators._runtime.runner import REPORT_KEY, Attempt
+from cpaas_provider.operators._runtime.single.message import channel_of
 from cpaas_provider.operators._runtime.single.send import NO_TASK_STATE
 from cpaas_provider.sending.campaign.campaign import (
     Campaign,
@@ -181,6 +183,7 @@ class CampaignRunner(Attempt):
             dnd=None if spec.dnd is None else DndLookups(spec.dnd, self._connection, runtime),
             publish=partial(runtime.publish, CAMPAIGN),
             part=part,
+            suppressions=self._suppressions(),
         )
         planner = RecipientLoader(
             plan,
@@ -207,6 +210,12 @@ class CampaignRunner(Attempt):
             suppression_list=suppression_list,
         )
         return campaign, planner
+
+    def _suppressions(self) -> StoredSuppressionList | None:
+        spec = self._spec
+        if not spec.use_suppression_list:
+            return None
+        return StoredSuppressionList(self._runtime, channel_of(spec.operation, spec.body))
 
     def _check_rendered(self, field: str) -> None:
         """Refuse a field that the author gave and that is ``None`` after rendering."""

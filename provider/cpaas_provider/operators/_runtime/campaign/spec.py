@@ -60,6 +60,7 @@ class CampaignSpec:
     timezone_column: str | None
     suppression_list: Any = field(repr=False)
     on_invalid_suppression: str
+    use_suppression_list: bool
     max_failure_ratio: float
     on_rejected_batch: str
     max_identical_rejections: int | None

@@ -10,8 +10,8 @@ from cpaas_provider.database.errors import DatabaseError, OtherServiceError, Par
 from cpaas_provider.database.leases import LEASE, LeasedState
 from cpaas_provider.database.lookups import LookupCache
 from cpaas_provider.database.registry import CampaignKey, OpenCampaign, open_campaign
+from cpaas_provider.operators._runtime.database.shared_database import check_database
 from cpaas_provider.operators._runtime.errors import PreflightError
-from cpaas_provider.operators._runtime.shared_database import check_database
 from cpaas_provider.sending.journal.model import CAMPAIGN_MARKER, JOURNAL_KEY
 
 if TYPE_CHECKING:

@@ -17,8 +17,8 @@ from cpaas_provider.contacts.mapping.columns import ContactColumns
 from cpaas_provider.contacts.sync.decisions import SyncRules
 from cpaas_provider.contacts.sync.single_row import RowUpsert, SingleRow, key_hash
 from cpaas_provider.operators._runtime import task_log
+from cpaas_provider.operators._runtime.database.shared_database import check_database
 from cpaas_provider.operators._runtime.runner import Attempt
-from cpaas_provider.operators._runtime.shared_database import check_database
 from cpaas_provider.operators._runtime.single.phone import latest_result
 from cpaas_provider.sending.errors import StoppedError as NotBegunError
 from cpaas_provider.sending.shutdown import AnswerNotAwaitedError
@@ -106,6 +106,12 @@ class RowCreation:
             body={"columns": self.cells.columns, "empty_cell_value": self.cells.empty_cell_value},
             cells=self.cells,
         )
+
+    def suppressions(self, runtime: TaskRuntime) -> None:
+        """Return none: a row is no message."""
+
+    def record_left_out(self, suppressed: int) -> None:
+        """Do nothing."""
 
     def result(self, outcome: Outcome, runtime: TaskRuntime) -> dict[str, Any]:
         """Return the row's id."""

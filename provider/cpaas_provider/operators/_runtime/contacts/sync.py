@@ -19,10 +19,10 @@ from cpaas_provider.contacts.sync.sync import ContactSync, SyncSpec
 from cpaas_provider.hooks.metrics import CONTACTS
 from cpaas_provider.operators._runtime.contacts.lineage import SyncLineage
 from cpaas_provider.operators._runtime.contacts.spec import CONTACTS_ALIAS, PREVIEW_KEY
+from cpaas_provider.operators._runtime.database.shared_database import check_database
 from cpaas_provider.operators._runtime.errors import PreflightError
 from cpaas_provider.operators._runtime.results import check_results_path, storage_path
 from cpaas_provider.operators._runtime.runner import REPORT_KEY, Attempt
-from cpaas_provider.operators._runtime.shared_database import check_database
 from cpaas_provider.sending.errors import RetryLaterError
 from cpaas_provider.sending.partitions import Partition
 from cpaas_provider.sources import as_source

@@ -15,6 +15,7 @@ from cpaas_provider.api.models.base import split_list
 from cpaas_provider.api.recipients.email_address import normalise_email
 from cpaas_provider.api.recipients.msisdn import normalise_msisdn
 from cpaas_provider.api.text import measure_sms, substitute
+from cpaas_provider.operators._runtime.database.suppressions import StoredSuppressionList
 from cpaas_provider.operators._runtime.errors import NotAllowedError
 from cpaas_provider.sending.hashing import known_by
 from cpaas_provider.sending.spec import RequestResult, SendSpec
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from cpaas_provider.hooks.connection import CpaasConnection
     from cpaas_provider.operators._runtime.delivery.reports import DeliveryReports
     from cpaas_provider.operators._runtime.runtime import TaskRuntime
-    from cpaas_provider.sending.spec import Client, Outcome
+    from cpaas_provider.sending.spec import Client, Outcome, SuppressionList
 
 
 log = logging.getLogger(__name__)
@@ -75,6 +76,11 @@ EMAIL = MessageKind(
     ("content", "subject"),
 )
 MESSAGE_KINDS = {kind.operation: kind for kind in (SMS, EMAIL)}
+
+
+def channel_of(operation: str, body: Mapping[str, Any]) -> str:
+    """Return the channel of a message, as the suppression list names it."""
+    return "email" if operation == EMAIL.operation else str(body.get("channel") or "sms")
 
 
 def sender_of(kind: MessageKind, sender_id: str | None, connection: CpaasConnection) -> str:
@@ -164,6 +170,16 @@ class MessageRequest:
     external_ref: str | None = None
     skipped: int = field(default=0, init=False)
     """Number of recipients that ``allowed_recipients`` left out."""
+    suppressed: int = field(default=0, init=False)
+    """Number of recipients that the suppression list left out."""
+
+    def suppressions(self, runtime: TaskRuntime) -> SuppressionList | None:
+        """Return the entries of the suppression list that count."""
+        return StoredSuppressionList(runtime, channel_of(self.kind.operation, self.body))
+
+    def record_left_out(self, suppressed: int) -> None:
+        """Take the number for the result."""
+        self.suppressed = suppressed
 
     def build_spec(self, runtime: TaskRuntime, reports: DeliveryReports) -> SendSpec:
         """Return the one message to all allowed recipients."""
@@ -211,6 +227,7 @@ class MessageRequest:
             "charge": total(message.get("charge") for message in messages),
             **{name: latest.get(name) for name in names},
             "skipped_not_allowed": self.skipped,
+            "skipped_suppressed": self.suppressed,
             "references": [entry.reference for entry in outcome.accepted],
         }
 

@@ -12,6 +12,7 @@ from airflow.sdk.exceptions import AirflowFailException
 from cpaas_provider.api import operations
 from cpaas_provider.api.errors import CpaasRejectedError
 from cpaas_provider.api.recipients.msisdn import InvalidMsisdnError, normalise_msisdn
+from cpaas_provider.operators._runtime.database.suppressions import StoredSuppressionList
 from cpaas_provider.operators._runtime.errors import NotAllowedError
 from cpaas_provider.sending.probes import OtpRecordProbe, otp_result
 from cpaas_provider.sending.spec import RequestResult, SendSpec
@@ -23,9 +24,12 @@ if TYPE_CHECKING:
     from cpaas_provider.hooks.connection import CpaasConnection
     from cpaas_provider.operators._runtime.delivery.reports import DeliveryReports
     from cpaas_provider.operators._runtime.runtime import TaskRuntime
-    from cpaas_provider.sending.spec import Outcome
+    from cpaas_provider.sending.spec import Outcome, SuppressionList
 
 log = logging.getLogger(__name__)
+
+INVALID_NUMBER = "invalid_number"
+"""The reason of the suppression list by which no passcode is requested."""
 
 NO_CODE = frozenset({"", "None", "null"})
 """What a template renders where there is no code."""
@@ -81,6 +85,13 @@ class OtpRequest:
             body={"length": self.length, "expires_in": self.expires_in, "token": self.token, "channel": self.channel},
             probes=(OtpRecordProbe(recipient, self.expires_in), *reports.probes()),
         )
+
+    def suppressions(self, runtime: TaskRuntime) -> SuppressionList | None:
+        """Return the numbers that can never be reached. An opt-out does not count: the recipient asks for a code."""
+        return StoredSuppressionList(runtime, self.channel or "sms", (INVALID_NUMBER,))
+
+    def record_left_out(self, suppressed: int) -> None:
+        """Do nothing: a task without its one recipient is skipped."""
 
     def result(self, outcome: Outcome, runtime: TaskRuntime) -> dict[str, Any]:
         """Return the passcode's id, status and times."""
@@ -154,6 +165,13 @@ class AirtimeRequest:
             amount=self.amount,
             external_ref=self.external_ref,
         )
+
+    def suppressions(self, runtime: TaskRuntime) -> SuppressionList | None:
+        """Return none: a purchase is no message."""
+        return None
+
+    def record_left_out(self, suppressed: int) -> None:
+        """Do nothing."""
 
     def result(self, outcome: Outcome, runtime: TaskRuntime) -> dict[str, Any]:
         """Return the purchase's id, status and cost."""

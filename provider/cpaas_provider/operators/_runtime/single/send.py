@@ -11,7 +11,7 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from cpaas_provider.operators._runtime import task_log
 from cpaas_provider.operators._runtime.delivery.reports import DeliveryReports, ReportOptions
-from cpaas_provider.operators._runtime.errors import PreflightError
+from cpaas_provider.operators._runtime.errors import LeftOutError, PreflightError
 from cpaas_provider.operators._runtime.runner import PARTIALLY_SENT, REPORT_KEY, Attempt
 from cpaas_provider.sending.engine import SendEngine, UnknownPolicy
 from cpaas_provider.sending.errors import PartlyRejectedError
@@ -23,7 +23,7 @@ from cpaas_provider.sending.spec import OnUnknown, Outcome
 
 if TYPE_CHECKING:
     from cpaas_provider.operators._runtime.runtime import TaskRuntime
-    from cpaas_provider.sending.spec import SendSpec
+    from cpaas_provider.sending.spec import SendSpec, SuppressionList
 
 NO_TASK_STATE = (
     "Airflow's task state store is not available here, so no journal can be written. Nothing was sent. Run the "
@@ -36,6 +36,7 @@ class SendOptions:
     """What an author says about unknown outcomes, clears and runs.
 
     :param guards_run: whether backfills, catch-up runs and stale runs do not send
+    :param use_suppression_list: whether recipients on the stored suppression list are left out
     """
 
     on_unknown: str = "fail"
@@ -44,6 +45,7 @@ class SendOptions:
     allow_backfill: bool = False
     max_lateness: timedelta | None = timedelta(days=1)
     guards_run: bool = True
+    use_suppression_list: bool = True
 
 
 class SingleRequest(Protocol):
@@ -51,6 +53,12 @@ class SingleRequest(Protocol):
 
     def build_spec(self, runtime: TaskRuntime, reports: DeliveryReports) -> SendSpec:
         """Return what is to be sent, checked as far as possible before anything leaves."""
+
+    def suppressions(self, runtime: TaskRuntime) -> SuppressionList | None:
+        """Return the stored suppression list, as far as it counts for this send; ``None`` if it does not."""
+
+    def record_left_out(self, suppressed: int) -> None:
+        """Take the number of recipients that guards left out, for the result."""
 
     def result(self, outcome: Outcome, runtime: TaskRuntime) -> dict[str, Any]:
         """Return the task's result, as small JSON, from the results of all tries."""
@@ -113,7 +121,9 @@ class SingleSend(Attempt):
         reports = DeliveryReports(self._report_options, runtime)
         self._journal = open_journal(runtime, options)
         spec = self._build_spec(self._journal, reports)
-        outcome = run_engine(SingleSendState(spec, self._journal, reports), options, runtime, reports)
+        state = open_state(spec, self._journal, reports, self._request, options, runtime)
+        outcome = run_engine(state, options, runtime, reports)
+        check_left_out(state, outcome, self._request)
         if outcome.accepted and outcome.earlier:
             runtime.log.info("%s", task_log.nothing_left())
         result = build_result(self._request, outcome, runtime, reports)
@@ -138,6 +148,33 @@ class SingleSend(Attempt):
             if Outcome.of(journal.records):
                 raise AirflowFailException(f"{error} {PARTIALLY_SENT}") from None
             raise
+
+
+def open_state(
+    spec: SendSpec,
+    journal: Journal,
+    reports: DeliveryReports,
+    request: SingleRequest,
+    options: SendOptions,
+    runtime: TaskRuntime,
+) -> SingleSendState:
+    """Return where the recipients of a send stand."""
+    suppressions = request.suppressions(runtime) if options.use_suppression_list else None
+    return SingleSendState(spec, journal, reports, suppressions=suppressions)
+
+
+def check_left_out(state: SingleSendState, outcome: Outcome, request: SingleRequest) -> None:
+    """Count the recipients that guards left out.
+
+    :raises LeftOutError: when no recipient is left
+    """
+    request.record_left_out(len(state.suppressed))
+    if state.suppressed and not outcome:
+        raise LeftOutError(
+            f"{'The recipient is' if len(state.suppressed) == 1 else 'All recipients are'} on the suppression list. "
+            "Nothing was sent. `airflow cpaas suppressions list` shows the list, and use_suppression_list=False sends "
+            "without it."
+        )
 
 
 def run_engine(state: SingleSendState, options: SendOptions, runtime: TaskRuntime, reports: DeliveryReports) -> Outcome:

@@ -1,0 +1,1 @@
+"""``airflow cpaas suppressions ...``: the stored suppression list."""

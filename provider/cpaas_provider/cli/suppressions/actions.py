@@ -1,0 +1,232 @@
+"""What the commands of ``airflow cpaas suppressions`` do."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import sys
+from argparse import Namespace
+from collections.abc import Iterator
+from datetime import datetime
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from cpaas_provider.api.amounts import counted
+
+if TYPE_CHECKING:
+    from cpaas_provider.database.recipients.suppressions import Listed, Suppression, SuppressionTable
+    from cpaas_provider.sources.base import Source
+
+_SHOWN = 12
+"""Letters of a hash that are shown: enough to tell entries apart."""
+
+_NAMED = 5
+_EXPORTED = ("recipient_hash", "key_id", "channel", "conn_id", "reason", "source", "added_at")
+
+
+def cpaas_suppressions_list(args: Namespace) -> None:
+    """Print entries."""
+    from cpaas_provider.cli.terminal import aside, print_lines, say
+
+    with _table() as table:
+        wanted = _one(args.recipient, args.region)
+        found = table.entries(_where(args)) if wanted is None else table.entries_of(wanted, _where(args))
+        lines = [_line(entry) for entry in islice(found, args.limit)]
+        counts = table.counts()
+    print_lines(lines, args.output, copied=("recipient_hash",))
+    total = sum(counts.values())
+    reasons = ", ".join(f"{number:,} {reason}" for reason, number in sorted(counts.items()))
+    shown = f"Showing {len(lines):,} of " if len(lines) < total else ""
+    say(f"{shown}{counted(total, 'entry', 'entries')}{f': {reasons}' if reasons else ''}.", aside(args))
+
+
+def cpaas_suppressions_add(args: Namespace) -> None:
+    """Add recipients, and print how many entries are new."""
+    from cpaas_provider.hooks.suppressions import add_suppressions
+
+    with _failing():
+        added = add_suppressions(
+            _given(args.recipients),
+            reason=args.reason,
+            source=args.source or "airflow cpaas suppressions add",
+            channel=args.channel,
+            conn_id=args.conn_id,
+            region=args.region,
+        )
+    _say(f"Added {counted(added, 'entry', 'entries')}.")
+
+
+def cpaas_suppressions_remove(args: Namespace) -> None:
+    """Remove recipients, and print how many entries went."""
+    from cpaas_provider.hooks.suppressions import remove_suppressions
+
+    with _failing():
+        removed = remove_suppressions(
+            _given(args.recipients),
+            reason=args.reason,
+            channel=args.channel,
+            conn_id=args.conn_id,
+            region=args.region,
+        )
+    if not removed:
+        _fail("The list has no such entry. Nothing was removed.")
+    _say(f"Removed {counted(removed, 'entry', 'entries')}.")
+
+
+def cpaas_suppressions_import(args: Namespace) -> None:
+    """Add the recipients of a file, or the entries of an export."""
+    from cpaas_provider.hooks.suppressions import check_entry
+    from cpaas_provider.sources import as_source
+
+    source_name = args.source or f"import of {Path(args.file).name}"[:100]
+    with _failing(), _table() as table:
+        check_entry(source=source_name)
+        source = as_source(args.file)
+        if _is_export(source):
+            _say(f"Added {counted(table.restore(_restored(source)), 'entry', 'entries')} of an export.")
+            return
+        listed, invalid = _read(source, args, source_name)
+        if invalid and not args.skip_invalid:
+            _fail(
+                f"{counted(len(invalid), 'row')} cannot be read ({'; '.join(invalid[:_NAMED])}). Nothing was added. "
+                "Correct the file, or give --skip-invalid to add the other rows."
+            )
+        added = table.add(listed)
+    skipped = f" Skipped {counted(len(invalid), 'row')} that cannot be read." if invalid else ""
+    _say(f"Read {counted(len(listed), 'recipient')}, added {counted(added, 'new entry', 'new entries')}.{skipped}")
+
+
+def cpaas_suppressions_export(args: Namespace) -> None:
+    """Write every entry to a CSV file."""
+    with _failing(), _table() as table:
+        try:
+            with Path(args.file).open("x", newline="", encoding="utf-8") as file:
+                writer = csv.writer(file)
+                writer.writerow(_EXPORTED)
+                number = 0
+                for entry in table.entries(_where(args)):
+                    hexadecimal, moment = entry.recipient_hash.hex(), entry.added_at.isoformat()
+                    row = entry._replace(recipient_hash=b"")._asdict() | {
+                        "recipient_hash": hexadecimal,
+                        "added_at": moment,
+                    }
+                    writer.writerow([row[name] for name in _EXPORTED])
+                    number += 1
+        except OSError as error:
+            _fail(f"The file could not be written ({error.strerror}).")
+    _say(f"Wrote {counted(number, 'entry', 'entries')}.")
+
+
+def _read(source: Source, args: Namespace, source_name: str) -> tuple[list[Listed], list[str]]:
+    """Return what the rows of a file add, and the rows that cannot be read."""
+    from cpaas_provider.database.recipients.suppressions import Listed
+    from cpaas_provider.hooks.suppressions import normalise_recipient
+    from cpaas_provider.sources.base import InvalidRow
+
+    listed, invalid = [], []
+    with source.open() as rows:
+        if rows.columns is not None and args.column not in rows.columns:
+            raise ValueError(f"The file has no column {args.column}. Give --column. Nothing was added.")
+        for row in rows.rows([args.column]):
+            if isinstance(row, InvalidRow):
+                invalid.append(f"row {row.number}: {row.reason}")
+                continue
+            try:
+                recipient = normalise_recipient(row.values[0], args.region)
+            except ValueError as error:
+                invalid.append(f"row {row.number} {error}")
+            else:
+                listed.append(Listed(recipient, args.reason, source_name, args.channel, args.conn_id or ""))
+    return listed, invalid
+
+
+def _is_export(source: Source) -> bool:
+    with source.open() as rows:
+        return rows.columns is not None and set(_EXPORTED) <= set(rows.columns)
+
+
+def _restored(source: Source) -> Iterator[Suppression]:
+    from cpaas_provider.database.recipients.suppressions import Suppression
+    from cpaas_provider.hooks.suppressions import check_entry
+    from cpaas_provider.sources.base import InvalidRow
+
+    with source.open() as rows:
+        for row in rows.rows(_EXPORTED):
+            try:
+                if isinstance(row, InvalidRow):
+                    raise ValueError
+                hexadecimal, key_id, channel, conn_id, reason, name, moment = (
+                    "" if one is None else str(one) for one in row.values
+                )
+                check_entry(reason=reason, channel=channel, source=name)
+                yield Suppression(
+                    bytes.fromhex(hexadecimal), key_id, channel, conn_id, reason, name, datetime.fromisoformat(moment)
+                )
+            except ValueError:
+                raise ValueError(f"Row {row.number} is not as an export has it. Earlier rows may be added.") from None
+
+
+def _line(entry: Suppression) -> dict[str, Any]:
+    return {
+        "recipient_hash": entry.recipient_hash.hex()[:_SHOWN],
+        "channel": entry.channel,
+        "conn_id": entry.conn_id or "all",
+        "reason": entry.reason,
+        "source": entry.source,
+        "added_at": entry.added_at.isoformat(timespec="seconds"),
+    }
+
+
+def _where(args: Namespace) -> dict[str, str]:
+    given = {"reason": args.reason, "channel": args.channel, "conn_id": args.conn_id}
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def _given(recipients: list[str]) -> list[str]:
+    """Return the recipients of a command, of which - stands for lines of standard input."""
+    if "-" not in recipients:
+        return recipients
+    lines = [text for line in sys.stdin if (text := line.strip())]
+    return [*(one for one in recipients if one != "-"), *lines]
+
+
+def _one(recipient: str | None, region: str | None) -> str | None:
+    from cpaas_provider.hooks.suppressions import normalise_recipient
+
+    if recipient is None:
+        return None
+    try:
+        return normalise_recipient(sys.stdin.readline().strip() if recipient == "-" else recipient, region)
+    except ValueError as error:
+        _fail(f"The recipient {error}.")
+
+
+@contextlib.contextmanager
+def _table() -> Iterator[SuppressionTable]:
+    from cpaas_provider.database.database import open_database
+    from cpaas_provider.database.recipients.suppressions import SuppressionTable
+
+    with _failing(), open_database() as database:
+        yield SuppressionTable(database)
+
+
+@contextlib.contextmanager
+def _failing() -> Iterator[None]:
+    """End the command where it cannot do what it is for."""
+    from cpaas_provider.database.errors import DatabaseError
+    from cpaas_provider.sources.base import SourceError
+
+    try:
+        yield
+    except (DatabaseError, SourceError, ValueError) as error:
+        _fail(str(error))
+
+
+def _say(words: str) -> None:
+    sys.stdout.write(f"{words}\n")
+
+
+def _fail(words: str) -> NoReturn:
+    sys.stderr.write(f"{words}\n")
+    raise SystemExit(1)

@@ -1,0 +1,1 @@
+"""What a try needs of the provider's own database beside delivery tracking."""

@@ -1,0 +1,110 @@
+"""``airflow cpaas suppressions``, as a person at a terminal uses it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cpaas_provider.hooks.suppressions import add_suppressions, find_suppressions
+from tests.airflow.harness.command_line import CommandLine
+
+ADA, BEN = "2348031200000", "2348031200001"
+
+
+@pytest.fixture(autouse=True)
+def database(airflow_db: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AIRFLOW__CPAAS__DATABASE", f"sqlite:///{tmp_path / 'own.db'}")
+
+
+@pytest.fixture
+def cli(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> CommandLine:
+    return CommandLine(monkeypatch, capsys, "cpaas", "suppressions")
+
+
+def test_added_recipients_are_listed_and_removed(cli: CommandLine) -> None:
+    said = cli("add", "0803 120 0000", "ada@example.com", "--region", "NG", "--reason", "complaint", "--source", "desk")
+    assert (said.status, said.out) == (0, "Added 2 entries.\n")
+    listed = cli("list", "--output", "json")
+    assert {(line["reason"], line["source"], line["channel"], line["conn_id"]) for line in listed.lines} == {
+        ("complaint", "desk", "all", "all")
+    }
+    assert ADA not in listed.out
+    assert "ada@" not in listed.out
+    assert "2 entries: 2 complaint." in listed.err
+    assert len(cli("list", "--recipient", f"+{ADA}", "--output", "json").lines) == 1
+    assert cli("list", "--recipient", "-", "--output", "json", answer=f"+{BEN}\n").lines == []
+    assert cli("remove", f"+{ADA}").out == "Removed 1 entry.\n"
+    again = cli("remove", f"+{ADA}")
+    assert (again.status, again.err) == (1, "The list has no such entry. Nothing was removed.\n")
+
+
+def test_recipients_are_read_from_standard_input(cli: CommandLine) -> None:
+    assert cli("add", "-", answer=f"+{ADA}\n\n+{BEN}\n").out == "Added 2 entries.\n"
+    assert find_suppressions([f"+{ADA}", f"+{BEN}"], conn_id="any") == ["opt_out", "opt_out"]
+
+
+def test_recipient_that_cannot_be_read_is_not_shown(cli: CommandLine) -> None:
+    said = cli("add", f"+{ADA}", "0803 somebody")
+    assert said.status == 1
+    assert "recipient 2 contains letters. Nothing was changed." in said.err
+    assert "somebody" not in said.err
+    assert find_suppressions(f"+{ADA}", conn_id="any") == [None]
+
+
+def test_file_is_imported(cli: CommandLine, tmp_path: Path) -> None:
+    file = tmp_path / "opted_out.csv"
+    file.write_text(f"phone;since\n+{ADA};2026\n+{BEN};2026\n+{ADA};2025\n")
+    said = cli("import", str(file), "--column", "phone", "--conn-id", "shop")
+    assert (said.status, said.out) == (0, "Read 3 recipients, added 2 new entries.\n")
+    (line, _) = cli("list", "--output", "json").lines
+    assert (line["conn_id"], line["source"]) == ("shop", "import of opted_out.csv")
+    assert cli("import", str(file)).err.startswith("The file has no column recipient.")
+
+
+def test_rows_that_cannot_be_read_keep_a_file_out_unless_they_are_skipped(cli: CommandLine, tmp_path: Path) -> None:
+    file = tmp_path / "opted_out.csv"
+    file.write_text(f"recipient\n+{ADA}\nnobody knows\n")
+    said = cli("import", str(file))
+    assert said.status == 1
+    assert "1 row cannot be read (row 3 contains letters). Nothing was added." in said.err
+    assert "nobody" not in said.err
+    skipped = cli("import", str(file), "--skip-invalid")
+    assert skipped.out == "Read 1 recipient, added 1 new entry. Skipped 1 row that cannot be read.\n"
+
+
+def test_export_holds_no_recipient_and_is_imported_again(cli: CommandLine, tmp_path: Path) -> None:
+    add_suppressions([f"+{ADA}", "ada@example.com"])
+    file = tmp_path / "export.csv"
+    assert cli("export", str(file)).out == "Wrote 2 entries.\n"
+    text = file.read_text()
+    assert ADA not in text
+    assert "ada@" not in text
+    assert cli("export", str(file)).status == 1
+    assert cli("remove", f"+{ADA}").status == 0
+    assert cli("import", str(file)).out == "Added 1 entry of an export.\n"
+    assert find_suppressions(f"+{ADA}", conn_id="any") == ["opt_out"]
+
+
+def test_export_of_another_database_is_refused(
+    cli: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add_suppressions(f"+{ADA}")
+    file = tmp_path / "export.csv"
+    cli("export", str(file))
+    monkeypatch.setenv("AIRFLOW__CPAAS__DATABASE", f"sqlite:///{tmp_path / 'other.db'}")
+    said = cli("import", str(file))
+    assert said.status == 1
+    assert "hashed with a key that this database does not have" in said.err
+
+
+def test_erasure_keeps_an_opt_out_and_says_why(
+    cli: CommandLine, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    add_suppressions(f"+{ADA}")
+    add_suppressions(f"+{ADA}", reason="invalid_number")
+    said = CommandLine(monkeypatch, capsys, "cpaas", "db")("erase", f"+{ADA}")
+    assert said.status == 0
+    assert "Removed 1 entry from the suppression list." in said.out
+    assert "Kept 1 entry of the suppression list as a keyed hash" in said.out
+    assert [line["reason"] for line in cli("list", "--output", "json").lines] == ["opt_out"]

@@ -1,0 +1,269 @@
+"""The stored suppression list keeps campaigns and single sends from recipients, as real task instances."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sqlalchemy
+from airflow.sdk import task
+
+from cpaas_provider.database.database import Database, open_database
+from cpaas_provider.hooks.cpaas import CpaasHook
+from cpaas_provider.hooks.suppressions import add_suppressions, find_suppressions, remove_suppressions
+from cpaas_provider.operators.airtime import BuyAirtimeOperator
+from cpaas_provider.operators.email import SendEmailOperator
+from cpaas_provider.operators.otp import RequestOtpOperator
+from cpaas_provider.operators.sms import SendSmsOperator
+from tests.airflow.harness.campaigns import all_requests, counts, digits, email, lines, outcomes, reached, rows, sms
+from tests.airflow.harness.stage import Stage, fault
+from tests.airflow.harness.tries import Run, new_dag
+from tests.unit.database.conftest import postgres_url as postgres_url
+from tests.unit.database.conftest import sqlite_url as sqlite_url
+from tests.unit.database.conftest import url as url
+
+ADA, BEN, CY = (f"+{one}" for one in digits(3))
+DB = "AIRFLOW__CPAAS__DATABASE"
+
+
+@pytest.fixture(autouse=True)
+def database(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(DB, url)
+
+
+def send(stage: Stage, operator: type = SendSmsOperator, **given: Any) -> Run:
+    """Return a run of one single send."""
+    text = {} if operator in (RequestOtpOperator, BuyAirtimeOperator) else {"content": "Hello"}
+    with new_dag() as dag:
+        operator(task_id="send", **{**text, **given})
+    return Run(stage, dag)
+
+
+class TestSingleSends:
+    def test_listed_recipients_are_left_out_and_counted(self, stage: Stage) -> None:
+        add_suppressions([ADA, CY])
+        done = send(stage, recipients=[ADA, BEN, CY]).once()
+        assert done.state == "success"
+        assert (done.result["recipients"], done.result["skipped_suppressed"]) == (1, 2)
+        assert set(reached(stage)) == {BEN[1:]}
+        assert "Not sent to 2 of 3 recipients, because they are on the suppression list (2 opt_out)." in done.log
+
+    def test_task_without_another_recipient_is_skipped(self, stage: Stage) -> None:
+        add_suppressions(ADA, reason="complaint")
+        run = send(stage, recipients=[ADA])
+        done = run.once()
+        assert (done.state, all_requests(stage)) == ("skipped", 0)
+        assert "The recipient is on the suppression list. Nothing was sent." in done.log
+        assert ADA[1:] not in done.log
+
+    def test_author_can_send_all_the_same(self, stage: Stage) -> None:
+        add_suppressions(ADA)
+        done = send(stage, recipients=[ADA], use_suppression_list=False).once()
+        assert (done.state, done.result["skipped_suppressed"]) == ("success", 0)
+
+    def test_email_is_left_out_in_whatever_capitals(self, stage: Stage) -> None:
+        add_suppressions("Ada@Example.com", reason="hard_bounce", channel="email")
+        done = send(stage, SendEmailOperator, recipients=["ada@example.com", "ben@example.com"]).once()
+        assert (done.state, set(reached(stage, "email"))) == ("success", {"ben@example.com"})
+
+    def test_entry_of_another_channel_or_connection_does_not_count(self, stage: Stage) -> None:
+        add_suppressions(ADA, channel="whatsapp")
+        add_suppressions(ADA, conn_id="another")
+        assert send(stage, recipients=[ADA]).once().state == "success"
+        assert send(stage, recipients=[ADA], channel="whatsapp").once().state == "skipped"
+
+    def test_passcode_is_refused_for_an_invalid_number_only(self, stage: Stage) -> None:
+        add_suppressions(ADA)
+        assert send(stage, RequestOtpOperator, recipient=ADA).once().state == "success"
+        add_suppressions(ADA, reason="invalid_number")
+        done = send(stage, RequestOtpOperator, recipient=ADA).once()
+        assert done.state == "skipped"
+        assert "The recipient is on the suppression list." in done.log
+
+    def test_airtime_is_bought_whoever_is_listed(self, stage: Stage) -> None:
+        add_suppressions(ADA, reason="invalid_number")
+        bought = send(stage, BuyAirtimeOperator, recipient=ADA, network="MTN", amount=100).once()
+        assert bought.state == "success"
+
+    def test_retry_after_an_opt_out_keeps_what_was_sent(self, stage: Stage) -> None:
+        run = send(stage, recipients=[ADA])
+        assert run.once().state == "success"
+        add_suppressions(ADA)
+        run.clear()
+        again = run.once()
+        assert (again.state, again.result["recipients"], reached(stage)[ADA[1:]]) == ("success", 1, 1)
+
+    def test_recipient_listed_between_two_tries_is_not_sent_to(self, stage: Stage) -> None:
+        stage.sandbox.control("POST", "faults", {"operation": "send_sms", "kind": "rate_limit", "retry_after": 0})
+        run = send(stage, recipients=[ADA, BEN])
+        assert run.once().state == "up_for_retry"
+        stage.sandbox.control("DELETE", "faults")
+        add_suppressions(ADA)
+        assert (run.once().state, set(reached(stage))) == ("success", {BEN[1:]})
+
+    def test_unknown_request_is_not_resent_to_a_listed_recipient(self, stage: Stage) -> None:
+        stage.sandbox.control("POST", "faults", dict(fault("send_sms", "cut_after")[2]))
+        run = send(stage, recipients=[ADA], on_unknown="resend")
+        assert run.once().state == "up_for_retry"
+        sent = reached(stage)
+        stage.sandbox.control("DELETE", "faults")
+        add_suppressions(ADA)
+        done = run.once()
+        assert (done.state, reached(stage)) == ("failed", sent)
+        assert "cannot be sent again, because its recipients are on the suppression list" in done.error
+
+    def test_idempotent_client_leaves_out_listed_recipients(self, stage: Stage) -> None:
+        add_suppressions([ADA, CY])
+
+        @task
+        def send_both() -> list[Any]:
+            with CpaasHook().get_idempotent_client() as client:
+                both = client.send_sms([ADA, BEN], "Hello"), client.send_sms(CY, "Hello")
+            with CpaasHook().get_idempotent_client(use_suppression_list=False) as client:
+                return [*both, client.send_sms(CY, "Hello", idempotency_key="again")]
+
+        with new_dag() as dag:
+            send_both()
+        done = Run(stage, dag).once()
+        assert [(one["recipients"], one["skipped_suppressed"]) for one in done.result] == [(1, 1), (0, 1), (1, 0)]
+        assert set(reached(stage)) == {BEN[1:], CY[1:]}
+
+
+class TestCampaigns:
+    def test_listed_recipients_are_left_out_and_counted(self, stage: Stage, tmp_path: Path) -> None:
+        add_suppressions(ADA)
+        add_suppressions(CY, reason="invalid_number", channel="sms", conn_id="cpaas_default")
+        results = tmp_path / "results.jsonl"
+        done = sms(stage, rows(5), results_path=str(results)).once()
+        assert (done.state, counts(done.result)) == ("success", {"sent": 3, "suppressed": 2})
+        assert set(reached(stage)) == set(digits(5)) - {ADA[1:], CY[1:]}
+        reasons = {line["recipient"]: line["reason"] for line in lines(results) if line["outcome"] == "suppressed"}
+        assert reasons == {ADA[1:]: "opt_out", CY[1:]: "invalid_number"}
+        assert sum(1 for one in outcomes(results).values() if one == "sent") == 3
+
+    def test_both_lists_count(self, stage: Stage) -> None:
+        add_suppressions(ADA)
+        done = sms(stage, rows(3), suppression_list=[{"phone": BEN}]).once()
+        assert counts(done.result) == {"sent": 1, "suppressed": 2}
+
+    def test_author_can_send_all_the_same(self, stage: Stage) -> None:
+        add_suppressions(ADA)
+        done = sms(stage, rows(3), use_suppression_list=False).once()
+        assert counts(done.result) == {"sent": 3}
+
+    def test_campaign_without_another_recipient_is_skipped(self, stage: Stage) -> None:
+        add_suppressions([ADA, BEN])
+        done = sms(stage, rows(2)).once()
+        assert (done.state, all_requests(stage)) == ("skipped", 0)
+        assert counts(done.report) == {"suppressed": 2}
+
+    def test_dry_run_counts_them(self, stage: Stage) -> None:
+        add_suppressions(ADA)
+        done = sms(stage, rows(3), dry_run=True).once()
+        assert counts(done.result) == {"not_sent": 2, "suppressed": 1}
+
+    def test_listed_test_recipient_ends_the_campaign(self, stage: Stage) -> None:
+        add_suppressions(CY)
+        done = sms(stage, rows(2), test_recipients=[{"phone": CY, "name": "Test"}]).once()
+        assert (done.state, all_requests(stage)) == ("failed", 0)
+        assert "A test recipient is suppressed (opt_out)." in done.error
+
+    def test_emails_are_left_out(self, stage: Stage) -> None:
+        add_suppressions("Two@Example.com")
+        people = [{"email": f"{name}@example.com", "name": name} for name in ("one", "two", "three")]
+        done = email(stage, people).once()
+        assert counts(done.result) == {"sent": 2, "suppressed": 1}
+
+    def test_accepted_recipient_that_opts_out_stays_sent(self, stage: Stage) -> None:
+        run = sms(stage, rows(3))
+        assert run.once().state == "success"
+        add_suppressions(ADA)
+        run.clear()
+        assert counts(run.once().result) == {"sent": 3}
+
+
+class TestWithoutEntries:
+    @pytest.fixture
+    def asked(self, url: str) -> Iterator[list[str]]:
+        """What the database is asked, its opening aside."""
+        statements: list[str] = []
+
+        def note(_connection: object, _cursor: object, statement: str, *_: object) -> None:
+            if "suppressions" in statement or not statement.lstrip().startswith(("SELECT", "PRAGMA", "SHOW", "SET")):
+                statements.append(statement)
+
+        open_database(url).close()
+        sqlalchemy.event.listen(sqlalchemy.Engine, "before_cursor_execute", note)
+        yield statements
+        sqlalchemy.event.remove(sqlalchemy.Engine, "before_cursor_execute", note)
+
+    def test_campaign_reads_the_database_once_and_writes_nothing(self, stage: Stage, asked: list[str]) -> None:
+        done = sms(stage, rows(20)).once()
+        assert counts(done.result) == {"sent": 20}
+        assert len([one for one in asked if "cpaas_suppressions" in one]) == 1
+        assert not [one for one in asked if "cpaas_" in one and one.startswith(("INSERT", "UPDATE", "DELETE"))]
+
+    def test_single_send_reads_the_database_once_and_writes_nothing(self, stage: Stage, asked: list[str]) -> None:
+        assert send(stage, recipients=[ADA]).once().state == "success"
+        assert len([one for one in asked if "cpaas_suppressions" in one]) == 1
+        assert not [one for one in asked if "cpaas_" in one and one.startswith(("INSERT", "UPDATE", "DELETE"))]
+
+    def test_no_database_is_made_to_find_nothing(
+        self, stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.delenv(DB)
+        monkeypatch.setattr("cpaas_provider.database.default_file.default_file", lambda: tmp_path / "none.db")
+        made: list[Any] = []
+        usual = Database.open
+        monkeypatch.setattr(Database, "open", lambda self: made.append(usual(self)))
+        assert send(stage, recipients=[ADA]).once().state == "success"
+        assert counts(sms(stage, rows(3)).once().result) == {"sent": 3}
+        assert made == []
+
+
+class TestUnreadable:
+    def test_nothing_is_sent_while_the_list_cannot_be_read(
+        self, stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        (tmp_path / "file").write_text("")
+        monkeypatch.setenv(DB, f"sqlite:///{tmp_path}/file/none.db")
+        for run in (send(stage, recipients=[ADA]), sms(stage, rows(3))):
+            done = run.once()
+            assert (done.state, all_requests(stage)) == ("up_for_retry", 0)
+            assert "The suppression list could not be read" in done.error
+            assert "use_suppression_list=False" in done.error
+        assert send(stage, recipients=[ADA], use_suppression_list=False).once().state == "success"
+
+    def test_nothing_is_sent_without_the_secret_of_the_list(
+        self, stage: Stage, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        with monkeypatch.context() as patch:
+            patch.setenv("AIRFLOW__CPAAS__RECIPIENT_SECRET", "old")
+            add_suppressions(ADA)
+        done = send(stage, recipients=[BEN]).once()
+        assert (done.state, all_requests(stage)) == ("up_for_retry", 0)
+        assert "[cpaas] recipient_secret" in done.error
+
+
+class TestFunctions:
+    def test_recipients_are_read_as_operators_read_them(self) -> None:
+        assert add_suppressions(["0803 120 0000", "Ada@Example.com"], region="NG", source="form") == 2
+        assert find_suppressions(["+234 803 120 0000", "ada@example.com"], conn_id="any", channel="sms") == [
+            "opt_out",
+            "opt_out",
+        ]
+        assert remove_suppressions("08031200000", region="NG", reason="complaint") == 0
+        assert remove_suppressions("08031200000", region="NG") == 1
+
+    def test_error_names_places_and_no_recipient(self) -> None:
+        with pytest.raises(ValueError, match="recipient 2") as error:
+            add_suppressions([ADA, "0803 555 nobody"])
+        assert "nobody" not in str(error.value)
+        assert find_suppressions(ADA, conn_id="any") == [None]
+
+    @pytest.mark.parametrize("given", [{"reason": "bored"}, {"channel": "fax"}, {"source": "x" * 101}, {"source": ""}])
+    def test_values_the_list_cannot_hold_are_refused(self, given: dict[str, Any]) -> None:
+        with pytest.raises(ValueError, match="must be"):
+            add_suppressions(ADA, **given)
