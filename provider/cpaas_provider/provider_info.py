@@ -13,6 +13,7 @@ DOCUMENTATION = "https://airflow-provider-cpaas.readthedocs.io/en/stable/"
 _GUIDES = (
     "sms-and-email",
     "campaigns",
+    "suppressions",
     "passcodes",
     "airtime",
     "contacts",

@@ -28,6 +28,7 @@ DAG_IDS = {
     "email_the_undelivered",
     "mapped_campaign",
     "otp_onboarding",
+    "stop_replies",
     "taskflow_hook",
     "unreachable_contacts",
 }
@@ -313,6 +314,23 @@ class TestMappedCampaign:
         assert summary["partitions_failed"] == 1
         assert summary["unknown_recipients"] > 0
         assert summary["sent"] + summary["unknown_recipients"] == 40
+
+
+class TestStopReplies:
+    def test_customer_who_replies_stop_gets_no_offer(self, run_example, sandbox, tmp_path, monkeypatch):
+        monkeypatch.setenv("AIRFLOW__CPAAS__DATABASE", f"sqlite:///{tmp_path / 'own.db'}")
+        file = tmp_path / "people.csv"
+        file.write_text("phone\n+2348035550000\n+2348035550001\n+2348035550002\n")
+        replies = [{"from": "0803 555 0001", "text": " stop "}, {"from": "08035550002", "text": "thanks"}]
+        done = run_example("stop_replies", recipients=str(file), replies=replies)
+        assert done.state == "success"
+        assert xcom(done, "opt_out") == 1
+        assert (xcom(done, "offer")["sent"], xcom(done, "offer")["suppressed"]) == (2, 1)
+        reached = {item["recipient"] for item in sandbox.inbox("sms")["items"]}
+        assert reached == {"2348035550000", "2348035550002"}
+        # The next run passes the same reply on once more.
+        again = run_example("stop_replies", recipients=str(file), replies=replies)
+        assert xcom(again, "opt_out") == 0
 
 
 class TestTaskflowHook:

@@ -186,5 +186,7 @@ def test_every_airflow_command_pays_little_for_ours(added: dict[str, list[str]])
         f"{OURS}.cli.messages",
         f"{OURS}.cli.messages.commands",
         f"{OURS}.cli.sandbox",
+        f"{OURS}.cli.suppressions",
+        f"{OURS}.cli.suppressions.commands",
         f"{OURS}.provider_info",
     }

@@ -30,7 +30,7 @@ CAMPAIGN_OUTCOMES = {
     4: "The row cannot be used, for example because it holds no valid number.",
     5: "Another row has the same recipient.",
     6: "`allowed_recipients` of the connection does not list the recipient.",
-    7: "The suppression list names the recipient.",
+    7: "`suppression_list` or the stored suppression list names the recipient.",
     8: "The phone lookup shows the number as do-not-disturb (`skip_dnd`).",
     9: "The phone lookup failed, and `on_lookup_error` is `skip`.",
 }

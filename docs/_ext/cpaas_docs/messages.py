@@ -63,7 +63,7 @@ SUBJECTS: tuple[tuple[str, str], ...] = (
     (r"airtime", "airtime"),
     (r"^contacts/|operators/(_runtime/)?contact", "contacts"),
     (r"^cli/|by_hand|resolution", "command-line"),
-    (r"^(store|database)/|shared_database", "database"),
+    (r"^(store|database)/|_runtime/database/", "database"),
     (r"^sources/", "sources"),
     (r"^(delivery|assets|links|plugin)|sensors/|triggers/|_runtime/delivery/|concerned|pages/", "delivery"),
     (r"campaign", "campaigns"),

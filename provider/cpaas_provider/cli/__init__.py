@@ -244,7 +244,7 @@ def _database_commands() -> tuple[ActionCommand, ...]:
                 "any form. Delivery counts stay. Messages in flight count as undelivered from then on. Deleted data is "
                 "also removed from a SQLite file. A report that arrives later is stored again. The recipient's entries "
                 "in contact maps are removed too; the contact list and the source still hold it, so remove it there "
-                "first. On the suppression list, the recipient's own opt-out stays as a keyed hash, so that nobody "
+                "first. On the suppression list, the recipient's own opt-out stays as a keyed hash, so that no DAG "
                 "sends to the recipient again. Other entries are removed. Exit status: 0 on success, 1 on failure."
             ),
             func=_command("cpaas_provider.cli.db.cpaas_db_erase"),

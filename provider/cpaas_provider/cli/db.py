@@ -63,8 +63,9 @@ def cpaas_db_erase(args: Any) -> None:
         _say(f"Removed {counted(gone, 'entry', 'entries')} from the suppression list.")
     if kept:
         _say(
-            f"Kept {counted(kept, 'entry', 'entries')} of the suppression list as a keyed hash: the recipient opted "
-            "out or complained, and would else be sent to again. `airflow cpaas suppressions remove` removes it."
+            f"Not removed from the suppression list: {counted(kept, 'entry', 'entries')}. The recipient opted out or "
+            "complained, and would else be sent to again. The entry is a keyed hash. `airflow cpaas suppressions "
+            "remove` removes it."
         )
     if entries.busy:
         _fail(

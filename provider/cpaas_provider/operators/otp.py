@@ -30,8 +30,9 @@ class RequestOtpOperator(SendOperator):
 
     * It fails when the request breaks the contract, or when the service rejects it.
     * It fails when the request is of unknown outcome, unless ``on_unknown`` is ``skip`` or ``resend``.
-    * It is skipped when ``allowed_recipients`` of the connection does not list the recipient, when the suppression list
-      has the number as ``invalid_number``, in backfills and in stale runs.
+    * It is skipped when ``allowed_recipients`` of the connection does not list the recipient, in backfills and in stale
+      runs.
+    * It is skipped when the suppression list has the number as ``invalid_number``.
 
     :param recipient: the phone number, in any usual form (templated)
     :param length: digits of the code, 4 to 8. Default: the service's, 4 (templated)

@@ -106,5 +106,5 @@ def test_erasure_keeps_an_opt_out_and_says_why(
     said = CommandLine(monkeypatch, capsys, "cpaas", "db")("erase", f"+{ADA}")
     assert said.status == 0
     assert "Removed 1 entry from the suppression list." in said.out
-    assert "Kept 1 entry of the suppression list as a keyed hash" in said.out
+    assert "Not removed from the suppression list: 1 entry." in said.out
     assert [line["reason"] for line in cli("list", "--output", "json").lines] == ["opt_out"]

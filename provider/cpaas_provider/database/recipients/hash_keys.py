@@ -93,10 +93,9 @@ def _read(connection: Connection) -> tuple[list[tuple[str, bytes]], bool]:
                 break
         else:
             raise HashSecretMissingError(
-                "The database has recipients whose hashes are keyed with a secret that this process does not have, so "
-                "it cannot tell who is on the suppression list or was sent to. Set [cpaas] recipient_secret to the "
-                "same secrets on all workers, the API server and wherever commands run. After a new secret, keep the "
-                "old one behind it."
+                "The database has hashes of recipients that are keyed with a secret this process does not have. It "
+                "cannot find recipients on the suppression list. Set [cpaas] recipient_secret to the same secrets on "
+                "all workers, the API server and wherever commands run. List an old secret behind a new one."
             )
     found.sort(key=lambda one: one[0])
     return [(key_id, key) for _, key_id, key in found], found[0][0] == 0

@@ -1,6 +1,6 @@
 """Which delivery reports say that a number or address can never be reached, so that it goes on the suppression list.
 
-Nobody has published the service's reasons, so the tables hold the field's usual words. They are few on purpose: a
+The service's reasons are not published, so the tables hold the field's usual words. They are few on purpose: a
 recipient who is left out by mistake notices nothing. ``[cpaas] invalid_number_words`` and ``hard_bounce_words`` replace
 them.
 """
@@ -18,7 +18,7 @@ from cpaas_provider.provider_info import HARD_BOUNCE_WORDS, INVALID_NUMBER_WORDS
 SOURCE = "delivery report"
 
 _TEMPORARY = ("temporar", "transient", "try again", "retry", "greylist", "soft bounce", "soft-bounce")
-"""What a reason says of a failure that may pass, whatever else it says."""
+"""Words of a reason for a failure that may pass, whatever else is in it."""
 
 
 @dataclass(frozen=True)
@@ -66,19 +66,19 @@ class PermanentFailures:
         if report.delivery_status not in self._statuses or not report.recipient:
             return None
         kind = report.kind or kind or _kind_of(report)
-        said = f"{report.status} {report.reason or ''}".casefold()
+        text = f"{report.status} {report.reason or ''}".casefold()
         for line in self._table:
-            if line.kind == kind and report.delivery_status in line.statuses and _fits(line, report.recipient, said):
+            if line.kind == kind and report.delivery_status in line.statuses and _fits(line, report.recipient, text):
                 return Listed(report.recipient, line.reason, SOURCE, line.channel, conn_id)
         return None
 
 
-def _fits(line: PermanentFailure, recipient: str, said: str) -> bool:
+def _fits(line: PermanentFailure, recipient: str, text: str) -> bool:
     is_address = "@" in recipient
     return (
         is_address is (line.kind == "email")
-        and any(word in said for word in line.words)
-        and not any(word in said for word in _TEMPORARY)
+        and any(word in text for word in line.words)
+        and not any(word in text for word in _TEMPORARY)
     )
 
 
