@@ -39,6 +39,8 @@ class Clearing:
         self._request = request
         self._run = run
         self.result = request.result
+        self.suppressions = request.suppressions
+        self.record_left_out = request.record_left_out
 
     def build_spec(self, *given: Any) -> Any:
         spec = self._request.build_spec(*given)

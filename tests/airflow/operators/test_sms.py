@@ -189,7 +189,7 @@ class TestResult:
         result = played.xcom("two_pages")
         assert set(result) == documented_keys(SendSmsOperator) == {
             "id", "recipients", "charge", "balance", "encoding", "pages", "created_datetime", "skipped_not_allowed",
-            "references", "delivery_reports", "unknown_recipients", "unknown_references",
+            "skipped_suppressed", "references", "delivery_reports", "unknown_recipients", "unknown_references",
         }  # fmt: skip
         assert result["id"] == message["message_id"]
         assert (result["recipients"], result["pages"], result["encoding"]) == (1, 2, "GSM-7")

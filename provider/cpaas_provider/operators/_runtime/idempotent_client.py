@@ -53,6 +53,7 @@ _CHECKS: dict[str, Callable[[str, Any], Any]] = {
     "allow_backfill": validators.boolean,
     "max_lateness": validators.duration_or_none,
     "track_recipients": validators.boolean,
+    "use_suppression_list": validators.boolean,
     "stop_grace_period": validators.seconds,
 }
 
