@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from airflow.models.log import Log
+from airflow.utils.session import create_session
 from sqlalchemy import select
 
 from cpaas_provider.cli.messages import requests as cli_requests
@@ -17,7 +19,7 @@ from cpaas_provider.database.schema import campaign_values, sends
 from cpaas_provider.operators.email import SendEmailOperator
 from cpaas_provider.operators.sms import SendSmsOperator
 from tests.airflow.harness.command_line import CommandLine, Said
-from tests.airflow.harness.stage import Stage, address, digits, fault, phone
+from tests.airflow.harness.stage import Stage, address, digits, fault, phone, setting
 from tests.airflow.harness.tries import Run, new_dag
 from tests.unit.database.conftest import postgres_url as postgres_url
 
@@ -127,6 +129,23 @@ class TestSendSms:
         (message,) = stage.arrived("sms", digits("ada"))
         assert message["external_ref"] in said.err
         assert not [word for word in (*SECRETS, digits("ada"), phone("ada")) if word in said.err]
+
+    def test_recipients_that_the_service_rejects_fail_it_after_the_others(self, cli: Cli, stage: Stage) -> None:
+        stage.sandbox.control("POST", "seed", {"refused_recipients": [digits("bad")]})
+        stage.sandbox.control(*setting(refused_recipients="leave_out"))
+        said = sms(cli, to=(phone("ada"), phone("bad")))
+        assert (said.status, said.lines[0]["recipients"], len(stage.arrived("sms", digits("ada")))) == (1, 1, 1)
+        assert "The service accepted 1 of 2 recipients." in said.err
+        assert digits("bad") not in said.out + said.err
+
+    def test_the_log_and_the_audit_log_have_nothing_private(self, cli: Cli, stage: Stage) -> None:
+        said = sms(cli, "--verbose")
+        assert said.status == 0
+        private = (*SECRETS, digits("ada"), phone("ada"))
+        assert not [word for word in private if word in said.out + said.err]
+        with create_session() as session:
+            rows = session.scalars(select(Log).where(Log.event.contains("send_sms"))).all()
+        assert not [row for row in rows if any(word in str(row.extra) for word in private)]
 
     def test_an_unexpected_error_is_one_line_too(self, cli: Cli, monkeypatch: pytest.MonkeyPatch, stage: Stage) -> None:
         def fails(*_: Any, **__: Any) -> Any:
@@ -311,7 +330,6 @@ class TestBalance:
     @pytest.fixture(autouse=True)
     def nothing_before(self, airflow_db: object) -> None:
         from airflow.models.xcom import XComModel
-        from airflow.utils.session import create_session
         from sqlalchemy import delete
 
         with create_session() as session:

@@ -14,7 +14,10 @@ from typing import Any
 
 import httpx
 import pytest
+from sqlalchemy import update
 
+from cpaas_provider.database.database import open_database
+from cpaas_provider.database.schema import campaigns
 from tests.airflow.cli.test_receiver import until
 from tests.airflow.harness.stage import digits, fault, phone
 from tests.airflow_home import settings_for
@@ -92,6 +95,24 @@ def test_a_second_ctrl_c_ends_it_with_an_unknown_outcome(airflow: Airflow, sandb
     sandbox.control("DELETE", "faults")
     status, _, err = ended(airflow("send-sms", phone("cut"), "--content", "Hello", *key))
     assert (status, arrived(sandbox, "cut")) == (3, 1)
+
+
+def test_a_killed_run_with_a_key_is_never_sent_twice(airflow: Airflow, sandbox: Sandbox, tmp_path: Path) -> None:
+    sandbox.control(*fault("send_sms", "stall_body", seconds=60))
+    again = ("send-sms", phone("killed"), "--content", "Hello", "--idempotency-key", "monday")
+    sending = airflow(*again)
+    until(lambda: arrived(sandbox, "killed") == 1)
+    sending.kill()
+    ended(sending)
+    sandbox.control("DELETE", "faults")
+    status, _, err = ended(airflow(*again))
+    assert (status, "its lease ends at" in err) == (1, True)
+    with open_database(f"sqlite:///{tmp_path}/cpaas.db") as database:
+        database.write(
+            lambda connection: connection.execute(update(campaigns).values(lease_expires_at=None, owner=None))
+        )
+    status, _, err = ended(airflow(*again))
+    assert (status, "Outcome unknown" in err, arrived(sandbox, "killed")) == (3, True, 1)
 
 
 def test_ctrl_c_during_lookups_shows_those_that_were_paid_for(airflow: Airflow, sandbox: Sandbox) -> None:
