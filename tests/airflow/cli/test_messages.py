@@ -208,6 +208,44 @@ class TestIdempotencyKey:
         assert "noon" not in stored
 
 
+class TestSuppressionList:
+    def add(self, cli: Cli, reason: str, *names: str) -> None:
+        for name in names:
+            said = cli("suppressions", "add", phone(name), "--reason", reason, "--region", "NG")
+            assert said.status == 0, said.err
+
+    def test_listed_recipients_are_left_out_and_counted(self, keyed: Cli, stage: Stage) -> None:
+        self.add(keyed, "opt_out", "ada")
+        record = one(sms(keyed, to=(phone("ada"), phone("obi"))))
+        assert (record["recipients"], record["suppressed"]) == (1, 1)
+        assert [len(stage.arrived("sms", digits(name))) for name in ("ada", "obi")] == [0, 1]
+        dry = one(sms(keyed, "--dry-run", to=(phone("ada"), phone("obi"))))
+        assert (dry["recipients"], dry["suppressed"], len(dry["to"])) == (1, 1, 1)
+
+    def test_nothing_is_sent_where_all_are_listed_unless_it_is_not_consulted(self, cli: Cli, stage: Stage) -> None:
+        self.add(cli, "opt_out", "ada")
+        for more in ((), ("--dry-run",)):
+            said = sms(cli, *more)
+            assert (said.status, "on the suppression list, and no other" in said.err) == (1, True)
+        assert one(sms(cli, "--no-suppression-list"))["suppressed"] == 0
+        assert len(stage.arrived("sms", digits("ada"))) == 1
+
+    def test_a_database_that_cannot_be_opened_keeps_it_from_being_sent(
+        self, cli: Cli, stage: Stage, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("AIRFLOW__CPAAS__DATABASE", "postgresql://shop:hunter2222@127.0.0.1:9/cpaas")
+        said = sms(cli)
+        assert (said.status, "Nothing was sent." in said.err, "hunter2222" in said.err) == (1, True, False)
+        assert one(sms(cli, "--no-suppression-list"))["recipients"] == 1
+
+    def test_only_an_invalid_number_gets_no_passcode(self, cli: Cli) -> None:
+        self.add(cli, "opt_out", "ada")
+        self.add(cli, "invalid_number", "obi")
+        assert cli("otp", "request", phone("ada")).status == 0
+        assert cli("otp", "request", phone("obi")).status == 1
+        assert cli("otp", "request", phone("obi"), "--no-suppression-list").status == 0
+
+
 class TestDeliveryReports:
     def test_a_send_is_recorded_for_its_reports(self, cli: Cli, stage: Stage) -> None:
         stage.connect("cpaas_default", callback_url="http://127.0.0.1:9")

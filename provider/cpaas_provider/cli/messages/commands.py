@@ -18,6 +18,9 @@ _REGION = Arg(
 )
 _HIDDEN = "Give - to read them from standard input, so that process lists and shell history do not show them"
 _FILE = {"metavar": "FILE", "help": "File with more of them, in lines or with commas; - is standard input"}
+_NO_SUPPRESSION_LIST = Arg(
+    ("--no-suppression-list",), action="store_true", help="Send to recipients on the stored suppression list, too"
+)
 _SENDING = (
     Arg(("--content",), metavar="TEXT", help="The text. Process lists and shell history show it"),
     Arg(
@@ -39,6 +42,7 @@ _SENDING = (
         action="store_true",
         help="Send again what an earlier run with this key left with an unknown outcome",
     ),
+    _NO_SUPPRESSION_LIST,
     Arg(("--no-callback",), action="store_true", help="Send without delivery reports"),
     Arg(("--dry-run",), action="store_true", help="Check everything, count pages and recipients, and send nothing"),
     _CONN_ID,
@@ -150,6 +154,7 @@ def otp_commands(command: Callable[[str], Callable[..., Any]]) -> tuple[ActionCo
                     ("--expires-in",), metavar="MINUTES", type=int, help="Minutes for which the code is valid, 1 to 60"
                 ),
                 Arg(("--channel",), choices=("sms", "whatsapp"), help="Channel (default: the service's)"),
+                _NO_SUPPRESSION_LIST,
                 _REGION,
                 _CONN_ID,
                 ARG_OUTPUT,

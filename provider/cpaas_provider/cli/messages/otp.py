@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from argparse import Namespace
 from collections.abc import Sequence
@@ -15,9 +16,11 @@ from cpaas_provider.api.errors import CpaasNotVerifiedError, CpaasUnknownOutcome
 from cpaas_provider.api.models.otp import OtpOutcome, OtpToken
 from cpaas_provider.api.recipients.msisdn import normalise_msisdn
 from cpaas_provider.cli.messages.requests import CommandSpec, run_request
+from cpaas_provider.cli.messages.suppressions import StoredSuppressions, open_for
 from cpaas_provider.cli.messages.typed import StandardInput, masked, read_recipients
 from cpaas_provider.cli.running import FAILED, UNKNOWN, connection_of, guarded, read_line, warn
 from cpaas_provider.cli.terminal import aside, print_record, say
+from cpaas_provider.database.recipients.suppressions import INVALID_NUMBER
 from cpaas_provider.sending.probes import OtpRecordProbe, otp_record, otp_result
 from cpaas_provider.sending.spec import RequestResult
 
@@ -54,7 +57,13 @@ def cpaas_otp_request(args: Namespace) -> None:
         build=build_call,
         read=read,
     )
-    sent = run_request(spec, args, connection, None, wait=timedelta(seconds=_PROBE_SECONDS))
+    wait = timedelta(seconds=_PROBE_SECONDS)
+    with contextlib.ExitStack() as opened:
+        suppressions = None
+        if (database := open_for(opened, needed=False, consulted=not args.no_suppression_list)) is not None:
+            # A passcode is asked for by the recipient, also by one who wants no other message.
+            suppressions = StoredSuppressions(database, args.conn_id, args.channel or "sms", [INVALID_NUMBER])
+        sent = run_request(spec, args, connection, None, suppressions=suppressions, wait=wait)
     result = sent.outcome.accepted[-1].result or {}
     names = ("id", "status_desc", "outcome", "created_datetime", "expires_at")
     print_record({"recipient": masked(recipient), **{name: result.get(name) for name in names}}, args.output)

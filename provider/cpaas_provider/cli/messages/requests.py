@@ -15,6 +15,7 @@ from typing import Any
 
 from cpaas_provider.api.amounts import counted
 from cpaas_provider.api.core import Call
+from cpaas_provider.cli.messages.suppressions import all_suppressed
 from cpaas_provider.cli.messages.tracking import Tracking
 from cpaas_provider.cli.running import STOPPED, UNKNOWN, warn
 from cpaas_provider.database.database import Database
@@ -29,7 +30,7 @@ from cpaas_provider.sending.journal.store import StateStore, TryInfo
 from cpaas_provider.sending.resolver import describe_unknown
 from cpaas_provider.sending.shutdown import StopSignal
 from cpaas_provider.sending.single import SingleSendState
-from cpaas_provider.sending.spec import OnUnknown, Outcome, RequestResult, SendSpec
+from cpaas_provider.sending.spec import OnUnknown, Outcome, RequestResult, SendSpec, SuppressionList
 
 GRACE_SECONDS = 10.0
 """Seconds a response is waited for after Ctrl-C."""
@@ -61,11 +62,13 @@ class Sent:
 
     :param changed: whether an earlier run sent something else
     :param partly: why the service rejected some of the recipients
+    :param suppressed: how many recipients the suppression list left out
     """
 
     outcome: Outcome
     changed: bool = False
     partly: str | None = None
+    suppressed: int = 0
 
 
 class _MemoryState:
@@ -117,11 +120,13 @@ def run_request(
     database: Database | None,
     tracking: Tracking | None = None,
     *,
+    suppressions: SuppressionList | None = None,
     wait: timedelta = timedelta(),
 ) -> Sent:
     """Make one request, unless an earlier run with the same idempotency key has made it.
 
     :param database: where the key is stored; ``None`` without a key
+    :param suppressions: recipients that are not sent to
     :param wait: for how long a probe of an unknown outcome is waited for
     :raises CpaasError: when nothing was sent
     :raises SystemExit: when the outcome is unknown, or the command was stopped
@@ -129,7 +134,7 @@ def run_request(
     key = getattr(args, "idempotency_key", None)
     on_unknown = OnUnknown.RESEND if getattr(args, "resend_unknown", False) else OnUnknown.SKIP
     with _open_journal(spec, key, args.conn_id, connection, database) as journal:
-        state = SingleSendState(spec, journal, tracking or _NoReports())
+        state = SingleSendState(spec, journal, tracking or _NoReports(), suppressions=suppressions)
         policy = UnknownPolicy(on_unknown, wait, spec.probes)
         partly = None
         with _stopped_by_signals() as stop:
@@ -150,10 +155,12 @@ def run_request(
         if state.recipients():
             _end_unknown(state, key)
         outcome = state.outcome()
+        if state.suppressed and not outcome:
+            raise all_suppressed(len(state.suppressed))
         changed = outcome.earlier and any(state.is_changed(entry) for entry in outcome.accepted)
         if tracking is not None:
             tracking.record(outcome, spec.recipients)
-        return Sent(outcome, changed, partly)
+        return Sent(outcome, changed, partly, len(state.suppressed))
 
 
 async def _run(state: SingleSendState, connection: CpaasConnection, ports: _Ports, policy: UnknownPolicy) -> None:

@@ -17,9 +17,10 @@ from cpaas_provider.api.recipients.email_address import normalise_email
 from cpaas_provider.api.recipients.msisdn import normalise_msisdn
 from cpaas_provider.api.text import measure_sms
 from cpaas_provider.cli.messages.requests import CommandSpec, rejected_words, run_request
+from cpaas_provider.cli.messages.suppressions import StoredSuppressions, all_suppressed, open_for
 from cpaas_provider.cli.messages.tracking import Tracking
 from cpaas_provider.cli.messages.typed import StandardInput, masked, read_file, read_recipients
-from cpaas_provider.cli.running import connection_of, guarded, opened_database
+from cpaas_provider.cli.running import connection_of, guarded
 from cpaas_provider.cli.terminal import aside, print_record, say
 from cpaas_provider.hooks.connection import CpaasConnection
 from cpaas_provider.sending.hashing import known_by
@@ -122,8 +123,9 @@ def _send(args: Namespace, channel: _Channel) -> None:
 
     # What breaks the contract is refused before a key is used up, and by a dry run, too.
     build(build_call(allowed, "cpaas-dry-run", None), connection.settings)
+    kind = "email" if channel is _EMAIL else str(args.channel)
     if args.dry_run:
-        _print_dry_run(args, channel, body, recipients, allowed)
+        _dry_run(args, channel, kind, body, recipients, allowed)
         return
     spec = CommandSpec(
         operation=channel.operation,
@@ -134,13 +136,15 @@ def _send(args: Namespace, channel: _Channel) -> None:
     )
     with contextlib.ExitStack() as opened:
         has_reports = bool(connection.callback_url or connection.webhook_secret) and not args.no_callback
-        database = opened.enter_context(opened_database()) if has_reports or args.idempotency_key else None
+        consulted = not args.no_suppression_list
+        database = open_for(opened, needed=has_reports or bool(args.idempotency_key), consulted=consulted)
+        suppressions = StoredSuppressions(database, args.conn_id, kind) if database and consulted else None
         tracking = None
         if has_reports and database is not None:
             tracking = Tracking(
                 connection, args.conn_id, channel.operation, channel.command, database, args.external_ref
             )
-        sent = run_request(spec, args, connection, database, tracking)
+        sent = run_request(spec, args, connection, database, tracking, suppressions=suppressions)
     results = [entry.result or {} for entry in sent.outcome.accepted]
     latest = results[-1] if results else {}
     print_record(
@@ -148,6 +152,7 @@ def _send(args: Namespace, channel: _Channel) -> None:
             "id": latest.get("id"),
             "recipients": sent.outcome.sent,
             "not_allowed": len(recipients) - len(allowed),
+            "suppressed": sent.suppressed,
             "charge": total(result.get("charge") for result in results),
             **{name: latest.get(name) for name in ("balance", *channel.estimate_fields, "created_datetime")},
             "references": [entry.reference for entry in sent.outcome.accepted],
@@ -207,11 +212,27 @@ def _read(channel: _Channel, response: Message) -> RequestResult:
     return RequestResult(response.id, details=details, rejected=rejected, rejection=response.rejection)
 
 
-def _print_dry_run(
-    args: Namespace, channel: _Channel, body: dict[str, Any], recipients: Sequence[str], allowed: Sequence[str]
+def _dry_run(
+    args: Namespace,
+    channel: _Channel,
+    kind: str,
+    body: dict[str, Any],
+    recipients: Sequence[str],
+    permitted: Sequence[str],
 ) -> None:
     content = body["content"]
-    record: dict[str, Any] = {"recipients": len(allowed), "not_allowed": len(recipients) - len(allowed)}
+    with contextlib.ExitStack() as opened:
+        consulted = not args.no_suppression_list
+        database = open_for(opened, needed=False, consulted=consulted)
+        listed = StoredSuppressions(database, args.conn_id, kind).find(permitted) if database and consulted else {}
+    allowed = [one for one in permitted if one not in listed]
+    if not allowed:
+        raise all_suppressed(len(listed))
+    record: dict[str, Any] = {
+        "recipients": len(allowed),
+        "not_allowed": len(recipients) - len(permitted),
+        "suppressed": len(listed),
+    }
     if channel is _SMS:
         length = measure_sms(content) if content is not None else None
         record |= {
