@@ -13,10 +13,13 @@ from typing import Any
 
 import pytest
 from airflow.sdk import task
+from airflow.sdk.exceptions import AirflowException
 from airflow.utils.types import DagRunType
 
 from cpaas_provider.hooks.cpaas import CpaasHook
 from cpaas_provider.operators._runtime.idempotent_client import AsyncIdempotentClient
+from cpaas_provider.operators._runtime.state.store import TaskStateStore
+from cpaas_provider.sending.journal import writer
 from cpaas_provider.sending.journal.journal import Journal
 from tests.airflow.harness.stage import Stage, fault, phone
 from tests.airflow.harness.tries import Run, Try, new_dag
@@ -240,6 +243,63 @@ class TestUnknownOutcome:
         ended = run.once()
         assert (ended.state, sent(stage)) == ("failed", wire(RECIPIENTS[:2]))
         assert "the try ended before a response was recorded" in ended.error
+
+
+class TestStateStoreThatFails:
+    @pytest.fixture
+    def failing_sets(self, monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+        """Whether each of the next writes of the state fails."""
+        monkeypatch.setattr(writer, "_FIRST_PAUSE", 0.0)
+        store, failing = TaskStateStore.set, list[bool]()
+
+        def set_(state: TaskStateStore, key: str, value: Any) -> None:
+            if failing and failing.pop(0):
+                raise OSError("down")
+            store(state, key, value)
+
+        monkeypatch.setattr(TaskStateStore, "set", set_)
+        return failing
+
+    @staticmethod
+    def send_to_all(client: Any) -> list[str]:
+        """Send to five recipients, and return who could not be sent to."""
+        failed = []
+        for recipient in RECIPIENTS[:5]:
+            try:
+                client.send_sms(recipient, "Hello")
+            except AirflowException:
+                failed.append(recipient)
+        return failed
+
+    @pytest.mark.parametrize("first", [0, 1])
+    def test_retry_after_sends_that_were_not_recorded_sends_to_nobody_again(
+        self, stage: Stage, failing_sets: list[bool], first: int
+    ) -> None:
+        failed: list[list[str]] = []
+
+        def own() -> None:
+            if not failed:
+                # Of a recipient the intent takes three attempts; there is nothing to write at the end.
+                failing_sets.extend([*[False] * 2 * first, *[True] * 9])
+            with CpaasHook().get_idempotent_client() as client:
+                failed.append(self.send_to_all(client))
+            if len(failed) == 1:
+                raise RuntimeError("the task dies")
+
+        assert run_of(stage, own).to_the_end()[-1].state == "success"
+        assert (len(failed[0]) in (2, 3), failed[1]) == (True, [])
+        assert sorted(sent(stage)) == wire(RECIPIENTS[:5])
+
+    def test_second_client_of_the_try_sends_to_nobody_again(self, stage: Stage, failing_sets: list[bool]) -> None:
+        def own() -> None:
+            failing_sets.extend([True] * 3)
+            for _ in range(2):
+                with CpaasHook().get_idempotent_client() as client:
+                    self.send_to_all(client)
+                del client
+
+        assert run_of(stage, own).once().state == "success"
+        assert sorted(sent(stage)) == wire(RECIPIENTS[:5])
 
 
 class TestGuards:

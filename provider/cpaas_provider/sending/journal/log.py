@@ -184,8 +184,10 @@ class JournalLog:
         """
         added = batch.as_text()
         too_large = self._last.size + size_of(added) > MAX_BYTES
-        if self._unsure not in (None, added) or (too_large and self._parts):
+        if self._unsure not in (None, added):
             # What failed may yet be carried out, and must not take the place of anything.
+            self._leave_segment(what)
+        elif too_large and self._parts:
             self._begin_segment()
         self._unsure = added
         segment, size = self._last, self._last.size + size_of(added)
@@ -212,6 +214,16 @@ class JournalLog:
         if self._last.lost and not self._earlier and not self._parts:
             self._write(part_key(self._index, 0), [], "stored, so nothing was sent")
             self._parts = 1
+
+    def _leave_segment(self, what: str) -> None:
+        """Go on behind a segment whose last write failed.
+
+        Whoever reads the log goes on behind few that are missing, so one that holds nothing is stored as that.
+        """
+        if not self._parts:
+            self._write(part_key(self._index, 0), [], what)
+            self._unsure = None
+        self._begin_segment()
 
     def _begin_segment(self) -> None:
         self._index, self._parts, self._last = self._index + 1, 0, self._last.following()

@@ -45,10 +45,11 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 @given(
     writes=st.lists(st.integers(1, 12), min_size=1, max_size=3),
     late=st.lists(st.tuples(st.integers(0, 2), st.integers(0, 40)), max_size=6),
-    failing=st.sets(st.integers(0, 30), max_size=2),
+    failing=st.sets(st.integers(0, 30), max_size=12),
+    goes_on=st.booleans(),
 )
 def test_no_claim_that_was_stored_is_missing_whatever_is_carried_out_again(
-    writes: list[int], late: list[tuple[int, int]], failing: set[int]
+    writes: list[int], late: list[tuple[int, int]], failing: set[int], goes_on: bool
 ) -> None:
     store, stored, at = LateStore(), set[int](), 0
     for tries, count in zip(TRIES, writes, strict=False):
@@ -60,7 +61,10 @@ def test_no_claim_that_was_stored_is_missing_whatever_is_carried_out_again(
             try:
                 journal.append(batch([claim(number, f"23480312{number:05d}")], [settled(number)], tries=tries))
             except JournalUnavailableError:
-                break
+                if not goes_on:
+                    break
+                # As a task does that makes several sends, and catches what one of them raises.
+                continue
             stored.add(number)
             journal.tidy(1)
         for after, which in late:

@@ -133,6 +133,22 @@ class TestAWriteThatFails:
         journal.append(batch([claim(2, *phones(1, 2))]))
         assert [one.number for found in replayed(store) for one in found.intents] == [0, 2]
 
+    @pytest.mark.parametrize("before", [0, 1])
+    @pytest.mark.parametrize("failing", range(1, 6))
+    @pytest.mark.parametrize("tries", [FIRST_TRY, SECOND_TRY], ids=["the same try", "the next try"])
+    def test_hides_nothing_that_is_written_afterwards_however_many_fail(
+        self, store: MemoryStore, before: int, failing: int, tries: TryInfo
+    ) -> None:
+        journal = opened(store)
+        for number in range(before):
+            journal.append(batch([claim(number, *phones(1, number))]))
+        for number in range(before, before + failing):
+            store.failing = [OSError("down")]
+            with pytest.raises(JournalUnavailableError):
+                journal.append(batch([claim(number, *phones(1, number))]))
+        journal.append(batch([claim(9, *phones(1, 9))]))
+        assert [one.number for found in replayed(store, tries) for one in found.intents] == [*range(before), 9]
+
     def test_is_passed_over_by_what_is_written_next(self, store: MemoryStore) -> None:
         added = filled(store, 1)
         journal = opened(store, SECOND_TRY)
