@@ -268,7 +268,7 @@ class World:
             campaign = Campaign(plan, log, said, options, NoDelivery(), dnd=Dnd(self.dnd) if self.dnd else None)
             planner = RecipientLoader(plan, said, log.hasher, default_region="NG")
             campaign.prepare(
-                planner, Rows(*(f"+{one}" for one in self.people)), Columns("phone"), tests=None, banned=None
+                planner, Rows(*(f"+{one}" for one in self.people)), Columns("phone"), tests=None, suppression_list=None
             )
             try:
                 await SendEngine(campaign, client, Ports(attempt.stop), UnknownPolicy(self.policy, timedelta())).run()
