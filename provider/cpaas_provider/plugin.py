@@ -15,14 +15,32 @@ URL_PREFIX = "/cpaas"
 
 
 class CpaasPlugin(AirflowPlugin):
-    """Mounts the receiver of delivery reports on the API server, which then publishes delivery events."""
+    """Mounts the receiver of delivery reports and the pages on the API server, which then publishes delivery events."""
 
     name = "cpaas"
 
     @functools.cached_property
     def fastapi_apps(self) -> list[dict[str, Any]]:  # type: ignore[override]  # Airflow's is a plain list
         """The applications to mount; built on first access."""
-        return [{"app": _receiver(), "url_prefix": URL_PREFIX, "name": "CPaaS"}]
+        return [{"app": _application(), "url_prefix": URL_PREFIX, "name": "CPaaS"}]
+
+    @functools.cached_property
+    def external_views(self) -> list[dict[str, Any]]:  # type: ignore[override]  # as above
+        """The entry of the pages in Airflow's navigation, which shows them in a frame."""
+        from urllib.parse import urlsplit
+
+        from airflow.sdk.configuration import conf
+
+        base = urlsplit(conf.get("api", "base_url", fallback="") or "/").path.rstrip("/")
+        return [
+            {
+                "name": "CPaaS",
+                "href": f"{base}{URL_PREFIX}/campaigns",
+                "destination": "nav",
+                "url_route": "cpaas",
+                "category": "browse",
+            }
+        ]
 
     @functools.cached_property
     def fastapi_root_middlewares(self) -> list[dict[str, Any]]:  # type: ignore[override]  # as above
@@ -32,14 +50,17 @@ class CpaasPlugin(AirflowPlugin):
         return [{"middleware": TokenHidingMiddleware, "name": "CPaaS: no callback tokens in the access log"}]
 
 
-def _receiver() -> Any:
+def _application() -> Any:
     """Build the application. All of it but the two endpoints needs an Airflow login."""
     from airflow.api_fastapi.core_api.security import get_user
 
     from cpaas_provider.assets.publisher import publish_while_serving
     from cpaas_provider.delivery.receiver.app import create_app
     from cpaas_provider.hooks._receiver import get_receiver_connection, list_connections, metric_emitter
+    from cpaas_provider.pages.access import airflow_viewer
+    from cpaas_provider.pages.app import add_pages
 
-    return publish_while_serving(
-        create_app(get_receiver_connection, guard=get_user, emit_metric=metric_emitter(), expected=list_connections)
+    receiver = create_app(
+        get_receiver_connection, guard=get_user, emit_metric=metric_emitter(), expected=list_connections
     )
+    return publish_while_serving(add_pages(receiver, airflow_viewer()))

@@ -12,6 +12,7 @@ from sqlalchemy import (
     Connection,
     DateTime,
     Dialect,
+    Float,
     ForeignKey,
     Index,
     Integer,
@@ -187,6 +188,8 @@ deliveries = Table(
     Index("cpaas_deliveries_updated_at", "updated_at"),
     # Counting a campaign reads this alone.
     Index("cpaas_deliveries_delivery_status", "campaign", "conn_id", "reference", "delivery_status", "updated_at"),
+    # The pages look for a recipient in all campaigns.
+    Index("cpaas_deliveries_recipient", "recipient"),
     sqlite_with_rowid=False,
 )
 
@@ -250,6 +253,87 @@ def _compress_bodies(_: Table, connection: Connection, **__: Any) -> None:
     if connection.dialect.name == "postgresql" and connection.execute(_HAS_LZ4).scalar():
         connection.execute(text(f"ALTER TABLE {reports.name} ALTER COLUMN body SET COMPRESSION lz4"))
 
+
+# How many reports arrived in each minute, for the pages. The campaign is empty for messages that are in none. Rows are
+# divided by process, so that two of them rarely wait for each other.
+report_counts = Table(
+    "cpaas_report_counts",
+    metadata,
+    Column("campaign", String(CAMPAIGN_LENGTH), primary_key=True),
+    Column("minute", UtcDateTime, primary_key=True),
+    Column("conn_id", String(250), primary_key=True),
+    Column("delivery_status", Integer, primary_key=True, autoincrement=False),
+    Column("shard", Integer, primary_key=True, autoincrement=False),
+    Column("reports", Integer, nullable=False),
+    Index("cpaas_report_counts_minute", "minute"),
+    sqlite_with_rowid=False,
+)
+
+# What the deliveries of a campaign came to when they were last counted for the pages.
+delivery_summaries = Table(
+    "cpaas_delivery_summaries",
+    metadata,
+    Column("campaign", String(CAMPAIGN_LENGTH), primary_key=True),
+    Column("summary", Text, nullable=False),
+    Column("counted_at", UtcDateTime, nullable=False),
+    # How long counting took.
+    Column("seconds", Float, nullable=False),
+)
+
+# A campaign or contact sync as its task last recorded it, for the pages.
+task_progress = Table(
+    "cpaas_task_progress",
+    metadata,
+    Column("reference", String(CAMPAIGN_LENGTH), primary_key=True),
+    Column("kind", String(20), nullable=False),
+    Column("operation", String(40), nullable=False),
+    Column("conn_id", String(250), nullable=False),
+    Column("dag_id", String(250), nullable=False),
+    Column("run_id", String(250), nullable=False),
+    Column("task_id", String(250), nullable=False),
+    Column("map_index", Integer, nullable=False),
+    Column("state", String(20), nullable=False),
+    Column("started_at", UtcDateTime, nullable=False),
+    Column("updated_at", UtcDateTime, nullable=False),
+    Column("ended_at", UtcDateTime),
+    # JSON: counts and money, and what the author set.
+    Column("figures", Text, nullable=False),
+    Column("settings", Text, nullable=False),
+    Index("cpaas_task_progress_started_at", "kind", "started_at", "reference"),
+    Index("cpaas_task_progress_conn_id", "kind", "conn_id", "started_at", "reference"),
+    Index("cpaas_task_progress_dag_id", "kind", "dag_id", "started_at", "reference"),
+)
+
+# A passcode that a task requested, without code and number.
+passcodes = Table(
+    "cpaas_passcodes",
+    metadata,
+    Column("conn_id", String(250), primary_key=True),
+    Column("otp_id", String(200), primary_key=True),
+    Column("dag_id", String(250), nullable=False),
+    Column("outcome", String(20), nullable=False),
+    Column("requested_at", UtcDateTime, nullable=False),
+    Column("expires_at", UtcDateTime),
+    Index("cpaas_passcodes_requested_at", "requested_at"),
+)
+
+# A purchase of airtime, without the number.
+airtime_purchases = Table(
+    "cpaas_airtime_purchases",
+    metadata,
+    Column("conn_id", String(250), primary_key=True),
+    Column("reference", String(100), primary_key=True),
+    Column("dag_id", String(250), nullable=False),
+    Column("run_id", String(250), nullable=False),
+    Column("task_id", String(250), nullable=False),
+    Column("map_index", Integer, nullable=False),
+    Column("network", String(40), nullable=False),
+    Column("amount", Float, nullable=False),
+    Column("charge", Float),
+    Column("status", String(50), nullable=False),
+    Column("bought_at", UtcDateTime, nullable=False),
+    Index("cpaas_airtime_purchases_bought_at", "bought_at", "reference"),
+)
 
 # Which row of a contact list belongs to which key of a source: one map a connection and name.
 contact_maps = Table(
@@ -392,7 +476,19 @@ REPORT_DIALECTS = ("sqlite", "postgresql")
 """The databases that can store delivery reports."""
 
 # Elsewhere what becomes of a recipient cannot be written in one statement that no other process comes between.
-_ONLY_THERE = (sends, requests, request_counts, deliveries, events, reports)
+_ONLY_THERE = (
+    sends,
+    requests,
+    request_counts,
+    deliveries,
+    events,
+    reports,
+    report_counts,
+    delivery_summaries,
+    task_progress,
+    passcodes,
+    airtime_purchases,
+)
 
 
 def create_all(connection: Connection) -> None:

@@ -20,7 +20,6 @@ _NEEDED = (
     "cpaas_provider.delivery.receiver.http.connection_limits",
     "cpaas_provider.delivery.receiver.writer",
     "cpaas_provider.delivery.tracking.report_store",
-    "cpaas_provider.delivery.receiver.status_page",
     "cpaas_provider.delivery.receiver.app",
     "cpaas_provider.delivery.tracking.sent_requests",
     "cpaas_provider.hooks._receiver",

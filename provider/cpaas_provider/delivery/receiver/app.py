@@ -29,7 +29,6 @@ from cpaas_provider.delivery.receiver.log_throttle import ThrottledLogger
 from cpaas_provider.delivery.receiver.openapi import endpoint_paths
 from cpaas_provider.delivery.receiver.secrets_cache import ConnectionSecrets, SecretsCache
 from cpaas_provider.delivery.receiver.single_flight import SingleFlight
-from cpaas_provider.delivery.receiver.status_page import add_status_page
 from cpaas_provider.delivery.receiver.writer import LazyReportWriter, ReportSink, ReportWriter
 from cpaas_provider.delivery.tracking.report_store import ReportStore
 from cpaas_provider.delivery.tracking.sent_requests import sending_connections
@@ -84,7 +83,7 @@ def create_app(
             found.hash_secrets, found.webhook_secret, found.signature_header, callback_lifetime=callback_lifetime()
         )
 
-    app = build_app(
+    return build_app(
         secrets,
         opened.writer,
         guard=guard,
@@ -95,9 +94,6 @@ def create_app(
         prefix=prefix,
         described=described,
     )
-    if guard is not None:
-        add_status_page(app, opened.database, guard, prefix)
-    return app
 
 
 def callback_lifetime() -> timedelta:

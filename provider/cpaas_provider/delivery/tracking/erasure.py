@@ -13,7 +13,7 @@ from sqlalchemy import ColumnElement, Connection, Row, Select, Table, delete, se
 
 from cpaas_provider.database.bulk import batched
 from cpaas_provider.database.database import Database
-from cpaas_provider.database.schema import deliveries, reports, requests
+from cpaas_provider.database.schema import deliveries, delivery_summaries, reports, requests
 from cpaas_provider.delivery.reports import DeliveryStatus
 from cpaas_provider.delivery.tracking.membership import UNNAMED_PREFIX, unnamed_recipient
 from cpaas_provider.delivery.tracking.mentions import Wanted, find
@@ -58,6 +58,8 @@ def erase(database: Database, recipient: str, region: str | None = None) -> Eras
     wanted = find(recipient, region)
     database.require_report_support()
     rows = sum(erasing(database, wanted) for erasing in (_erase_deliveries, _erase_requests, _erase_reports))
+    # They hold the reasons of reports, and are counted anew when a page is opened.
+    database.write(_doing(delete(delivery_summaries)))
     return Erased(rows, wanted.read_as, leftovers=not database.wipe(wanted.may_be_left_in))
 
 

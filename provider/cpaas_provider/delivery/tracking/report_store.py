@@ -6,6 +6,7 @@ import functools
 import json
 import logging
 import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from functools import partial
@@ -14,6 +15,7 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import ARRAY, ColumnElement, Connection, Select, String, any_, bindparam, cast, func, select
 
+from cpaas_provider.database.activity.report_counts import NO_CAMPAIGN, Counted, add_report_counts
 from cpaas_provider.database.bulk import batched, insert_many, insert_missing, select_at_once
 from cpaas_provider.database.database import Database
 from cpaas_provider.database.errors import RejectedDataError
@@ -138,6 +140,7 @@ class ReportStore:
                 if is_ours and (listed := self._listed(incoming[number], rows[number]))
             ],
         )
+        add_report_counts(connection, Counter(_counted(rows[number], now) for number in rows))
         return results
 
     def _listed(self, received: ReceivedReport, row: Row) -> Listed | None:
@@ -311,6 +314,15 @@ def _row(received: ReceivedReport, place: _Owner, kind: str | None, now: datetim
         "reported_at": received.at,
         "updated_at": now,
     }
+
+
+def _counted(row: Row, now: datetime) -> Counted:
+    """Return what a new report is counted as for the pages."""
+    campaign = row["campaign"]
+    # A message that is in no campaign has the name of its request, and there may be millions of them.
+    alone = campaign == row["reference"] or campaign.startswith(UNTRACKED_PREFIX)
+    minute = now.replace(second=0, microsecond=0)
+    return Counted(NO_CAMPAIGN if alone else campaign, minute, row["conn_id"], row["delivery_status"])
 
 
 _FLAGS = {

@@ -12,15 +12,20 @@ from sqlalchemy import Column, ColumnElement, Connection, Table, case, delete, i
 from cpaas_provider.database.database import Database
 from cpaas_provider.database.schema import (
     REPORT_DIALECTS,
+    airtime_purchases,
     deliveries,
+    delivery_summaries,
     events,
     identities,
     lookups,
     notifications,
+    passcodes,
+    report_counts,
     reports,
     request_counts,
     requests,
     sends,
+    task_progress,
 )
 
 BATCH_ROWS = 5_000
@@ -36,6 +41,11 @@ _AGES: tuple[tuple[Table, ColumnElement[datetime]], ...] = (
     (events, events.c.published_at),
     # Nor do alerts go that no notification has reported.
     (notifications, case((notifications.c.alerts == 0, notifications.c.sent_at))),
+    (report_counts, report_counts.c.minute),
+    (delivery_summaries, delivery_summaries.c.counted_at),
+    (task_progress, task_progress.c.started_at),
+    (passcodes, passcodes.c.requested_at),
+    (airtime_purchases, airtime_purchases.c.bought_at),
 )
 MIN_RETENTION = timedelta(days=1)
 """What is younger is never pruned by the command."""

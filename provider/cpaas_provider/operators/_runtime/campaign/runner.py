@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable
-from functools import cached_property, partial
+from collections.abc import Iterable, Mapping
+from functools import cached_property
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
+from cpaas_provider.database.activity.progress import FAILED, FINISHED, WAITING
 from cpaas_provider.delivery.tracking.sent_requests import SentRequest
 from cpaas_provider.hooks.metrics import CAMPAIGN
 from cpaas_provider.links.delivery import page_url
@@ -17,6 +18,7 @@ from cpaas_provider.operators._runtime import task_log
 from cpaas_provider.operators._runtime.campaign.options import build_content, build_options
 from cpaas_provider.operators._runtime.campaign.partition_count import recorded_partition_count
 from cpaas_provider.operators._runtime.campaign.ports import CampaignPorts, CampaignReports, DndLookups, has_siblings
+from cpaas_provider.operators._runtime.campaign.progress import CampaignProgress
 from cpaas_provider.operators._runtime.campaign.report import build_report
 from cpaas_provider.operators._runtime.campaign.spec import PREVIEW_KEY
 from cpaas_provider.operators._runtime.database.suppressions import StoredSuppressionList
@@ -34,7 +36,7 @@ from cpaas_provider.sending.campaign.campaign import (
 from cpaas_provider.sending.campaign.loader import Columns, RecipientLoader
 from cpaas_provider.sending.campaign.recipients import RecipientStatus, RecipientTable
 from cpaas_provider.sending.engine import SendEngine, UnknownPolicy
-from cpaas_provider.sending.errors import SendingError
+from cpaas_provider.sending.errors import RetryLaterError, SendingError
 from cpaas_provider.sending.hashing import campaign_identity
 from cpaas_provider.sending.journal.log import JournalLog
 from cpaas_provider.sending.journal.store import StateStore, TryInfo
@@ -71,6 +73,7 @@ class CampaignRunner(Attempt):
         self._partition = Partition.read(spec.partition)
         self._under_way: tuple[Campaign, RecipientLoader] | None = None
         self._reports: DeliveryReports | None = None
+        self._progress: CampaignProgress | None = None
 
     @cached_property
     def _connection(self) -> CpaasConnection:
@@ -102,7 +105,12 @@ class CampaignRunner(Attempt):
         else:
             if begun["sent"] and not begun["not_sent"] and not begun["unknown_recipients"]:
                 log.info("%s", task_log.nothing_left(campaign=True, has_idempotency_key=bool(spec.idempotency_key)))
-            self._send(campaign, reports)
+            self._progress = CampaignProgress(spec, self._partition, self._runtime, campaign.reference, begun)
+            try:
+                self._send(campaign, reports)
+            except RetryLaterError:
+                self._progress.end(WAITING, self._build_report(campaign, planner))
+                raise
         report = self._build_report(campaign, planner)
         try:
             self._write_outcomes(campaign)
@@ -113,6 +121,8 @@ class CampaignRunner(Attempt):
             ) from None
         if not spec.dry_run:
             log.info("%s", task_log.campaign_done(report))
+        if self._progress is not None:
+            self._progress.end(FINISHED, report)
         # A part with nobody in it is no reason for tasks downstream not to run.
         if not campaign.recipients() and not spec.test_only and self._partition.of == 1:
             self._runtime.push_or_warn(REPORT_KEY, report)
@@ -131,6 +141,8 @@ class CampaignRunner(Attempt):
         except ResultsFileError as error:
             self._runtime.log.warning("%s", error)
         report = self._build_report(campaign, planner)
+        if self._progress is not None:
+            self._progress.end(FAILED, report)
         self._runtime.log.warning("%s", task_log.campaign_done(report))
         if not quietly and report["unknown_recipients"]:
             self._runtime.log.error("%s", campaign.unresolved.describe())
@@ -153,6 +165,12 @@ class CampaignRunner(Attempt):
     def resume_kwargs(self) -> dict[str, Any]:
         """Return that the campaign began in time."""
         return {"started_in_time": True}
+
+    def _publish(self, figures: Mapping[str, float]) -> None:
+        """Take the figures of the progress, for the pages and as metrics."""
+        if self._progress is not None:
+            self._progress.update(figures)
+        self._runtime.publish(CAMPAIGN, figures)
 
     def _delivery_reports(self) -> DeliveryReports:
         spec = self._spec
@@ -181,7 +199,7 @@ class CampaignRunner(Attempt):
             build_options(spec, self._connection, self._partition),
             CampaignReports(reports, reference, spec.external_ref),
             dnd=None if spec.dnd is None else DndLookups(spec.dnd, self._connection, runtime),
-            publish=partial(runtime.publish, CAMPAIGN),
+            publish=self._publish,
             part=part,
             suppressions=self._suppressions(),
         )

@@ -1,0 +1,33 @@
+"""Rows that are written again and again, in the databases that can store delivery reports."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from typing import Any
+
+from sqlalchemy import Connection, Table
+from sqlalchemy.dialects import postgresql, sqlite
+
+_INSERTS: dict[str, Any] = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}
+
+
+def insert_into(dialect: str, table: Table) -> Any:
+    """Return an insertion that may say what is to be done where a row is there already."""
+    return _INSERTS[dialect](table)
+
+
+def upsert(connection: Connection, table: Table, row: Mapping[str, Any], *, keep: tuple[str, ...] = ()) -> None:
+    """Write a row in the place of the one with the same key.
+
+    :param keep: columns that keep the value they have
+    """
+    connection.execute(_upsert(connection.dialect.name, table, tuple(row), keep), [dict(row)])
+
+
+@functools.cache
+def _upsert(dialect: str, table: Table, names: tuple[str, ...], keep: tuple[str, ...]) -> Any:
+    insert = insert_into(dialect, table)
+    key = [column.name for column in table.primary_key.columns]
+    changed = {name: insert.excluded[name] for name in names if name not in key and name not in keep}
+    return insert.on_conflict_do_update(index_elements=key, set_=changed)

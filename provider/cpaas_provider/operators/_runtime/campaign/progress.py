@@ -1,0 +1,71 @@
+"""What the pages show of a campaign while it is sent and afterwards."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from cpaas_provider.database.activity.progress import CAMPAIGN
+from cpaas_provider.operators._runtime.progress import ProgressRecorder
+
+if TYPE_CHECKING:
+    from cpaas_provider.operators._runtime.campaign.spec import CampaignSpec
+    from cpaas_provider.operators._runtime.runtime import TaskRuntime
+    from cpaas_provider.sending.partitions import Partition
+
+_GROWING = {"sent": "sent", "rejected": "rejected", "unknown": "unknown_recipients", "requests": "requests"}
+"""By the name of the progress: the name in the report of what grows with it."""
+
+
+class CampaignProgress:
+    """Records the figures of one try of a campaign: its report, brought up to date by its progress.
+
+    :param begun: the report when the try began
+    """
+
+    def __init__(
+        self,
+        spec: CampaignSpec,
+        partition: Partition,
+        runtime: TaskRuntime,
+        reference: str,
+        begun: Mapping[str, Any],
+    ) -> None:
+        self._recorder = ProgressRecorder(runtime, reference, CAMPAIGN, spec.operation, _settings(spec, partition))
+        self._begun = begun
+        self._latest = dict(begun)
+        self._recorder.begin(begun)
+
+    def update(self, figures: Mapping[str, float]) -> None:
+        """Have the progress recorded soon."""
+        for name, of_report in _GROWING.items():
+            # Unknown requests that are sent again are counted anew.
+            reached = self._begun[of_report] + int(figures.get(name, 0))
+            self._latest[of_report] = max(self._latest[of_report], reached)
+        self._latest["not_sent"] = max(0, min(self._latest["not_sent"], self._begun["not_sent"] - int(figures["done"])))
+        for name in ("charge", "balance", "recipients_per_second"):
+            self._latest[name] = figures.get(name, self._latest.get(name))
+        self._recorder.update(dict(self._latest))
+
+    def end(self, state: str, report: Mapping[str, Any]) -> None:
+        """Record the report at the end of the try."""
+        rate = self._latest.get("recipients_per_second")
+        self._recorder.end(state, {**report, "recipients_per_second": rate})
+
+
+def _settings(spec: CampaignSpec, partition: Partition) -> dict[str, Any]:
+    """Return what limits the campaign."""
+    return {
+        **spec.limits,
+        "partition": f"{partition.part + 1} of {partition.of}" if partition.of > 1 else None,
+        "send_window": None if spec.send_window is None else " to ".join(map(str, spec.send_window)),
+        "timezone": spec.timezone or spec.timezone_column,
+        "skip_dnd": True if spec.dnd is not None else None,
+        "suppression_list": True if spec.suppression_list is not None else None,
+        "test_only": spec.test_only or None,
+        "on_unknown": spec.on_unknown,
+        "on_rejected_batch": spec.on_rejected_batch,
+        "max_identical_rejections": spec.max_identical_rejections,
+        "max_lateness": None if spec.max_lateness is None else str(spec.max_lateness),
+        "allow_backfill": spec.allow_backfill or None,
+    }

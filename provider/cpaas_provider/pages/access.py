@@ -1,0 +1,66 @@
+"""Who may see which page: Airflow's login, and its permissions on DAGs."""
+
+# Without postponed annotations: FastAPI reads those of the dependency, which name what is local here.
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+ReadableDags = Callable[[Iterable[str]], set[str]]
+
+
+@dataclass(frozen=True)
+class Viewer:
+    """Somebody who is logged in and may use the UI.
+
+    :param readable: returns which of some DAGs the viewer may read
+    :param sees_totals: whether the viewer may see counts over all DAGs
+    """
+
+    readable: ReadableDags
+    sees_totals: bool
+
+
+def airflow_viewer() -> Callable[..., Viewer]:
+    """Return the dependency that admits users of Airflow's UI who may read task instances.
+
+    What belongs to a DAG is shown to those who may read the DAG, as Airflow does with task instances. A DAG that was
+    deleted from Airflow can be read by nobody. Counts over all DAGs need the permission on cluster activity.
+    """
+    from airflow.api_fastapi.app import get_auth_manager
+    from airflow.api_fastapi.auth.managers.models.resource_details import AccessView, DagAccessEntity
+    from airflow.api_fastapi.core_api.security import get_user
+    from fastapi import Depends, HTTPException
+
+    def viewer(user: Annotated[Any, Depends(get_user)]) -> Viewer:
+        manager: Any = get_auth_manager()
+
+        def sees(view: AccessView) -> bool:
+            return bool(manager.is_authorized_view(access_view=view, user=user))
+
+        instances = DagAccessEntity.TASK_INSTANCE
+        if not sees(AccessView.WEBSITE) or not manager.is_authorized_dag(
+            method="GET", access_entity=instances, user=user
+        ):
+            raise HTTPException(403, "Forbidden")
+        return Viewer(lambda dag_ids: _readable(manager, user, dag_ids), sees(AccessView.CLUSTER_ACTIVITY))
+
+    return viewer
+
+
+def _readable(manager: Any, user: Any, dag_ids: Iterable[str]) -> set[str]:
+    from airflow.models.dag import DagModel
+    from airflow.utils.session import create_session
+    from sqlalchemy import select
+
+    wanted = sorted(set(dag_ids))
+    with create_session(scoped=False) as session:
+        known = set(session.scalars(select(DagModel.dag_id).where(DagModel.dag_id.in_(wanted))))
+        team_of = DagModel.get_dag_id_to_team_name_mapping(sorted(known), session=session)
+    of_team: dict[str | None, set[str]] = {}
+    for dag_id in known:
+        of_team.setdefault(team_of.get(dag_id), set()).add(dag_id)
+    return {
+        dag_id
+        for team, theirs in of_team.items()
+        for dag_id in manager.filter_authorized_dag_ids(dag_ids=theirs, user=user, method="GET", team_name=team)
+    }

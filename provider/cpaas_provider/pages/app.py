@@ -1,0 +1,128 @@
+"""The routes of the pages, all of them behind Airflow's login."""
+
+# Without postponed annotations: FastAPI reads those of the routes, which name what is local here.
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from datetime import date
+from typing import Annotated, Any
+from urllib.parse import urlencode
+
+from fastapi import Depends, FastAPI, Query
+from starlette.requests import Request
+from starlette.responses import FileResponse, JSONResponse, RedirectResponse, Response
+
+from cpaas_provider.database.database import Database
+from cpaas_provider.pages import campaigns, details, legacy
+from cpaas_provider.pages.access import Viewer
+from cpaas_provider.pages.base import REFRESH, BadQuestionError, LazyDatabase, Pages, check_text, will_change
+from cpaas_provider.pages.campaigns import Filter
+from cpaas_provider.pages.rendering import FOLDER
+from cpaas_provider.pages.summaries import Summaries
+
+_STATIC = {"pages.css": "text/css", "pages.js": "text/javascript"}
+
+
+def add_pages(app: FastAPI, viewer: Callable[..., Viewer], database: Callable[[], Database] | None = None) -> FastAPI:
+    """Add the pages to an application that is mounted under a path of its own, and return it.
+
+    :param viewer: dependency that admits viewers
+    :param database: opens the database; by default the one that Airflow's configuration names
+    """
+    own = LazyDatabase()
+    opened = database or own
+    pages = Pages(opened, Summaries(opened))
+    inner = app.router.lifespan_context
+
+    @contextlib.asynccontextmanager
+    async def both(served: Any) -> AsyncIterator[Any]:
+        async with inner(served) as state:
+            yield state
+        pages.summaries.close()
+        own.close()
+
+    app.router.lifespan_context = both
+    _add_static(app, viewer)
+    _add_campaigns(app, viewer, pages)
+    _add_deliveries(app, viewer, pages)
+    return app
+
+
+def _add_static(app: FastAPI, viewer: Callable[..., Viewer]) -> None:
+    @app.get("/static/{name}", dependencies=[Depends(viewer)], include_in_schema=False)
+    def static(name: str) -> Response:
+        if name not in _STATIC:
+            return JSONResponse({"detail": "Not found."}, 404)
+        # Asked for again each time, so that those of a new release are seen at once.
+        headers = {"Cache-Control": "no-cache", "X-Content-Type-Options": "nosniff"}
+        return FileResponse(FOLDER / "static" / name, media_type=_STATIC[name], headers=headers)
+
+    @app.get("/", dependencies=[Depends(viewer)], include_in_schema=False)
+    def index(request: Request) -> Response:
+        return RedirectResponse(f"{request.scope.get('root_path', '')}/campaigns")
+
+
+def _add_campaigns(app: FastAPI, viewer: Callable[..., Viewer], pages: Pages) -> None:
+    @app.get("/campaigns", include_in_schema=False)
+    def list_campaigns(
+        request: Request,
+        who: Annotated[Viewer, Depends(viewer)],
+        conn_id: str = "",
+        dag_id: str = "",
+        first: str = "",
+        last: str = "",
+        before: str = "",
+    ) -> Response:
+        def make() -> Response:
+            wanted = read_filter(conn_id, dag_id, first, last, before)
+            with pages.reading() as connection:
+                dag_ids = who.readable(campaigns.known_dags(connection))
+                rows = campaigns.list_rows(connection, dag_ids, wanted)
+                shown = pages.with_summaries(connection, rows[: campaigns.PAGE_ROWS])
+                conn_ids = campaigns.connections_of(connection, dag_ids)
+            further = len(rows) > campaigns.PAGE_ROWS
+            return pages.respond(
+                request,
+                "campaigns.html",
+                rows=shown,
+                wanted=wanted,
+                conn_ids=conn_ids,
+                dag_ids=sorted(dag_ids),
+                older=urlencode({**wanted.named, "before": shown[-1].key}) if further else None,
+                newest=urlencode(wanted.named) if wanted.before else None,
+                refresh=REFRESH if any(map(will_change, shown)) else 0,
+            )
+
+        return pages.guarded(request, make)
+
+    @app.get("/campaigns/{reference:path}", include_in_schema=False)
+    def show_campaign(request: Request, reference: str, who: Annotated[Viewer, Depends(viewer)]) -> Response:
+        return pages.guarded(request, lambda: details.campaign_page(pages, request, who, reference))
+
+
+def _add_deliveries(app: FastAPI, viewer: Callable[..., Viewer], pages: Pages) -> None:
+    @app.get("/deliveries", include_in_schema=False)
+    def deliveries(
+        request: Request,
+        who: Annotated[Viewer, Depends(viewer)],
+        references: Annotated[list[str], Query(alias="campaign")] = [],  # noqa: B006 - FastAPI copies it
+    ) -> Response:
+        """Show what a task sent, or its delivery counts as JSON with `Accept: application/json`."""
+        return legacy.deliveries_page(pages, request, who, references)
+
+
+def read_filter(conn_id: str, dag_id: str, first: str, last: str, before: str) -> Filter:
+    """Return what a list is to show.
+
+    :raises BadQuestionError: when a parameter cannot be used
+    """
+    check_text(conn_id, dag_id, first, last, before)
+    try:
+        return Filter(
+            conn_id or None,
+            dag_id or None,
+            date.fromisoformat(first) if first else None,
+            date.fromisoformat(last) if last else None,
+            campaigns.read_key(before) if before else None,
+        )
+    except ValueError:
+        raise BadQuestionError("A date or the place in the list is not valid.") from None

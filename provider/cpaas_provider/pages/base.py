@@ -1,0 +1,137 @@
+"""What all routes of the pages share: the database, the frame of a page, and how a request fails."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+from urllib.parse import quote
+
+from sqlalchemy import Connection
+from starlette.requests import Request
+from starlette.responses import Response
+
+from cpaas_provider.database.database import Database, open_database
+from cpaas_provider.database.errors import DatabaseError
+from cpaas_provider.database.schema import CAMPAIGN_LENGTH
+from cpaas_provider.pages.campaigns import CampaignRow
+from cpaas_provider.pages.rendering import render
+from cpaas_provider.pages.summaries import Summaries
+
+NOT_FOUND = "Not found, or it belongs to a DAG that you may not read."
+
+REFRESH = 5
+"""Seconds after which a page with changing figures is read again."""
+
+
+class BadQuestionError(ValueError):
+    """A parameter cannot be used."""
+
+
+class LazyDatabase:
+    """The database, opened by whoever needs it first."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._database: Database | None = None
+
+    def __call__(self) -> Database:
+        """Return it.
+
+        :raises DatabaseError: when it cannot be opened, or stores no reports
+        """
+        with self._lock:
+            if self._database is None:
+                opened = open_database()
+                try:
+                    opened.require_report_support()
+                except DatabaseError:
+                    opened.close()
+                    raise
+                self._database = opened
+            return self._database
+
+    def close(self) -> None:
+        """Let go of it."""
+        with self._lock:
+            opened, self._database = self._database, None
+        if opened is not None:
+            opened.close()
+
+
+@dataclass(frozen=True)
+class Pages:
+    """What the routes share.
+
+    :param database: opens the database, which may block
+    """
+
+    database: Callable[[], Database]
+    summaries: Summaries
+
+    @contextlib.contextmanager
+    def reading(self) -> Iterator[Connection]:
+        """Give a connection to read from."""
+        with self.database().connect() as connection:
+            yield connection
+
+    def respond(self, request: Request, template: str, status: int = 200, **values: Any) -> Response:
+        """Return a page with what all pages show."""
+        root = request.scope.get("root_path", "")
+        airflow = root.removesuffix("/cpaas")
+        frame = {"root": root, "airflow": airflow, "task_url": _task_url(airflow), "refresh": 0}
+        return render(template, status, **{**frame, **values})
+
+    def guarded(self, request: Request, make: Callable[[], Response]) -> Response:
+        """Return what is made, or a page that says why it cannot be."""
+        try:
+            return make()
+        except BadQuestionError as error:
+            return self.fail(request, 422, "Not a valid request", str(error))
+        except DatabaseError as error:
+            return self.fail(request, 503, "The database is not available", str(error))
+
+    def fail(self, request: Request, status: int, heading: str, message: str) -> Response:
+        """Return a page that says what is wrong."""
+        return self.respond(request, "message.html", status, heading=heading, message=message)
+
+    def not_found(self, request: Request) -> Response:
+        """Return the page that is the same for what is not there and what may not be seen."""
+        return self.fail(request, 404, "Not found", NOT_FOUND)
+
+    def with_summaries(self, connection: Connection, rows: list[CampaignRow]) -> list[CampaignRow]:
+        """Return campaigns with what was reported of them."""
+        sizes = {row.reference: row.accepted for row in rows if row.is_tracked}
+        found = self.summaries.of_list(connection, sizes)
+        return [replace(row, summary=found.get(row.reference)) for row in rows]
+
+
+def check_text(*values: str, most: int = 500) -> None:
+    """See that parameters are text that any database takes.
+
+    :raises BadQuestionError: when one is too long or has a character that cannot be shown
+    """
+    for value in values:
+        if len(value) > most or (value and not value.isprintable()):
+            raise BadQuestionError("A parameter is too long, or has a character that cannot be shown.")
+
+
+def is_reference(text: str) -> bool:
+    """Tell whether this may name a campaign."""
+    return 0 < len(text) <= CAMPAIGN_LENGTH and text.isprintable()
+
+
+def will_change(row: CampaignRow) -> bool:
+    """Tell whether the figures of a campaign are worth another look soon."""
+    return row.is_under_way or (row.is_tracked and row.summary is None)
+
+
+def _task_url(airflow: str) -> Callable[[CampaignRow], str]:
+    def url(row: CampaignRow) -> str:
+        dag_id, run_id, task_id = (quote(one, safe="") for one in (row.dag_id, row.run_id, row.task_id))
+        mapped = f"/mapped/{row.map_index}" if row.map_index >= 0 else ""
+        return f"{airflow}/dags/{dag_id}/runs/{run_id}/tasks/{task_id}{mapped}"
+
+    return url

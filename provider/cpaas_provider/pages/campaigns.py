@@ -1,0 +1,258 @@
+"""Campaigns as the pages show them: a list in keyset pages, and each by itself."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time, timedelta
+from typing import Any
+
+from sqlalchemy import Connection, Row, func, select, tuple_
+
+from cpaas_provider.database.activity.progress import CAMPAIGN, FAILED, FINISHED, RUNNING, WAITING
+from cpaas_provider.database.schema import requests, sends, task_progress
+from cpaas_provider.delivery.tracking.counts import DeliveryCounts
+from cpaas_provider.pages.summaries import Summary
+
+PAGE_ROWS = 25
+
+SILENT_AFTER = timedelta(minutes=10)
+"""A task that has recorded no progress for so long was probably killed."""
+
+_CHANNELS = {"send_sms": "SMS", "send_email": "Email", "buy_airtime": "Airtime"}
+_SEPARATOR = "~"
+
+_STATES = {RUNNING: "sending", WAITING: "waiting", FAILED: "failed", FINISHED: "sent"}
+
+
+@dataclass(frozen=True)
+class Filter:
+    """What a list shows.
+
+    :param first: the first day
+    :param last: the last day
+    :param before: key of the last row of the page before
+    """
+
+    conn_id: str | None = None
+    dag_id: str | None = None
+    first: date | None = None
+    last: date | None = None
+    before: tuple[datetime, str] | None = None
+
+    @property
+    def named(self) -> dict[str, str]:
+        """What is set, as the parameters of a link, without the place in the list."""
+        values = {"conn_id": self.conn_id, "dag_id": self.dag_id, "first": self.first, "last": self.last}
+        return {name: str(value) for name, value in values.items() if value}
+
+
+def read_key(text: str) -> tuple[datetime, str]:
+    """Return the key of a row from a link.
+
+    :raises ValueError: when it is none
+    """
+    moment, found, reference = text.partition(_SEPARATOR)
+    if not found or not reference:
+        raise ValueError("no key")
+    return datetime.fromisoformat(moment).replace(tzinfo=UTC), reference
+
+
+@dataclass(frozen=True)
+class CampaignRow:
+    """One campaign.
+
+    :param figures: the report as its task last recorded it
+    :param summary: what was reported; ``None`` while it is being counted, or where no reports can arrive
+    """
+
+    reference: str
+    operation: str
+    conn_id: str
+    dag_id: str
+    run_id: str
+    task_id: str
+    map_index: int
+    recorded_state: str
+    started_at: datetime
+    updated_at: datetime
+    ended_at: datetime | None
+    figures: Mapping[str, Any]
+    settings: Mapping[str, Any]
+    summary: Summary | None = None
+
+    @property
+    def key(self) -> str:
+        """The key of the row in a link."""
+        return f"{self.started_at.astimezone(UTC).replace(tzinfo=None).isoformat()}{_SEPARATOR}{self.reference}"
+
+    @property
+    def channel(self) -> str:
+        """What is sent."""
+        return _CHANNELS.get(self.operation, self.operation)
+
+    @property
+    def is_tracked(self) -> bool:
+        """Whether delivery reports count for the campaign."""
+        return self.figures.get("delivery_reports") is not None
+
+    @property
+    def state(self) -> str:
+        """How far it is, in one word."""
+        if self.recorded_state == RUNNING and datetime.now(UTC) - self.updated_at > SILENT_AFTER:
+            return "silent"
+        if self.recorded_state == FINISHED and self.is_tracked and self.open:
+            return "reporting"
+        if self.recorded_state == FINISHED and self.is_tracked and self.summary is not None:
+            return "complete"
+        return _STATES.get(self.recorded_state, self.recorded_state)
+
+    @property
+    def is_under_way(self) -> bool:
+        """Whether its figures are going to change soon."""
+        return self.state in ("sending", "waiting", "reporting")
+
+    @property
+    def counts(self) -> DeliveryCounts | None:
+        """What was reported, as far as it is counted."""
+        return self.summary.counts if self.is_tracked and self.summary is not None else None
+
+    @property
+    def accepted(self) -> int:
+        """Recipients whose request was accepted."""
+        return int(self.figures.get("sent", 0))
+
+    @property
+    def unknown(self) -> int:
+        """Recipients whose request is of unknown outcome."""
+        return int(self.figures.get("unknown_recipients", 0))
+
+    @property
+    def open(self) -> int | None:
+        """Recipients accepted of whom nothing final is reported."""
+        counts = self.counts
+        return None if counts is None else counts.expected(self.accepted) - counts.final
+
+    @property
+    def recipients(self) -> int:
+        """Recipients in all."""
+        return int(self.figures.get("recipients", 0))
+
+    @property
+    def left_out(self) -> int:
+        """Recipients that a guard left out."""
+        return sum(int(self.figures.get(name) or 0) for name in ("not_allowed", "suppressed", "dnd", "lookup_failed"))
+
+    @property
+    def rate(self) -> float | None:
+        """Recipients a second, while it is sent."""
+        found = self.figures.get("recipients_per_second")
+        return None if found is None else float(found)
+
+    @property
+    def time_left(self) -> float | None:
+        """Seconds until all requests are made."""
+        left = int(self.figures.get("not_sent", 0))
+        return left / self.rate if self.state == "sending" and self.rate and left else None
+
+    @property
+    def parts(self) -> list[tuple[str, int]]:
+        """The parts of the bar: their kind and number."""
+        counts = self.counts or DeliveryCounts()
+        accepted = self.accepted
+        open_ = accepted - counts.final if self.open is None else self.open
+        numbers = {
+            "delivered": counts.delivered,
+            "undelivered": counts.undelivered,
+            "open" if self.is_tracked else "accepted": max(0, open_),
+            "unknown": self.unknown,
+            "rejected": int(self.figures.get("rejected", 0)),
+            "left": int(self.figures.get("not_sent", 0)),
+        }
+        return [(kind, count) for kind, count in numbers.items() if count]
+
+
+def known_dags(connection: Connection, kind: str = CAMPAIGN) -> list[str]:
+    """Return the DAGs that there are campaigns of."""
+    return list(
+        connection.execute(select(task_progress.c.dag_id).where(task_progress.c.kind == kind).distinct()).scalars()
+    )
+
+
+def connections_of(connection: Connection, dag_ids: Iterable[str], kind: str = CAMPAIGN) -> list[str]:
+    """Return the connections that campaigns of these DAGs went by."""
+    there = task_progress.c
+    theirs = select(there.conn_id).where(there.kind == kind, there.dag_id.in_(list(dag_ids)))
+    return sorted(connection.execute(theirs.distinct()).scalars())
+
+
+def list_rows(
+    connection: Connection, dag_ids: Iterable[str], wanted: Filter, kind: str = CAMPAIGN
+) -> list[CampaignRow]:
+    """Return the newest rows of some DAGs, one more than a page shows if there are more."""
+    there = task_progress.c
+    query = select(task_progress).where(there.kind == kind)
+    allowed = set(dag_ids)
+    if wanted.dag_id is not None:
+        allowed &= {wanted.dag_id}
+    query = query.where(there.dag_id.in_(sorted(allowed)))
+    if wanted.conn_id is not None:
+        query = query.where(there.conn_id == wanted.conn_id)
+    if wanted.first is not None:
+        query = query.where(there.started_at >= _midnight(wanted.first))
+    if wanted.last is not None:
+        query = query.where(there.started_at < _midnight(wanted.last) + timedelta(days=1))
+    if wanted.before is not None:
+        query = query.where(tuple_(there.started_at, there.reference) < tuple_(*wanted.before))
+    query = query.order_by(there.started_at.desc(), there.reference.desc()).limit(PAGE_ROWS + 1)
+    return [_row(row) for row in connection.execute(query)]
+
+
+def find_campaign(connection: Connection, reference: str) -> CampaignRow | None:
+    """Return a campaign, or a single message that was sent with a callback."""
+    found = connection.execute(select(task_progress).where(task_progress.c.reference == reference)).first()
+    if found is not None:
+        return _row(found)
+    send = connection.execute(select(sends).where(sends.c.campaign == reference)).first()
+    return None if send is None else _of_send(connection, send)
+
+
+def _midnight(day: date) -> datetime:
+    return datetime.combine(day, time(), UTC)
+
+
+def _row(row: Row[Any]) -> CampaignRow:
+    values = dict(row._mapping)
+    del values["kind"]
+    values["recorded_state"] = values.pop("state")
+    values["figures"] = json.loads(values["figures"])
+    values["settings"] = json.loads(values["settings"])
+    return CampaignRow(**values)
+
+
+def _of_send(connection: Connection, send: Row[Any]) -> CampaignRow:
+    """Return what was recorded of a send for delivery tracking alone."""
+    noted = select(func.coalesce(func.sum(requests.c.recipients), 0)).where(requests.c.campaign == send.campaign)
+    accepted = int(connection.execute(noted).scalar_one()) if send.expected is None else send.expected
+    unknown = send.unknown or 0
+    return CampaignRow(
+        send.campaign,
+        send.operation,
+        send.conn_id,
+        send.dag_id,
+        send.run_id,
+        send.task_id,
+        send.map_index,
+        RUNNING if send.ended_at is None else FINISHED,
+        send.started_at,
+        send.ended_at or send.started_at,
+        send.ended_at,
+        {
+            "recipients": accepted + unknown,
+            "sent": accepted,
+            "unknown_recipients": unknown,
+            "delivery_reports": "callback",
+        },
+        {},
+    )

@@ -1,0 +1,126 @@
+"""Charts as SVG, drawn on the server: no script, and no style but that of the page."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+
+from markupsafe import Markup, escape
+
+WIDTH, HEIGHT = 720, 220
+_LEFT, _BOTTOM, _TOP = 48, 24, 8
+_MOST_BARS = 60
+_STEPS = (1, 2, 5, 10, 15, 30, 60, 120, 360, 720, 1440, 2880, 10080)  # minutes
+
+Buckets = Mapping[datetime, Mapping[str, int]]
+
+
+def bar(parts: Sequence[tuple[str, int]], label: str) -> Markup:
+    """Return one horizontal bar of parts.
+
+    :param parts: the kind of each, which names its colour, and its number
+    """
+    total = sum(count for _, count in parts)
+    x, drawn = 0.0, []
+    for kind, count in parts:
+        width = 100 * count / total
+        drawn.append(Markup('<rect class="k-{}" x="{:.2f}" y="0" width="{:.2f}" height="8"/>').format(kind, x, width))
+        x += width
+    return Markup(
+        '<svg class="bar" viewBox="0 0 100 8" preserveAspectRatio="none" role="img" aria-label="{}">'
+        '<rect class="k-none" x="0" y="0" width="100" height="8"/>{}</svg>'
+    ).format(label, Markup("").join(drawn))
+
+
+def over_time(buckets: Buckets, kinds: Sequence[str], label: str, *, until: datetime | None = None) -> Markup:
+    """Return stacked bars over time.
+
+    :param buckets: by minute, the numbers by kind
+    :param until: the end of the time axis; by default the last minute there is
+    """
+    if not buckets:
+        return Markup("")
+    first, last = min(buckets), max(*buckets, until or min(buckets))
+    minutes = int((last - first).total_seconds() // 60) + 1
+    step = next((one for one in _STEPS if minutes / one <= _MOST_BARS), _STEPS[-1])
+    start = _floor(first, step)
+    number = int((last - start).total_seconds() // (60 * step)) + 1
+    sums: list[dict[str, int]] = [{} for _ in range(number)]
+    for minute, counts in buckets.items():
+        sum_ = sums[int((minute - start).total_seconds() // (60 * step))]
+        for kind, count in counts.items():
+            sum_[kind] = sum_.get(kind, 0) + count
+    most = _round_up(max(sum(one.values()) for one in sums))
+    wide, high = WIDTH - _LEFT, HEIGHT - _BOTTOM - _TOP
+    width = wide / number
+    drawn = [_axis(most, high)]
+    for place, counts in enumerate(sums):
+        drawn.append(
+            _column(_LEFT + place * width, width, counts, kinds, most, high, start + place * timedelta(minutes=step))
+        )
+    drawn.append(_times(start, step, number, width))
+    each = f"{step} min" if step < 60 else f"{step // 60} h" if step < 1440 else f"{step // 1440} d"
+    return Markup('<svg class="chart" viewBox="0 0 {} {}" role="img" aria-label="{}">{}</svg>').format(
+        WIDTH, HEIGHT, f"{label}, each bar {each}", Markup("").join(drawn)
+    )
+
+
+def _column(
+    x: float, width: float, counts: Mapping[str, int], kinds: Sequence[str], most: int, high: int, at: datetime
+) -> Markup:
+    y, drawn = float(_TOP + high), []
+    shown = [(kind, counts[kind]) for kind in kinds if counts.get(kind)]
+    for kind, count in shown:
+        height = high * count / most
+        y -= height
+        drawn.append(
+            Markup('<rect class="k-{}" x="{:.2f}" y="{:.2f}" width="{:.2f}" height="{:.2f}"/>').format(
+                kind, x + width * 0.08, y, width * 0.84, height
+            )
+        )
+    if not drawn:
+        return Markup("")
+    told = ", ".join(f"{count:,} {kind.replace('_', ' ')}" for kind, count in shown)
+    return Markup("<g><title>{}: {}</title>{}</g>").format(f"{at:%m-%d %H:%M}", told, Markup("").join(drawn))
+
+
+def _axis(most: int, high: int) -> Markup:
+    drawn = []
+    for part in (0.0, 0.5, 1.0):
+        y = _TOP + high * (1 - part)
+        value = most * part
+        if value != int(value):
+            continue
+        drawn.append(
+            Markup('<line class="grid" x1="{}" x2="{}" y1="{:.1f}" y2="{:.1f}"/>').format(_LEFT, WIDTH, y, y)
+            + Markup('<text class="tick" text-anchor="end" x="{}" y="{:.1f}">{}</text>').format(
+                _LEFT - 6, y + 4, f"{int(value):,}"
+            )
+        )
+    return Markup("").join(drawn)
+
+
+def _times(start: datetime, step: int, number: int, width: float) -> Markup:
+    form = "%H:%M" if step * number <= 1440 else "%m-%d"
+    every = max(1, number // 6)
+    drawn = [
+        Markup('<text class="tick" x="{:.1f}" y="{}">{}</text>').format(
+            _LEFT + place * width, HEIGHT - 6, escape(f"{start + timedelta(minutes=place * step):{form}}")
+        )
+        for place in range(0, number, every)
+        if _LEFT + place * width < WIDTH - 30
+    ]
+    return Markup("").join(drawn)
+
+
+def _floor(moment: datetime, step: int) -> datetime:
+    minutes = int(moment.astimezone(UTC).timestamp() // 60)
+    return datetime.fromtimestamp(60 * (minutes - minutes % step), UTC)
+
+
+def _round_up(value: int) -> int:
+    """Return a round number that is no less."""
+    power = 1
+    while power * 10 <= value:
+        power *= 10
+    return next(power * step for step in (1, 2, 4, 6, 8, 10) if power * step >= value)

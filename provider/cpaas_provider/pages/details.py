@@ -1,0 +1,60 @@
+"""The page of one campaign: its figures, its delivery over time, by network and by reason, and what is unresolved."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import replace
+from datetime import datetime
+
+from markupsafe import Markup
+from sqlalchemy import Connection, func, select
+from starlette.requests import Request
+from starlette.responses import Response
+
+from cpaas_provider.database.schema import report_counts
+from cpaas_provider.delivery.reports import DeliveryStatus
+from cpaas_provider.pages import charts
+from cpaas_provider.pages.access import Viewer
+from cpaas_provider.pages.base import REFRESH, Pages, is_reference, will_change
+from cpaas_provider.pages.campaigns import CampaignRow, find_campaign
+
+STATUSES = [status.name.lower() for status in DeliveryStatus]
+_NAMES = {int(status): status.name.lower() for status in DeliveryStatus}
+
+
+def campaign_page(pages: Pages, request: Request, who: Viewer, reference: str) -> Response:
+    """Return the page of a campaign, or that there is none to see."""
+    if not is_reference(reference):
+        return pages.not_found(request)
+    with pages.reading() as connection:
+        row = find_campaign(connection, reference)
+        if row is None or row.dag_id not in who.readable([row.dag_id]):
+            return pages.not_found(request)
+        if row.is_tracked:
+            row = replace(row, summary=pages.summaries.of_one(connection, reference, row.accepted))
+        buckets = reports_by_minute(connection, reference)
+    return pages.respond(
+        request,
+        "campaign.html",
+        row=row,
+        chart=charts.over_time(buckets, STATUSES, "Delivery reports over time") if buckets else Markup(""),
+        kinds=[one for one in STATUSES if any(one in counts for counts in buckets.values())],
+        command=command(row),
+        refresh=REFRESH if will_change(row) else 0,
+    )
+
+
+def reports_by_minute(connection: Connection, campaign: str) -> dict[datetime, dict[str, int]]:
+    """Return how many reports of a campaign arrived in each minute, by status."""
+    there = report_counts.c
+    query = select(there.minute, there.delivery_status, func.sum(there.reports)).where(there.campaign == campaign)
+    found: dict[datetime, dict[str, int]] = {}
+    for minute, status, number in connection.execute(query.group_by(there.minute, there.delivery_status)):
+        found.setdefault(minute, {})[_NAMES.get(status, "in_flight")] = int(number)
+    return found
+
+
+def command(row: CampaignRow) -> str:
+    """Return the task instance as the arguments of ``airflow cpaas journal``."""
+    named = shlex.join([row.dag_id, row.run_id, row.task_id])
+    return f"{named} --map-index {row.map_index}" if row.map_index >= 0 else named

@@ -1,0 +1,83 @@
+"""How figures, moments and recipients are written on the pages."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+from typing import Any
+
+from cpaas_provider.api.amounts import format_amount
+from cpaas_provider.api.recipients.email_address import mask_email
+from cpaas_provider.api.recipients.msisdn import mask_msisdn
+from cpaas_provider.api.redact import redact
+
+NOTHING = "\N{EN DASH}"
+
+_UNPRINTABLE = re.compile(r"[^\x20-\x7e\xa0-\U0010ffff]")
+
+
+def number(value: float | None) -> str:
+    """Return a count."""
+    return NOTHING if value is None else f"{value:,.0f}"
+
+
+def money(value: float | None) -> str:
+    """Return an amount."""
+    return NOTHING if value is None else format_amount(value)
+
+
+def rate(value: float | None) -> str:
+    """Return recipients a second."""
+    return NOTHING if not value else f"{value:,.1f}/s"
+
+
+def share(part: float | None, whole: float | None) -> str:
+    """Return a share in per cent; only what is all or nothing is 100 % or 0 %."""
+    if part is None or not whole:
+        return NOTHING
+    percent = 100 * part / whole
+    if 0 < percent < 0.1 or 99.9 < percent < 100:
+        return "< 0.1 %" if percent < 1 else "> 99.9 %"
+    return f"{percent:.1f} %"
+
+
+def moment(value: datetime | None) -> str:
+    """Return a moment in UTC."""
+    return NOTHING if value is None else f"{value.astimezone(UTC):%Y-%m-%d %H:%M:%S}"
+
+
+def span(seconds: float | None) -> str:
+    """Return a span of time."""
+    if seconds is None:
+        return NOTHING
+    seconds = round(seconds)
+    if seconds < 60:
+        return f"{seconds} s"
+    minutes = round(seconds / 60)
+    if minutes < 60:
+        return f"{minutes} min"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours < 48 else f"{hours // 24} days"
+
+
+def recipient(value: str) -> str:
+    """Return a recipient masked."""
+    if not value or value.startswith("#"):
+        return "not named"
+    return mask_email(value) if "@" in value else mask_msisdn(value)
+
+
+def words(value: Any) -> str:
+    """Return words of the service or of a setting without numbers, addresses and control characters."""
+    return _UNPRINTABLE.sub(" ", redact(str(value), ()))
+
+
+FILTERS = {
+    "number": number,
+    "money": money,
+    "rate": rate,
+    "moment": moment,
+    "span": span,
+    "recipient": recipient,
+    "words": words,
+}

@@ -1,0 +1,272 @@
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+
+import pytest
+from fastapi.testclient import TestClient
+
+from cpaas_provider.database.activity.progress import FAILED, RUNNING
+from cpaas_provider.database.database import Database
+from cpaas_provider.delivery.tracking.sent_requests import SentRequest
+from cpaas_provider.pages.campaigns import PAGE_ROWS
+from tests.unit.delivery.report_builders import ADA, OBI, begun, ended, noted, report, save_reports, to
+from tests.unit.pages.recorded import campaign
+
+EVIL = '<script>alert(1)</script>" onmouseover="x'
+
+
+def shown(page: str) -> list[str]:
+    """Return the references of the campaigns of a list, in order."""
+    return re.findall(r'href="/cpaas/campaigns/([^"?]+)"', page)
+
+
+def cells(page: str) -> dict[str, str]:
+    """Return the figures of the first campaign of a list."""
+    row = page.partition("<tbody>")[2].partition("</tr>")[0]
+    found = re.findall(r'<td class="n" data-name="([^"]+)">(.*?)</td>', row, re.DOTALL)
+    return {name: " ".join(re.sub("<[^>]+>", " ", text).split()) for name, text in found}
+
+
+class TestList:
+    def test_shows_the_figures_of_each(self, database: Database, reader: TestClient) -> None:
+        campaign(database, "spring", not_sent=0)
+        begun(database, "spring")
+        noted(database, SentRequest("pack", 2))
+        save_reports(database, report(ADA, "delivered", token=to(ADA, OBI)), report(OBI, "failed", token=to(ADA, OBI)))
+        page = reader.get("/campaigns").text
+        assert shown(page) == ["spring"]
+        assert cells(page) == {
+            "Recipients": "10",
+            "Accepted": "8",
+            "Delivered": "1",
+            "Undelivered": "1",
+            "Open": "6",
+            "Unknown": "0",
+            "Invalid rows": "3",
+            "Cost, balance": "12.5 87.5",
+            "Rate, time left": "4.0/s \N{EN DASH}",
+        }
+        assert "waiting for reports" in page
+        assert 'data-refresh="5"' in page
+
+    def test_of_one_without_delivery_reports_says_nothing_of_delivery(
+        self, database: Database, reader: TestClient
+    ) -> None:
+        campaign(database, "quiet", delivery_reports=None)
+        page = reader.get("/campaigns").text
+        assert cells(page)["Delivered"] == cells(page)["Open"] == "\N{EN DASH}"
+        assert "data-refresh" not in page
+
+    def test_while_it_is_sent_says_how_long_that_takes(self, database: Database, reader: TestClient) -> None:
+        campaign(database, "spring", state=RUNNING, not_sent=600, recipients_per_second=5.0)
+        page = reader.get("/campaigns").text
+        assert cells(page)["Rate, time left"] == "5.0/s 2 min"
+        assert ">sending<" in page
+
+    def test_of_a_task_that_was_killed_says_so(self, database: Database, reader: TestClient) -> None:
+        campaign(database, "spring", state=RUNNING, silent=timedelta(hours=1))
+        assert "no sign of life" in reader.get("/campaigns").text
+
+    def test_without_any_says_when_one_appears(self, reader: TestClient) -> None:
+        assert "A campaign appears here when its task begins to send" in reader.get("/campaigns").text
+
+    def test_leads_to_the_task_in_airflow(self, database: Database, reader: TestClient) -> None:
+        campaign(database, "spring", dag_id="of spring/x", map_index=3)
+        assert 'href="/dags/of%20spring%2Fx/runs/run%201/tasks/send/mapped/3"' in reader.get("/campaigns").text
+
+
+class TestKeyset:
+    def test_every_campaign_is_on_one_page(self, database: Database, reader: TestClient) -> None:
+        number = 2 * PAGE_ROWS + 3
+        for place in range(number):
+            # Several begin in the same moment.
+            campaign(database, f"c{place:03}", minutes=place // 4)
+        found, address = [], "/campaigns"
+        while address:
+            page = reader.get(address).text
+            found.append(shown(page))
+            link = re.search(r'href="/cpaas(/campaigns\?[^"]+)" rel="next"', page)
+            address = link[1].replace("&amp;", "&") if link else ""
+        assert [len(one) for one in found] == [PAGE_ROWS, PAGE_ROWS, 3]
+        assert [name for one in found for name in one] == [f"c{place:03}" for place in reversed(range(number))]
+
+    def test_a_filter_goes_along(self, database: Database, reader: TestClient) -> None:
+        for place in range(PAGE_ROWS + 1):
+            campaign(database, f"c{place:03}", minutes=place)
+        page = reader.get("/campaigns", params={"conn_id": "shop", "first": "2026-05-01"}).text
+        assert "conn_id=shop&amp;first=2026-05-01&amp;before=" in page
+
+
+class TestFilter:
+    def test_by_connection_dag_and_date(self, database: Database, reader: TestClient) -> None:
+        campaign(database, "one", conn_id="shop")
+        campaign(database, "two", conn_id="bank", dag_id="other_dag", minutes=24 * 60)
+
+        def found(**wanted: str) -> list[str]:
+            return shown(reader.get("/campaigns", params=wanted).text)
+
+        assert found() == ["two", "one"]
+        assert found(conn_id="bank") == ["two"]
+        assert found(dag_id="spring_dag") == ["one"]
+        assert found(first="2026-05-02") == ["two"]
+        assert found(last="2026-05-01") == ["one"]
+        assert found(first="2026-05-01", last="2026-05-02") == ["two", "one"]
+        assert found(conn_id="nobody") == []
+
+    @pytest.mark.parametrize(
+        "wanted",
+        [
+            {"conn_id": "a\x00b"},
+            {"dag_id": "\x00"},
+            {"before": "\x00~x"},
+            {"before": "yesterday~x"},
+            {"before": "2026-05-01T00:00:00"},
+            {"first": "yesterday"},
+            {"last": "2026-02-30"},
+            {"conn_id": "x" * 501},
+            {"dag_id": "\u202e"},
+        ],
+    )
+    def test_that_cannot_be_used_is_refused(self, reader: TestClient, wanted: dict[str, str]) -> None:
+        answer = reader.get("/campaigns", params=wanted)
+        assert (answer.status_code, "Not a valid request" in answer.text) == (422, True)
+
+
+class TestPermissions:
+    @pytest.mark.parametrize(
+        "path", ["/", "/campaigns", "/campaigns/spring", "/deliveries?campaign=spring", "/static/pages.css"]
+    )
+    def test_nobody_sees_anything_without_a_login(self, database: Database, anonymous: TestClient, path: str) -> None:
+        campaign(database, "spring")
+        answer = anonymous.get(path)
+        assert answer.status_code == 401
+        assert "spring_dag" not in answer.text
+
+    def test_campaigns_of_other_dags_are_not_there(self, database: Database, anonymous: TestClient) -> None:
+        campaign(database, "mine", dag_id="mine")
+        campaign(database, "theirs", dag_id="theirs", conn_id="secret_conn")
+        headers = {"x-dags": "mine"}
+        page = anonymous.get("/campaigns", headers=headers).text
+        assert shown(page) == ["mine"]
+        assert "theirs" not in page
+        assert "secret_conn" not in page
+        for wanted in ({"dag_id": "theirs"}, {"conn_id": "secret_conn"}):
+            assert shown(anonymous.get("/campaigns", params=wanted, headers=headers).text) == []
+
+    def test_a_campaign_of_another_dag_is_as_if_there_were_none(
+        self, database: Database, anonymous: TestClient
+    ) -> None:
+        campaign(database, "theirs", dag_id="theirs")
+        begun(database, "single")  # of the DAG "dag"
+        headers = {"x-dags": "mine"}
+        missing = anonymous.get("/campaigns/nothing", headers=headers)
+        for reference in ("theirs", "single"):
+            answer = anonymous.get(f"/campaigns/{reference}", headers=headers)
+            assert (answer.status_code, answer.text) == (404, missing.text)
+            assert anonymous.get(f"/campaigns/{reference}", headers={"x-dags": "theirs dag"}).status_code == 200
+
+
+class TestCampaign:
+    def test_shows_what_is_known_of_it(self, database: Database, reader: TestClient) -> None:
+        campaign(database, "spring", not_sent=0)
+        begun(database, "spring")
+        save_reports(
+            database,
+            report(ADA, "delivered", token=to(ADA, OBI)),
+            report(OBI, "failed", token=to(ADA, OBI), description="Absent subscriber"),
+        )
+        page = reader.get("/campaigns/spring").text
+        assert "<title>spring_dag - CPaaS</title>" in page
+        assert "Absent subscriber" in page
+        assert "MTN" in page
+        assert "1 delivered" in page
+        assert "1 undelivered" in page
+        assert "max_charge" in page
+        assert "/data/results.jsonl" in page
+        assert 'href="/dags/spring_dag/runs/run%201/tasks/send"' in page
+
+    def test_names_nobody(self, database: Database, reader: TestClient) -> None:
+        campaign(database, "spring")
+        begun(database, "spring")
+        told = report(ADA, "failed", token=to(ADA, OBI), description=f"Number +{ADA} or ada@example.com unknown")
+        save_reports(database, told, report("ada@example.com", "failed", token=to(ADA, OBI)))
+        page = reader.get("/campaigns/spring").text
+        assert ADA not in page
+        assert "ada@" not in page
+        assert "Number *** or *** unknown" in page
+
+    def test_of_unresolved_requests_says_what_to_do(self, database: Database, reader: TestClient) -> None:
+        campaign(database, "spring", state=FAILED, unknown_recipients=2, unknown_references=["cpaas-a"], map_index=2)
+        page = reader.get("/campaigns/spring").text
+        assert "airflow cpaas journal resolve spring_dag &#39;run 1&#39; send --map-index 2 --sent" in page
+        assert "<code>cpaas-a</code>" in page
+
+    def test_of_a_single_message_shows_its_delivery(self, database: Database, reader: TestClient) -> None:
+        begun(database, "single")
+        noted(database, SentRequest("single", 1), campaign="single")
+        save_reports(database, report(ADA, "delivered", token=to(ADA, campaign="single", reference="single")))
+        ended(database, "single", expected=1)
+        page = reader.get("/campaigns/single").text
+        assert "complete" in page
+
+    def test_shows_a_name_as_text(self, database: Database, reader: TestClient) -> None:
+        campaign(
+            database,
+            EVIL,
+            dag_id=EVIL,
+            conn_id=EVIL,
+            settings={EVIL: EVIL},
+            results_path=EVIL,
+            unknown_recipients=1,
+            unknown_references=[EVIL],
+        )
+        begun(database, EVIL)
+        save_reports(database, report(ADA, "failed", token=to(ADA, OBI, campaign=EVIL), description=EVIL))
+        for path in ("/campaigns", f"/campaigns/{EVIL}", "/deliveries"):
+            answer = reader.get(path, params={"campaign": EVIL})
+            assert answer.status_code == 200
+            assert "<script>alert" not in answer.text
+            assert not re.search(r'<[^>]* onmouseover="x', answer.text)
+            assert "&lt;script&gt;alert(1)" in answer.text
+
+    @pytest.mark.parametrize("reference", ["%00", "a%00b", "x" * 121, "%E2%80%AE", "unheard-of"])
+    def test_that_is_not_there_is_not_found(self, reader: TestClient, reference: str) -> None:
+        assert reader.get(f"/campaigns/{reference}").status_code == 404
+
+    def test_of_many_recipients_is_counted_in_the_background(
+        self, database: Database, reader: TestClient, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("cpaas_provider.pages.summaries.SMALL", 0)
+        campaign(database, "spring", not_sent=0)
+        begun(database, "spring")
+        save_reports(database, report(ADA, "delivered", token=to(ADA, OBI)))
+        page = reader.get("/campaigns/spring").text
+        assert "counting ..." in page
+        assert "data-refresh" in page
+        for _ in range(1000):
+            if "counting ..." not in (page := reader.get("/campaigns/spring").text):
+                break
+        assert "counting ..." not in page
+        assert cells(reader.get("/campaigns").text)["Delivered"] == "1"
+
+
+class TestHeaders:
+    def test_nothing_from_elsewhere_may_run(self, database: Database, reader: TestClient) -> None:
+        campaign(database, "spring")
+        for path in ("/campaigns", "/campaigns/spring", "/campaigns/unheard-of"):
+            answer = reader.get(path)
+            policy = answer.headers["content-security-policy"]
+            assert policy.startswith("default-src 'none'; script-src 'self'; style-src 'self'")
+            assert "frame-ancestors 'self'" in policy
+            assert "unsafe" not in policy
+            assert answer.headers["cache-control"] == "no-store"
+            assert " style=" not in answer.text
+            assert not re.search(r"<script(?! src=)", answer.text)
+            assert not re.search(r"(?:src|href)=\"(?:https?:)?//", answer.text)
+
+    def test_script_and_style_are_served(self, reader: TestClient) -> None:
+        for name in ("pages.js", "pages.css"):
+            assert reader.get(f"/static/{name}").status_code == 200
+        assert reader.get("/static/app.py").status_code == 404
+        assert reader.get("/static/..%2Fapp.py").status_code == 404

@@ -1,0 +1,126 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from fastapi import FastAPI
+from fastapi.testclient import TestClient
+
+from cpaas_provider.database.database import Database
+from cpaas_provider.database.errors import DatabaseError
+from cpaas_provider.delivery.tracking.sent_requests import (
+    SentRequest,
+    TrackedSend,
+    record_requests,
+    record_send_finished,
+    record_send_started,
+)
+from cpaas_provider.pages.app import add_pages
+from cpaas_provider.pages.legacy import MOST
+from tests.unit.delivery.report_builders import ADA, OBI, report, save_reports, to
+from tests.unit.pages.conftest import viewer
+
+JSON = {"accept": "application/json"}
+
+
+def begun(database: Database, dag_id: str = "spring_dag") -> None:
+    send = TrackedSend("spring", "send_sms", "shop", dag_id, "run", "send", 3)
+    database.write(lambda connection: record_send_started(connection, send))
+    save_reports(database, report(ADA, "delivered", token=to(ADA, OBI)), report(OBI, "sent", token=to(ADA, OBI)))
+
+
+def test_it_counts_what_is_known_of_each_campaign(database: Database, reader: TestClient) -> None:
+    begun(database)
+    told = reader.get("/deliveries", params={"campaign": ["spring", "unheard-of", "spring"]}, headers=JSON).json()
+    known = {"campaign": "spring", "task": "spring_dag.send [3] (run)", "expected": None, "delivered": 1}
+    assert told[0] == {**known, "undelivered": 0, "in_flight": 1, "unreported": None, "state": "sending"}
+    assert told[1] == {
+        "campaign": "unheard-of",
+        "task": None,
+        "expected": None,
+        "delivered": 0,
+        "undelivered": 0,
+        "in_flight": 0,
+        "unreported": None,
+        "state": "not found in this database",
+    }
+    assert len(told) == 2
+
+
+def test_once_the_task_has_ended_who_is_missing_is_unreported(database: Database, reader: TestClient) -> None:
+    begun(database)
+    database.write(lambda connection: record_requests(connection, "spring", "shop", [SentRequest("pack", 5)]))
+    database.write(lambda connection: record_send_finished(connection, "spring", 5))
+    (line,) = reader.get("/deliveries?campaign=spring", headers=JSON).json()
+    assert (line["expected"], line["in_flight"], line["unreported"], line["state"]) == (5, 1, 3, "waiting for reports")
+    save_reports(database, report(OBI, "failed", token=to(ADA, OBI)))
+    database.write(lambda connection: record_send_finished(connection, "spring", 2))
+    (line,) = reader.get("/deliveries?campaign=spring", headers=JSON).json()
+    assert (line["in_flight"], line["unreported"], line["state"]) == (0, 0, "all reported")
+
+
+def test_one_reference_is_the_campaign_s_page(database: Database, reader: TestClient) -> None:
+    begun(database)
+    page = reader.get("/deliveries?campaign=spring").text
+    assert page == reader.get("/campaigns/spring").text
+    assert ADA not in page
+
+
+def test_several_are_a_list(database: Database, reader: TestClient) -> None:
+    begun(database)
+    page = reader.get("/deliveries?campaign=spring&campaign=unheard-of").text
+    assert 'data-name="Delivered">1</td>' in page
+    assert "1 of the references is not in this database" in page
+
+
+def test_what_may_not_be_read_is_as_if_it_were_not_there(database: Database, anonymous: TestClient) -> None:
+    begun(database)
+    asked = {"campaign": ["spring", "unheard-of"]}
+    mine, theirs = ({**JSON, "x-dags": dag_id} for dag_id in ("spring_dag", "other_dag"))
+    assert anonymous.get("/deliveries", params=asked, headers=mine).json()[0]["delivered"] == 1
+    hidden, missing = anonymous.get("/deliveries", params=asked, headers=theirs).json()
+    assert {**hidden, "campaign": ""} == {**missing, "campaign": ""}
+
+
+@pytest.mark.parametrize(
+    "asked", [[], ["x"] * (MOST + 1), ["x" * 200], [""], ["\x00"], ["a\x00b"], ["spring", "\x1b"], ["\u202e"]]
+)
+def test_what_is_no_question_is_refused(reader: TestClient, asked: list[str]) -> None:
+    assert reader.get("/deliveries", params={"campaign": asked}, headers=JSON).status_code == 422
+
+
+def test_without_a_question_a_browser_gets_a_page_that_says_where_to_ask(reader: TestClient) -> None:
+    shown = reader.get("/deliveries")
+    assert (shown.status_code, shown.headers["content-type"].partition(";")[0]) == (200, "text/html")
+    assert "the link Delivery of a task that sends" in shown.text
+    assert "data-refresh" not in shown.text
+
+
+@pytest.mark.parametrize("asked", [["x"] * (MOST + 1), ["x" * 200], [""]])
+def test_what_is_no_question_is_a_page_for_a_browser_too(reader: TestClient, asked: list[str]) -> None:
+    shown = reader.get("/deliveries", params={"campaign": asked})
+    assert (shown.status_code, shown.headers["content-type"].partition(";")[0]) == (422, "text/html")
+
+
+@pytest.fixture
+def without_database() -> Iterator[TestClient]:
+    def closed() -> Database:
+        raise DatabaseError("The store is away.")
+
+    with TestClient(add_pages(FastAPI(), viewer, closed), headers={"x-dags": "*"}) as client:
+        yield client
+
+
+def test_a_store_that_cannot_be_read_is_told_in_words(without_database: TestClient) -> None:
+    told = without_database.get("/deliveries?campaign=spring", headers=JSON)
+    assert (told.status_code, told.json()) == (503, {"detail": "The store is away."})
+    for path in ("/campaigns", "/campaigns/spring", "/deliveries?campaign=spring"):
+        shown = without_database.get(path)
+        assert (shown.status_code, "The store is away." in shown.text) == (503, True)
+        assert shown.headers["content-type"].startswith("text/html")
+
+
+def test_large_numbers_are_readable(database: Database, reader: TestClient) -> None:
+    begun(database)
+    database.write(lambda connection: record_send_finished(connection, "spring", 1_000_000))
+    assert "1,000,000" in reader.get("/campaigns/spring").text
