@@ -18,6 +18,7 @@ _GUIDES = (
     "airtime",
     "contacts",
     "delivery-tracking",
+    "pages",
     "dags-on-delivery",
     "scaling-out",
     "publish-the-receiver",

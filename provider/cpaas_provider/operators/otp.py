@@ -136,6 +136,7 @@ class VerifyOtpOperator(CpaasOperator):
         """Verify the code."""
         from cpaas_provider.api.errors import CpaasNotVerifiedError
         from cpaas_provider.api.models.otp import OtpOutcome
+        from cpaas_provider.hooks.activity import record_passcode_outcome
         from cpaas_provider.operators._runtime.single.phone import NO_CODE
         from cpaas_provider.sending.probes import otp_record
 
@@ -151,6 +152,8 @@ class VerifyOtpOperator(CpaasOperator):
             return {"id": self.otp_id, "verified": False}
         accepted = {OtpOutcome.VERIFIED} if self.require_verified_status else {OtpOutcome.VERIFIED, OtpOutcome.PENDING}
         verified = record.outcome() in accepted
+        if verified:
+            record_passcode_outcome(self.cpaas_conn_id, str(self.otp_id), "verified")
         if not verified and self.fail_if_not_verified:
             raise AirflowFailException(f"The passcode was not verified: its status is {record.status_desc}.")
         return {"verified": verified, **otp_record(record)}

@@ -1,6 +1,7 @@
 """The routes of the pages, all of them behind Airflow's login."""
 
 # Without postponed annotations: FastAPI reads those of the routes, which name what is local here.
+import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable
 from datetime import date
@@ -12,11 +13,11 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, JSONResponse, RedirectResponse, Response
 
 from cpaas_provider.database.database import Database
-from cpaas_provider.pages import campaigns, details, legacy
+from cpaas_provider.pages import activity, campaigns, details, legacy, search
 from cpaas_provider.pages.access import Viewer
 from cpaas_provider.pages.base import REFRESH, BadQuestionError, LazyDatabase, Pages, check_text, will_change
 from cpaas_provider.pages.campaigns import Filter
-from cpaas_provider.pages.rendering import FOLDER
+from cpaas_provider.pages.html.rendering import FOLDER
 from cpaas_provider.pages.summaries import Summaries
 
 _STATIC = {"pages.css": "text/css", "pages.js": "text/javascript"}
@@ -44,6 +45,8 @@ def add_pages(app: FastAPI, viewer: Callable[..., Viewer], database: Callable[[]
     _add_static(app, viewer)
     _add_campaigns(app, viewer, pages)
     _add_deliveries(app, viewer, pages)
+    _add_search(app, viewer, pages)
+    _add_activity(app, viewer, pages)
     return app
 
 
@@ -108,6 +111,66 @@ def _add_deliveries(app: FastAPI, viewer: Callable[..., Viewer], pages: Pages) -
     ) -> Response:
         """Show what a task sent, or its delivery counts as JSON with `Accept: application/json`."""
         return legacy.deliveries_page(pages, request, who, references)
+
+
+def _add_search(app: FastAPI, viewer: Callable[..., Viewer], pages: Pages) -> None:
+    @app.get("/search", include_in_schema=False)
+    def ask(request: Request, who: Annotated[Viewer, Depends(viewer)]) -> Response:
+        return pages.guarded(request, lambda: search.search_page(pages, request, who, None))
+
+    # By a form, as the address of a page is in logs and histories, and a recipient must not be.
+    @app.post("/search", include_in_schema=False)
+    async def find(request: Request, who: Annotated[Viewer, Depends(viewer)]) -> Response:
+        asked = await search.read_question(request)
+        if asked is None:
+            return pages.fail(request, 422, "Not a valid request", "The form cannot be read.")
+        return await asyncio.to_thread(pages.guarded, request, lambda: search.search_page(pages, request, who, asked))
+
+
+def _add_activity(app: FastAPI, viewer: Callable[..., Viewer], pages: Pages) -> None:
+    @app.get("/contact-syncs", include_in_schema=False)
+    def contact_syncs(
+        request: Request,
+        who: Annotated[Viewer, Depends(viewer)],
+        conn_id: str = "",
+        dag_id: str = "",
+        first: str = "",
+        last: str = "",
+        before: str = "",
+    ) -> Response:
+        def make() -> Response:
+            wanted = read_filter(conn_id, dag_id, first, last, before)
+            return activity.contact_syncs_page(pages, request, who, wanted)
+
+        return pages.guarded(request, make)
+
+    @app.get("/passcodes", include_in_schema=False)
+    def passcodes(request: Request, who: Annotated[Viewer, Depends(viewer)], days: str = "7") -> Response:
+        return pages.guarded(request, lambda: activity.passcodes_page(pages, request, who, read_days(days)))
+
+    @app.get("/airtime", include_in_schema=False)
+    def airtime(
+        request: Request, who: Annotated[Viewer, Depends(viewer)], days: str = "30", before: str = ""
+    ) -> Response:
+        def make() -> Response:
+            check_text(before)
+            return activity.airtime_page(pages, request, who, read_days(days), before)
+
+        return pages.guarded(request, make)
+
+    @app.get("/reports", include_in_schema=False)
+    def reports(request: Request, who: Annotated[Viewer, Depends(viewer)]) -> Response:
+        return pages.guarded(request, lambda: activity.reports_page(pages, request, who))
+
+
+def read_days(text: str) -> int:
+    """Return how many days a page shows.
+
+    :raises BadQuestionError: when that is none of its choices
+    """
+    if not (text.isascii() and text.isdigit() and len(text) < 4):
+        raise BadQuestionError("days must be a number of days.")
+    return int(text)
 
 
 def read_filter(conn_id: str, dag_id: str, first: str, last: str, before: str) -> Filter:

@@ -17,7 +17,7 @@ from cpaas_provider.database.database import Database, open_database
 from cpaas_provider.database.errors import DatabaseError
 from cpaas_provider.database.schema import CAMPAIGN_LENGTH
 from cpaas_provider.pages.campaigns import CampaignRow
-from cpaas_provider.pages.rendering import render
+from cpaas_provider.pages.html.rendering import render
 from cpaas_provider.pages.summaries import Summaries
 
 NOT_FOUND = "Not found, or it belongs to a DAG that you may not read."

@@ -13,13 +13,13 @@ from starlette.responses import Response
 
 from cpaas_provider.database.schema import report_counts
 from cpaas_provider.delivery.reports import DeliveryStatus
-from cpaas_provider.pages import charts
 from cpaas_provider.pages.access import Viewer
 from cpaas_provider.pages.base import REFRESH, Pages, is_reference, will_change
 from cpaas_provider.pages.campaigns import CampaignRow, find_campaign
+from cpaas_provider.pages.html import charts
 
 STATUSES = [status.name.lower() for status in DeliveryStatus]
-_NAMES = {int(status): status.name.lower() for status in DeliveryStatus}
+STATUS_NAMES = {int(status): status.name.lower() for status in DeliveryStatus}
 
 
 def campaign_page(pages: Pages, request: Request, who: Viewer, reference: str) -> Response:
@@ -50,7 +50,7 @@ def reports_by_minute(connection: Connection, campaign: str) -> dict[datetime, d
     query = select(there.minute, there.delivery_status, func.sum(there.reports)).where(there.campaign == campaign)
     found: dict[datetime, dict[str, int]] = {}
     for minute, status, number in connection.execute(query.group_by(there.minute, there.delivery_status)):
-        found.setdefault(minute, {})[_NAMES.get(status, "in_flight")] = int(number)
+        found.setdefault(minute, {})[STATUS_NAMES.get(status, "in_flight")] = int(number)
     return found
 
 

@@ -272,7 +272,7 @@ def _network_of(example: str) -> str:
 
 def _by_reason(connection: Connection, campaign: str) -> tuple[tuple[str, int], ...]:
     """Group those that were not reached by the words of the service."""
-    from cpaas_provider.pages.formats import words
+    from cpaas_provider.pages.html.formats import words
 
     there = deliveries.c
     failed = and_(there.campaign == campaign, there.delivery_status.in_(_UNDELIVERED))
@@ -280,7 +280,7 @@ def _by_reason(connection: Connection, campaign: str) -> tuple[tuple[str, int], 
     query = select(*columns).where(failed).group_by(there.status, there.reason)
     found: dict[str, int] = {}
     for status, reason, count in connection.execute(query.order_by(literal_column("3").desc()).limit(200)):
-        name = words(reason or status) or "not told"
+        name = words(reason or status) or "no reason"
         found[name] = found.get(name, 0) + count
     ranked = sorted(found.items(), key=lambda one: (-one[1], one[0]))
     rest = sum(count for _, count in ranked[MOST_GROUPS:])

@@ -152,6 +152,10 @@ class OtpStatusSensor(DeferrableSensor):
     def _conclude(self, result: dict[str, Any]) -> dict[str, Any]:
         """Return the result of a passcode; unless the author wants it, end the task for every one not verified."""
         outcome = result["outcome"]
+        if outcome in ("verified", "expired", "revoked", "failed"):
+            from cpaas_provider.hooks.activity import record_passcode_outcome
+
+            record_passcode_outcome(self.cpaas_conn_id, str(self.otp_id), outcome)
         if outcome == "verified":
             self.log.info("OTP verified (status %s).", result["status_desc"])
             return result

@@ -35,9 +35,9 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     return counts
 
 
-def test_campaign_without_database_opens_one_async_client_only(stage: Stage, opened: Counter[str]) -> None:
+def test_campaign_opens_the_database_once_for_its_progress(stage: Stage, opened: Counter[str]) -> None:
     assert sms(stage, rows(3)).once().state == "success"
-    assert opened == {"AsyncCpaasClient": 1}
+    assert opened == {"database": 1, "AsyncCpaasClient": 1}
 
 
 def test_campaign_with_key_and_lookups_opens_the_database_once(stage: Stage, opened: Counter[str]) -> None:

@@ -221,9 +221,10 @@ class TestCampaign:
             unknown_recipients=1,
             unknown_references=[EVIL],
         )
-        begun(database, EVIL)
-        save_reports(database, report(ADA, "failed", token=to(ADA, OBI, campaign=EVIL), description=EVIL))
-        for path in ("/campaigns", f"/campaigns/{EVIL}", "/deliveries"):
+        campaign(database, "spring", dag_id=EVIL)
+        save_reports(database, report(ADA, "failed", token=to(ADA, OBI), description=EVIL))
+        assert "onmouseover=" in reader.get("/campaigns/spring").text
+        for path in ("/campaigns", f"/campaigns/{EVIL}", "/campaigns/spring", "/deliveries"):
             answer = reader.get(path, params={"campaign": EVIL})
             assert answer.status_code == 200
             assert "<script>alert" not in answer.text

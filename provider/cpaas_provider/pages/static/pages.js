@@ -1,6 +1,6 @@
 "use strict";
 
-// Airflow's UI keeps the chosen theme here; "system", or nothing, is the browser's own.
+// Airflow's UI stores the chosen theme here; "system", or nothing, is the browser's own.
 const THEME = "theme";
 
 function followTheme() {

@@ -8,8 +8,60 @@ from sqlalchemy import func, insert, select, update
 from cpaas_provider.database.database import Database
 from cpaas_provider.database.lookups import LookupCache
 from cpaas_provider.database.schema import (
-            (table.name for table in (*TABLES, events, notifications, lookups, *OF_THE_PAGES
-)), 0
+    airtime_purchases,
+    deliveries,
+    delivery_summaries,
+    events,
+    lookups,
+    notifications,
+    passcodes,
+    report_counts,
+    reports,
+    request_counts,
+    requests,
+    sends,
+    task_progress,
+)
+from cpaas_provider.delivery.tracking import retention
+from cpaas_provider.delivery.tracking.retention import prune
+from cpaas_provider.delivery.tracking.sent_requests import (
+    SentRequest,
+    TrackedSend,
+    record_requests,
+    record_send_started,
+)
+from tests.unit.delivery.report_builders import ADA, OBI, WHEN, report, save_reports, to
+
+TABLES = (reports, deliveries, requests, sends, request_counts)
+OF_THE_PAGES = (report_counts, delivery_summaries, task_progress, passcodes, airtime_purchases)
+
+
+def number_of(database: Database) -> list[int]:
+    with database.connect() as connection:
+        return [connection.execute(select(func.count()).select_from(table)).scalar_one() for table in TABLES]
+
+
+@pytest.fixture
+def filled(database: Database) -> Database:
+    """A store with something of everything."""
+    save_reports(
+        database,
+        report(ADA, "delivered", token=to(campaign="spring")),
+        report(OBI, "failed", token=to(campaign="spring"), reason="absent"),
+        report("ada@example.com", "opened", token=to(campaign="mail")),
+    )
+    send = TrackedSend("spring", "send_sms", "shop", "dag", "run", "send", -1)
+    database.write(lambda connection: record_send_started(connection, send))
+    database.write(lambda connection: record_requests(connection, "spring", "shop", [SentRequest("pack", 2, "m1")]))
+    return database
+
+
+class TestPruning:
+    def test_deletes_what_is_old_and_nothing_else(self, filled: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(retention, "BATCH_ROWS", 1)
+        now = datetime.now(UTC)
+        assert dict(prune(filled, WHEN - timedelta(seconds=1), WHEN)) == dict.fromkeys(
+            (table.name for table in (*TABLES, events, notifications, lookups, *OF_THE_PAGES)), 0
         )
         assert number_of(filled) == [3, 3, 1, 1, 2]
         # The reports themselves came in May.

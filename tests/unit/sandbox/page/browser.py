@@ -6,7 +6,7 @@ import base64
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -35,27 +35,28 @@ class Browser:
         self._driver = driver
         self._session = session
 
-    def _ask(self, method: str, path: str, body: Any = None) -> Any:
+    def ask(self, method: str, path: str, body: Any = None) -> Any:
+        """Return the value of a command of the protocol."""
         answer = self._driver.request(method, f"/session/{self._session}/{path}", json=body)
         assert answer.is_success, answer.text
         return answer.json()["value"]
 
     def open(self, url: str) -> None:
         """Load a page."""
-        self._ask("POST", "url", {"url": url})
+        self.ask("POST", "url", {"url": url})
 
     def resize(self, width: int, height: int) -> None:
         """Give the page this size in pixels."""
         frame = self.run("return [outerWidth - innerWidth, outerHeight - innerHeight]")
-        self._ask("POST", "window/rect", {"width": width + frame[0], "height": height + frame[1]})
+        self.ask("POST", "window/rect", {"width": width + frame[0], "height": height + frame[1]})
 
     def screenshot(self) -> bytes:
         """Return a PNG of what the window shows."""
-        return base64.b64decode(self._ask("GET", "screenshot"))
+        return base64.b64decode(self.ask("GET", "screenshot"))
 
     def run(self, script: str) -> Any:
         """Return what a script returns in the page."""
-        return self._ask("POST", "execute/sync", {"script": script, "args": []})
+        return self.ask("POST", "execute/sync", {"script": script, "args": []})
 
     def texts(self, selector: str) -> list[str]:
         """Return the texts of the elements a selector finds, as they are shown."""
@@ -64,15 +65,22 @@ class Browser:
 
 
 @contextmanager
-def browsing(profile: Path) -> Iterator[Browser]:
-    """Start a driver and a browser; end both."""
+def browsing(profile: Path, capabilities: Mapping[str, Any] | None = None) -> Iterator[Browser]:
+    """Start a driver and a browser; end both.
+
+    :param capabilities: what is wanted of the browser beside its options
+    """
     process = subprocess.Popen([str(DRIVER), "--port=0"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     try:
         assert process.stdout is not None
         started = (re.search(r"started successfully on port (\d+)", line) for line in process.stdout)
         port = next(found.group(1) for found in started if found)
         options = {"binary": CHROMIUM, "args": [*FLAGS, f"--user-data-dir={profile}"]}
-        wanted = {"capabilities": {"alwaysMatch": {"browserName": "chrome", "goog:chromeOptions": options}}}
+        wanted = {
+            "capabilities": {
+                "alwaysMatch": {"browserName": "chrome", "goog:chromeOptions": options, **(capabilities or {})}
+            }
+        }
         with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60, trust_env=False) as driver:
             answer = driver.post("/session", json=wanted)
             assert answer.is_success, answer.text

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from cpaas_provider.database.activity.progress import CAMPAIGN
-from cpaas_provider.operators._runtime.progress import ProgressRecorder
+from cpaas_provider.operators._runtime.state.progress import ProgressRecorder
 
 if TYPE_CHECKING:
     from cpaas_provider.operators._runtime.campaign.spec import CampaignSpec

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import AsyncIterator, Iterator, Mapping
 from datetime import datetime, timedelta
-from functools import cached_property, partial
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import timezone
@@ -16,6 +16,7 @@ from cpaas_provider.contacts.errors import LeaseTakenError
 from cpaas_provider.contacts.mapping.rules import parse_mapping
 from cpaas_provider.contacts.sync.decisions import SyncRules
 from cpaas_provider.contacts.sync.sync import ContactSync, SyncSpec
+from cpaas_provider.database.activity.progress import CONTACT_SYNC, FAILED, FINISHED, WAITING
 from cpaas_provider.hooks.metrics import CONTACTS
 from cpaas_provider.operators._runtime.contacts.lineage import SyncLineage
 from cpaas_provider.operators._runtime.contacts.spec import CONTACTS_ALIAS, PREVIEW_KEY
@@ -23,6 +24,7 @@ from cpaas_provider.operators._runtime.database.shared_database import check_dat
 from cpaas_provider.operators._runtime.errors import PreflightError
 from cpaas_provider.operators._runtime.results import check_results_path, storage_path
 from cpaas_provider.operators._runtime.runner import REPORT_KEY, Attempt
+from cpaas_provider.operators._runtime.state.progress import ProgressRecorder
 from cpaas_provider.sending.errors import RetryLaterError
 from cpaas_provider.sending.partitions import Partition
 from cpaas_provider.sources import as_source
@@ -63,6 +65,7 @@ class ContactSyncTry(Attempt):
         self._partition = Partition.read(spec.partition)
         self._lease_deadline = datetime.fromisoformat(lease_deadline) if lease_deadline else None
         self.lineage: SyncLineage | None = None
+        self._progress: ProgressRecorder | None = None
 
     @cached_property
     def _connection(self) -> CpaasConnection:
@@ -92,16 +95,23 @@ class ContactSyncTry(Attempt):
                 default_region=self._connection.settings.default_region,
                 requests_per_second=self._connection.settings.requests_per_second,
                 connect=self._connect,
-                publish=partial(runtime.publish, CONTACTS),
+                publish=self._publish,
             )
         )
         cursor = self._begin(sync)
         if spec.cursor_column is not None:
             source = _from_cursor(source, cursor)
+        if not spec.dry_run:
+            self._progress = ProgressRecorder(
+                runtime, f"sync-{runtime.task_digest}", CONTACT_SYNC, "sync_contacts", self._settings()
+            )
+            self._progress.begin({})
         with self._reported(sync):
             sync.run(source, cursor)
             self._write_results(sync)
         report = sync.report()
+        if self._progress is not None:
+            self._progress.end(FINISHED, self._figures(report))
         self.lineage = SyncLineage(source, self._connection.base_url, sync.column_sources, report)
         if spec.preview_count:
             runtime.push(PREVIEW_KEY, sync.preview)
@@ -114,6 +124,27 @@ class ContactSyncTry(Attempt):
     def resume_kwargs(self) -> dict[str, Any]:
         """Return until when another sync is waited for."""
         return {"lease_deadline": None if self._lease_deadline is None else self._lease_deadline.isoformat()}
+
+    def _publish(self, figures: Mapping[str, float]) -> None:
+        """Take the figures of the progress, for the pages and as metrics."""
+        if self._progress is not None:
+            self._progress.update(figures)
+        self._runtime.publish(CONTACTS, figures)
+
+    def _settings(self) -> dict[str, Any]:
+        spec = self._spec
+        return {
+            "map": spec.map_name,
+            "mode": spec.mode,
+            "max_changes": spec.max_changes,
+            "max_deletes": spec.max_deletes,
+            "max_failure_ratio": spec.max_failure_ratio,
+            "partition": f"{self._partition.part + 1} of {self._partition.of}" if self._partition.of > 1 else None,
+        }
+
+    def _figures(self, report: Mapping[str, Any]) -> dict[str, Any]:
+        path = self._spec.results_path
+        return {**report, "results_path": None if path is None else redacted_path(path)}
 
     def _begin(self, sync: ContactSync) -> Any:
         """Take the lease. If another task has it, wait for that or fail.
@@ -198,8 +229,10 @@ class ContactSyncTry(Attempt):
         """Leave report and results file of a sync that fails."""
         try:
             yield
-        except Exception:
+        except Exception as error:
             report = sync.report()
+            if self._progress is not None:
+                self._progress.end(WAITING if isinstance(error, RetryLaterError) else FAILED, self._figures(report))
             with contextlib.suppress(ResultsFileError):
                 self._write_results(sync)
             self._runtime.log.warning("%s", _done(report))

@@ -13,6 +13,7 @@ from cpaas_provider.operators._runtime import task_log
 from cpaas_provider.operators._runtime.delivery.reports import DeliveryReports, ReportOptions
 from cpaas_provider.operators._runtime.errors import LeftOutError, PreflightError
 from cpaas_provider.operators._runtime.runner import PARTIALLY_SENT, REPORT_KEY, Attempt
+from cpaas_provider.operators._runtime.single.activity import record_result
 from cpaas_provider.sending.engine import SendEngine, UnknownPolicy
 from cpaas_provider.sending.errors import PartlyRejectedError
 from cpaas_provider.sending.journal.journal import Journal
@@ -217,10 +218,12 @@ class SingleSendPorts:
 def build_result(
     request: SingleRequest, outcome: Outcome, runtime: TaskRuntime, reports: DeliveryReports
 ) -> dict[str, Any]:
-    """Return the result of a single send, as small JSON."""
-    return {
+    """Return the result of a single send, as small JSON, and record it for the pages in Airflow's UI."""
+    result = {
         **request.result(outcome, runtime),
         **reports.result_fields(),
         "unknown_recipients": outcome.unknown_recipients,
         "unknown_references": [entry.reference for entry in outcome.unknown],
     }
+    record_result(request, result, runtime)
+    return result

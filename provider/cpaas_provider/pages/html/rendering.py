@@ -9,9 +9,9 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from starlette.responses import HTMLResponse
 
-from cpaas_provider.pages import charts, formats
+from cpaas_provider.pages.html import charts, formats
 
-FOLDER = Path(__file__).parent
+FOLDER = Path(__file__).parents[1]
 
 HEADERS = {
     # Nothing from another host, and no script or style in the page itself.

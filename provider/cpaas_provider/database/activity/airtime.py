@@ -1,0 +1,36 @@
+"""Purchases of airtime that tasks made; never a number."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from datetime import datetime
+
+from sqlalchemy import Connection
+
+from cpaas_provider.database.activity.upsert import upsert
+from cpaas_provider.database.schema import airtime_purchases
+
+
+@dataclass(frozen=True, slots=True)
+class AirtimePurchaseRow:
+    """One purchase.
+
+    :param reference: the provider's reference of the request
+    """
+
+    conn_id: str
+    reference: str
+    dag_id: str
+    run_id: str
+    task_id: str
+    map_index: int
+    network: str
+    amount: float
+    charge: float | None
+    status: str
+    bought_at: datetime
+
+
+def record_purchase(connection: Connection, purchase: AirtimePurchaseRow) -> None:
+    """Record a purchase; a later try of the task changes nothing but what the service says of it."""
+    upsert(connection, airtime_purchases, asdict(purchase), keep=("bought_at",))

@@ -1,0 +1,43 @@
+"""Passcodes that tasks requested, and what became of them; never a code or a number."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from sqlalchemy import Connection, update
+
+from cpaas_provider.database.activity.upsert import insert_into
+from cpaas_provider.database.schema import passcodes
+
+PENDING = "pending"
+
+
+def record_passcode(
+    connection: Connection,
+    conn_id: str,
+    otp_id: str,
+    *,
+    dag_id: str,
+    requested_at: datetime,
+    expires_at: datetime | None,
+) -> None:
+    """Record that a passcode was requested; a later try of the task changes nothing."""
+    insert = insert_into(connection.dialect.name, passcodes).on_conflict_do_nothing(
+        index_elements=list(passcodes.primary_key.columns)
+    )
+    row = {
+        "conn_id": conn_id,
+        "otp_id": otp_id,
+        "dag_id": dag_id,
+        "outcome": PENDING,
+        "requested_at": requested_at,
+        "expires_at": expires_at,
+    }
+    connection.execute(insert, [row])
+
+
+def record_passcode_outcome(connection: Connection, conn_id: str, otp_id: str, outcome: str) -> None:
+    """Record the outcome of a passcode, unless it was verified before."""
+    there = passcodes.c
+    mine = update(passcodes).where(there.conn_id == conn_id, there.otp_id == otp_id, there.outcome != "verified")
+    connection.execute(mine.values(outcome=outcome))

@@ -1,0 +1,32 @@
+"""Records for the pages in Airflow's UI what a task did that records nothing else in the provider's database."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
+log = logging.getLogger(__name__)
+
+
+def record(work: Callable[[Connection], None]) -> None:
+    """Write to the provider's database. The pages are not worth a failure: one is logged, and the task continues."""
+    from cpaas_provider.database.database import open_database
+    from cpaas_provider.database.errors import DatabaseError
+
+    try:
+        with open_database() as database:
+            database.require_report_support()
+            database.write(work)
+    except DatabaseError as error:
+        log.info("This is not shown on the pages in Airflow's UI: %s", error)
+
+
+def record_passcode_outcome(conn_id: str, otp_id: str, outcome: str) -> None:
+    """Record the outcome of a passcode."""
+    from cpaas_provider.database.activity import passcodes
+
+    record(lambda connection: passcodes.record_passcode_outcome(connection, conn_id, otp_id, outcome))

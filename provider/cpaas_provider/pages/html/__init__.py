@@ -1,0 +1,1 @@
+"""HTML and SVG: templates, charts, and how figures are written."""

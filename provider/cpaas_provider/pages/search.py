@@ -1,0 +1,114 @@
+"""Search by a reference, by the service's id of a message, or by a recipient that is typed in full."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from urllib.parse import parse_qs
+
+from sqlalchemy import Connection, or_, select, union
+from starlette.requests import Request
+from starlette.responses import Response
+
+from cpaas_provider.api.recipients.msisdn import InvalidMsisdnError, normalise_msisdn
+from cpaas_provider.database.schema import deliveries, requests, sends, task_progress
+from cpaas_provider.delivery.reports import DeliveryStatus, normalise_recipient
+from cpaas_provider.pages.access import Viewer
+from cpaas_provider.pages.base import Pages, check_text
+from cpaas_provider.pages.campaigns import CampaignRow, find_campaign
+
+MOST_LETTERS = 254
+MOST_BYTES = 4_096
+MOST = 50
+"""Results one page shows."""
+
+_MOST_READ = 500
+
+
+@dataclass(frozen=True)
+class FoundDelivery:
+    """What is known of the recipient in one request."""
+
+    campaign: CampaignRow
+    recipient: str
+    status: str
+    reason: str | None
+    reported_at: datetime
+
+
+async def read_question(request: Request) -> str | None:
+    """Return what somebody asks by a form, ``None`` where the form is none."""
+    body = b""
+    async for part in request.stream():
+        body += part
+        if len(body) > MOST_BYTES:
+            return None
+    try:
+        fields = parse_qs(body.decode(), max_num_fields=5)
+    except ValueError:
+        return None
+    return (fields.get("q") or [""])[0].strip()
+
+
+def search_page(pages: Pages, request: Request, who: Viewer, asked: str | None) -> Response:
+    """Return what is found, or the form alone.
+
+    :param asked: ``None`` where nothing was asked
+    """
+    campaigns: list[CampaignRow] = []
+    found: list[FoundDelivery] = []
+    if asked:
+        check_text(asked, most=MOST_LETTERS)
+        with pages.reading() as connection:
+            campaigns = pages.with_summaries(connection, _by_reference(connection, who, asked))
+            found = _by_recipient(connection, who, asked)
+    # What was typed is not shown again: it may be somebody's number.
+    return pages.respond(request, "search.html", campaigns=campaigns, found=found, asked=bool(asked), most=MOST)
+
+
+def _by_reference(connection: Connection, who: Viewer, asked: str) -> list[CampaignRow]:
+    """Find a campaign by its reference, or by that of a request, or by the service's id of one."""
+    conn_ids = list(
+        connection.execute(
+            union(select(task_progress.c.conn_id).distinct(), select(sends.c.conn_id).distinct())
+        ).scalars()
+    )
+    named = or_(requests.c.reference == asked, requests.c.message_id == asked)
+    query = select(requests.c.campaign).where(requests.c.conn_id.in_(conn_ids), named).limit(MOST)
+    names = dict.fromkeys([asked, *connection.execute(query).scalars()])
+    return _readable(who, (find_campaign(connection, name) for name in names))
+
+
+def _by_recipient(connection: Connection, who: Viewer, asked: str) -> list[FoundDelivery]:
+    there = deliveries.c
+    rows = connection.execute(select(deliveries).where(there.recipient.in_(_spellings(asked))).limit(_MOST_READ)).all()
+    known = {name: find_campaign(connection, name) for name in {row.campaign for row in rows}}
+    seen = {row.reference: row for row in _readable(who, known.values())}
+    found = [
+        FoundDelivery(
+            seen[row.campaign],
+            row.recipient,
+            DeliveryStatus(row.delivery_status).name.lower().replace("_", " "),
+            row.reason,
+            row.reported_at,
+        )
+        for row in rows
+        if row.campaign in seen
+    ]
+    return sorted(found, key=lambda one: one.reported_at, reverse=True)[:MOST]
+
+
+def _spellings(asked: str) -> list[str]:
+    """Return how a recipient may be filed."""
+    spellings = {normalise_recipient(asked)}
+    with contextlib.suppress(InvalidMsisdnError):
+        spellings.add(normalise_msisdn(asked, None))
+    return sorted(one for one in spellings if one)
+
+
+def _readable(who: Viewer, rows: Iterable[CampaignRow | None]) -> list[CampaignRow]:
+    found = [row for row in rows if row is not None]
+    allowed = who.readable(row.dag_id for row in found)
+    return [row for row in found if row.dag_id in allowed]

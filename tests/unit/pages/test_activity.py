@@ -1,0 +1,152 @@
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from fastapi.testclient import TestClient
+
+from cpaas_provider.database.activity.airtime import AirtimePurchaseRow, record_purchase
+from cpaas_provider.database.activity.passcodes import record_passcode, record_passcode_outcome
+from cpaas_provider.database.activity.progress import CONTACT_SYNC, FINISHED, RecordedTask, record_progress
+from cpaas_provider.database.database import Database
+from tests.unit.delivery.report_builders import ADA, OBI, report, save_reports, to
+
+NOW = datetime.now(UTC)
+
+
+def figures(page: str) -> dict[str, str]:
+    """Return the figures of the first row of the last table."""
+    row = page.rpartition("<tbody>")[2].partition("</tr>")[0]
+    found = re.findall(r'<td[^>]* data-name="([^"]+)">(.*?)</td>', row, re.DOTALL)
+    return {name: " ".join(re.sub("<[^>]+>", " ", text).split()) for name, text in found}
+
+
+def passcode(
+    database: Database, otp_id: str, outcome: str | None = None, *, ends: timedelta, dag_id: str = "d"
+) -> None:
+    def work(connection: object) -> None:
+        record_passcode(connection, "shop", otp_id, dag_id=dag_id, requested_at=NOW, expires_at=NOW + ends)  # type: ignore[arg-type]
+        if outcome:
+            record_passcode_outcome(connection, "shop", otp_id, outcome)  # type: ignore[arg-type]
+
+    database.write(work)
+
+
+def purchase(
+    database: Database, reference: str, *, network: str = "MTN", dag_id: str = "d", amount: float = 100
+) -> None:
+    row = AirtimePurchaseRow("shop", reference, dag_id, "run", "buy", -1, network, amount, 97.5, "pending", NOW)
+    database.write(lambda connection: record_purchase(connection, row))
+
+
+class TestContactSyncs:
+    def test_are_shown_with_their_rows(self, database: Database, reader: TestClient) -> None:
+        task = RecordedTask("sync-1", CONTACT_SYNC, "sync_contacts", "shop", "d", "run", "sync", -1, {"map": "crm"})
+        counts = {"rows": 1200, "created": 7, "updated": 3, "rejected": 1, "rows_per_second": 9.5}
+        database.write(lambda connection: record_progress(connection, task, FINISHED, counts))
+        page = reader.get("/contact-syncs").text
+        shown = figures(page)
+        assert (shown["Rows"], shown["Created"], shown["Updated"], shown["Rate"]) == ("1,200", "7", "3", "9.5/s")
+        assert "ended" in shown["State"]
+        assert "map crm" in page
+        assert "sync-1" not in reader.get("/campaigns").text
+
+    def test_of_other_dags_are_not_there(self, database: Database, anonymous: TestClient) -> None:
+        task = RecordedTask("sync-1", CONTACT_SYNC, "sync_contacts", "shop", "theirs", "run", "sync", -1)
+        database.write(lambda connection: record_progress(connection, task, FINISHED, {}))
+        assert "theirs" not in anonymous.get("/contact-syncs", headers={"x-dags": "mine"}).text
+
+
+class TestPasscodes:
+    def test_are_counted_by_what_became_of_them(self, database: Database, reader: TestClient) -> None:
+        later, before = timedelta(minutes=10), timedelta(minutes=-1)
+        for number in range(3):
+            passcode(database, f"v{number}", "verified", ends=before)
+        passcode(database, "e1", ends=before)
+        passcode(database, "e2", "expired", ends=later)
+        passcode(database, "p", ends=later)
+        passcode(database, "r", "revoked", ends=later)
+        assert {name: text.split()[0] for name, text in figures(reader.get("/passcodes").text).items() if text} == {
+            "Requested": "7",
+            "Verified": "3",
+            "Expired": "2",
+            "Revoked or failed": "1",
+            "Pending": "1",
+        }
+
+    def test_a_verified_one_does_not_expire(self, database: Database, reader: TestClient) -> None:
+        passcode(database, "v", "verified", ends=timedelta(minutes=-1))
+        database.write(lambda connection: record_passcode_outcome(connection, "shop", "v", "expired"))
+        assert figures(reader.get("/passcodes").text)["Verified"].startswith("1")
+
+    def test_of_other_dags_are_not_counted(self, database: Database, anonymous: TestClient) -> None:
+        passcode(database, "v", ends=timedelta(minutes=1), dag_id="theirs")
+        page = anonymous.get("/passcodes", headers={"x-dags": "mine"}).text
+        assert "No passcode was requested in this period" in page
+
+
+class TestAirtime:
+    def test_is_summed_by_network(self, database: Database, reader: TestClient) -> None:
+        purchase(database, "a1")
+        purchase(database, "a1")  # a later try
+        purchase(database, "a2", network="Glo", amount=50)
+        save_reports(database, report(ADA, "success", token=to(ADA, campaign="a2", reference="a2")))
+        page = reader.get("/airtime").text
+        assert re.findall(r'<td class="lead">(\w+)</td>', page) == ["MTN", "Glo"]
+        assert figures(page)["Network"] == "Glo"
+        assert figures(page)["Delivery"] == "delivered"
+        assert ADA not in page
+
+    def test_every_purchase_is_on_one_page(self, database: Database, reader: TestClient) -> None:
+        for number in range(60):
+            purchase(database, f"a{number:02}")
+        pages, address = [], "/airtime"
+        while address:
+            page = reader.get(address).text
+            pages.append(page.count('data-name="Bought"'))
+            link = re.search(r'href="/cpaas(/airtime\?[^"]+)" rel="next"', page)
+            address = link[1].replace("&amp;", "&") if link else ""
+        assert pages == [25, 25, 10]
+
+    def test_of_other_dags_is_not_there(self, database: Database, anonymous: TestClient) -> None:
+        purchase(database, "a1", dag_id="theirs")
+        assert "No airtime was bought" in anonymous.get("/airtime", headers={"x-dags": "mine"}).text
+
+
+class TestReports:
+    def test_are_counted_by_minute(self, database: Database, reader: TestClient) -> None:
+        first = report(ADA, "delivered", token=to(ADA, OBI))
+        save_reports(database, first, report(OBI, "failed", token=to(ADA, OBI)))
+        # Repeats count once, those of single messages like others.
+        save_reports(database, first, report(ADA, "delivered", token=to(ADA, campaign="one", reference="one")))
+        shown = figures(reader.get("/reports").text)
+        assert shown == {"Undelivered": "1", "Delivered": "2", "All": "3"}
+
+    def test_need_the_permission_to_see_totals(self, database: Database, anonymous: TestClient) -> None:
+        save_reports(database, report(ADA, "delivered", token=to(ADA, OBI)))
+        answer = anonymous.get("/reports", headers={"x-dags": "*"})
+        assert (answer.status_code, "shop" in answer.text) == (403, False)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/passcodes?days=0",
+        "/passcodes?days=\u0663",
+        "/passcodes?days=%00",
+        "/passcodes?days=99999999999",
+        "/airtime?days=x",
+        "/airtime?before=%00",
+        "/airtime?before=x",
+        "/contact-syncs?conn_id=%00",
+        "/contact-syncs?before=x~",
+    ],
+)
+def test_a_parameter_that_cannot_be_used_is_refused(reader: TestClient, path: str) -> None:
+    assert reader.get(path).status_code == 422
+
+
+@pytest.mark.parametrize("path", ["/contact-syncs", "/passcodes", "/airtime", "/reports", "/search"])
+def test_nobody_sees_anything_without_a_login(anonymous: TestClient, path: str) -> None:
+    assert anonymous.get(path).status_code == 401
