@@ -423,6 +423,9 @@ TASKS: Mapping[str, str] = {
     "GetContactRowOperator": f"{_CONTACTS}TestGetRow::test_cells_go_by_name",
     "GetContactTableOperator": f"{_CONTACTS}TestGetTable::test_the_columns_are_the_result",
     "GetOtpOperator": f"{_OTP}TestGetAndFind::test_a_record_is_read_by_its_id",
+    "BulkPhoneLookupOperator": (
+        f"{_AIRFLOW}operators/test_bulk_lookup.py::test_every_row_is_in_the_file_and_every_number_is_paid_for_once"
+    ),
     "PhoneLookupOperator": f"{_AIRFLOW}operators/test_lookup.py::test_the_record_is_the_result_number_included",
     "RequestOtpOperator": f"{_OTP}TestRequest::test_the_result_is_the_record_and_its_end_without_code_and_number",
     "RevokeOtpOperator": f"{_OTP}TestRevoke::test_the_passcode_is_useless_afterwards",

@@ -19,6 +19,11 @@ COLUMNS = {
     "reported": "The time in the report.",
     "key": "The key of the row, its parts joined by ` / `. Empty where only its hash is known.",
     "row_id": "The service's id of the row in the contact list.",
+    "phone": "The phone number in international form, with a plus. Empty for a row that cannot be used.",
+    "operator": "The network operator, as the service names it.",
+    "country": "The country of the number, as the service names it.",
+    "ported": "Whether the number was ported to another operator.",
+    "dnd": "Whether the number is marked as do-not-disturb.",
     "columns": "The list columns that the request set, joined by commas.",
 }
 

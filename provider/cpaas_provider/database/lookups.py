@@ -5,12 +5,22 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import partial
+from typing import NamedTuple
 
-from sqlalchemy import Connection, delete, insert, select
+from sqlalchemy import Connection, Table, delete, insert, select
 
 from cpaas_provider.database.bulk import batched
 from cpaas_provider.database.database import Database
-from cpaas_provider.database.schema import alembic_version, lookups
+from cpaas_provider.database.schema import alembic_version, lookups, phone_records
+
+
+class PhoneRecord(NamedTuple):
+    """What a lookup returned of a number; ``None`` for what the service does not know."""
+
+    operator: str | None
+    country: str | None
+    ported: bool | None
+    dnd: bool | None
 
 
 class LookupCache:
@@ -44,7 +54,32 @@ class LookupCache:
         """
         for batch in batched(found.items()):
             rows = [{"hash": one, "dnd": dnd, "looked_up_at": at} for one, dnd in batch]
-            self._database.write(partial(_replace, rows))
+            self._database.write(partial(_replace, rows, lookups))
+
+    def get_records(self, hashes: Sequence[bytes], since: datetime) -> dict[bytes, PhoneRecord]:
+        """Return the whole records of those that were looked up at ``since`` or later with ``set_records``.
+
+        :raises DatabaseError: when the database cannot be read
+        """
+        known: dict[bytes, PhoneRecord] = {}
+        columns = phone_records.c
+        with self._database.connect() as connection:
+            for batch in batched(hashes):
+                query = select(columns.hash, columns.operator, columns.country, columns.ported, columns.dnd)
+                rows = connection.execute(query.where(columns.hash.in_(batch), columns.looked_up_at >= since))
+                known.update((one, PhoneRecord(*record)) for one, *record in rows)
+        return known
+
+    def set_records(self, found: Mapping[bytes, PhoneRecord], at: datetime) -> None:
+        """Store whole records, and the do-not-disturb marks among them for campaigns.
+
+        :raises DatabaseError: when the database cannot be written; some of it may have been
+        """
+        for batch in batched(found.items()):
+            rows = [{"hash": one, "looked_up_at": at, **record._asdict()} for one, record in batch]
+            self._database.write(partial(_replace, rows, phone_records))
+        marks = {one: record.dnd for one, record in found.items() if record.dnd is not None}
+        self.set_many(marks, at)
 
     def delete_before(self, moment: datetime) -> int:
         """Delete what was found before that moment, and return of how many numbers.
@@ -55,8 +90,8 @@ class LookupCache:
         return self._database.write(lambda connection: connection.execute(old).rowcount)
 
 
-def _replace(rows: Sequence[Mapping[str, object]], connection: Connection) -> None:
+def _replace(rows: Sequence[Mapping[str, object]], table: Table, connection: Connection) -> None:
     # Upserts differ between databases. This does not, where only one at a time does it.
     connection.execute(select(alembic_version.c.version_num).with_for_update())
-    connection.execute(delete(lookups).where(lookups.c.hash.in_([row["hash"] for row in rows])))
-    connection.execute(insert(lookups), rows)
+    connection.execute(delete(table).where(table.c.hash.in_([row["hash"] for row in rows])))
+    connection.execute(insert(table), rows)

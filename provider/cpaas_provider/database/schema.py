@@ -97,6 +97,19 @@ lookups = Table(
     Index("cpaas_lookups_looked_up_at", "looked_up_at"),
 )
 
+# What a bulk lookup found, beside the mark that campaigns look for.
+phone_records = Table(
+    "cpaas_phone_records",
+    metadata,
+    Column("hash", LargeBinary(64).with_variant(VARBINARY(64), *_MYSQL), primary_key=True),
+    Column("operator", Text),
+    Column("country", Text),
+    Column("ported", Boolean),
+    Column("dnd", Boolean),
+    Column("looked_up_at", UtcDateTime, nullable=False),
+    Index("cpaas_phone_records_looked_up_at", "looked_up_at"),
+)
+
 identities = Table(
     "cpaas_identity",
     metadata,

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from cpaas_provider.operators.contacts import UpsertContactRowOperator as UpsertContactRowOperator
     from cpaas_provider.operators.email import EmailCampaignOperator as EmailCampaignOperator
     from cpaas_provider.operators.email import SendEmailOperator as SendEmailOperator
+    from cpaas_provider.operators.lookup import BulkPhoneLookupOperator as BulkPhoneLookupOperator
     from cpaas_provider.operators.lookup import PhoneLookupOperator as PhoneLookupOperator
     from cpaas_provider.operators.otp import FindOtpsOperator as FindOtpsOperator
     from cpaas_provider.operators.otp import GetOtpOperator as GetOtpOperator
@@ -40,7 +41,7 @@ _HOMES = {
         "UpsertContactRowOperator",
     ),
     "email": ("EmailCampaignOperator", "SendEmailOperator"),
-    "lookup": ("PhoneLookupOperator",),
+    "lookup": ("BulkPhoneLookupOperator", "PhoneLookupOperator"),
     "otp": (
         "FindOtpsOperator",
         "GetOtpOperator",

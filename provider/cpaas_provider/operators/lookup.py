@@ -1,16 +1,20 @@
-"""The operator for phone lookups (INTERFACE.md 4.14)."""
+"""The operators for phone lookups, of one number and of all in a source (INTERFACE.md 4.14)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from cpaas_provider.operators import _masking as masking
-from cpaas_provider.operators.base import CpaasOperator, select_fields
+from cpaas_provider.operators import _validators as validators
+from cpaas_provider.operators.base import STOP_GRACE_PERIOD, CpaasOperator, select_fields
 
 if TYPE_CHECKING:
     from cpaas_provider.api.client import CpaasClient
     from cpaas_provider.hooks.connection import CpaasConnection
+    from cpaas_provider.operators._runtime.runner import Attempt
+    from cpaas_provider.operators._runtime.runtime import TaskRuntime
 
 _FIELDS = ("msisdn", "operator", "country", "ported", "dnd")
 
@@ -49,3 +53,116 @@ class PhoneLookupOperator(CpaasOperator):
         select_fields(dict.fromkeys(_FIELDS), self.return_fields)
         found = client.lookup_phone(self.rendered("phone"))
         return select_fields({field: getattr(found, field) for field in _FIELDS}, self.return_fields)
+
+
+class BulkPhoneLookupOperator(CpaasOperator):
+    """Look up every phone number in a source, and write what the service knows of them to a file.
+
+    The service charges for a lookup. Lookups are stored in the provider's database as they are made, and used again for
+    ``lookup_ttl``, by this operator and by the ``skip_dnd`` of campaigns. So a retry, or a run with the same numbers,
+    pays only for numbers that are not stored. ``PhoneLookupSource`` reads the file as the source of a campaign.
+
+    The task fails when more lookups fail or rows are invalid than ``max_failure_ratio`` allows. It first looks up all
+    other numbers, and writes the file. After ten failed lookups in a row it stops, and a retry continues.
+
+    :param source: the numbers: a path of a CSV, JSON Lines or Parquet file, a source of ``cpaas_provider.sources``, or
+        a list (templated)
+    :param results_path: where the results file goes, ``.jsonl`` or ``.parquet``: a line for each row (templated)
+    :param phone_column: the column of the phone numbers
+    :param include_columns: columns of the source that the results file gets, too, as text
+    :param lookup_ttl: how long a lookup is used again, as a timedelta or in seconds
+    :param max_lookups: how many numbers may be looked up in one try. ``None`` sets no limit
+    :param max_failure_ratio: share of rows that may be invalid or fail, 0 to 1, before the task fails
+    :param spool_path: a folder on the worker's disk for the rows. Default: the system's folder for temporary files
+    :param progress_interval: seconds between progress log lines
+    :param stop_grace_period: seconds to wait for responses after Airflow stops the task
+    :param cpaas_conn_id: the connection to use (templated)
+    :returns: counts of this try:
+
+        | Key | Value |
+        |---|---|
+        | ``rows`` | Number of rows of the source. |
+        | ``found`` | Number of rows whose number the service knows. |
+        | ``lookups`` | Number of lookups that were made, which the service charges for. |
+        | ``cached`` | Number of numbers that were stored already. |
+        | ``dnd`` | Number of rows marked as do-not-disturb. |
+        | ``lookup_failed`` | Number of rows whose lookup failed. |
+        | ``invalid_rows`` | Number of rows that cannot be used. |
+        | ``countries`` | Number of rows by country, for up to 50 countries. |
+        | ``results_path`` | Path of the results file. |
+    """
+
+    template_fields = ("source", "results_path", "cpaas_conn_id")
+    masked_fields: ClassVar[Mapping[str, Callable[[Any], Any]]] = {"source": masking.source}
+
+    def __init__(
+        self,
+        *,
+        source: Any,
+        results_path: Any,
+        phone_column: str = "phone",
+        include_columns: Sequence[str] = (),
+        lookup_ttl: timedelta | float = timedelta(days=30),
+        max_lookups: int | None = None,
+        max_failure_ratio: float = 0.0,
+        spool_path: str | None = None,
+        progress_interval: float = 10.0,
+        stop_grace_period: float = STOP_GRACE_PERIOD,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.source = source
+        self.results_path = results_path
+        self.phone_column = phone_column
+        self.include_columns = self._checked(_column_names, include_columns=include_columns)
+        self.lookup_ttl = self._checked(validators.duration, lookup_ttl=lookup_ttl)
+        self.max_lookups = self._checked(validators.or_none(validators.integer_at_least(0)), max_lookups=max_lookups)
+        self.max_failure_ratio = self._checked(validators.ratio, max_failure_ratio=max_failure_ratio)
+        self.spool_path = spool_path
+        self.progress_interval = self._checked(validators.seconds, progress_interval=progress_interval)
+        self.stop_grace_period = self._checked(validators.seconds, stop_grace_period=stop_grace_period)
+        self._checked(_results_path, results_path=results_path)
+
+    def make_attempt(self, runtime: TaskRuntime, **resumed: Any) -> Attempt:
+        """Return one try of the bulk lookup."""
+        from cpaas_provider.operators._runtime.bulk_lookup import BulkLookup, BulkLookupSpec
+
+        return BulkLookup(
+            BulkLookupSpec(
+                task_type=self.task_type,
+                begin_line=self.begin_line(),
+                source=self.rendered("source"),
+                phone_column=self.phone_column,
+                include_columns=self.include_columns,
+                results_path=self.results_path,
+                lookup_ttl=self.lookup_ttl,
+                max_lookups=self.max_lookups,
+                max_failure_ratio=self.max_failure_ratio,
+                spool_path=self.spool_path,
+                progress_interval=self.progress_interval,
+            ),
+            runtime,
+        )
+
+
+def _column_names(name: str, value: Any) -> list[str]:
+    """Return names of columns; refuse those that the results file has of its own."""
+    if isinstance(value, str) or not all(isinstance(one, str) and one for one in value):
+        raise ValueError(f"{name} must be a list of column names; it is {value!r}.")
+    if not value:
+        return []
+    from cpaas_provider.sources.phone_lookups import LOOKUP_COLUMNS
+
+    if taken := [one for one in value if one in LOOKUP_COLUMNS]:
+        raise ValueError(f"{name} has {', '.join(taken)}, which the results file has of its own.")
+    return list(dict.fromkeys(value))
+
+
+def _results_path(name: str, value: Any) -> None:
+    """Refuse a path whose file cannot be written."""
+    if value is None:
+        raise ValueError(f"{name} is None. The results of a bulk lookup are in that file.")
+    from cpaas_provider.api.bounds import file_name
+    from cpaas_provider.sources.results_file import SUFFIXES
+
+    file_name(SUFFIXES)(name, value)

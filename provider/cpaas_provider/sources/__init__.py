@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from cpaas_provider.sources.json_lines import JsonLinesSource as JsonLinesSource
     from cpaas_provider.sources.lists import ListSource as ListSource
     from cpaas_provider.sources.parquet import ParquetSource as ParquetSource
+    from cpaas_provider.sources.phone_lookups import PhoneLookupSource as PhoneLookupSource
     from cpaas_provider.sources.sql import SqlSource as SqlSource
 
 _HOMES = {
@@ -22,6 +23,7 @@ _HOMES = {
     "json_lines": ("JsonLinesSource",),
     "lists": ("ListSource",),
     "parquet": ("ParquetSource",),
+    "phone_lookups": ("PhoneLookupSource",),
     "sql": ("SqlSource",),
 }
 

@@ -24,6 +24,7 @@ from cpaas_provider.provider_info import CONNECTION_FIELDS, DOCUMENTATION, get_p
 from cpaas_provider.sending.campaign.progress import Progress
 from cpaas_provider.sending.campaign.recipients import RecipientStatus
 from cpaas_provider.sensors._delivery_results import COLUMNS
+from cpaas_provider.sources.phone_lookups import LOOKUP_COLUMNS
 from cpaas_provider.sources.results_file import CAMPAIGN_COLUMNS
 from tests.unit.docs import DOCS, PAGES, ROOT
 
@@ -187,9 +188,9 @@ def test_metrics_are_those_that_are_published() -> None:
 
 def test_columns_and_outcomes_of_results_files_have_a_meaning() -> None:
     text = text_of(DOCS / "reference" / "results-file.md")
-    for column in (*CAMPAIGN_COLUMNS, *OF_A_SYNC, *COLUMNS):
+    for column in (*CAMPAIGN_COLUMNS, *OF_A_SYNC, *COLUMNS, *LOOKUP_COLUMNS):
         assert re.search(rf"^\| `{column}` \| \w+ \| \S", text, re.M), column
-    assert set(meanings.COLUMNS) == {*CAMPAIGN_COLUMNS, *OF_A_SYNC, *COLUMNS}
+    assert set(meanings.COLUMNS) == {*CAMPAIGN_COLUMNS, *OF_A_SYNC, *COLUMNS, *LOOKUP_COLUMNS}
     for word in (*(member.name.lower() for member in (*RecipientStatus, *DeliveryStatus)), *Outcome):
         assert re.search(rf"^\| `{word}` \| \S", text, re.M), word
     assert set(meanings.CAMPAIGN_OUTCOMES) == {member.value for member in RecipientStatus}

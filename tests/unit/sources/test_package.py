@@ -12,6 +12,7 @@ def test_everything_it_names_is_there() -> None:
         "JsonLinesSource",
         "ListSource",
         "ParquetSource",
+        "PhoneLookupSource",
         "SqlSource",
         "as_source",
     ]

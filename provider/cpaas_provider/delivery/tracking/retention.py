@@ -20,6 +20,7 @@ from cpaas_provider.database.schema import (
     lookups,
     notifications,
     passcodes,
+    phone_records,
     report_counts,
     reports,
     request_counts,
@@ -51,7 +52,7 @@ MIN_RETENTION = timedelta(days=1)
 """What is younger is never pruned by the command."""
 
 _PRUNED = "pruned"
-_LOOKUPS = (lookups, lookups.c.looked_up_at)
+_LOOKUPS = ((lookups, lookups.c.looked_up_at), (phone_records, phone_records.c.looked_up_at))
 
 
 def prune(database: Database, before: datetime, lookups_before: datetime) -> Iterator[tuple[str, int]]:
@@ -65,7 +66,7 @@ def prune(database: Database, before: datetime, lookups_before: datetime) -> Ite
     """
     if database.engine.dialect.name in REPORT_DIALECTS:
         database.write(partial(_record_pruned, before=before))
-    moments = [(table, age, before) for table, age in _AGES] + [(*_LOOKUPS, lookups_before)]
+    moments = [(table, age, before) for table, age in _AGES] + [(*one, lookups_before) for one in _LOOKUPS]
     for table, age, moment in moments:
         key = tuple_(*table.primary_key.columns) if len(table.primary_key.columns) > 1 else _only_key(table)
         old = select(*table.primary_key.columns).where(age < moment).limit(BATCH_ROWS)

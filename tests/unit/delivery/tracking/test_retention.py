@@ -15,6 +15,7 @@ from cpaas_provider.database.schema import (
     lookups,
     notifications,
     passcodes,
+    phone_records,
     report_counts,
     reports,
     request_counts,
@@ -61,7 +62,7 @@ class TestPruning:
         monkeypatch.setattr(retention, "BATCH_ROWS", 1)
         now = datetime.now(UTC)
         assert dict(prune(filled, WHEN - timedelta(seconds=1), WHEN)) == dict.fromkeys(
-            (table.name for table in (*TABLES, events, notifications, lookups, *OF_THE_PAGES)), 0
+            (table.name for table in (*TABLES, events, notifications, lookups, phone_records, *OF_THE_PAGES)), 0
         )
         assert number_of(filled) == [3, 3, 1, 1, 2]
         # The reports themselves came in May.

@@ -1,0 +1,304 @@
+"""One try of ``BulkPhoneLookupOperator``: a source in, a results file out, and no number paid for twice."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import tempfile
+import time
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from itertools import islice
+from typing import IO, TYPE_CHECKING, Any, NamedTuple
+
+from airflow.sdk import timezone
+from airflow.sdk.exceptions import AirflowFailException
+
+from cpaas_provider.api.amounts import counted
+from cpaas_provider.api.errors import (
+    CpaasAuthenticationError,
+    CpaasError,
+    CpaasInsufficientBalanceError,
+    CpaasNotSentError,
+)
+from cpaas_provider.api.operations import lookup_phone
+from cpaas_provider.api.recipients.msisdn import normalise_msisdn
+from cpaas_provider.database.lookups import LookupCache, PhoneRecord
+from cpaas_provider.operators._runtime.errors import PreflightError
+from cpaas_provider.operators._runtime.results import check_results_path, storage_path
+from cpaas_provider.operators._runtime.runner import REPORT_KEY, Attempt
+from cpaas_provider.sending.campaign.guards.circuit_breaker import CircuitOpenError
+from cpaas_provider.sending.errors import SendingError
+from cpaas_provider.sending.hashing import KeyedHasher
+from cpaas_provider.sources import as_source
+from cpaas_provider.sources.base import InvalidRow, Row, SourceError
+from cpaas_provider.sources.files import redacted_path
+from cpaas_provider.sources.phone_lookups import LOOKUP_COLUMNS
+from cpaas_provider.sources.results_file import Columns, write_outcomes
+
+if TYPE_CHECKING:
+    from cpaas_provider.api.client import AsyncCpaasClient
+    from cpaas_provider.operators._runtime.runtime import TaskRuntime
+    from cpaas_provider.sources.base import Source
+
+_ROWS_AT_ONCE = 200
+"""Rows whose numbers are looked up together, and whose lookups are stored in one transaction."""
+_MOST_FAILURES_IN_A_ROW = 10
+_COUNTRIES_SHOWN = 50
+
+
+class LookupLimitError(SendingError):
+    """More numbers need a lookup than ``max_lookups`` allows."""
+
+    permanent = True
+
+
+class LookupsFailedError(SendingError):
+    """More numbers could not be looked up than ``max_failure_ratio`` allows.
+
+    :param permanent: whether a retry would find the same
+    """
+
+    def __init__(self, words: str, *, permanent: bool) -> None:
+        super().__init__(words)
+        self.permanent = permanent
+
+
+class LookupCircuitError(CircuitOpenError):
+    """Too many lookups in a row failed."""
+
+    permanent = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class BulkLookupSpec:
+    """A bulk lookup as its operator was given it. The operator's arguments explain each."""
+
+    task_type: str
+    begin_line: str
+    source: Any = field(repr=False)
+    phone_column: str
+    include_columns: Sequence[str]
+    results_path: Any
+    lookup_ttl: timedelta
+    max_lookups: int | None
+    max_failure_ratio: float
+    spool_path: str | None
+    progress_interval: float
+
+
+class _Phone(NamedTuple):
+    """A row with a number.
+
+    :param hash: what the cache knows the number by
+    """
+
+    row: int
+    number: str
+    hash: bytes
+    others: tuple[str | None, ...]
+
+
+class BulkLookup(Attempt):
+    """One try of a bulk lookup."""
+
+    def __init__(self, spec: BulkLookupSpec, runtime: TaskRuntime) -> None:
+        self._spec = spec
+        self._runtime = runtime
+        self._counts = dict.fromkeys(("rows", "found", "invalid_rows", "lookup_failed", "lookups", "cached", "dnd"), 0)
+        self._countries: dict[str, int] = {}
+        self._failures_in_a_row = 0
+        self._reported_at = time.monotonic()
+        self._is_begun = False
+
+    def run(self) -> dict[str, Any]:
+        """Look up what is not cached, and write the file.
+
+        :return: the report
+        """
+        spec, runtime = self._spec, self._runtime
+        runtime.log.info("%s", spec.begin_line)
+        check_results_path(spec.results_path)
+        source = self._source()
+        connection = runtime.connection
+        hasher = KeyedHasher(connection.hash_secrets[0], ("lookups",))
+        self._hash_of = hasher.member_hasher("lookup_phone")
+        # Without it a retry would pay for every number again.
+        self._cache = LookupCache(runtime.database)
+        self._is_begun = True
+        with self._spool() as spool:
+            for rows in _batches(self._rows(source)):
+                runtime.stop.raise_if_stopped()
+                self._write(spool, runtime.run(self._look_up(runtime.async_client, rows)))
+                self._report_progress()
+            spool.seek(0)
+            write_outcomes(storage_path(spec.results_path), _lines(spool), self._columns)
+        report = self._report()
+        runtime.log.info("%s: %s.", spec.task_type, _in_words(report))
+        self._refuse_failures(report)
+        return report
+
+    def push_report(self, *, quietly: bool) -> bool:
+        """Push what is known of a try that fails."""
+        if self._is_begun:
+            self._runtime.push_or_warn(REPORT_KEY, self._report())
+        return False
+
+    @property
+    def _columns(self) -> Columns:
+        return {**LOOKUP_COLUMNS, **dict.fromkeys(self._spec.include_columns, "text")}
+
+    def _source(self) -> Source:
+        if self._spec.source is None:
+            raise AirflowFailException("source is None after rendering. Nothing was looked up. Check its template.")
+        try:
+            return as_source(self._spec.source)
+        except ValueError as error:
+            raise AirflowFailException(f"source: {error} Nothing was looked up.") from None
+
+    def _spool(self) -> IO[str]:
+        try:
+            return tempfile.TemporaryFile("w+", encoding="utf-8", dir=self._spec.spool_path)
+        except OSError as error:
+            raise PreflightError(
+                f"The file for the rows could not be made ({error.strerror}). Nothing was looked up in this try.",
+                permanent=False,
+            ) from None
+
+    def _rows(self, source: Source) -> Iterator[Row | InvalidRow]:
+        spec = self._spec
+        wanted = [spec.phone_column, *spec.include_columns]
+        with source.open() as table:
+            if table.columns is not None and (missing := sorted(set(wanted) - set(table.columns))):
+                raise AirflowFailException(
+                    f"{source} has no column {', '.join(missing)}. It has: {', '.join(table.columns)}. Nothing was "
+                    "looked up."
+                )
+            yield from table.rows(wanted)
+            if absent := sorted(table.absent):
+                raise SourceError(f"No row of {source} has the column {', '.join(absent)}.")
+
+    async def _look_up(self, client: AsyncCpaasClient, rows: Sequence[Row | InvalidRow]) -> list[dict[str, Any]]:
+        """Return the lines of some rows. What was paid for is stored before anything is raised."""
+        read = [self._read(row, client.settings.default_region) for row in rows]
+        phones = {one.hash: one.number for one in read if isinstance(one, _Phone)}
+        since = timezone.utcnow() - self._spec.lookup_ttl
+        known = await asyncio.to_thread(self._cache.get_records, list(phones), since)
+        self._counts["cached"] += len(known)
+        wanted = {hashed: number for hashed, number in phones.items() if hashed not in known}
+        self._refuse_too_many(len(wanted))
+        found: dict[bytes, PhoneRecord] = {}
+        try:
+            await self._runtime.stop.finish(self._ask_all(client, wanted, found), client)
+        finally:
+            self._counts["lookups"] += len(found)
+            if found:
+                self._cache.set_records(found, timezone.utcnow())
+        return [self._line(one, known | found) for one in read]
+
+    async def _ask_all(
+        self, client: AsyncCpaasClient, wanted: Mapping[bytes, str], found: dict[bytes, PhoneRecord]
+    ) -> None:
+        """Look numbers up, and add what the service returns to ``found``."""
+        waiting, ended = deque(wanted.items()), list[CpaasError]()
+
+        async def ask_one_after_the_other() -> None:
+            while waiting and not ended and self._failures_in_a_row < _MOST_FAILURES_IN_A_ROW:
+                hashed, number = waiting.popleft()
+                try:
+                    record = await client.run(lookup_phone(number))
+                except (CpaasAuthenticationError, CpaasInsufficientBalanceError, CpaasNotSentError) as error:
+                    # None of them is about this number alone.
+                    ended.append(error)
+                except CpaasError:
+                    self._failures_in_a_row += 1
+                else:
+                    self._failures_in_a_row = 0
+                    found[hashed] = PhoneRecord(record.operator, record.country, record.ported, record.dnd)
+
+        await asyncio.gather(*(ask_one_after_the_other() for _ in range(client.settings.max_concurrency)))
+        if ended:
+            raise ended[0]
+        if self._failures_in_a_row >= _MOST_FAILURES_IN_A_ROW:
+            raise LookupCircuitError(
+                f"{_MOST_FAILURES_IN_A_ROW} lookups in a row failed. No more were made. Numbers that were looked up "
+                "are stored. A retry of the task continues with the numbers that are left."
+            )
+
+    def _read(self, row: Row | InvalidRow, default_region: str | None) -> _Phone | InvalidRow:
+        self._counts["rows"] += 1
+        if isinstance(row, InvalidRow):
+            return row
+        value, *others = row.values
+        try:
+            number = f"+{normalise_msisdn(value, default_region)}"
+        except ValueError as error:
+            return InvalidRow(row.number, f"{self._spec.phone_column} {error}")
+        texts = tuple(None if one is None else str(one) for one in others)
+        return _Phone(row.number, number, self._hash_of(number.removeprefix("+")), texts)
+
+    def _line(self, row: _Phone | InvalidRow, known: Mapping[bytes, PhoneRecord]) -> dict[str, Any]:
+        line: dict[str, Any] = dict.fromkeys(self._columns)
+        if isinstance(row, InvalidRow):
+            self._counts["invalid_rows"] += 1
+            return {**line, "row": row.number, "outcome": "invalid_row", "reason": row.reason}
+        line |= {"row": row.row, "phone": row.number, **dict(zip(self._spec.include_columns, row.others, strict=True))}
+        record = known.get(row.hash)
+        if record is None:
+            self._counts["lookup_failed"] += 1
+            return {**line, "outcome": "lookup_failed"}
+        self._counts["found"] += 1
+        self._counts["dnd"] += bool(record.dnd)
+        country = record.country or "unknown"
+        self._countries[country] = self._countries.get(country, 0) + 1
+        return {**line, "outcome": "found", **record._asdict()}
+
+    def _write(self, spool: IO[str], lines: Sequence[Mapping[str, Any]]) -> None:
+        spool.writelines(f"{json.dumps(line)}\n" for line in lines)
+
+    def _refuse_too_many(self, wanted: int) -> None:
+        limit = self._spec.max_lookups
+        if limit is not None and self._counts["lookups"] + wanted > limit:
+            raise LookupLimitError(
+                f"max_lookups ({limit}) is reached: {counted(self._counts['lookups'], 'number')} looked up in this "
+                f"try, and {counted(wanted, 'more')} would follow. The lookups are stored. Raise max_lookups and "
+                "clear the task to look up the rest."
+            )
+
+    def _refuse_failures(self, report: Mapping[str, Any]) -> None:
+        failed, limit = report["lookup_failed"] + report["invalid_rows"], self._spec.max_failure_ratio
+        if failed > limit * report["rows"] + 1e-9:
+            raise LookupsFailedError(
+                f"{counted(report['lookup_failed'], 'lookup')} failed and {counted(report['invalid_rows'], 'row')} "
+                f"cannot be used, of {report['rows']:,}: more than max_failure_ratio ({limit:g}) allows. The results "
+                "file has each with its reason. A retry looks up only what failed.",
+                permanent=not report["lookup_failed"],
+            )
+
+    def _report_progress(self) -> None:
+        if time.monotonic() - self._reported_at >= self._spec.progress_interval:
+            self._reported_at = time.monotonic()
+            self._runtime.log.info("%s: %s so far.", self._spec.task_type, _in_words(self._counts))
+
+    def _report(self) -> dict[str, Any]:
+        most = sorted(self._countries.items(), key=lambda one: (-one[1], one[0]))[:_COUNTRIES_SHOWN]
+        return {**self._counts, "countries": dict(most), "results_path": redacted_path(self._spec.results_path)}
+
+
+def _in_words(counts: Mapping[str, Any]) -> str:
+    return (
+        f"{counted(counts['rows'], 'row')}, {counts['found']:,} found ({counts['lookups']:,} looked up, "
+        f"{counts['cached']:,} cached, {counts['dnd']:,} do-not-disturb), {counts['lookup_failed']:,} failed, "
+        f"{counted(counts['invalid_rows'], 'invalid row')}"
+    )
+
+
+def _batches(rows: Iterator[Row | InvalidRow]) -> Iterator[list[Row | InvalidRow]]:
+    while batch := list(islice(rows, _ROWS_AT_ONCE)):
+        yield batch
+
+
+def _lines(spool: IO[str]) -> Iterator[Mapping[str, Any]]:
+    return (json.loads(line) for line in spool)

@@ -1,0 +1,194 @@
+"""BulkPhoneLookupOperator as real task instances: each number is paid for once, and the file is a campaign's source."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cpaas_provider.operators.lookup import BulkPhoneLookupOperator
+from cpaas_provider.operators.sms import SmsCampaignOperator
+from cpaas_provider.sources import CsvSource, PhoneLookupSource
+from tests.airflow.harness.stage import Stage, balance, fault
+from tests.airflow.harness.tries import Run, Try, new_dag
+from tests.unit.docs.results import documented_keys
+
+pytestmark = pytest.mark.usefixtures("own_database")
+
+NUMBERS = [f"234803570{number:04d}" for number in range(6)]
+LAGOS, ACCRA, QUIET = NUMBERS[0], NUMBERS[1], NUMBERS[2]
+
+
+@pytest.fixture
+def numbers(stage: Stage, tmp_path: Path) -> str:
+    """Return a CSV of six numbers, one of them twice; the service knows all of them."""
+    known = [{"phone": one, "operator": "MTN", "country": "NG", "ported": False, "dnd": False} for one in NUMBERS]
+    known[1] |= {"operator": "Vodafone", "country": "GH"}
+    known[2] |= {"dnd": True}
+    stage.sandbox.control("POST", "seed", {"lookups": known})
+    rows = [f"+{one},Name {number}" for number, one in enumerate([*NUMBERS, LAGOS])]
+    return written(tmp_path / "numbers.csv", rows)
+
+
+def written(file: Path, rows: list[str]) -> str:
+    file.write_text("\n".join(["phone,name", *rows, ""]))
+    return str(file)
+
+
+def look_up(stage: Stage, source: Any, results: Path, **given: Any) -> Run:
+    with new_dag() as dag:
+        BulkPhoneLookupOperator(task_id="look_up", source=source, results_path=str(results), **given)
+    return Run(stage, dag)
+
+
+def lines(results: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in results.read_text().splitlines()]
+
+
+def requests(stage: Stage) -> int:
+    return int(stage.sandbox.counters()["requests"].get("lookup_phone", 0))
+
+
+def test_every_row_is_in_the_file_and_every_number_is_paid_for_once(stage: Stage, numbers: str, tmp_path: Path) -> None:
+    results = tmp_path / "out.jsonl"
+    done = look_up(stage, numbers, results, include_columns=["name"]).once()
+    assert done.state == "success", done.error
+    assert done.result == {
+        "rows": 7,
+        "found": 7,
+        "lookups": 6,
+        "cached": 0,
+        "dnd": 1,
+        "lookup_failed": 0,
+        "invalid_rows": 0,
+        "countries": {"NG": 6, "GH": 1},
+        "results_path": str(results),
+    }
+    assert set(done.result) == documented_keys(BulkPhoneLookupOperator)
+    assert requests(stage) == 6
+    assert lines(results)[1] == {
+        "row": 3,
+        "phone": f"+{ACCRA}",
+        "outcome": "found",
+        "operator": "Vodafone",
+        "country": "GH",
+        "ported": False,
+        "dnd": False,
+        "reason": None,
+        "name": "Name 1",
+    }
+    again = look_up(stage, numbers, results).once()
+    assert (again.result["lookups"], again.result["cached"], requests(stage)) == (0, 6, 6)
+    assert not any(number in done.log for number in NUMBERS)
+
+
+def test_old_lookups_are_made_again(stage: Stage, numbers: str, tmp_path: Path) -> None:
+    for _ in range(2):
+        assert look_up(stage, numbers, tmp_path / "out.jsonl", lookup_ttl=0).once().result["lookups"] == 6
+
+
+def test_file_is_the_source_of_a_campaign(stage: Stage, numbers: str, tmp_path: Path) -> None:
+    results = tmp_path / "out.parquet"
+    assert look_up(stage, CsvSource(numbers), results, include_columns=["name"]).once().state == "success"
+    with new_dag() as dag:
+        SmsCampaignOperator(
+            task_id="send",
+            source=PhoneLookupSource(str(results), countries=["NG"], operators=["MTN"]),
+            content="Hello {name}",
+        )
+    sent = Run(stage, dag).once()
+    # The duplicate is one recipient; two of the six are elsewhere or do-not-disturb.
+    assert (sent.state, sent.result["sent"], sent.result["duplicates"]) == ("success", 4, 1), sent.error
+    recipients = {one["recipient"] for one in stage.sandbox.inbox("sms")["items"]}
+    assert recipients == set(NUMBERS) - {ACCRA, QUIET}
+
+
+def test_campaign_uses_the_same_lookups(stage: Stage, numbers: str, tmp_path: Path) -> None:
+    look_up(stage, numbers, tmp_path / "out.jsonl").once()
+    with new_dag() as dag:
+        SmsCampaignOperator(task_id="send", source=numbers, content="Hello", skip_dnd=True)
+    sent = Run(stage, dag).once()
+    assert (sent.result["sent"], sent.result["dnd"], requests(stage)) == (5, 1, 6)
+
+
+def test_retry_looks_up_only_what_is_left(stage: Stage, tmp_path: Path) -> None:
+    many = [f"+23480358{number:05d}" for number in range(450)]
+    source = written(tmp_path / "many.csv", [f"{one},x" for one in many])
+    stage.sandbox.control(*fault("lookup_phone", "unavailable", after=230, retry_after=0))
+    run = look_up(stage, source, tmp_path / "out.jsonl")
+    first = run.once()
+    assert (first.state, first.report["lookups"]) == ("up_for_retry", 230)
+    assert not (tmp_path / "out.jsonl").exists()
+    stage.sandbox.control("DELETE", "faults")
+    second = run.once()
+    assert (second.state, second.result["found"]) == ("success", 450), second.error
+    assert (second.result["lookups"], second.result["cached"]) == (220, 230)
+
+
+@pytest.mark.parametrize(("max_failure_ratio", "state"), [(0.0, "failed"), (0.7, "success")])
+def test_invalid_rows_are_in_the_file_and_counted(
+    stage: Stage, tmp_path: Path, max_failure_ratio: float, state: str
+) -> None:
+    source = written(tmp_path / "bad.csv", [f"+{LAGOS},x", "nonsense,x", ",x"])
+    done = look_up(stage, source, tmp_path / "out.jsonl", max_failure_ratio=max_failure_ratio).once()
+    assert done.state == state
+    report = done.result if state == "success" else done.report
+    assert (report["found"], report["invalid_rows"]) == (1, 2)
+    assert [line["outcome"] for line in lines(tmp_path / "out.jsonl")] == ["found", "invalid_row", "invalid_row"]
+
+
+def test_failed_lookup_is_a_line_and_is_made_again_by_the_retry(stage: Stage, numbers: str, tmp_path: Path) -> None:
+    stage.sandbox.control(*fault("lookup_phone", "broken_json", times=1))
+    run = look_up(stage, numbers, tmp_path / "out.jsonl")
+    first = run.once()
+    assert (first.state, first.report["lookup_failed"] in (1, 2)) == ("up_for_retry", True)
+    second = run.once()
+    assert (second.state, second.result["lookups"], second.result["cached"]) == ("success", 1, 5)
+
+
+def test_failing_service_ends_the_try_early(stage: Stage, numbers: str, tmp_path: Path) -> None:
+    source = written(tmp_path / "many.csv", [f"+23480359{number:05d},x" for number in range(190)])
+    stage.sandbox.control(*fault("lookup_phone", "broken_json", times=10_000))
+    ended = look_up(stage, source, tmp_path / "out.jsonl").once()
+    assert ended.state == "up_for_retry"
+    assert "10 lookups in a row failed" in ended.error
+    assert requests(stage) < 40
+
+
+def test_empty_account_fails_the_task_with_what_to_do(stage: Stage, numbers: str, tmp_path: Path) -> None:
+    stage.sandbox.control(*balance(1))
+    ended = look_up(stage, numbers, tmp_path / "out.jsonl").once()
+    assert ended.state == "failed"
+    assert "Top up the account" in ended.error
+
+
+def test_limit_of_lookups_ends_the_task_before_it_is_exceeded(stage: Stage, numbers: str, tmp_path: Path) -> None:
+    ended = look_up(stage, numbers, tmp_path / "out.jsonl", max_lookups=5).once()
+    assert (ended.state, requests(stage)) == ("failed", 0)
+    assert "max_lookups (5) is reached" in ended.error
+    assert look_up(stage, numbers, tmp_path / "out.jsonl", max_lookups=6).once().state == "success"
+
+
+def test_missing_column_costs_nothing(stage: Stage, numbers: str, tmp_path: Path) -> None:
+    ended: Try = look_up(stage, numbers, tmp_path / "out.jsonl", phone_column="mobile").once()
+    assert (ended.state, requests(stage)) == ("failed", 0)
+    assert "has no column mobile. It has: phone, name" in ended.error
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"results_path": None}, "results_path is None"),
+        ({"results_path": "out.csv"}, "results_path"),
+        ({"include_columns": "name"}, "include_columns must be a list"),
+        ({"include_columns": ["dnd"]}, "include_columns has dnd"),
+        ({"max_lookups": -1}, "max_lookups must be a whole number"),
+        ({"max_failure_ratio": 2}, "max_failure_ratio"),
+        ({"lookup_ttl": "30 days"}, "lookup_ttl"),
+    ],
+)
+def test_argument_that_cannot_work_is_refused_in_the_dag_file(given: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValueError, match=words), new_dag():
+        BulkPhoneLookupOperator(task_id="bad", **{"source": [], "results_path": "out.jsonl", **given})
