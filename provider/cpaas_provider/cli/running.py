@@ -111,5 +111,8 @@ def read_line(prompt: str) -> str:
     if stdin.isatty():
         from getpass import getpass
 
-        return getpass(prompt).strip()
+        try:
+            return getpass(prompt).strip()
+        except EOFError:
+            return ""
     return str(stdin.readline()).strip()

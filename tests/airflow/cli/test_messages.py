@@ -16,12 +16,16 @@ from cpaas_provider.cli.messages import requests as cli_requests
 from cpaas_provider.cli.messages.tracking import DAG_ID
 from cpaas_provider.database.database import open_database
 from cpaas_provider.database.schema import campaign_values, sends
+from cpaas_provider.delivery.receiver.app import create_app
+from cpaas_provider.hooks._receiver import get_receiver_connection
 from cpaas_provider.operators.email import SendEmailOperator
 from cpaas_provider.operators.sms import SendSmsOperator
 from tests.airflow.harness.command_line import CommandLine, Said
 from tests.airflow.harness.stage import Stage, address, digits, fault, phone, setting
 from tests.airflow.harness.tries import Run, new_dag
+from tests.ports import listening
 from tests.unit.database.conftest import postgres_url as postgres_url
+from tests.unit.delivery.running_receiver import running, until
 
 Cli = Callable[..., Said]
 SECRETS = ("Meet at noon", "sk_test_")
@@ -258,6 +262,25 @@ class TestDeliveryReports:
         assert (send.dag_id, send.task_id, send.expected) == (DAG_ID, "send-sms", 1)
         (message,) = stage.arrived("sms", digits("ada"))
         assert message["callback"].startswith("http://127.0.0.1:9/callback/cpaas_default/")
+
+    def test_reports_reach_the_receiver_and_are_shown(self, keyed: Cli, stage: Stage) -> None:
+        stage.sandbox.control("POST", "seed", {"outcomes": {"sms": {digits("obi"): "undelivered"}}})
+        app = create_app(get_receiver_connection, guard=None, emit_metric=None)
+        with listening() as (listener, url), running(app, listener):
+            stage.connect("cpaas_default", callback_url=url, callback_secret="of-callbacks")
+            said = sms(keyed, to=(phone("ada"), phone("obi")))
+            (reference,) = one(said)["references"]
+            assert said.err == ""
+            show = ("deliveries", "show", reference, "--output", "json")
+            until(lambda: len(keyed(*show).lines) == 2)
+        found = {line["recipient"]: line["outcome"] for line in keyed(*show).lines}
+        assert found == {
+            f"{digits(name)[:5]}****{digits(name)[-3:]}": outcome
+            for name, outcome in (("ada", "delivered"), ("obi", "undelivered"))
+        }
+        record = one(keyed("campaigns", "show", reference, "--output", "json"))
+        assert (record["state"], record["delivered"], record["undelivered"]) == ("all reported", 1, 1)
+        assert one(keyed("campaigns", "list", "--dag-id", DAG_ID, "--single-messages", "--output", "json"))
 
     def test_a_receiver_that_is_none_keeps_it_from_being_sent(self, cli: Cli, stage: Stage) -> None:
         stage.connect("cpaas_default", callback_url=stage.sandbox.url)
