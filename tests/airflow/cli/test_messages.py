@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from airflow.models.log import Log
+from airflow.models.variable import Variable
 from airflow.utils.session import create_session
 from sqlalchemy import select
 
@@ -20,6 +21,7 @@ from cpaas_provider.delivery.receiver.app import create_app
 from cpaas_provider.hooks._receiver import get_receiver_connection
 from cpaas_provider.operators.email import SendEmailOperator
 from cpaas_provider.operators.sms import SendSmsOperator
+from cpaas_provider.sending.journal.model import CAMPAIGN_DATABASE
 from tests.airflow.harness.command_line import CommandLine, Said
 from tests.airflow.harness.stage import Stage, address, digits, fault, phone, setting
 from tests.airflow.harness.tries import Run, new_dag
@@ -202,6 +204,18 @@ class TestIdempotencyKey:
         stage.connect("cpaas_default")
         # It leads to another service now, by its address.
         assert "another base URL" in sms(keyed, "--idempotency-key", "monday").err
+
+    def test_another_database_than_that_of_tasks_is_refused(self, keyed: Cli, stage: Stage) -> None:
+        Variable.set(f"{CAMPAIGN_DATABASE}.another.bb", "postgresql://db/cpaas")
+        said = sms(keyed, "--idempotency-key", "monday")
+        assert (said.status, "in another database: postgresql://db/cpaas" in said.err) == (1, True)
+        assert sms(keyed).status == 0
+        assert len(stage.arrived("sms", digits("ada"))) == 1
+
+    @pytest.mark.parametrize("given", [("--idempotency-key", " "), ("--resend-unknown",)])
+    def test_options_that_cannot_hold_are_refused(self, cli: Cli, given: tuple[str, ...]) -> None:
+        said = sms(cli, *given)
+        assert (said.status, "Nothing was sent." in said.err) == (1, True)
 
     def test_no_number_and_no_text_is_stored(self, keyed: Cli) -> None:
         sms(keyed, "--idempotency-key", "monday")

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from airflow.models.variable import Variable
-from airflow.utils.session import create_session
 from sqlalchemy import func, select
 from sqlalchemy.exc import SQLAlchemyError
 
 from cpaas_provider.cli.doctor.report import Findings, clock, failed, ok, skipped, warning
+from cpaas_provider.cli.messages.campaign_database import recorded_databases
 from cpaas_provider.database.database import Database, open_database, stored_revision
 from cpaas_provider.database.errors import DatabaseError
 from cpaas_provider.database.migrations import REVISIONS
 from cpaas_provider.database.schema import REPORT_DIALECTS
-from cpaas_provider.sending.journal.model import CAMPAIGN_DATABASE
 
 CHECK = "database"
 _CLOCK = "clock of the database"
@@ -80,24 +78,17 @@ class DatabaseChecks:
         if self.database is None:
             return
         try:
-            with create_session(scoped=False) as session:
-                named = Variable.key.startswith(f"{CAMPAIGN_DATABASE}.", autoescape=True)
-                found = list(session.scalars(select(Variable).where(named)))
-                others = {
-                    str(variable.get_val())
-                    for variable in found
-                    if not variable.key.startswith(f"{CAMPAIGN_DATABASE}.{self.database.database_id}.")
-                }
+            used = recorded_databases(self.database)
         except SQLAlchemyError as error:
             yield skipped(_SHARED, f"Airflow's database cannot be read ({type(error).__name__}).")
             return
-        if others:
+        if used.others:
             yield failed(
                 _SHARED,
-                f"Tasks stored campaigns or contact maps in another database: {', '.join(sorted(others))}.",
+                f"Tasks stored campaigns or contact maps in another database: {', '.join(used.others)}.",
                 "Set [cpaas] database to the same database on all machines.",
             )
-        elif found:
+        elif used.this:
             yield ok(_SHARED, "the same that tasks used")
 
     def close(self) -> None:

@@ -16,6 +16,7 @@ from cpaas_provider.api.models.messages import Message
 from cpaas_provider.api.recipients.email_address import normalise_email
 from cpaas_provider.api.recipients.msisdn import normalise_msisdn
 from cpaas_provider.api.text import measure_sms
+from cpaas_provider.cli.messages.campaign_database import refuse_other_database
 from cpaas_provider.cli.messages.requests import CommandSpec, rejected_words, run_request
 from cpaas_provider.cli.messages.suppressions import StoredSuppressions, all_suppressed, open_for
 from cpaas_provider.cli.messages.tracking import Tracking
@@ -85,6 +86,10 @@ def cpaas_send_email(args: Namespace) -> None:
 
 def _send(args: Namespace, channel: _Channel) -> None:
     stdin = StandardInput()
+    if args.idempotency_key is not None and not args.idempotency_key.strip():
+        raise SystemExit("--idempotency-key is empty. Nothing was sent.")
+    if args.resend_unknown and args.idempotency_key is None:
+        raise SystemExit("--resend-unknown needs --idempotency-key. Nothing was sent.")
     connection = connection_of(args.conn_id)
     region = getattr(args, "region", None) or connection.settings.default_region
     recipients = read_recipients(
@@ -137,7 +142,9 @@ def _send(args: Namespace, channel: _Channel) -> None:
     with contextlib.ExitStack() as opened:
         has_reports = bool(connection.callback_url or connection.webhook_secret) and not args.no_callback
         consulted = not args.no_suppression_list
-        database = open_for(opened, needed=has_reports or bool(args.idempotency_key), consulted=consulted)
+        database = open_for(opened, needed=has_reports or args.idempotency_key is not None, consulted=consulted)
+        if args.idempotency_key is not None and database is not None:
+            refuse_other_database(database)
         suppressions = StoredSuppressions(database, args.conn_id, kind) if database and consulted else None
         tracking = None
         if has_reports and database is not None:
