@@ -15,7 +15,7 @@ URL_PREFIX = "/cpaas"
 
 
 class CpaasPlugin(AirflowPlugin):
-    """Mounts the receiver of delivery reports and the pages on the API server, which then publishes delivery events."""
+    """Mounts the receiver and the pages on the API server, which then publishes events and sends notifications."""
 
     name = "cpaas"
 
@@ -57,10 +57,12 @@ def _application() -> Any:
     from cpaas_provider.assets.publisher import publish_while_serving
     from cpaas_provider.delivery.receiver.app import create_app
     from cpaas_provider.hooks._receiver import get_receiver_connection, list_connections, metric_emitter
+    from cpaas_provider.notifications._runtime.background import send_while_serving
     from cpaas_provider.pages.access import airflow_viewer
     from cpaas_provider.pages.app import add_pages
 
     receiver = create_app(
         get_receiver_connection, guard=get_user, emit_metric=metric_emitter(), expected=list_connections
     )
-    return publish_while_serving(add_pages(receiver, airflow_viewer()))
+    serving = send_while_serving(receiver, get_receiver_connection)
+    return publish_while_serving(add_pages(serving, airflow_viewer()))

@@ -20,6 +20,7 @@ _GUIDES = (
     "delivery-tracking",
     "pages",
     "dags-on-delivery",
+    "notifications",
     "scaling-out",
     "publish-the-receiver",
     "moving-from-an-http-operator",
@@ -164,6 +165,10 @@ def get_provider_info() -> dict[str, object]:
                 ],
             }
         ],
+        "notifications": [
+            "cpaas_provider.notifications.email.EmailNotifier",
+            "cpaas_provider.notifications.sms.SmsNotifier",
+        ],
         "extra-links": ["cpaas_provider.links.delivery.DeliveryLink"],
         "connection-types": [
             {
@@ -187,9 +192,9 @@ def get_provider_info() -> dict[str, object]:
                         "description": (
                             "The provider's own database: a SQLAlchemy URL, or the id of an Airflow connection of type "
                             "postgres or sqlite. It stores delivery reports, campaigns with an idempotency_key, the "
-                            "suppression list, and cached lookups. Default: a SQLite file, cpaas/cpaas.db in Airflow's "
-                            "home. Workers, triggerer and API server need the same database. If they share no disk, "
-                            "use PostgreSQL."
+                            "suppression list, alerts of notifiers, and cached lookups. Default: a SQLite file, "
+                            "cpaas/cpaas.db in Airflow's home. Workers, triggerer and API server need the same "
+                            "database. If they share no disk, use PostgreSQL."
                         ),
                         "version_added": "0.1.0",
                         "type": "string",

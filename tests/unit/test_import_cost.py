@@ -75,6 +75,7 @@ CASES = {
         f"from {OURS}.operators import partitions", first=f"from {OURS}.operators import SmsCampaignOperator"
     ),
     "all": importing(*(f"operators.{name}" for name in OPERATOR_MODULES), "sensors.otp", "sensors.delivery"),
+    "notifiers": importing("notifications.sms", "notifications.email"),
     "hook": importing("hooks.cpaas", "hooks.retry_policy"),
     "schedules": importing("assets.schedules", "sources.delivery_events"),
     "asset": Case(
@@ -135,6 +136,11 @@ def test_a_source_adds_few_modules_and_no_library(added: dict[str, list[str]], s
 def test_all_operators_and_sensors_add_few_modules_and_no_library(added: dict[str, list[str]]) -> None:
     assert 0 < len(added["all"]) <= MOST_MODULES
     assert others(added["all"], "airflow.sdk") == []
+
+
+def test_the_notifiers_add_few_modules_and_no_library(added: dict[str, list[str]]) -> None:
+    assert 0 < len(added["notifiers"]) <= MOST_OF_ONE
+    assert others(added["notifiers"], "airflow.sdk") == []
 
 
 def test_contact_rules_in_a_dag_file_load_no_library(added: dict[str, list[str]]) -> None:

@@ -66,6 +66,7 @@ SUBJECTS: tuple[tuple[str, str], ...] = (
     (r"^(store|database)/|_runtime/database/", "database"),
     (r"^sources/", "sources"),
     (r"^(delivery|assets|links|plugin)|sensors/|triggers/|_runtime/delivery/|concerned|pages/", "delivery"),
+    (r"^notifications/|database/alerts", "notifications"),
     (r"campaign", "campaigns"),
     (r"^(api|operators)/", "sends"),
     (r"^sending/|^_lazy", "journal"),

@@ -15,7 +15,7 @@ from cpaas_docs import docstrings
 from cpaas_docs.docstrings import Docstring
 
 PACKAGE = "cpaas_provider"
-PUBLIC = ("operators", "sensors", "sources", "assets", "api")
+PUBLIC = ("operators", "sensors", "notifications", "sources", "assets", "api")
 """The packages whose ``__all__`` is public."""
 
 _ENVELOPE = re.compile(r"^Call\[(.*)\]$")

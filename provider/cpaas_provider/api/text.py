@@ -6,7 +6,8 @@ The length is a local estimate made before a send; the ``meta.estimate`` of the 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+import unicodedata
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -30,6 +31,19 @@ _BLANKS = " \t\n\r\x0b\x0c\x1c\x1d\x1e\x1f\x85\xa0\u1680\u2028\u2029\u202f\u205f
     map(chr, range(0x2000, 0x200B))
 )
 _MARKS_AND_BLANKS = _BLANKS + "".join(map(chr, _MARKS))
+
+
+_LINK = re.compile(r"https?://\S+")
+_JOINER = "\u200d"
+# Variation selectors and the key cap are marks by category; these belong to the character before them, too.
+_MODIFIERS = frozenset(map(chr, [*range(0x1F3FB, 0x1F400), *range(0xE0020, 0xE0080), *range(0x1160, 0x1200)]))
+_FLAG_LETTERS = frozenset(map(chr, range(0x1F1E6, 0x1F200)))
+
+ELLIPSIS = "..."
+"""Three characters of GSM-7: the single one would make a text UCS-2."""
+
+_WORD = 20
+"""So many characters may go beyond those that must, so that a text ends with a whole word."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +98,64 @@ def _pages_without_splits(text: str, wide: frozenset[str], part: int) -> int:
             pages, used = pages + 1, 0
         used += width
     return pages
+
+
+def shorten_sms(text: str, max_pages: int, ending: str = "") -> str:
+    """Return a text and an ending within a number of pages, the text cut where both do not fit.
+
+    It is never cut within a link, an emoji or another character that readers see as one.
+    """
+    return _shortened(text, ending, lambda whole: measure_sms(whole).pages <= max_pages)
+
+
+def shorten(text: str, max_length: int, ending: str = "") -> str:
+    """Return a text and an ending within a number of characters, cut as ``shorten_sms`` does."""
+    return _shortened(text, ending, lambda whole: len(whole) <= max_length)
+
+
+def _shortened(text: str, ending: str, fits: Callable[[str], bool]) -> str:
+    if fits(text + ending):
+        return text + ending
+    units = list(_visible_units(text))
+
+    def beginning(count: int) -> str:
+        return "".join(units[:count]).rstrip()
+
+    low, high = 0, len(units)
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if fits(beginning(middle) + ELLIPSIS + ending) else (low, middle - 1)
+    if not low:
+        return ending.lstrip()
+    for count in range(low, max(low - _WORD, 0), -1):
+        if units[count].isspace() or units[count - 1].isspace():
+            low = count
+            break
+    return beginning(low) + ELLIPSIS + ending
+
+
+def _visible_units(text: str) -> Iterator[str]:
+    """Yield the parts of a text that must not be cut: links, and characters as readers see them."""
+    end = 0
+    for link in _LINK.finditer(text):
+        yield from _graphemes(text[end : link.start()])
+        yield link[0]
+        end = link.end()
+    yield from _graphemes(text[end:])
+
+
+def _graphemes(text: str) -> Iterator[str]:
+    """Yield characters with all that belongs to them: marks, modifiers, joined emojis, the two letters of a flag."""
+    unit = ""
+    for character in text:
+        joins = character == _JOINER or character in _MODIFIERS or unicodedata.category(character).startswith("M")
+        is_flag = character in _FLAG_LETTERS and len(unit) == 1 and unit in _FLAG_LETTERS
+        if unit and not (joins or is_flag or unit.endswith(_JOINER)):
+            yield unit
+            unit = ""
+        unit += character
+    if unit:
+        yield unit
 
 
 def substitute(content: str, substitutions: Mapping[str, object], placeholder_format: str = "{name}") -> str:

@@ -44,7 +44,7 @@ TRIGGERS = [
 CLASSES = [
     kind
     for package, name in PUBLIC
-    if package in ("operators", "sensors", "sources")
+    if package in ("operators", "sensors", "notifications", "sources")
     and inspect.isclass(kind := signatures.find(f"cpaas_provider.{package}.{name}"))
 ]
 

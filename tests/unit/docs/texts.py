@@ -12,7 +12,7 @@ from tests.unit.docs import ROOT
 
 PROVIDER = ROOT / "provider" / "cpaas_provider"
 
-DOCUMENTED = ("assets", "cli", "hooks", "operators", "sensors", "sources")
+DOCUMENTED = ("assets", "cli", "hooks", "notifications", "operators", "sensors", "sources")
 """Folders of the package whose docstrings users read: in an editor, by `help()`, in the reference."""
 CLIENT = ("__init__.py", "client.py", "errors.py", "models", "operations.py", "settings.py")
 """The same in `api`: its public client."""

@@ -1,0 +1,1 @@
+"""What happens in a call of a notifier, and in the background sender of the API server."""

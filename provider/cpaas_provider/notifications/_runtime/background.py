@@ -1,0 +1,165 @@
+"""The background sender: sends, from the API server, what callers leave to it.
+
+A caller ends with its task, so it cannot wait until a window closes, and it may be killed. The API server runs as long
+as tasks do. Its background sender sends the notifications that are due and have no caller. It shows callers that it
+runs, by a lease, and that it can send with their connection, by reading their alert. A caller that knows both adds its
+alert and ends. Of several API servers one has the lease.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import secrets
+import threading
+from collections.abc import AsyncIterator, Callable
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from cpaas_provider.api.amounts import counted
+from cpaas_provider.api.backoff import backoff
+from cpaas_provider.database.alerts import AlertGroups, Waiting
+from cpaas_provider.database.database import Database, open_database
+from cpaas_provider.database.errors import DatabaseError
+from cpaas_provider.notifications._runtime.message import Alert, unseal
+from cpaas_provider.notifications._runtime.request import Outcome
+from cpaas_provider.notifications._runtime.run import TIMING, deliver, log_unrecorded
+
+if TYPE_CHECKING:
+    from fastapi import FastAPI
+
+    from cpaas_provider.hooks.connection import CpaasConnection
+
+log = logging.getLogger(__name__)
+
+PAUSE = 2.0
+"""Seconds between two looks at the database."""
+
+STANDBY_PAUSE = 15.0
+"""Seconds while another API server has the lease."""
+
+LEASE_SECONDS = 60.0
+MAX_PAUSE = 60.0
+STOP_TIMEOUT = 5.0
+MAX_AGE = timedelta(days=1)
+"""An older alert is not sent: it helps nobody."""
+
+
+def send_while_serving(app: FastAPI, read_connection: Callable[[str], CpaasConnection | None]) -> FastAPI:
+    """Run the background sender for as long as an application is served, and return the application."""
+    inner = app.router.lifespan_context
+
+    @contextlib.asynccontextmanager
+    async def both(served: Any) -> AsyncIterator[Any]:
+        async with inner(served) as state:
+            sender = BackgroundSender(read_connection)
+            sender.start()
+            try:
+                yield state
+            finally:
+                await asyncio.to_thread(sender.stop)
+
+    app.router.lifespan_context = both
+    return app
+
+
+class BackgroundSender:
+    """Sends notifications that are due, in a thread of its own.
+
+    :param read_connection: reads a connection as it is now; ``None`` without one
+    """
+
+    def __init__(self, read_connection: Callable[[str], CpaasConnection | None]) -> None:
+        self._read_connection = read_connection
+        self._owner = secrets.token_hex(8)
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="cpaas-notifications", daemon=True)
+        self._database: Database | None = None
+        self._failures = 0
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End after the current request, for which it waits some seconds, and show callers that it has stopped."""
+        self._stopping.set()
+        if self._thread.is_alive():
+            self._thread.join(STOP_TIMEOUT)
+        if self._database and not self._thread.is_alive():
+            with contextlib.suppress(DatabaseError):
+                self._groups(self._database).release_background(self._owner)
+            self._database.close()
+
+    def run_once(self) -> bool:
+        """Send what is due; tell whether this is the API server that does so.
+
+        :raises DatabaseError: when the database cannot be used
+        """
+        if self._database is None:
+            self._database = open_database()
+        groups = self._groups(self._database)
+        if not groups.acquire_background(self._owner, LEASE_SECONDS):
+            return False
+        for conn_id, alerts in groups.unrecorded():
+            log_unrecorded(conn_id, alerts)
+        for waiting in groups.waiting():
+            if self._stopping.is_set():
+                break
+            self._look_at(groups, waiting)
+        return True
+
+    def _look_at(self, groups: AlertGroups, waiting: Waiting) -> None:
+        opened = self._open(waiting)
+        if not waiting.is_checked:
+            groups.check(waiting.name, can_send=opened is not None)
+            if opened is None:
+                log.error(
+                    "The API server cannot send notifications of connection %r: it has no such connection, or another "
+                    "key. Their callers send them, or the next caller does.",
+                    waiting.conn_id,
+                )
+        if opened is None:
+            return
+        pending = groups.take_due(waiting.name)
+        if pending is None:
+            return
+        if datetime.now(UTC) - pending.first_at > MAX_AGE:
+            groups.finish(pending)
+            log.error("Not sent, because the first is over a day old: %s.", counted(pending.count, "alert"))
+            return
+        # The newest alert of those that are pending, which may not be the one that was read before.
+        connection, alert = opened
+        alert = unseal(pending.message, connection.hash_secrets) or alert
+        if deliver(pending, alert, connection, groups) is Outcome.NOT_SENT:
+            # There may be no way from here to the service; callers have theirs.
+            groups.check(waiting.name, can_send=False)
+
+    def _open(self, waiting: Waiting) -> tuple[CpaasConnection, Alert] | None:
+        try:
+            connection = self._read_connection(waiting.conn_id)
+        except Exception as error:  # noqa: BLE001 - a secrets backend may raise anything
+            log.debug("A connection for notifications could not be read: %s.", type(error).__name__)
+            return None
+        if connection is None:
+            return None
+        alert = unseal(waiting.message, connection.hash_secrets)
+        return None if alert is None else (connection, alert)
+
+    def _groups(self, database: Database) -> AlertGroups:
+        return AlertGroups(database, TIMING)
+
+    def _run(self) -> None:
+        pause = 0.0
+        while not self._stopping.wait(pause):
+            try:
+                pause = PAUSE if self.run_once() else STANDBY_PAUSE
+                self._failures = 0
+            except Exception as error:  # noqa: BLE001 - whatever a database raises, the next attempt may succeed
+                self._failures += 1
+                pause = backoff(self._failures + 1, PAUSE, MAX_PAUSE, jitter=0)
+                if self._failures == 1:
+                    # Messages of other errors may show values.
+                    reason = error if isinstance(error, DatabaseError) else f"{type(error).__name__}."
+                    log.warning("Waiting notifications were not sent: %s None is lost. Sending is retried.", reason)

@@ -1,0 +1,118 @@
+"""One request for a notification, and what its log states about the outcome."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from cpaas_provider.api.amounts import counted
+from cpaas_provider.api.errors import CpaasError, CpaasNotSentError, CpaasUnknownOutcomeError
+
+if TYPE_CHECKING:
+    from cpaas_provider.api.settings import ClientOptions
+    from cpaas_provider.hooks.connection import CpaasConnection
+    from cpaas_provider.notifications._runtime.message import Alert
+
+log = logging.getLogger(__name__)
+
+CONNECT_SECONDS = 3.0
+CALLER_SECONDS = 5.0
+"""How long a caller waits for a response: Airflow ends a task's process 20 seconds after the task has ended."""
+
+
+class Outcome(Enum):
+    """How the request for a notification ended."""
+
+    ACCEPTED = "accepted"
+    NOT_SENT = "not sent"
+    REJECTED = "rejected"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True)
+class Batch:
+    """The alerts that a notification is about."""
+
+    count: int
+    subjects: Mapping[str, int]
+    first_at: datetime
+    reference: str
+
+
+def send(alert: Alert, alerts: Batch, connection: CpaasConnection, *, seconds: float | None = None) -> Outcome:
+    """Send a notification, and log what was sent and what was not.
+
+    :param seconds: the longest wait for a response, where the connection's is longer
+    """
+    about = counted(alerts.count, "alert")
+    try:
+        rejected = _request(alert, alerts, _hurried(connection, seconds))
+    except CpaasNotSentError as error:
+        log.warning("Notification not sent, alerts: %s. The next one reports them. %s", alerts.count, error)
+        return Outcome.NOT_SENT
+    except CpaasUnknownOutcomeError as error:
+        log.warning(
+            "Notification %s about %s is of unknown outcome. It may have been sent, so it is not sent again. %s",
+            alerts.reference,
+            about,
+            error,
+        )
+        return Outcome.UNKNOWN
+    except CpaasError as error:
+        log.error(  # noqa: TRY400 - a traceback may show values
+            "Notification about %s was rejected. Nothing was sent, and it is not sent again. %s", about, error
+        )
+        return Outcome.REJECTED
+    log.info(
+        "Notification sent: %s, alerts: %s, recipients: %s, reference: %s.",
+        alert.channel,
+        alerts.count,
+        len(alert.recipients) - rejected,
+        alerts.reference,
+    )
+    if rejected:
+        log.error("The service rejected %s of this notification.", counted(rejected, "recipient"))
+    return Outcome.ACCEPTED
+
+
+def _hurried(connection: CpaasConnection, seconds: float | None) -> CpaasConnection:
+    if seconds is None:
+        return connection
+    settings = connection.settings
+    limits: ClientOptions = {
+        "connect_timeout": min(settings.connect_timeout, CONNECT_SECONDS),
+        "timeout": min(settings.timeout, seconds),
+        "max_retries": min(settings.max_retries, 1),
+        "max_retry_after": 1.0,
+    }
+    return replace(connection, options={**connection.options, **limits})
+
+
+def _request(alert: Alert, alerts: Batch, connection: CpaasConnection) -> int:
+    """Make the request, and return the number of recipients that the service rejected."""
+    from cpaas_provider.api.client import CpaasClient
+    from cpaas_provider.notifications._runtime.message import email_texts, sms_text
+
+    given = alerts.count, alerts.subjects, alerts.first_at
+    with CpaasClient(connection.base_url, connection.api_key, **connection.options) as client:
+        if alert.channel == "sms":
+            # With a plus there is one reading only; bare digits would be read once more, perhaps as national ones.
+            numbers = [f"+{one}" for one in alert.recipients]
+            sms = client.send_sms(
+                numbers, alert.sender_id, sms_text(alert, *given), channel="sms", external_ref=alerts.reference
+            )
+            return len(sms.rejected_recipients)
+        subject, content = email_texts(alert, *given)
+        email = client.send_email(
+            list(alert.recipients),
+            alert.sender_id,
+            content,
+            subject=subject,
+            from_name=alert.from_name,
+            external_ref=alerts.reference,
+        )
+        return len(email.rejected_recipients)

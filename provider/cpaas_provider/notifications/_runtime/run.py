@@ -1,0 +1,266 @@
+"""One call of a notifier: the alert it makes, and its part in the notification that reports it."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import secrets
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Literal
+
+from cpaas_provider.api.amounts import counted
+from cpaas_provider.api.errors import CpaasError
+from cpaas_provider.api.models.base import split_list
+from cpaas_provider.api.recipients.email_address import normalise_email
+from cpaas_provider.api.recipients.msisdn import normalise_msisdn
+from cpaas_provider.database.alerts import AlertGroups, PendingAlerts, Timing
+from cpaas_provider.database.database import Database, open_database
+from cpaas_provider.database.errors import DatabaseError
+from cpaas_provider.notifications._runtime.events import AirflowEvent, read_event
+from cpaas_provider.notifications._runtime.message import Alert, group_name, seal
+from cpaas_provider.notifications._runtime.request import CALLER_SECONDS, Batch, Outcome, send
+
+if TYPE_CHECKING:
+    from cpaas_provider.hooks.connection import CpaasConnection
+    from cpaas_provider.notifications.base import CpaasNotifier
+
+log = logging.getLogger(__name__)
+
+TIMING = Timing()
+"""A caller ends within 20 seconds: then Airflow ends the process of a task that has ended."""
+
+DATABASE_SECONDS = 10.0
+
+_LOOK = 1.0
+"""Seconds after which a waiting caller looks whether it still has to send."""
+
+
+class NotSentError(Exception):
+    """A notification cannot be sent, with the reason for the log."""
+
+
+class NotifierRun:
+    """One call. ``step`` does what is next, and returns how long to wait before the next step.
+
+    Errors end up in the log, never in Airflow's callback.
+    """
+
+    def __init__(self, notifier: CpaasNotifier, context: Mapping[str, Any]) -> None:
+        self._notifier = notifier
+        self._context = context
+        self._closing = contextlib.ExitStack()
+        self._next: Callable[[], float | None] = self._begin
+        self._connection: CpaasConnection
+        self._alert: Alert
+        self._groups: AlertGroups
+        self._name = ""
+        self._token = 0
+
+    def step(self) -> float | None:
+        """Do the next step; return the seconds to wait before the one after it, ``None`` at the end."""
+        seconds: float | None = None
+        try:
+            seconds = self._next()
+        except Exception as error:  # noqa: BLE001 - no error may hide that of the task
+            self._log_failure(error)
+        finally:
+            if seconds is None:
+                self._closing.close()
+        return seconds
+
+    def _log_failure(self, error: Exception) -> None:
+        # Messages of other errors may show a number or an address.
+        is_ours = isinstance(error, (NotSentError, CpaasError, DatabaseError))
+        reason = error if is_ours else f"{type(error).__name__}."
+        if self._token:
+            log.error("This process does not send the notification. The next one reports its alerts. %s", reason)
+        else:
+            log.error("Notification not sent. %s", reason)
+        log.debug("What failed in a notifier.", exc_info=error)
+
+    def _begin(self) -> float | None:
+        event = read_event(self._context)
+        fields = self._rendered()
+        self._connection = self._read_connection(fields["cpaas_conn_id"])
+        self._alert = self._make_alert(event, fields)
+        if not self._notifier.window:
+            self._send_now(event)
+            return None
+        self._groups = AlertGroups(self._open_database(), TIMING)
+        self._name = self._group_name(event, fields)
+        stored = seal(self._alert, self._connection.hash_secrets)
+        window = self._notifier.window
+        token = self._groups.add(self._name, fields["cpaas_conn_id"], event.subject, stored, window)
+        if token is None:
+            log.info("Alert added to the next notification, which another process sends.")
+            return None
+        self._token = token
+        self._next = self._wait
+        return 0.0
+
+    def _wait(self) -> float | None:
+        due_in = self._groups.due_in(self._name, self._token)
+        if due_in is None:
+            log.info("Alert added to the next notification, which another process sends.")
+            return None
+        if due_in:
+            return min(_LOOK, due_in.total_seconds())
+        pending = self._groups.take(self._name, self._token)
+        if pending is not None:
+            deliver(pending, self._alert, self._connection, self._groups, seconds=CALLER_SECONDS)
+        return None
+
+    def _send_now(self, event: AirflowEvent) -> None:
+        reference = f"cpaas-{secrets.token_hex(10)}"
+        alerts = Batch(1, {event.subject: 1}, datetime.now(UTC), reference)
+        send(self._alert, alerts, self._connection, seconds=CALLER_SECONDS)
+
+    # -- what it begins with ------------------------------------------------------------------------------------------
+
+    def _rendered(self) -> dict[str, Any]:
+        """Return the templated fields, rendered; the notifier itself stays as it is."""
+        context: Any = {**_variables(), **self._context}
+        notifier = self._notifier
+        found: dict[str, Any] = {}
+        dag = context.get("dag")
+        # The DAG of ``dag.test()`` has no templates of its own.
+        env = notifier.get_template_env(dag if hasattr(dag, "get_template_env") else None)
+        for name in notifier.template_fields:
+            try:
+                found[name] = notifier.render_template(getattr(notifier, name), context, env)
+            except Exception as error:  # noqa: BLE001 - whatever a template raises may quote what it holds
+                if name not in ("content", "subject", "from_name"):
+                    raise NotSentError(
+                        f"The template of {name} cannot be rendered ({type(error).__name__}). Nothing was sent."
+                    ) from None
+                log.warning(
+                    "The template of %s cannot be rendered (%s). The default is sent.", name, type(error).__name__
+                )
+                found[name] = None
+        return found
+
+    def _read_connection(self, conn_id: str) -> CpaasConnection:
+        from cpaas_provider.hooks.cpaas import CpaasHook
+
+        try:
+            return CpaasHook(conn_id).get_connection_settings()
+        except CpaasError:
+            raise
+        except Exception as error:  # noqa: BLE001 - a secrets backend may raise anything
+            raise NotSentError(
+                f"The connection {conn_id!r} could not be read ({type(error).__name__}). Nothing was sent."
+            ) from None
+
+    def _make_alert(self, event: AirflowEvent, fields: Mapping[str, Any]) -> Alert:
+        notifier, connection = self._notifier, self._connection
+        is_sms = notifier.channel == "sms"
+        sender = fields["sender_id"] or (connection.sender_id if is_sms else connection.email_sender_id)
+        if not sender:
+            default = "sender_id" if is_sms else "email_sender_id"
+            raise NotSentError(f"No sender is set. Set sender_id on the notifier, or {default} on the connection.")
+        return Alert(
+            notifier.channel,
+            self._recipients(fields["recipients"], is_sms=is_sms),
+            str(sender),
+            _text(fields["content"]),
+            f"{event.subject} ({event.details})" if event.details else event.subject,
+            event.link if notifier.include_link else None,
+            getattr(notifier, "max_pages", 1),
+            _text(fields.get("subject")),
+            _text(fields.get("from_name")),
+        )
+
+    def _recipients(self, given: Any, *, is_sms: bool) -> list[str]:
+        """Return the valid and allowed recipients, each once."""
+        settings = self._connection.settings
+        found, invalid, not_allowed = {}, 0, 0
+        entries = split_list(given)
+        for entry in entries if isinstance(entries, list) else [entries]:
+            try:
+                one = normalise_msisdn(entry, settings.default_region) if is_sms else normalise_email(entry)
+            except ValueError:
+                invalid += 1
+                continue
+            if settings.allowed is None or settings.allowed.allows(one):
+                found[one if is_sms else one.lower()] = one
+            else:
+                not_allowed += 1
+        if invalid:
+            log.error("Recipients of the notifier left out as invalid: %s.", invalid)
+        if not_allowed:
+            log.warning("Recipients of the notifier left out by allowed_recipients of the connection: %s.", not_allowed)
+        if not found:
+            raise NotSentError("The notifier has no valid and allowed recipient.")
+        most = self._connection.recipients_per_request
+        if len(found) > most:
+            raise NotSentError(f"The notifier has {len(found)} recipients, and one request takes {most} at most.")
+        return list(found.values())
+
+    def _group_name(self, event: AirflowEvent, fields: Mapping[str, Any]) -> str:
+        """Return the name of the group: alerts differ by recipients, kind and the author's text, not by DAG or task."""
+        alert, notifier = self._alert, self._notifier
+        identity = (alert.channel, fields["cpaas_conn_id"], alert.sender_id, *sorted(alert.recipients))
+        texts = (str(notifier.content), str(getattr(notifier, "subject", None)), str(fields["group"]))
+        return group_name(self._connection.hash_secrets[0], event.kind, identity, texts)
+
+    def _open_database(self) -> Database:
+        try:
+            return self._closing.enter_context(open_database(write_timeout=DATABASE_SECONDS))
+        except DatabaseError as error:
+            raise NotSentError(
+                f"{error} Without it the number of notifications has no limit, so nothing was sent. A notifier with "
+                "window=0 needs no database."
+            ) from None
+
+
+def deliver(
+    pending: PendingAlerts,
+    alert: Alert,
+    connection: CpaasConnection,
+    groups: AlertGroups,
+    *,
+    seconds: float | None = None,
+) -> Outcome:
+    """Send the notification about alerts that are recorded as in flight, and record its outcome.
+
+    An outcome that cannot be recorded is unknown, so the notification is not sent again.
+    """
+    if pending.unrecorded:
+        log_unrecorded(pending.conn_id, pending.unrecorded)
+    reference = f"cpaas-{group_name(pending.name, pending.token)[:20]}"
+    alerts = Batch(pending.count, pending.subjects, pending.first_at, reference)
+    outcome = send(alert, alerts, connection, seconds=seconds)
+    try:
+        groups.finish(pending, not_sent=outcome is Outcome.NOT_SENT)
+    except DatabaseError as error:
+        log.error(  # noqa: TRY400 - a traceback may show values
+            "The outcome (%s) could not be recorded, so no other notification reports these alerts. %s",
+            outcome.value,
+            error,
+        )
+    return outcome
+
+
+def log_unrecorded(conn_id: str, alerts: int) -> None:
+    """Log a notification whose sender ended before it recorded the outcome."""
+    log.error(
+        "A notification by connection %r about %s has no recorded outcome: its sender ended early. It may have been "
+        "sent, so it is not sent again.",
+        conn_id,
+        counted(alerts, "alert"),
+    )
+
+
+def _text(value: Any) -> str | None:
+    """Return a text without half characters, which no request can carry; ``None`` for nothing."""
+    if value is None or not str(value).strip():
+        return None
+    return str(value).strip().encode("utf-8", "replace").decode()
+
+
+def _variables() -> dict[Literal["var"], Any]:
+    """Return Airflow's variables for templates: the context of a deadline has none."""
+    from airflow.sdk.execution_time.context import VariableAccessor
+
+    return {"var": {"json": VariableAccessor(deserialize_json=True), "value": VariableAccessor(deserialize_json=False)}}

@@ -1,0 +1,298 @@
+"""Notifiers as callbacks of real task instances and DAG runs: what is sent, and what the log states."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+import structlog
+from airflow.callbacks.callback_requests import DagCallbackRequest, DagRunContext
+from airflow.dag_processing.processor import _execute_dag_callbacks
+from airflow.models.dagrun import DagRun
+from airflow.models.deadline import Deadline
+from airflow.sdk import AsyncCallback, BaseOperator, SyncCallback
+from airflow.sdk.exceptions import AirflowSkipException
+from airflow.sdk.execution_time.callback_supervisor import execute_callback
+from airflow.triggers.callback import CallbackTrigger
+from airflow.utils.session import create_session
+from sqlalchemy import select
+
+from cpaas_provider.notifications import EmailNotifier, SmsNotifier
+from tests.airflow.harness.running import run
+from tests.airflow.harness.tries import Run, new_dag
+
+PHONE, OTHER = "0803 555 0001", "+2348035550002"
+DIGITS = "2348035550001"
+
+pytestmark = pytest.mark.usefixtures("quick")
+
+
+class Fails(BaseOperator):
+    def execute(self, context: Any) -> None:
+        raise ConnectionError("password hunter2 of 0803 123 4567")
+
+
+class Skips(BaseOperator):
+    def execute(self, context: Any) -> None:
+        raise AirflowSkipException
+
+
+class Succeeds(BaseOperator):
+    def execute(self, context: Any) -> None:
+        pass
+
+
+def failing(kind: type[BaseOperator] = Fails, **callbacks: Any) -> Any:
+    with new_dag(default_args={"retries": 0}) as dag:
+        kind(task_id="load", **callbacks)
+    return dag
+
+
+def notified(stage: Any, notifier: Any) -> str:
+    """Run a task that fails and notifies, and return the log of the notifier."""
+    ended = Run(stage, failing(on_failure_callback=notifier)).once()
+    assert ended.state == "failed"
+    assert "hunter2" in ended.error
+    return "\n".join(line for line in ended.log.splitlines() if "hunter2" not in line)
+
+
+class TestTasks:
+    def test_failed_task_sends_default_text_with_link_to_the_run(self, stage, texts) -> None:
+        dag = failing(on_failure_callback=SmsNotifier(recipients=[PHONE, OTHER]))
+        ran = Run(stage, dag)
+        ended = ran.once()
+        link = f"http://localhost:8080/dags/{dag.dag_id}/runs/{ran.run_id}"
+        assert ended.state == "failed"
+        assert texts() == [f"Airflow: {dag.dag_id}.load failed (ConnectionError, try 1) {link}"] * 2
+        assert {item["recipient"] for item in stage.sandbox.inbox("sms")["items"]} == {DIGITS, OTHER[1:]}
+        assert stage.sandbox.counters()["requests"]["send_sms"] == 1
+        assert re.search(r"Notification sent: sms, alerts: 1, recipients: 2, reference: cpaas-\w{20}\.", ended.log)
+
+    @pytest.mark.parametrize(
+        ("kind", "callback", "words"),
+        [
+            (Succeeds, "on_success_callback", "succeeded"),
+            (Succeeds, "on_execute_callback", "started"),
+            (Skips, "on_skipped_callback", "was skipped"),
+        ],
+    )
+    def test_other_states_are_named(self, stage, texts, kind, callback, words) -> None:
+        dag = failing(kind, **{callback: SmsNotifier(recipients=PHONE, include_link=False)})
+        Run(stage, dag).once()
+        assert texts() == [f"Airflow: {dag.dag_id}.load {words}"]
+
+    def test_retried_task_is_named_as_such(self, stage, texts) -> None:
+        with new_dag() as dag:
+            Fails(task_id="load", on_retry_callback=SmsNotifier(recipients=PHONE, include_link=False))
+        Run(stage, dag).once()
+        assert texts() == [f"Airflow: {dag.dag_id}.load failed and is retried (ConnectionError, try 1)"]
+
+    def test_fields_are_templates_and_stay_as_they_are_for_the_next_alert(self, stage, texts) -> None:
+        notifier = SmsNotifier(
+            recipients=["{{ '0803 555 0001' }}"],
+            content="{{ ti.task_id }} of {{ run_id }} is broken.",
+            sender_id="{{ 'Ops' }}",
+            group="{{ run_id }}",
+            include_link=False,
+        )
+        runs = [Run(stage, failing(on_failure_callback=notifier)) for _ in range(2)]
+        for ran in runs:
+            ran.once()
+        assert texts() == [f"load of {ran.run_id} is broken." for ran in runs]
+        assert {item["sender_id"] for item in stage.sandbox.inbox("sms")["items"]} == {"Ops"}
+        assert "{{" in notifier.content
+
+    def test_email_has_subject_text_and_link(self, stage) -> None:
+        dag = failing(on_failure_callback=EmailNotifier(recipients="ops@example.com", from_name="Airflow"))
+        ran = Run(stage, dag)
+        ran.once()
+        [email] = stage.sandbox.inbox("email")["items"]
+        what = f"{dag.dag_id}.load failed (ConnectionError, try 1)"
+        assert email["subject"] == f"Airflow: {what}"
+        assert email["text"] == f"{what}.\n\nhttp://localhost:8080/dags/{dag.dag_id}/runs/{ran.run_id}"
+        assert (email["recipient"], email["sender_id"]) == ("ops@example.com", "shop@example.com")
+
+
+class TestFaults:
+    """A notifier that cannot send leaves the failure of the task alone, and its log states why."""
+
+    def test_template_of_the_text_that_fails_is_replaced_by_the_default(self, stage, texts) -> None:
+        log = notified(stage, SmsNotifier(recipients=PHONE, content="{{ missing.of('0803') }}"))
+        assert "load failed" in texts()[0]
+        assert "The template of content cannot be rendered (UndefinedError). The default is sent." in log
+
+    def test_template_of_recipients_that_fails_sends_nothing(self, stage, texts) -> None:
+        log = notified(stage, SmsNotifier(recipients="{{ var.value.on_call }}"))
+        assert "Notification not sent. The template of recipients cannot be rendered" in log
+        assert texts() == []
+
+    def test_invalid_recipients_are_left_out_and_counted(self, stage, texts) -> None:
+        log = notified(stage, SmsNotifier(recipients=[PHONE, "0803 12", "no number"]))
+        assert len(texts()) == 1
+        assert "Recipients of the notifier left out as invalid: 2." in log
+        assert "0803" not in log
+
+    def test_recipients_that_are_not_allowed_get_nothing(self, stage, texts) -> None:
+        stage.connect("staging", allowed_recipients=OTHER)
+        log = notified(stage, SmsNotifier(recipients=PHONE, cpaas_conn_id="staging"))
+        assert "Notification not sent. The notifier has no valid and allowed recipient." in log
+        assert texts() == []
+
+    @pytest.mark.parametrize(
+        ("conn_id", "words"),
+        [
+            ("missing", "The connection 'missing' could not be read (AirflowNotFoundException). Nothing was sent."),
+            ("cpaas_refused", "Notification not sent, alerts: 1. The next one reports them."),
+            ("cpaas_wrong_key", "Notification about 1 alert was rejected. Nothing was sent"),
+        ],
+    )
+    def test_connection_that_cannot_be_used_is_named(self, stage, texts, conn_id, words) -> None:
+        assert words in notified(stage, SmsNotifier(recipients=PHONE, cpaas_conn_id=conn_id))
+        assert texts() == []
+
+    def test_request_of_unknown_outcome_is_not_sent_again(self, stage, texts) -> None:
+        stage.sandbox.control("POST", "faults", {"operation": "send_sms", "kind": "cut_after", "times": 1})
+        notifier = SmsNotifier(recipients=PHONE)
+        log = notified(stage, notifier)
+        assert "is of unknown outcome. It may have been sent, so it is not sent again." in log
+        assert len(texts()) == 1
+        notified(stage, notifier)
+        assert "alerts since" not in texts()[1]
+
+    def test_alert_that_was_not_sent_is_in_the_next_notification(self, stage, texts) -> None:
+        stage.sandbox.control("POST", "faults", {"operation": "send_sms", "kind": "unavailable", "retry_after": 30})
+        notifier = SmsNotifier(recipients=PHONE)
+        assert "Notification not sent, alerts: 1." in notified(stage, notifier)
+        stage.sandbox.control("PUT", "scene", {"faults": []})
+        notified(stage, notifier)
+        [text] = texts()
+        assert text.startswith("Airflow: 2 alerts since ")
+
+    def test_without_a_database_nothing_is_sent(self, stage, texts, monkeypatch) -> None:
+        monkeypatch.setenv("AIRFLOW__CPAAS__DATABASE", "sqlite:////dev/null/nowhere.db")
+        log = notified(stage, SmsNotifier(recipients=PHONE))
+        assert "Without it the number of notifications has no limit, so nothing was sent." in log
+        assert texts() == []
+        assert "Notification sent" in notified(stage, SmsNotifier(recipients=PHONE, window=0))
+        assert len(texts()) == 1
+
+
+class TestDags:
+    @pytest.mark.parametrize(
+        ("kind", "callback", "words"),
+        [(Fails, "on_failure_callback", "failed"), (Succeeds, "on_success_callback", "succeeded")],
+    )
+    def test_callback_of_a_dag_names_the_dag(self, stage, texts, kind, callback, words) -> None:
+        notifier = SmsNotifier(recipients=PHONE, content="{{ dag.dag_id }} {{ reason }}", include_link=False)
+        default = SmsNotifier(recipients=PHONE)
+        with new_dag(default_args={"retries": 0}, **{callback: [notifier, default]}) as dag:
+            kind(task_id="load")
+        done = run(dag)
+        link = f"http://localhost:8080/dags/{dag.dag_id}/runs/{quote(done.run_id)}"
+        reason = "task_failure" if words == "failed" else "success"
+        assert texts() == [f"{dag.dag_id} {reason}", f"Airflow: DAG {dag.dag_id} {words} {link}"]
+
+    @pytest.mark.parametrize("with_task", [True, False])
+    def test_dag_processor_runs_the_callback(self, stage, texts, with_task) -> None:
+        """As Airflow's scheduler requests it, and its DAG processor runs it."""
+        with new_dag(
+            on_failure_callback=SmsNotifier(recipients=PHONE, content="{{ dag.dag_id }}: {{ reason }}")
+        ) as dag:
+            Fails(task_id="load")
+        ran = Run(stage, dag)
+        ran.once()
+        with create_session() as session:
+            row = session.scalar(select(DagRun).where(DagRun.dag_id == dag.dag_id))
+            [instance] = row.task_instances
+            request = DagCallbackRequest(
+                filepath="dag.py",
+                dag_id=dag.dag_id,
+                run_id=ran.run_id,
+                bundle_name="tests",
+                bundle_version=None,
+                msg="timed_out",
+                context_from_server=DagRunContext(dag_run=row, last_ti=instance) if with_task else None,
+            )
+        request = DagCallbackRequest.model_validate_json(request.model_dump_json())
+        _execute_dag_callbacks(SimpleNamespace(dags={dag.dag_id: dag}), request, structlog.get_logger())
+        assert texts() == [f"{dag.dag_id}: timed_out http://localhost:8080/dags/{dag.dag_id}/runs/{ran.run_id}"]
+
+
+class TestDeadlines:
+    """Airflow's own rows and its trigger, which the triggerer runs."""
+
+    def missed(self, stage: Any, callback: Any) -> Any:
+        """Have Airflow find a deadline missed; return the callback's row."""
+        with new_dag() as dag:
+            Succeeds(task_id="load")
+        Run(stage, dag)
+        with create_session() as session:
+            row = session.scalar(select(DagRun).where(DagRun.dag_id == dag.dag_id))
+            moment = datetime(2026, 3, 1, 12, 30, tzinfo=UTC)
+            deadline = Deadline(moment, callback, row.id, None, dag.dag_id)
+            session.add(deadline)
+            session.flush()
+            deadline.handle_miss(session)
+            session.flush()
+            data = json.loads(json.dumps(deadline.callback.data, default=str))
+        return dag.dag_id, data
+
+    def test_triggerer_sends_it(self, stage, texts) -> None:
+        callback = AsyncCallback(SmsNotifier, {"recipients": [PHONE], "window": 60})
+        dag_id, data = self.missed(stage, callback)
+        trigger = CallbackTrigger(data["path"], data["kwargs"])
+
+        async def events() -> list[Any]:
+            return [event.payload async for event in trigger.run()]
+
+        assert [event["state"] for event in asyncio.run(events())] == ["running", "success"]
+        [text] = texts()
+        assert text.startswith(f"Airflow: DAG {dag_id} missed its deadline (2026-03-01 12:30 UTC) http://localhost")
+
+    def test_event_loop_is_free_meanwhile(self, stage, texts) -> None:
+        dag_id, data = self.missed(stage, AsyncCallback(EmailNotifier, {"recipients": "ops@example.com"}))
+        trigger = CallbackTrigger(data["path"], data["kwargs"])
+
+        async def longest_pause() -> float:
+            running = asyncio.ensure_future(anext_all(trigger.run()))
+            loop, most = asyncio.get_running_loop(), 0.0
+            while not running.done():
+                before = loop.time()
+                await asyncio.sleep(0)
+                most = max(most, loop.time() - before)
+            return most
+
+        async def anext_all(events: Any) -> None:
+            async for _ in events:
+                pass
+
+        assert asyncio.run(longest_pause()) < 0.5
+        [email] = stage.sandbox.inbox("email")["items"]
+        assert email["subject"] == f"Airflow: DAG {dag_id} missed its deadline (2026-03-01 12:30 UTC)"
+
+    def test_executor_sends_it(self, stage, texts) -> None:
+        callback = SyncCallback(SmsNotifier, {"recipients": PHONE, "content": "{{ dag_run.dag_id }} is late"})
+        dag_id, data = self.missed(stage, callback)
+        done = execute_callback(data["path"], data["kwargs"], "dag.py", None, structlog.get_logger())
+        assert done == (True, None)
+        assert texts()[0].startswith(f"{dag_id} is late http://localhost:8080/dags/{dag_id}/runs/")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"recipients": []}, "recipients is empty"),
+        ({"recipients": PHONE, "window": -1}, "window must be"),
+        ({"recipients": PHONE, "window": timedelta(days=2)}, "window must be"),
+        ({"recipients": PHONE, "max_pages": 0}, "max_pages must be"),
+    ],
+)
+def test_argument_that_cannot_work_is_refused_when_the_dag_is_parsed(arguments, words) -> None:
+    with pytest.raises(ValueError, match=words):
+        SmsNotifier(**arguments)
