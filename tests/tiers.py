@@ -51,6 +51,7 @@ PLACES = {
         "tests/airflow/journal/test_late_writes.py",
         "tests/airflow/journal/test_timeouts.py",
         "tests/airflow/delivery/test_mounted_receiver.py",
+        "tests/airflow/notifications/test_storm.py",
         "tests/airflow/delivery/test_plugin.py",
         "tests/contract/test_sandbox_openapi.py",
         "tests/unit/api/recipients/test_msisdn_fast_path.py",

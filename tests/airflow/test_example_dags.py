@@ -26,6 +26,7 @@ DAG_IDS = {
     "contact_updates",
     "customer_campaign",
     "email_the_undelivered",
+    "failure_alerts",
     "mapped_campaign",
     "otp_onboarding",
     "stop_replies",
@@ -284,6 +285,31 @@ class TestUnreachableContacts:
         assert (counts["updated"], counts["created"], counts["not_in_mode"]) == (1, 0, 1)
         marked = {name: row for name, row in by_name(sandbox).items() if status in row}
         assert {name: row[status] for name, row in marked.items()} == {"Ada No 4": "undelivered"}
+
+
+class TestFailureAlerts:
+    def test_failed_tasks_are_one_sms_with_their_number(self, run_example, sandbox, own_database, monkeypatch):
+        from cpaas_provider.database.alerts import AlertGroups
+        from cpaas_provider.hooks._receiver import get_receiver_connection
+        from cpaas_provider.notifications._runtime.background import BackgroundSender
+
+        # The API server sends it, once its background sender has seen that no further alert comes.
+        sender = BackgroundSender(get_receiver_connection)
+        assert sender.run_once()
+        monkeypatch.setattr(AlertGroups, "_has_sender", lambda *_: True)
+        done = run_example("failure_alerts", files=6, broken=4)
+        assert done.state == "failed"
+        assert sandbox.inbox("sms")["total"] == 0
+        wait_for(lambda: sender.run_once() and sandbox.inbox("sms")["items"])
+        sender.stop()
+        [alert] = sandbox.inbox("sms")["items"]
+        assert alert["recipient"] == "2348035550100"
+        assert alert["text"].partition(" since ")[0] == "Airflow: 4 alerts"
+        assert "failure_alerts.load failed (4) http://localhost:8080/dags/failure_alerts/runs/" in alert["text"]
+
+    def test_run_without_failures_sends_nothing(self, run_example, sandbox, own_database):
+        assert run_example("failure_alerts", files=3).state == "success"
+        assert sandbox.inbox("sms")["total"] == 0
 
 
 class TestMappedCampaign:

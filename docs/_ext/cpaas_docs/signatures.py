@@ -193,7 +193,7 @@ def _shared_by_class(kind: type) -> dict[type, list[str]]:
 
 @functools.cache
 def _bases_with_arguments() -> tuple[type, ...]:
-    """Return the base classes of public operators whose arguments have a section of their own."""
+    """Return the base classes of operators and notifiers whose arguments have a section of their own."""
     public = _public_operators()
     found: dict[type, None] = {}
     for kind in public:
@@ -215,7 +215,8 @@ def _users(base: type) -> list[str]:
 
 @functools.cache
 def _public_operators() -> tuple[type, ...]:
-    found = (find(f"{PACKAGE}.operators.{name}") for name in public_names()["operators"])
+    packages = ("operators", "notifications")
+    found = (find(f"{PACKAGE}.{package}.{name}") for package in packages for name in public_names()[package])
     return tuple(kind for kind in found if inspect.isclass(kind))
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import contextlib
 import logging
 import secrets
-from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
 from cpaas_provider.api.amounts import counted
 from cpaas_provider.api.errors import CpaasError
@@ -23,7 +23,6 @@ from cpaas_provider.notifications._runtime.request import CALLER_SECONDS, Batch,
 
 if TYPE_CHECKING:
     from cpaas_provider.hooks.connection import CpaasConnection
-    from cpaas_provider.notifications.base import CpaasNotifier
 
 log = logging.getLogger(__name__)
 
@@ -36,6 +35,24 @@ _LOOK = 1.0
 """Seconds after which a waiting caller looks whether it still has to send."""
 
 
+class Notifier(Protocol):
+    """What a run reads of its notifier, beside its templated fields."""
+
+    channel: ClassVar[str]
+    template_fields: Sequence[str]
+    content: str | None
+    window: timedelta
+    include_link: bool
+
+    def get_template_env(self, dag: Any = None) -> Any:
+        """Return the environment that renders templates."""
+        ...
+
+    def render_template(self, content: Any, context: Any, jinja_env: Any = None) -> Any:
+        """Return what a template becomes."""
+        ...
+
+
 class NotSentError(Exception):
     """A notification cannot be sent, with the reason for the log."""
 
@@ -46,7 +63,7 @@ class NotifierRun:
     Errors end up in the log, never in Airflow's callback.
     """
 
-    def __init__(self, notifier: CpaasNotifier, context: Mapping[str, Any]) -> None:
+    def __init__(self, notifier: Notifier, context: Mapping[str, Any]) -> None:
         self._notifier = notifier
         self._context = context
         self._closing = contextlib.ExitStack()
