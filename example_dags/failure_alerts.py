@@ -1,11 +1,9 @@
-"""An SMS to the engineer on call when tasks fail, and an email when the DAG is late."""
+"""An SMS to the engineer on call when tasks fail, and an email to the team when the DAG run has failed."""
 
 from __future__ import annotations
 
-from datetime import timedelta
-
 # [start howto_failure_alerts]
-from airflow.sdk import AsyncCallback, DeadlineAlert, DeadlineReference, Param, dag, task
+from airflow.sdk import Param, dag, task
 
 from cpaas_provider.notifications import EmailNotifier, SmsNotifier
 
@@ -30,16 +28,16 @@ PARAMS = {
     params=PARAMS,
     # However many tasks fail, one message states their number.
     default_args={"on_failure_callback": ON_CALL},
-    deadline=DeadlineAlert(
-        reference=DeadlineReference.DAGRUN_QUEUED_AT,
-        interval=timedelta(hours=2),
-        callback=AsyncCallback(EmailNotifier, kwargs={"recipients": ["data-team@example.com"]}),
+    on_failure_callback=EmailNotifier(
+        recipients=["data-team@example.com"],
+        sender_id="airflow@example.com",
+        cpaas_conn_id="{{ params.cpaas_conn_id }}",
     ),
     tags=["cpaas", "example"],
     doc_md="""
     ### Failure alerts
     Loads files in mapped tasks, of which some fail. The engineer on call gets one SMS with the number of failures and a
-    link to the run. If the run takes over two hours, the team gets an email.
+    link to the run. When the run has failed, the team gets an email.
     """,
 )
 def failure_alerts():

@@ -300,11 +300,13 @@ class TestFailureAlerts:
         done = run_example("failure_alerts", files=6, broken=4)
         assert done.state == "failed"
         assert sandbox.inbox("sms")["total"] == 0
-        wait_for(lambda: sender.run_once() and sandbox.inbox("sms")["items"])
+        wait_for(lambda: sender.run_once() and sandbox.inbox("sms")["items"] and sandbox.inbox("email")["items"])
         sender.stop()
         [alert] = sandbox.inbox("sms")["items"]
         assert alert["recipient"] == "2348035550100"
         assert alert["text"].partition(" since ")[0] == "Airflow: 4 alerts"
+        [email] = sandbox.inbox("email")["items"]
+        assert (email["recipient"], email["subject"]) == ("data-team@example.com", "Airflow: DAG failure_alerts failed")
         assert "failure_alerts.load failed (4) http://localhost:8080/dags/failure_alerts/runs/" in alert["text"]
 
     def test_run_without_failures_sends_nothing(self, run_example, sandbox, own_database):
