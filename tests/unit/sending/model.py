@@ -263,8 +263,7 @@ class World:
         self.state = "none"
         self.first_after_clear = True
         if dropped:
-            self.keys, self.copies = {}, []
-            self._forget_texts()
+            self._drop()
         if self.resend_on_clear:
             self._begin_anew()
 
@@ -325,8 +324,7 @@ class World:
         if how is not Replaced.RETRIED:
             self.clear_number += 1
         if how is Replaced.CLEARED_DROPPED:
-            self.keys, self.copies = {}, []
-            self._forget_texts()
+            self._drop()
             if self.resend_on_clear:
                 self._begin_anew()
         # An event loop of its own needs a thread of its own.
@@ -339,6 +337,12 @@ class World:
         self.resend_epoch += 1
         self.reached, self.declared, self.maybe = set(), set(), {}
         self.open, self.claims, self.left, self.was_lost = {}, {}, set(), False
+
+    def _drop(self) -> None:
+        """Forget the task's state; of what stood there nobody can tell how it stands."""
+        self.keys, self.copies = {}, []
+        self.open, self.claims, self.left = {}, {}, set()
+        self._forget_texts()
 
     def _forget_texts(self) -> None:
         self.maybe = {one: set() for one in self.maybe}
@@ -563,7 +567,11 @@ class World:
         async def find(client: Any, entry: RequestRecord) -> dict[str, Any] | None:
             if self._look(attempt) is AtLook.BLIND or entry.probe_snapshot is None:
                 return None
-            return next(iter(self.results[entry.reference]), None)
+            found = next(iter(self.results[entry.reference]), None)
+            if found is not None:
+                # Whom a response that was lost rejected by name, nothing tells: they count as accepted.
+                self.declared |= self.whom(entry.members)
+            return found
 
         return SimpleNamespace(max_wait=PATIENCE, snapshot=before, check=find)
 
