@@ -193,6 +193,8 @@ class World:
         self.epoch = 0
         self.reached: dict[str, int] = {}
         self.accepted: dict[str, str] = {}
+        self.established = set[str]()
+        """Who counts as reached because a probe said that of their request."""
         self.maybe: dict[str, set[str]] = {}
         """Who may have been reached in this epoch, and by which texts."""
         self.was_lost = False
@@ -219,6 +221,7 @@ class World:
         """Whatever was sent before, the author ordered it again."""
         self.epoch += 1
         self.reached, self.maybe, self.was_lost = {}, {}, False
+        self.established = set()
 
     def _replace(self, attempt: Attempt) -> None:
         """Put another try in the place of a running one, and let it run to its end."""
@@ -524,7 +527,11 @@ class World:
     max_wait = timedelta()
 
     async def check(self, client: Any, entry: RequestRecord) -> dict[str, Any] | None:
-        return {"id": self.accepted[entry.reference]} if entry.reference in self.accepted else None
+        if entry.reference not in self.accepted:
+            return None
+        # Whom a response that was lost rejected by name, nothing tells: they count as accepted.
+        self.established |= {_BY_HASH[member] for member in entry.members}
+        return {"id": self.accepted[entry.reference]}
 
     # --- what must be true ----------------------------------------------------------------------------------------
 
@@ -603,7 +610,7 @@ class World:
         if silent := known - named:
             say(f"{silent} may have been reached and are neither sent to nor unknown")
         for one, status in statuses.items():
-            if status is RecipientStatus.SENT and one not in self.reached:
+            if status is RecipientStatus.SENT and one not in self.reached and one not in self.established:
                 say(f"{one} counts as sent to and was not")
             baseless = one not in self.maybe and attempt.known.get(one) is not State.UNKNOWN
             if status is RecipientStatus.UNKNOWN and baseless and not (self.was_lost or lost):
@@ -617,7 +624,7 @@ class World:
         if attempt.succeeded:
             if unknown and attempt.policy is not OnUnknown.SKIP:
                 say(f"it succeeded although {unknown} are unknown")
-            if missing := wanted - set(self.reached) - unknown:
+            if missing := wanted - set(self.reached) - self.established - unknown:
                 say(f"it succeeded although {missing} are missing")
             if source <= {one for one, state in attempt.known.items() if state is State.ACCEPTED} and attempt.requests:
                 say("settled work was done again")
