@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 from hypothesis import settings
 
+from cpaas_provider.api.http.wire import HttpResponse
 from cpaas_provider.sending.campaign.guards.dnd import OnLookupError
 from cpaas_provider.sending.errors import JournalUnavailableError, StoppedError
 from cpaas_provider.sending.shutdown import AnswerNotAwaitedError
@@ -176,6 +177,22 @@ def test_journal_that_cannot_be_written_at_any_set_sends_to_nobody_again(
         assert failed.error is None or times >= 3
         last = world.finish()
         assert times >= 3 or not last.unknown
+
+
+@pytest.mark.parametrize("figure", ["NaN", "Infinity", "-Infinity", "1e999", '"NaN"', str(10**34), "-1e30", "{}"])
+@pytest.mark.parametrize("make", [WORLDS["single"], WORLDS["campaign"]], ids=["single", "campaign"])
+def test_price_that_is_no_number_leaves_a_request_accepted(make: Make, figure: str) -> None:
+    body = f'{{"id": "m1", "meta": {{"estimate": {{"charge": {figure}, "available_balance": {figure}}}}}}}'
+    world = make()
+
+    def respond(number: int, people: Sequence[str]) -> HttpResponse:
+        world.reached.update(people)
+        return HttpResponse(200, None, body.encode())
+
+    done = world.run(Faults(respond=respond))
+    assert (done.error, done.accepted) == (None, set(PEOPLE))
+    assert world.run().accepted == set(PEOPLE)
+    assert set(world.reached.values()) == {1}
 
 
 @pytest.mark.parametrize("policy", [OnUnknown.FAIL, OnUnknown.RESEND])

@@ -6,25 +6,41 @@ accepted, and a missing figure must not turn that into an unknown outcome.
 
 from __future__ import annotations
 
+import math
+from typing import Annotated
+
+from pydantic import AfterValidator
+
 from cpaas_provider.api.models.base import Number, WireResource
+
+_MOST = 10**15
+"""Beyond it a figure is none that a price, a balance or a count could be."""
+
+
+def _plausible(figure: Number | None) -> Number | None:
+    """Return a figure that can be summed and stored, ``None`` for any other, such as NaN."""
+    return figure if figure is None or (math.isfinite(figure) and abs(figure) <= _MOST) else None
+
+
+Figure = Annotated[Number | None, AfterValidator(_plausible)]
 
 
 class Estimate(WireResource):
     """Cost of a message request; ``encoding``, ``message_length`` and ``pages`` only for SMS."""
 
-    available_balance: Number | None = None
-    charge: Number | None = None
+    available_balance: Figure = None
+    charge: Figure = None
     encoding: str | None = None
-    message_length: Number | None = None
-    pages: Number | None = None
+    message_length: Figure = None
+    pages: Figure = None
 
 
 class Charge(WireResource):
     """What an airtime purchase did to the balance."""
 
-    amount: Number | None = None
-    available_balance: Number | None = None
-    balance_before: Number | None = None
+    amount: Figure = None
+    available_balance: Figure = None
+    balance_before: Figure = None
     refunded: bool | None = None
 
 
