@@ -179,6 +179,23 @@ def test_journal_that_cannot_be_written_at_any_set_sends_to_nobody_again(
         assert times >= 3 or not last.unknown
 
 
+@pytest.mark.parametrize("request_", [1, 2, 3])
+def test_timeout_of_airflow_that_is_raised_within_a_request_ends_the_try(request_: int) -> None:
+    class AirflowTaskTimeout(BaseException):
+        """As Airflow has it: no ``Exception``, and raised wherever the code happens to be."""
+
+    world = WORLDS["campaign"]()
+
+    def respond(number: int, people: Sequence[str]) -> None:
+        if number == request_:
+            raise AirflowTaskTimeout
+
+    timed_out = world.run(Faults(respond=respond))
+    assert isinstance(timed_out.error, AirflowTaskTimeout)
+    world.judge(timed_out)
+    assert world.finish().unknown <= timed_out.in_flight
+
+
 @pytest.mark.parametrize("figure", ["NaN", "Infinity", "-Infinity", "1e999", '"NaN"', str(10**34), "-1e30", "{}"])
 @pytest.mark.parametrize("make", [WORLDS["single"], WORLDS["campaign"]], ids=["single", "campaign"])
 def test_price_that_is_no_number_leaves_a_request_accepted(make: Make, figure: str) -> None:
