@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
@@ -98,6 +99,10 @@ class RequestQueue(Protocol):
 class Dispatcher:
     """The requests of one try, or of one resend within it.
 
+    One task takes requests from the queue and has their intents stored. Senders take what is stored: as many as the
+    client has in flight at once, so that none waits for another one in the client. A stored request costs them no
+    switch of tasks, and one write wakes only as many as it has requests for.
+
     :param client: makes the requests, at no more than its rate limit
     :param max_pending: how many requests may be in the journal without a result
     """
@@ -110,16 +115,18 @@ class Dispatcher:
         self._client = client
         self._stop = stop
         self._max_pending = max_pending
-        self._in_flight = 0
+        self._pending = 0
         self._recipients = 0
-        self._storing = 0
-        self._is_waiting = False
+        self._storing: dict[int, PendingRequest] = {}
+        self._stored: deque[PendingRequest] = deque()
+        self._idle: deque[asyncio.Future[None]] = deque()
+        self._looks_again = True
+        self._all_taken = False
         self._has_unsent = False
         self._is_taking = False
         self._error: BaseException | None = None
         self._abandoned: list[RequestRecord] = []
         self._ended = asyncio.Event()
-        self._taking = asyncio.Lock()
         self._changed = asyncio.Event()
 
     async def run(self) -> None:
@@ -129,10 +136,14 @@ class Dispatcher:
         :raises SendingError: when something else ended the send before that
         :raises CpaasError: when the service ended it
         """
-        workers = [asyncio.create_task(self._worker()) for _ in range(self._max_pending)]
-        watch = asyncio.create_task(self._watch_stop(workers))
+        senders = min(self._max_pending, self._client.settings.max_concurrency)
+        tasks = [
+            asyncio.create_task(self._take_requests()),
+            *(asyncio.create_task(self._sender()) for _ in range(senders)),
+        ]
+        watch = asyncio.create_task(self._watch_stop(tasks))
         try:
-            for outcome in await asyncio.gather(*workers, return_exceptions=True):
+            for outcome in await asyncio.gather(*tasks, return_exceptions=True):
                 if isinstance(outcome, BaseException) and not isinstance(outcome, asyncio.CancelledError):
                     # The recipients it was about to send to would else be passed over in silence.
                     self._finish(outcome)
@@ -140,6 +151,7 @@ class Dispatcher:
             watch.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await watch
+            self._give_up_unsent()
         if self._abandoned and isinstance(self._error, StoppedError):
             recipients = sum(len(record.members) for record in self._abandoned)
             raise AnswerNotAwaitedError(
@@ -158,7 +170,7 @@ class Dispatcher:
         except Exception:  # noqa: BLE001 - what is raised here keeps the try from sending; the stop did before
             return False
 
-    async def _watch_stop(self, workers: Iterable[asyncio.Task[None]]) -> None:
+    async def _watch_stop(self, tasks: Iterable[asyncio.Task[None]]) -> None:
         """Once the stop is asked for, let nothing further leave, and give responses the grace period."""
         await self._stop.wait()
         try:
@@ -166,11 +178,87 @@ class Dispatcher:
         except StoppedError as error:
             self._finish(error)
         self._client.stop()
-        await asyncio.wait(workers, timeout=self._stop.grace_left)
-        for worker in workers:
-            worker.cancel()
+        await asyncio.wait(tasks, timeout=self._stop.grace_left)
+        for task in tasks:
+            task.cancel()
 
-    async def _worker(self) -> None:
+    # The task that takes requests from the queue.
+
+    async def _take_requests(self) -> None:
+        """Have the intents of requests stored until the queue is empty."""
+        try:
+            while not await self._fill():
+                await self._changed.wait()
+        except asyncio.CancelledError:
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever it is, no intent may follow it
+            self._finish(error)
+        except BaseException as error:
+            # A timeout of Airflow is raised wherever the code happens to be.
+            self._finish(error)
+            raise
+        finally:
+            self._all_taken = True
+            self._end_senders()
+
+    async def _fill(self) -> bool:
+        """Have intents stored until as many requests are pending as may be. Return whether none will follow."""
+        while self._error is None:
+            self._changed.clear()
+            self._looks_again = True
+            if self._pending >= self._max_pending or self._recipients >= MAX_PENDING_RECIPIENTS:
+                return False
+            self._is_taking = True
+            batch = await self._queue.next(self._pending)
+            self._is_taking = batch is not None and batch != WAIT
+            if batch is None:
+                # What is pending may leave more to send, when it fails.
+                self._looks_again = False
+                return not self._pending
+            if batch == WAIT:
+                return False
+            if self._error is not None or not await self._wait_for_rate_limit():
+                return True
+            self._begin(self._queue.begin(batch))
+            self._is_taking = False
+        return True
+
+    async def _wait_for_rate_limit(self) -> bool:
+        """Wait until a request may leave, and return whether it still may.
+
+        An intent that is stored long before that would only be unknown should the task be killed meanwhile.
+        """
+        limiter = self._client.rate_limiter
+        while (seconds := limiter.delay(ahead=len(self._storing) + len(self._stored))) > _AHEAD and self._error is None:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    await self._ended.wait()
+        return self._error is None
+
+    def _begin(self, request: PendingRequest) -> None:
+        """Have the intent of a request stored."""
+        self._pending += 1
+        self._recipients += len(request.intent)
+        self._storing[request.intent.number] = request
+        self._writer.begin(request.intent, self._on_stored)
+
+    def _on_stored(self, intent: Intent, error: SendingError | None) -> None:
+        """Let a request leave whose intent is stored; the writer calls this."""
+        request = self._storing.pop(intent.number, None)
+        if request is None:
+            return
+        if error is None:
+            self._stored.append(request)
+            self._wake_sender()
+            return
+        self._queue.withdraw(request)
+        self._finish(error)
+        self._forget(request)
+        self._end_senders()
+
+    # The tasks that send.
+
+    async def _sender(self) -> None:
         """Send one request after the other."""
         while (request := await self._next()) is not None:
             try:
@@ -180,81 +268,24 @@ class Dispatcher:
             except Exception as error:  # noqa: BLE001 - whatever it is, no intent may follow it
                 self._finish(error)
             except BaseException as error:
-                # A timeout of Airflow is raised wherever the code happens to be.
                 self._finish(error)
                 raise
             finally:
-                self._in_flight -= 1
-                self._recipients -= len(request.intent)
-                # A worker that found the queue empty needs to look again only if there may be more, or never will be.
-                if self._is_waiting or not self._in_flight:
-                    self._wake()
+                self._forget(request)
 
     async def _next(self) -> PendingRequest | None:
-        """Return the next request, ``None`` when there is none."""
-        while self._error is None:
-            changed = self._changed
-            async with self._taking:
-                batch = await self._take()
-                if self._error is not None:
-                    return None
-                self._is_waiting = batch == WAIT
-                if batch is not None and batch != WAIT:
-                    if not await self._wait_for_rate_limit():
-                        return None
-                    request: PendingRequest = self._queue.begin(batch)
-                    self._is_taking = False
-                    self._in_flight += 1
-                    self._recipients += len(request.intent)
-                    self._storing += 1
-                    return request
-                if batch is None and not self._in_flight:
-                    self._wake()
-                    return None
-            await changed.wait()
-        return None
-
-    async def _take(self) -> Sequence[Any] | Wait | None:
-        if self._error is not None:
-            return None
-        if self._recipients >= MAX_PENDING_RECIPIENTS:
-            return WAIT
-        self._is_taking = True
-        try:
-            batch = await self._queue.next(self._in_flight)
-        except Exception as error:  # noqa: BLE001 - whatever it is, no intent may follow it
-            self._finish(error)
-            return None
-        self._is_taking = batch is not None and batch != WAIT
-        return batch
-
-    async def _wait_for_rate_limit(self) -> bool:
-        """Wait until a request may leave, and return whether it still may.
-
-        An intent that is stored long before that would only be unknown should the task be killed meanwhile.
-        """
-        limiter = self._client.rate_limiter
-        while (seconds := limiter.delay(ahead=self._storing)) > _AHEAD and self._error is None:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(seconds):
-                    await self._ended.wait()
-        return self._error is None
+        """Return the next request whose intent is stored, ``None`` when there will be none."""
+        while not self._stored:
+            if self._all_taken and not self._storing:
+                return None
+            idle = asyncio.get_running_loop().create_future()
+            self._idle.append(idle)
+            await idle
+        return self._stored.popleft()
 
     async def _send(self, request: PendingRequest) -> None:
-        """Store the intent, send the request, and have its result stored."""
+        """Send a request whose intent is stored, and have its result stored."""
         queue = self._queue
-        try:
-            await self._writer.begin(request.intent)
-        except SendingError as error:
-            queue.withdraw(request)
-            self._finish(error)
-            return
-        except asyncio.CancelledError:
-            # Stored or not: it surely did not leave.
-            self._record(queue.end(request, State.NOT_SENT, "Airflow stopped the task before the request left"))
-            raise
-        finally:
-            self._storing -= 1
         if self._has_ended():
             self._record(queue.end(request, State.NOT_SENT, "the try ended before the request left"))
             return
@@ -264,7 +295,7 @@ class Dispatcher:
         except CpaasError as error:
             self._record(queue.fail(request, error))
             # The queue may have parts of the batch to send.
-            self._wake()
+            self._changed.set()
         except asyncio.CancelledError:
             ended = queue.end(request, State.UNKNOWN, f"{self._stop.reason.rstrip('.')} before a response arrived")
             self._abandoned.append(RequestRecord(request.intent, queue.operation, outcome=ended.result))
@@ -286,6 +317,16 @@ class Dispatcher:
                 self._finish(error)
         return self._error is not None
 
+    def _give_up_unsent(self) -> None:
+        """Record of requests that no sender took before the end of the grace period that they did not leave."""
+        for request in [*self._stored, *self._storing.values()]:
+            # Where its intent is not stored yet, it need not be.
+            self._writer.withdraw(request.intent)
+            reason = f"{self._stop.reason.rstrip('.')} before the request left"
+            self._record(self._queue.end(request, State.NOT_SENT, reason))
+        self._stored.clear()
+        self._storing.clear()
+
     def _record(self, ended: Ended) -> None:
         """Have the result of a request stored."""
         self._writer.end(ended.result)
@@ -295,13 +336,29 @@ class Dispatcher:
         if ended.error is not None:
             self._finish(ended.error)
 
+    def _forget(self, request: PendingRequest) -> None:
+        """Make room for a further request."""
+        self._pending -= 1
+        self._recipients -= len(request.intent)
+        if self._looks_again or not self._pending:
+            self._changed.set()
+
     def _finish(self, error: BaseException) -> None:
         """Let no intent follow; what comes first is the reason."""
         self._error = self._error or error
         self._ended.set()
-        self._wake()
-
-    def _wake(self) -> None:
-        """Have every worker that waits look again."""
         self._changed.set()
-        self._changed = asyncio.Event()
+
+    def _wake_sender(self) -> None:
+        """Have a sender that waits, if one does, look again."""
+        while self._idle:
+            idle = self._idle.popleft()
+            if not idle.done():
+                idle.set_result(None)
+                return
+
+    def _end_senders(self) -> None:
+        """Have the senders that wait end, if no request will follow."""
+        if self._all_taken and not self._storing:
+            while self._idle:
+                self._wake_sender()

@@ -31,6 +31,10 @@ _TIDY = 2
 """How many old keys are removed between two writes: twice as many as a write adds."""
 
 
+OnStored = Callable[[Intent, SendingError | None], object]
+"""What is called once an intent is stored, or could not be."""
+
+
 class JournalWriter:
     """Stores intents and results of one try, many in one write, in an ``async with`` block.
 
@@ -52,7 +56,7 @@ class JournalWriter:
         self._body = body
         self._min_write_batch = min_write_batch
         self._clock = clock
-        self._intents: deque[tuple[Intent, asyncio.Future[None]]] = deque()
+        self._intents: dict[int, tuple[Intent, OnStored]] = {}
         self._results: deque[Result] = deque()
         self._unsent: dict[int, Intent] = {}
         self._references: dict[int, str] = {}
@@ -64,21 +68,24 @@ class JournalWriter:
         self._full = False
         self._task = asyncio.create_task(self._write_all())
 
-    async def begin(self, intent: Intent) -> None:
-        """Store that a request is about to leave; when this returns, it may.
+    def begin(self, intent: Intent, on_stored: OnStored) -> None:
+        """Have it stored that a request is about to leave.
 
-        :raises JournalUnavailableError: when that could not be stored; the request must not leave
-        :raises TrySupersededError: when another try has taken this one's place
+        :param on_stored: called once it is stored, so that the request may leave; or with the error if it could not be
+            stored, so that it must not. It must not raise.
         """
         if self._error is not None:
-            raise self._error
+            on_stored(intent, self._error)
+            return
         self._references[intent.number] = intent.reference
-        stored: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._intents.append((intent, stored))
+        self._intents[intent.number] = intent, on_stored
         self._wanted.set()
         if len(self._intents) >= self._min_write_batch:
             self._batch_ready.set()
-        await stored
+
+    def withdraw(self, intent: Intent) -> None:
+        """Do not store an intent, unless that is under way or done: its request does not leave."""
+        self._intents.pop(intent.number, None)
 
     def end(self, result: Result) -> None:
         """Have it stored what became of a request.
@@ -185,7 +192,7 @@ class JournalWriter:
         try:
             await self._store(batch, self._describe(intents, results))
         except BaseException as error:
-            self._intents.extendleft(reversed(intents))
+            self._intents = {intent.number: (intent, on_stored) for intent, on_stored in intents} | self._intents
             self._results.extendleft(reversed(results))
             if not isinstance(error, SendingError):
                 raise
@@ -196,9 +203,8 @@ class JournalWriter:
         for result in results:
             self._unsent.pop(result.number, None)
             self._references.pop(result.number, None)
-        for _, stored in intents:
-            if not stored.done():
-                stored.set_result(None)
+        for intent, on_stored in intents:
+            on_stored(intent, None)
         if not self._closing:
             # While requests are under way nobody waits for the thread.
             self._thread.submit(self._log.tidy, _TIDY)
@@ -211,10 +217,9 @@ class JournalWriter:
     def _refuse(self, error: SendingError) -> None:
         """Tell all who wait for an intent that it will not be stored."""
         self._error = error
-        for _, stored in self._intents:
-            if not stored.done():
-                stored.set_exception(error)
-        self._intents.clear()
+        refused, self._intents = self._intents, {}
+        for intent, on_stored in refused.values():
+            on_stored(intent, error)
 
     async def _wait_for_end(self) -> bool:
         while not self._closing:
@@ -222,19 +227,21 @@ class JournalWriter:
             self._wanted.clear()
         return True
 
-    def _take(self) -> tuple[list[tuple[Intent, asyncio.Future[None]]], list[Result]]:
+    def _take(self) -> tuple[list[tuple[Intent, OnStored]], list[Result]]:
         """Return as much as one write holds."""
         room = self._log.room
         results: list[Result] = []
         while self._results and (not results or room > self._weight(self._results[0])):
             room -= self._weight(self._results[0])
             results.append(self._results.popleft())
-        intents: list[tuple[Intent, asyncio.Future[None]]] = []
-        while self._intents and ((not intents and not results) or room > self._intents[0][0].weight):
-            intent, stored = self._intents.popleft()
-            if not stored.cancelled():
-                room -= intent.weight
-                intents.append((intent, stored))
+        intents: list[tuple[Intent, OnStored]] = []
+        for begun in self._intents.values():
+            room -= begun[0].weight
+            if room <= 0 and (intents or results):
+                break
+            intents.append(begun)
+        for intent, _ in intents:
+            del self._intents[intent.number]
         self._full = bool(self._intents)
         return intents, results
 

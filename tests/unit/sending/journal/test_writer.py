@@ -25,6 +25,7 @@ from tests.unit.sending.campaign.parts import (
     phones,
     settled,
 )
+from tests.unit.sending.journal.written import begin
 
 DOWN = OSError("down")
 
@@ -68,13 +69,13 @@ def one_of(number: int) -> Any:
 
 async def conveyor(writer: JournalWriter, mine: list[int]) -> None:
     for number in mine:
-        await writer.begin(one_of(number))
+        await begin(writer, one_of(number))
         writer.end(settled(number))
 
 
 def test_a_claim_returns_when_it_is_stored(store: MemoryStore) -> None:
     async def work(writer: JournalWriter) -> None:
-        await writer.begin(one_of(0))
+        await begin(writer, one_of(0))
         assert numbers(found(store)) == ([0], [])
 
     kept(store, work)
@@ -83,7 +84,7 @@ def test_a_claim_returns_when_it_is_stored(store: MemoryStore) -> None:
 def test_cancelled_while_it_closes_it_stores_what_is_known(store: MemoryStore) -> None:
     async def run() -> None:
         writer = JournalWriter(opened(store), BODY)
-        await writer.begin(one_of(0))
+        await begin(writer, one_of(0))
         writer.end(settled(0))
         closing = asyncio.create_task(writer.close())
         await asyncio.sleep(0)
@@ -131,9 +132,9 @@ def test_what_comes_while_a_write_is_under_way_goes_into_the_next(
     monkeypatch.setattr(store, "set", slowly)
 
     async def work(writer: JournalWriter) -> None:
-        first = asyncio.create_task(writer.begin(one_of(0)))
+        first = asyncio.create_task(begin(writer, one_of(0)))
         await asyncio.to_thread(begun.wait, 10)
-        others = [asyncio.create_task(writer.begin(one_of(number))) for number in (1, 2, 3)]
+        others = [asyncio.create_task(begin(writer, one_of(number))) for number in (1, 2, 3)]
         await asyncio.sleep(0)
         go_on.set()
         await asyncio.gather(first, *others)
@@ -148,7 +149,7 @@ def test_a_claim_that_cannot_be_written_is_refused_and_so_is_whatever_follows(st
     async def work(writer: JournalWriter) -> None:
         for _ in range(2):
             with pytest.raises(JournalUnavailableError):
-                await writer.begin(one_of(0))
+                await begin(writer, one_of(0))
 
     kept(store, work)
     assert (found(store), store.failing) == ([], [])
@@ -158,7 +159,7 @@ def test_a_write_that_fails_is_made_again(store: MemoryStore) -> None:
     store.failing = [DOWN, DOWN]
 
     async def work(writer: JournalWriter) -> None:
-        await writer.begin(one_of(0))
+        await begin(writer, one_of(0))
 
     kept(store, work)
     assert numbers(found(store)) == ([0], [])
@@ -166,12 +167,12 @@ def test_a_write_that_fails_is_made_again(store: MemoryStore) -> None:
 
 def test_ends_survive_a_write_that_fails(store: MemoryStore) -> None:
     async def work(writer: JournalWriter) -> None:
-        await writer.begin(one_of(0))
-        await writer.begin(one_of(1))
+        await begin(writer, one_of(0))
+        await begin(writer, one_of(1))
         store.failing = [DOWN] * 3
         writer.end(settled(0))
         with pytest.raises(JournalUnavailableError):
-            await writer.begin(one_of(2))
+            await begin(writer, one_of(2))
         # What was under way when it failed comes to its end, too.
         writer.end(settled(1))
 
@@ -181,7 +182,7 @@ def test_ends_survive_a_write_that_fails(store: MemoryStore) -> None:
 
 def test_ends_that_cannot_be_stored_at_all_are_told(store: MemoryStore, caplog: pytest.LogCaptureFixture) -> None:
     async def work(writer: JournalWriter) -> None:
-        await writer.begin(one_of(0))
+        await begin(writer, one_of(0))
         store.failing = [DOWN] * 9
         writer.end(settled(0))
 
@@ -193,10 +194,10 @@ def test_ends_that_cannot_be_stored_at_all_are_told(store: MemoryStore, caplog: 
 
 def test_a_try_that_was_replaced_claims_nothing_and_tries_once(store: MemoryStore) -> None:
     async def work(writer: JournalWriter) -> None:
-        await writer.begin(one_of(0))
+        await begin(writer, one_of(0))
         store.failing = [GoneError()] * 9
         with pytest.raises(TrySupersededError):
-            await writer.begin(one_of(1))
+            await begin(writer, one_of(1))
         writer.end(settled(0))
 
     # Also where nobody was left to claim, the end says so: whoever closes must not take it for a success.
@@ -208,7 +209,7 @@ def test_a_try_that_was_replaced_claims_nothing_and_tries_once(store: MemoryStor
 
 def test_closing_stores_what_is_left_in_one_write(store: MemoryStore) -> None:
     async def work(writer: JournalWriter) -> None:
-        await asyncio.gather(*(writer.begin(one_of(number)) for number in range(5)))
+        await asyncio.gather(*(begin(writer, one_of(number)) for number in range(5)))
         before = len(store.written)
         for number in range(5):
             writer.end(settled(number))
@@ -219,13 +220,13 @@ def test_closing_stores_what_is_left_in_one_write(store: MemoryStore) -> None:
     assert numbers(found(store))[1] == [0, 1, 2, 3, 4]
 
 
-def test_a_claim_that_was_given_up_before_it_was_written_is_left_out(store: MemoryStore) -> None:
+def test_a_withdrawn_intent_is_not_written(store: MemoryStore) -> None:
     async def work(writer: JournalWriter) -> None:
-        claiming = asyncio.create_task(writer.begin(one_of(0)))
-        await asyncio.sleep(0)
-        claiming.cancel()
-        await asyncio.gather(claiming, return_exceptions=True)
-        await writer.begin(one_of(1))
+        told: list[int] = []
+        writer.begin(one_of(0), lambda intent, _: told.append(intent.number))
+        writer.withdraw(one_of(0))
+        await begin(writer, one_of(1))
+        assert told == []
 
     kept(store, work)
     assert numbers(found(store)) == ([1], [])
@@ -247,7 +248,7 @@ def test_a_note_survives_a_write_that_fails(store: MemoryStore) -> None:
     async def work(writer: JournalWriter) -> None:
         writer.add(one_of(0), Result(0, State.REJECTED, reason="refused"))
         with pytest.raises(JournalUnavailableError):
-            await writer.begin(one_of(1))
+            await begin(writer, one_of(1))
 
     kept(store, work)
     assert numbers(found(store)) == ([0], [0])
@@ -259,7 +260,7 @@ def test_however_much_there_is_a_write_has_room_for_it(store: MemoryStore, reaso
         for number in range(600):
             writer.add(one_of(number), Result(number, State.REJECTED, reason=reason))
         packs = [claim(600 + number, *phones(500, 1000 * number), words=["w"] * 500) for number in range(12)]
-        await asyncio.gather(*(writer.begin(pack) for pack in packs))
+        await asyncio.gather(*(begin(writer, pack) for pack in packs))
 
     kept(store, work)
     assert max(store.sizes) <= 65_535
@@ -272,7 +273,7 @@ def test_a_reason_in_letters_beyond_ascii_has_room_too(store: MemoryStore) -> No
     async def work(writer: JournalWriter) -> None:
         for number in range(300):
             writer.add(one_of(number), Result(number, State.REJECTED, reason="ọ" * 300))
-        await writer.begin(one_of(300))
+        await begin(writer, one_of(300))
 
     kept(store, work)
     assert max(store.sizes) <= 65_535

@@ -9,12 +9,27 @@ from typing import Any
 
 from cpaas_provider.api.core import Call
 from cpaas_provider.api.endpoints import SEND_SMS
+from cpaas_provider.sending.errors import SendingError
 from cpaas_provider.sending.journal.journal import Journal
-from cpaas_provider.sending.journal.model import RequestRecord, Result, State
+from cpaas_provider.sending.journal.model import Intent, RequestRecord, Result, State
 from cpaas_provider.sending.journal.writer import JournalWriter
 from cpaas_provider.sending.single import SingleSendState
 from cpaas_provider.sending.spec import SendSpec
 from tests.unit.sending.ports import NoDelivery
+
+
+async def begin(writer: JournalWriter, intent: Intent) -> None:
+    """Have an intent stored, and return when it is; raise what keeps it from being stored."""
+    stored = asyncio.get_running_loop().create_future()
+
+    def on_stored(_: Intent, error: SendingError | None) -> None:
+        if error is not None:
+            stored.set_exception(error)
+        else:
+            stored.set_result(None)
+
+    writer.begin(intent, on_stored)
+    await stored
 
 
 class OneSpec(SendSpec):
@@ -52,7 +67,7 @@ class WrittenJournal:
 
         async def write() -> None:
             async with JournalWriter(state.log, state.body, clock=self._clock) as writer:
-                await writer.begin(request.intent)
+                await begin(writer, request.intent)
 
         asyncio.run(write())
         state.add(request)
