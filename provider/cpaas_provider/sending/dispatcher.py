@@ -7,8 +7,7 @@ import contextlib
 import logging
 from collections import deque
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 from cpaas_provider.api.core import Call
 from cpaas_provider.api.errors import CpaasError
@@ -44,8 +43,7 @@ class PendingRequest(Protocol):
         """The request itself."""
 
 
-@dataclass(frozen=True, slots=True)
-class Ended:
+class Ended(NamedTuple):
     """What became of a request, for the journal and for the rest of the send.
 
     :param result: what the journal has of it
@@ -173,10 +171,7 @@ class Dispatcher:
     async def _watch_stop(self, tasks: Iterable[asyncio.Task[None]]) -> None:
         """Once the stop is asked for, let nothing further leave, and give responses the grace period."""
         await self._stop.wait()
-        try:
-            self._stop.raise_if_stopped()
-        except StoppedError as error:
-            self._finish(error)
+        self._finish_stopped()
         self._client.stop()
         await asyncio.wait(tasks, timeout=self._stop.grace_left)
         for task in tasks:
@@ -310,11 +305,8 @@ class Dispatcher:
 
     def _has_ended(self) -> bool:
         """Return whether no request may leave any more; the stop may have come while an intent was being stored."""
-        if self._error is None:
-            try:
-                self._stop.raise_if_stopped()
-            except StoppedError as error:
-                self._finish(error)
+        if self._error is None and self._stop.requested:
+            self._finish_stopped()
         return self._error is not None
 
     def _give_up_unsent(self) -> None:
@@ -348,6 +340,12 @@ class Dispatcher:
         self._error = self._error or error
         self._ended.set()
         self._changed.set()
+
+    def _finish_stopped(self) -> None:
+        try:
+            self._stop.raise_if_stopped()
+        except StoppedError as error:
+            self._finish(error)
 
     def _wake_sender(self) -> None:
         """Have a sender that waits, if one does, look again."""

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self, TypeVar
 
 from cpaas_provider.sending.journal.model import RequestRecord, State, by_reference, members_of, unresolved
 
@@ -76,8 +76,7 @@ class Delivery(Protocol):
         """Return where the service sends the delivery reports of a request."""
 
 
-@dataclass(frozen=True, slots=True)
-class RequestResult:
+class RequestResult(NamedTuple):
     """What the service says of a request it accepted.
 
     :param details: small JSON that a single send makes its result from, in the place of id, charge and balance

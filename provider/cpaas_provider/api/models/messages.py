@@ -25,9 +25,11 @@ from cpaas_provider.api.models.meta import MessageMeta
 
 def _substitutions(value: object) -> object:
     """Any JSON value may stand in for a placeholder, but nothing may not: it would be sent as ``None``."""
-    if isinstance(value, Mapping):
-        if any(substitution is None for substitution in value.values()):
-            raise ValueError("has a placeholder without a value (None)")
+    # A campaign has one for each recipient: the check of the type by itself is quicker, and so is the loop.
+    if type(value) is dict or isinstance(value, Mapping):
+        for substitution in value.values():
+            if substitution is None:
+                raise ValueError("has a placeholder without a value (None)")
         return dict(value)
     return value
 

@@ -115,13 +115,11 @@ class Content:
     def read_result(self, message: Message) -> RequestResult:
         """Return what a response says."""
         estimate = message.meta.estimate if message.meta else None
-        return RequestResult(
-            message.id,
-            estimate.charge if estimate else None,
-            estimate.available_balance if estimate else None,
-            rejected=frozenset(one.removeprefix("+").lower() for one in message.rejected_recipients),
-            rejection=message.rejection,
-        )
+        charge, balance = (estimate.charge, estimate.available_balance) if estimate else (None, None)
+        if (rejection := message.rejection) is None:
+            return RequestResult(message.id, charge, balance)
+        rejected = frozenset(one.removeprefix("+").lower() for one in message.rejected_recipients)
+        return RequestResult(message.id, charge, balance, rejected=rejected, rejection=rejection)
 
     def length_estimator(self) -> Callable[[Sequence[str]], SmsLength] | None:
         """Return what tells the pages of a text by the words in it; ``None`` where that cannot be told."""

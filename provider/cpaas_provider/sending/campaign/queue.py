@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
-from typing import Any
+from typing import Any, NamedTuple
 
 from cpaas_provider.api.amounts import counted
 from cpaas_provider.api.core import Call
@@ -48,8 +48,7 @@ class ServiceFailingError(SendingError):
     """Too many requests in a row have an unknown outcome, so no further request was started."""
 
 
-@dataclass(frozen=True, slots=True)
-class CampaignRequest:
+class CampaignRequest(NamedTuple):
     """One request of a campaign.
 
     :param units: what it is paid for: its pages, or its recipients where pages are not known
@@ -211,8 +210,8 @@ class CampaignQueue:
     def _intent(self, batch: Batch) -> Intent:
         number = self._index.next_number
         self._index.next_number += 1
-        members = [one.member for one in batch]
         hasher = self._journal.hasher
+        members = [one.member for one in batch]
         return Intent(
             number,
             hasher.batch_reference(self.operation, members, self._journal.resend_epoch),

@@ -183,14 +183,15 @@ class JournalLog:
         :raises TrySupersededError: when another try has taken this one's place
         """
         added = batch.as_text()
-        too_large = self._last.size + size_of(added) > MAX_BYTES
+        bytes_added = size_of(added)
+        too_large = self._last.size + bytes_added > MAX_BYTES
         if self._unsure not in (None, added):
             # What failed may yet be carried out, and must not take the place of anything.
             self._leave_segment(what)
         elif too_large and self._parts:
             self._begin_segment()
         self._unsure = added
-        segment, size = self._last, self._last.size + size_of(added)
+        segment, size = self._last, self._last.size + bytes_added
         full = size >= ROLL_BYTES or self._parts + 1 >= MOST_PARTS
         if full and self._parts:
             self._write(whole_key(self._index), [*segment.batches, added], what)

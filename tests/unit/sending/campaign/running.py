@@ -7,10 +7,12 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
+from cpaas_provider.api.rate_limit import RateLimiter
 from cpaas_provider.sending.campaign.campaign import Campaign, CampaignOptions, DndFilterFactory
 from cpaas_provider.sending.campaign.loader import Columns, RecipientLoader
 from cpaas_provider.sending.campaign.recipients import RecipientStatus, RecipientTable
 from cpaas_provider.sending.journal.store import TryInfo
+from cpaas_provider.sending.shutdown import StopSignal
 from tests.unit.sending.campaign.parts import FIRST_TRY, MemoryStore, Rows, journal_log, message, phones
 from tests.unit.sending.ports import FunctionClient, NoDelivery, Ports, send
 
@@ -47,6 +49,8 @@ def tried(
     dnd: DndFilterFactory | None = None,
     source: Rows | None = None,
     banned: Rows | None = None,
+    stop: StopSignal | None = None,
+    rate_limiter: RateLimiter | None = None,
     **options: Any,
 ) -> Tried:
     """Make one try at a campaign for so many recipients."""
@@ -75,7 +79,9 @@ def tried(
                 tests=None,
                 suppression_list=banned,
             )
-            send(campaign, FunctionClient(answer), Ports())
+            client = FunctionClient(answer)
+            client.rate_limiter = rate_limiter or client.rate_limiter
+            send(campaign, client, Ports(stop or StopSignal()))
         except Exception as error:  # noqa: BLE001 - the test looks at it
             done.error = error
         done.counts = plan.counts()

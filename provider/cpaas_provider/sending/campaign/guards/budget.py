@@ -12,6 +12,8 @@ from cpaas_provider.sending.errors import SendingError
 
 log = logging.getLogger(__name__)
 
+_NOTHING = Decimal()
+
 
 class BudgetReachedError(SendingError):
     """The campaign stopped at ``max_charge`` or ``min_balance``."""
@@ -92,6 +94,9 @@ class Budget:
 
     def reserve(self, units: int) -> Decimal:
         """Set money aside for a request about to be sent, and return how much."""
+        if not self.bounded:
+            # Nobody asks, and decimals cost as much as the rest of what is decided about a request.
+            return _NOTHING
         self.under_way += 1
         amount = units * (self.price or Decimal())
         self.reserved += amount
@@ -102,6 +107,8 @@ class Budget:
 
         :raises BudgetReachedError: when it does not say, and no bound can be kept
         """
+        if not self.bounded:
+            return
         self.release(amount)
         if charge is not None:
             self.spent += to_decimal(charge)
@@ -109,7 +116,7 @@ class Budget:
                 self.price = max(self.price or Decimal(), divide(charge, units))
         elif self.price is not None:
             self.spent += units * self.price
-        elif self.bounded:
+        else:
             self._count_by_balance(units, balance)
         if balance is not None:
             self.balance = to_decimal(balance)
@@ -150,6 +157,8 @@ class Budget:
 
     def release(self, amount: Decimal) -> None:
         """Give a reservation back: the request was surely not carried out."""
+        if not self.bounded:
+            return
         self.under_way -= 1
         self.reserved = max(Decimal(), self.reserved - amount)
 
