@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Self
 
 from airflow.sdk import DAG, task
 
@@ -30,18 +31,27 @@ with DAG("campaign_rate_transport_in_task", schedule=None, params=PARAMS):
 
 
 class _WithoutJournal:
-    """Stands where a campaign's journal is kept, and keeps nothing: every claim is taken as stored at once."""
+    """Stands where the journal is written, and stores nothing: every intent is taken as stored at once."""
 
     def __init__(self, *journal: Any) -> None:
         pass
 
-    async def claim(self, claim: Any) -> None:
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
         pass
 
-    def settle(self, end: Any) -> None:
+    async def record_loss(self) -> None:
         pass
 
-    async def close(self) -> None:
+    def begin(self, intent: Any, on_stored: Callable[[Any, None], object]) -> None:
+        on_stored(intent, None)
+
+    def withdraw(self, intent: Any) -> None:
+        pass
+
+    def end(self, result: Any) -> None:
         pass
 
 
@@ -57,9 +67,9 @@ class _MeasuredCampaign(SmsCampaignOperator):
 
     def make_attempt(self, runtime: Any, **resumed: Any) -> Any:
         if not self.windows:
-            from cpaas_provider.sending.campaign import campaign
+            from cpaas_provider.sending import engine
 
-            campaign.JournalWriter = _WithoutJournal
+            engine.JournalWriter = _WithoutJournal  # type: ignore[assignment,misc]  # for this process alone
         self.max_pending_requests = runtime.connection.settings.max_concurrency * max(1, self.windows)
         return super().make_attempt(runtime, **resumed)
 
