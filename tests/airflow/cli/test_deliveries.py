@@ -15,6 +15,7 @@ from cpaas_provider.delivery.tracking.sent_requests import SentRequest, TrackedS
 from tests.airflow.harness.command_line import CommandLine, Said
 from tests.unit.database.conftest import postgres_url as postgres_url
 from tests.unit.delivery.report_builders import ADA, OBI, UMA, begun, ended, noted, report, save_reports
+from tests.unit.pages.recorded import campaign
 
 Cli = Callable[..., Said]
 
@@ -85,6 +86,23 @@ class TestCampaigns:
     def test_filters(self, spring: Database, cli: Cli, filters: tuple[str, ...], found: list[str]) -> None:
         shown = lines(cli("campaigns", "list", "--single-messages", "--output", "json", *filters))
         assert [line["reference"] for line in shown] == found
+
+    def test_a_campaign_without_delivery_reports_has_the_figures_of_its_task(self, spring: Database, cli: Cli) -> None:
+        campaign(spring, "autumn", state="running")
+        campaign(spring, "spring", dag_id="dag", minutes=1, recipients=4, sent=3, not_sent=1)
+        found = {line["reference"]: line for line in lines(cli("campaigns", "list", "--output", "json"))}
+        assert list(found) == ["spring", "autumn"]
+        autumn = found["autumn"]
+        assert (autumn["state"], autumn["accepted"], autumn["delivered"]) == ("running", 8, None)
+        assert (autumn["rejected"], autumn["charge"], autumn["balance"]) == (1, 12.5, 87.5)
+        assert (found["spring"]["recipients"], found["spring"]["delivered"]) == (4, 1)
+        (record,) = lines(cli("campaigns", "show", "autumn", "--output", "json"))
+        assert (record["requests"], record["results_path"]) == (2, "/data/results.jsonl")
+
+    def test_a_running_campaign_has_the_newest_balance(self, spring: Database, cli: Cli) -> None:
+        campaign(spring, "autumn", state="running")
+        (line,) = lines(cli("balance", "--conn-id", "shop", "--output", "json"))
+        assert (line["balance"], line["dag_id"]) == (87.5, "spring_dag")
 
     def test_what_is_no_time_is_an_error(self, cli: Cli) -> None:
         said = cli("campaigns", "list", "--since", "yesterday")

@@ -49,8 +49,8 @@ def campaign_commands(command: Callable[[str], Callable[..., Any]]) -> tuple[Act
             help="List campaigns and their delivery counts",
             description=(
                 "List campaigns, newest first, with the number of recipients accepted, delivered and not delivered. "
-                "The provider's database has the campaigns whose connection has callback_url. Single sends are left "
-                "out without --single-messages."
+                "Delivery is counted where the connection has callback_url. Single sends are left out without "
+                "--single-messages."
             ),
             func=command("cpaas_provider.cli.deliveries.show.cpaas_campaigns_list"),
             args=(*_FILTERS, _SINGLE_MESSAGES, ARG_OUTPUT, ARG_VERBOSE),

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from argparse import Namespace
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Row, Select, and_, exists, func, or_, select
+from sqlalchemy import ColumnElement, Connection, Row, Select, Table, and_, exists, func, or_, select
 
 from cpaas_provider.api.recipients.email_address import mask_email
 from cpaas_provider.api.recipients.msisdn import mask_msisdn
 from cpaas_provider.api.redact import redact
-from cpaas_provider.database.schema import deliveries, requests, sends
+from cpaas_provider.database.activity.progress import CAMPAIGN, FINISHED
+from cpaas_provider.database.schema import deliveries, requests, sends, task_progress
 from cpaas_provider.delivery.reports import DeliveryStatus
 from cpaas_provider.delivery.tracking.counts import IS_COUNTED, DeliveryCounts, expected_recipients, read_counts
 from cpaas_provider.delivery.tracking.report_store import UNTRACKED_PREFIX
@@ -46,17 +48,14 @@ class Filters:
         since, until = _moment("--since", args.since), _moment("--until", args.until)
         return cls(args.conn_id, args.dag_id, args.run_id, since, until)
 
-    def conditions(self, column: Any) -> list[ColumnElement[bool]]:
-        """Return them for a query on sends.
-
-        :param column: the time that counts
-        """
+    def conditions(self, table: Table) -> list[ColumnElement[bool]]:
+        """Return them for a query on a table of sends."""
         found = [
-            sends.c[name] == value
+            table.c[name] == value
             for name in ("conn_id", "dag_id", "run_id")
             if (value := getattr(self, name)) is not None
         ]
-        return [*found, *self.times(column)]
+        return [*found, *self.times(table.c.started_at)]
 
     def times(self, column: Any) -> list[ColumnElement[bool]]:
         """Return the conditions on a time."""
@@ -86,69 +85,114 @@ IS_SINGLE = exists().where(
 """Of a send: it is one request, and belongs to no campaign."""
 
 
-def read_sends(connection: Connection, filters: Filters, limit: int, *, singles: bool) -> list[Row[Any]]:
+@dataclass(frozen=True)
+class Send:
+    """A campaign, or a request that belongs to none.
+
+    :param row: has the task and the times
+    :param figures: what its task recorded; empty of a single request
+    :param accepted: the number of recipients accepted; ``None`` where that is not known yet
+    :param tracked: whether delivery reports count
+    """
+
+    reference: str
+    row: Row[Any]
+    figures: Mapping[str, Any]
+    accepted: int | None
+    tracked: bool
+
+
+def read_sends(connection: Connection, filters: Filters, limit: int, *, singles: bool) -> list[Send]:
     """Return sends, newest first.
 
     :param singles: with requests that belong to no campaign
     """
-    query = select(sends).where(*filters.conditions(sends.c.started_at))
+    campaigns = select(task_progress).where(task_progress.c.kind == CAMPAIGN, *filters.conditions(task_progress))
+    newest = task_progress.c.started_at.desc(), task_progress.c.reference
+    recorded = {row.reference: row for row in connection.execute(campaigns.order_by(*newest).limit(limit))}
+    # What was sent before campaigns recorded their progress is there, too.
+    others = select(sends).where(
+        *filters.conditions(sends), ~exists().where(task_progress.c.reference == sends.c.campaign)
+    )
     if not singles:
-        query = query.where(~IS_SINGLE)
-    return list(connection.execute(query.order_by(sends.c.started_at.desc(), sends.c.campaign).limit(limit)))
+        others = others.where(~IS_SINGLE)
+    found = connection.execute(others.order_by(sends.c.started_at.desc(), sends.c.campaign).limit(limit)).all()
+    rows = {**recorded, **{row.campaign: row for row in found}}
+    chosen = sorted(rows, key=lambda name: (-rows[name].started_at.timestamp(), name))[:limit]
+    return _sends(connection, {name: rows[name] for name in chosen})
 
 
-def find_send(connection: Connection, reference: str) -> Row[Any] | None:
+def find_send(connection: Connection, reference: str) -> Send | None:
     """Return the send of a reference: a campaign's, or that of one of its requests."""
     campaign = select(requests.c.campaign).where(requests.c.reference == reference)
-    query = select(sends).where(or_(sends.c.campaign == reference, sends.c.campaign.in_(campaign)))
-    return connection.execute(query.limit(1)).first()
+    for name in dict.fromkeys([reference, *connection.execute(campaign).scalars()]):
+        progress = task_progress.c.reference == name, task_progress.c.kind == CAMPAIGN
+        for query in (select(task_progress).where(*progress), select(sends).where(sends.c.campaign == name)):
+            if (row := connection.execute(query).first()) is not None:
+                return _sends(connection, {name: row})[0]
+    return None
 
 
-def describe(connection: Connection, found: Iterable[Row[Any]]) -> list[dict[str, Any]]:
+def _sends(connection: Connection, rows: Mapping[str, Row[Any]]) -> list[Send]:
+    tracked = expected_recipients(connection, rows)
+    found = []
+    for name, row in rows.items():
+        figures = json.loads(row.figures) if "figures" in row._mapping else {}
+        accepted = figures["sent"] if isinstance(figures.get("sent"), int) else tracked.get(name)
+        found.append(Send(name, row, figures, accepted, not figures or name in tracked))
+    return found
+
+
+def describe(connection: Connection, found: Iterable[Send]) -> list[dict[str, Any]]:
     """Return what is known of sends, with their counts."""
-    rows = list(found)
-    names = [row.campaign for row in rows]
-    counts = read_counts(connection, names)
-    accepted = expected_recipients(connection, names)
-    return [_described(row, counts.get(row.campaign, DeliveryCounts()), accepted.get(row.campaign)) for row in rows]
+    chosen = list(found)
+    counts = read_counts(connection, [send.reference for send in chosen])
+    return [_described(send, counts.get(send.reference, DeliveryCounts())) for send in chosen]
 
 
-def _described(send: Row[Any], counts: DeliveryCounts, accepted: int | None) -> dict[str, Any]:
-    unreported = None if accepted is None else counts.expected(accepted) - counts.known
-    if send.ended_at is None:
+def _described(send: Send, counts: DeliveryCounts) -> dict[str, Any]:
+    row, figures = send.row, send.figures
+    is_counted = send.tracked or counts.known > 0
+    unreported = counts.expected(send.accepted) - counts.known if is_counted and send.accepted is not None else None
+    missing = counts.in_flight + (unreported or 0)
+    if figures and row.state != FINISHED:
+        state = row.state
+    elif row.ended_at is None:
         state = "sending"
     else:
-        state = "waiting for reports" if counts.in_flight + (unreported or 0) else "all reported"
+        state = ("waiting for reports" if missing else "all reported") if is_counted else row.state
     return {
-        "reference": send.campaign,
-        "operation": send.operation,
-        "conn_id": send.conn_id,
-        "dag_id": send.dag_id,
-        "run_id": send.run_id,
-        "task_id": send.task_id,
-        "map_index": send.map_index,
-        "started_at": _time(send.started_at),
+        "reference": send.reference,
+        **{name: row._mapping[name] for name in ("operation", "conn_id", "dag_id", "run_id", "task_id", "map_index")},
+        "started_at": _time(row.started_at),
         "state": state,
-        "accepted": accepted,
-        "delivered": counts.delivered,
-        "undelivered": counts.undelivered,
-        "in_flight": counts.in_flight,
+        "recipients": figures.get("recipients"),
+        "accepted": send.accepted,
+        "rejected": figures.get("rejected"),
+        "not_sent": figures.get("not_sent"),
+        "unknown": figures["unknown_recipients"] if "unknown_recipients" in figures else row._mapping.get("unknown"),
+        "invalid_rows": figures.get("invalid_rows"),
+        "delivered": counts.delivered if is_counted else None,
+        "undelivered": counts.undelivered if is_counted else None,
+        "in_flight": counts.in_flight if is_counted else None,
         "unreported": unreported,
-        "unknown": send.unknown,
+        "charge": figures.get("charge"),
+        "balance": figures.get("balance"),
     }
 
 
-def details(connection: Connection, send: Row[Any]) -> dict[str, Any]:
+def details(connection: Connection, send: Send) -> dict[str, Any]:
     """Return everything known of one send, but its reasons."""
     (line,) = describe(connection, [send])
-    made = select(func.count()).select_from(requests).where(requests.c.campaign == send.campaign)
-    counts = read_counts(connection, [send.campaign]).get(send.campaign, DeliveryCounts())
+    made = select(func.count()).select_from(requests).where(requests.c.campaign == send.reference)
+    counts = read_counts(connection, [send.reference]).get(send.reference, DeliveryCounts())
+    number = send.figures.get("requests")
     return {
         **line,
-        "requests": connection.execute(made).scalar_one(),
-        "ended_at": _time(send.ended_at),
-        "finished_at": _time(send.finished_at),
+        "requests": number if isinstance(number, int) else connection.execute(made).scalar_one(),
+        "ended_at": _time(send.row.ended_at),
         "last_report_at": _time(counts.updated_at),
+        "results_path": send.figures.get("results_path"),
     }
 
 

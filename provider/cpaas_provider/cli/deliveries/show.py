@@ -16,10 +16,7 @@ _IN_TABLE = (
     *("accepted", "delivered", "undelivered", "in_flight", "unreported", "unknown"),
 )
 _OF_DELIVERY = ("recipient", "outcome", "status", "reason", "reported_at", "reference")
-_NONE_TRACKED = (
-    "No campaign found. The provider's database has those whose connection has callback_url, from the moment that they "
-    "begin to send."
-)
+_NONE_FOUND = "No campaign found. The provider's database has each campaign from the moment that its task begins."
 
 
 @guarded
@@ -35,7 +32,7 @@ def cpaas_campaigns_list(args: Namespace) -> None:
     print_lines(table, args.output, _COPIED)
     beside = aside(args)
     if not lines:
-        say(_NONE_TRACKED, beside)
+        say(_NONE_FOUND, beside)
     if len(found) > len(lines):
         say(f"Only the newest {args.limit} are shown. Raise --limit, or narrow with the filters.", beside)
 
@@ -53,13 +50,13 @@ def cpaas_campaigns_show(args: Namespace) -> None:
                     "campaigns list --single-messages` lists them."
                 )
             record = queries.details(connection, send)
-            reasons = queries.reasons(connection, send.campaign)
+            reasons = queries.reasons(connection, send.reference)
     if args.output not in READABLE:
         print_record({**record, "reasons": reasons}, args.output)
         return
     print_record(record, args.output)
     print_lines(reasons, args.output)
-    say(f"For each recipient: airflow cpaas deliveries show {send.campaign}", aside(args))
+    say(f"For each recipient: airflow cpaas deliveries show {send.reference}", aside(args))
 
 
 @guarded

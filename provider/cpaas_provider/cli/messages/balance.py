@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from argparse import Namespace
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import UTC
 from typing import Any
 
 from airflow.models.renderedtifields import RenderedTaskInstanceFields
@@ -16,6 +17,11 @@ from sqlalchemy.orm import Session
 
 from cpaas_provider.cli.running import FAILED, guarded, warn
 from cpaas_provider.cli.terminal import aside, print_lines, say
+from cpaas_provider.database.activity.progress import CAMPAIGN
+from cpaas_provider.database.database import open_database
+from cpaas_provider.database.default_file import may_exist
+from cpaas_provider.database.errors import DatabaseError
+from cpaas_provider.database.schema import task_progress
 
 NOT_ASKED = (
     "The service has no operation that returns a balance. It reports the balance with each send and purchase. This is "
@@ -37,6 +43,7 @@ def cpaas_balance(args: Namespace) -> None:
         raise SystemExit(
             f"Airflow's database cannot be read ({type(error).__name__}). Run `airflow db check`."
         ) from None
+    lines = _newest([*lines, *_of_campaigns(args.conn_id)])
     if not lines:
         which = f" with connection {args.conn_id!r}" if args.conn_id else ""
         print_lines([], args.output)
@@ -47,6 +54,38 @@ def cpaas_balance(args: Namespace) -> None:
         raise SystemExit(FAILED)
     print_lines(lines, args.output)
     say(NOT_ASKED, aside(args))
+
+
+def _newest(lines: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the newest line of each connection."""
+    by_time = sorted(lines, key=lambda line: str(line["reported_at"]))
+    return sorted({line["conn_id"]: line for line in by_time}.values(), key=lambda line: str(line["conn_id"]))
+
+
+def _of_campaigns(conn_id: str | None) -> list[dict[str, Any]]:
+    """Return what campaigns recorded in the provider's database, also while they run."""
+    if not may_exist():
+        return []
+    there = task_progress.c
+    query = select(task_progress).where(there.kind == CAMPAIGN)
+    if conn_id is not None:
+        query = query.where(there.conn_id == conn_id)
+    try:
+        with open_database() as database, database.connect() as connection:
+            rows = connection.execute(query.order_by(there.started_at.desc()).limit(_MOST)).all()
+    except DatabaseError as error:
+        warn(f"{error} Balances that campaigns recorded there are left out.")
+        return []
+    return [
+        {
+            "conn_id": row.conn_id,
+            "balance": balance,
+            "reported_at": row.updated_at.isoformat(timespec="seconds"),
+            **{name: row._mapping[name] for name in ("dag_id", "run_id", "task_id", "map_index")},
+        }
+        for row in rows
+        if (balance := _balance(row.figures)) is not None
+    ]
 
 
 def _latest(session: Session, conn_id: str | None) -> Iterator[dict[str, Any]]:
@@ -72,7 +111,7 @@ def _latest(session: Session, conn_id: str | None) -> Iterator[dict[str, Any]]:
         yield {
             "conn_id": found,
             "balance": balance,
-            "reported_at": row.timestamp.isoformat(timespec="seconds"),
+            "reported_at": row.timestamp.astimezone(UTC).isoformat(timespec="seconds"),
             "dag_id": row.dag_id,
             "run_id": row.run_id,
             "task_id": row.task_id,
