@@ -28,7 +28,7 @@ FAST = -m "not slow and not system" -n $(WORKERS) --dist loadfile $(if $(SEED),-
 IN_MEMORY = TMPDIR=$(shell test -w /dev/shm && echo /dev/shm || echo $${TMPDIR:-/tmp})
 RECORDED = .tiers
 
-.PHONY: help setup demo demo-stop test test-slow test-system test-all test-tiers slowest test-floors bench-journal bench-campaign bench-contacts bench-rate bench-million bench-waiting bench-receiver docs pictures lint format types check torture constraints constraints-floors clean
+.PHONY: help setup demo demo-stop test test-slow test-system test-all test-tiers slowest test-floors bench-journal bench-campaign bench-contacts bench-rate bench-million bench-waiting bench-receiver bench-pages docs pictures lint format types check torture constraints constraints-floors clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -85,6 +85,9 @@ bench-million: setup ## Measure time and memory of a million recipients from eve
 bench-waiting: setup ## Measure 10,000 waiting triggers (ARGS="--waiters 1000" takes fewer)
 	@$(RUN) $(BIN)/python -m tests.benchmarks.waiting $(ARGS)
 
+bench-pages: setup ## Measure the pages in Airflow's UI (ARGS="--reports 100000" takes fewer)
+	@$(RUN) $(BIN)/python -m tests.benchmarks.pages $(ARGS)
+
 bench-receiver: setup ## Measure the rate of delivery reports (ARGS="--rounds 1 --body webhook" takes fewer)
 	@$(RUN) $(BIN)/python -m tests.benchmarks.receiver $(ARGS)
 
@@ -92,7 +95,7 @@ docs: setup ## Build the documentation site into build/docs; warnings are errors
 	@$(RUN) $(BIN)/python -m sphinx --fail-on-warning --keep-going --nitpicky --quiet -d build/doctrees docs build/docs
 	@echo "The site is in build/docs. Open build/docs/index.html."
 
-pictures: setup ## Make the pictures of README and docs from a demo run (the inbox needs chromium and chromedriver)
+pictures: setup ## Make the pictures of README and docs from a demo run (those of pages need chromium and chromedriver)
 	@$(RUN) $(BIN)/python -m tests.system.pictures
 
 lint: setup ## Check style, formatting and import contracts

@@ -1,6 +1,7 @@
 """The pictures of README and the documentation, made from a real run of the demo: ``make pictures``.
 
-``inbox.png`` is the sandbox's inbox page in a headless Chromium. ``campaign-log.svg`` is the task log of the SMS
+``inbox.png`` is the sandbox's inbox page in a headless Chromium. ``campaigns.png`` and ``campaign.png`` are pages in
+Airflow's UI, in the light and in the dark theme. ``campaign-log.svg`` is the task log of the SMS
 campaign: the lines of the provider as they are, with the repository's folder left out of paths.
 """
 
@@ -19,7 +20,9 @@ from rich.text import Text
 
 from tests.system.demo import DAG_ID, REPOSITORY, Demo
 from tests.system.demo_view import View
+from tests.system.pages_in_browser import HEADING, campaign_reference
 from tests.system.standalone import wait_for
+from tests.system.watched_browser import watching
 from tests.unit.sandbox.page.browser import CHROMIUM, DRIVER, browsing
 
 FOLDER = REPOSITORY / "docs" / "pictures"
@@ -48,8 +51,10 @@ def main() -> int:
             pictures = {"campaign-log.svg": log(demo).encode()}
             if CHROMIUM and DRIVER:
                 pictures["inbox.png"] = inbox(demo.sandbox.url, Path(folder) / "profile")
+                reference = campaign_reference(demo.home / "cpaas.db", TASK_ID)
+                pictures |= in_airflow(demo.airflow.url, demo.airflow.token, reference, Path(folder) / "watched")
             else:
-                print("inbox.png is unchanged: it needs chromium and chromedriver.", file=sys.stderr)
+                print("The .png files are unchanged: they need chromium and chromedriver.", file=sys.stderr)
         finally:
             demo.stop()
     FOLDER.mkdir(exist_ok=True)
@@ -72,6 +77,20 @@ def inbox(url: str, profile: Path) -> bytes:
         wait_for("an email that was opened", lambda: browser.run(SHOW_AN_EMAIL) or None, 20)
         wait_for("its detail", lambda: [text for text in browser.texts("#detail") if "Dear" in text] or None, 20)
         return browser.screenshot()
+
+
+def in_airflow(url: str, token: str, reference: str, profile: Path) -> dict[str, bytes]:
+    """Return pictures of the pages as Airflow's UI shows them."""
+    with watching(profile) as watched:
+        watched.log_in(url, token)
+        watched.browser.resize(WIDTH, HEIGHT)
+        pictures = {}
+        for name, theme, path in (("campaigns.png", "light", ""), ("campaign.png", "dark", f"/{reference}")):
+            watched.choose(theme)
+            watched.browser.open(f"{url}/plugin/cpaas/cpaas/campaigns{path}")
+            wait_for("the page in Airflow's frame", lambda: watched.browser.run(HEADING), 60)
+            pictures[name] = watched.browser.screenshot()
+        return pictures
 
 
 def log(demo: Demo) -> str:

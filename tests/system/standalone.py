@@ -136,6 +136,15 @@ class Standalone:
                 f"{error} Not well: {', '.join(unwell)}. From {self.log}:\n{self.last_words()}"
             ) from None
 
+    @property
+    def token(self) -> str:
+        """What the login of the user gives."""
+        if self._token is None:
+            answer = self._http.post("/auth/token", json={"username": USER, "password": self.password})
+            answer.raise_for_status()
+            self._token = str(answer.json()["access_token"])
+        return self._token
+
     def api(self, method: str, path: str, body: Any = None, **query: Any) -> Any:
         """Ask Airflow's REST API, ``path`` being what follows ``/api/v2/``; return the answer's JSON."""
         answer = self._ask(method, path, body, query)
@@ -214,11 +223,7 @@ class Standalone:
         return None
 
     def _ask(self, method: str, path: str, body: Any, query: Mapping[str, Any]) -> httpx.Response:
-        if self._token is None:
-            answer = self._http.post("/auth/token", json={"username": USER, "password": self.password})
-            answer.raise_for_status()
-            self._token = answer.json()["access_token"]
-        headers = {"Authorization": f"Bearer {self._token}"}
+        headers = {"Authorization": f"Bearer {self.token}"}
         return self._http.request(method, f"/api/v2/{path.lstrip('/')}", json=body, params=dict(query), headers=headers)
 
 

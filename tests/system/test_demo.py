@@ -20,7 +20,10 @@ from tests.processes import Started
 from tests.sandbox import Sandbox
 from tests.system.demo import EXAMPLES, REPOSITORY
 from tests.system.leaks import Scan, Secrets, look_through
+from tests.system.pages_in_browser import axe_script, campaign_reference, follow_task_link, look_at_pages
 from tests.system.standalone import Standalone, wait_for
+from tests.system.watched_browser import watching
+from tests.unit.sandbox.page.browser import CHROMIUM, DRIVER
 
 DEMO_WITHIN = 360
 PHONE = "0803 123 4567"
@@ -99,6 +102,31 @@ def kept(tmp_path_factory):
         )
     finally:
         run(home, "stop")
+
+
+@pytest.mark.skipif(not (CHROMIUM and DRIVER), reason="needs chromium and chromedriver")
+class TestPagesInABrowser:
+    """Every page of the provider in Airflow's UI, in both themes, on a screen and on a phone."""
+
+    def test_have_no_fault(self, kept, tmp_path):
+        assert kept.status == 0, kept.printed
+        reference = campaign_reference(kept.home / "cpaas.db", "send_sms")
+        with watching(tmp_path / "profile", axe_script()) as browser:
+            browser.log_in(kept.airflow.url, kept.airflow.token)
+            assert look_at_pages(browser, kept.airflow.url, reference) == []
+
+    @pytest.mark.skipif(axe_script() is None, reason="needs axe, which .ci/run installs where there is npm")
+    def test_axe_finds_a_fault_that_is_there(self, kept, tmp_path):
+        with watching(tmp_path / "profile", axe_script()) as browser:
+            browser.log_in(kept.airflow.url, kept.airflow.token)
+            browser.browser.open(f"{kept.airflow.url}/cpaas/campaigns")
+            browser.browser.run("document.querySelector('main').append(document.createElement('button'))")
+            assert [rule for rule, _ in browser.violations()] == ["button-name"]
+
+    def test_a_link_to_a_task_leaves_the_frame(self, kept, tmp_path):
+        with watching(tmp_path / "profile") as browser:
+            browser.log_in(kept.airflow.url, kept.airflow.token)
+            assert "/dags/" in follow_task_link(browser, kept.airflow.url)
 
 
 class TestTheDemo:

@@ -28,10 +28,10 @@ from cpaas_provider.delivery.tracking.counts import COMMIT_LAG, DeliveryCounts, 
 
 log = logging.getLogger(__name__)
 
-SMALL = 5_000
+SMALL = 2_000
 """Recipients of a campaign that is counted while somebody waits for its page."""
 
-MOST_AT_ONCE = 20_000
+MOST_AT_ONCE = 10_000
 """Recipients that are counted while somebody waits for a list."""
 
 MOST_GROUPS = 12
@@ -119,7 +119,8 @@ class Summaries:
                 at_once.append(name)
             else:
                 found[name] = stored[name][0] if name in stored else None
-                self._refresh(name, stored.get(name))
+            # Also those that are counted now: the next who opens the list need not wait for that.
+            self._refresh(name, stored.get(name))
         counted = read_counts(connection, at_once)
         for name in at_once:
             found[name] = _of_counts(counted.get(name, DeliveryCounts()))

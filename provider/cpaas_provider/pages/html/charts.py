@@ -9,7 +9,7 @@ from markupsafe import Markup, escape
 
 WIDTH, HEIGHT = 720, 220
 _LEFT, _BOTTOM, _TOP = 48, 24, 8
-_MOST_BARS = 60
+_FEWEST_BARS, _MOST_BARS = 12, 60
 _STEPS = (1, 2, 5, 10, 15, 30, 60, 120, 360, 720, 1440, 2880, 10080)  # minutes
 
 Buckets = Mapping[datetime, Mapping[str, int]]
@@ -44,7 +44,7 @@ def over_time(buckets: Buckets, kinds: Sequence[str], label: str, *, until: date
     minutes = int((last - first).total_seconds() // 60) + 1
     step = next((one for one in _STEPS if minutes / one <= _MOST_BARS), _STEPS[-1])
     start = _floor(first, step)
-    number = int((last - start).total_seconds() // (60 * step)) + 1
+    number = max(_FEWEST_BARS, int((last - start).total_seconds() // (60 * step)) + 1)
     sums: list[dict[str, int]] = [{} for _ in range(number)]
     for minute, counts in buckets.items():
         sum_ = sums[int((minute - start).total_seconds() // (60 * step))]

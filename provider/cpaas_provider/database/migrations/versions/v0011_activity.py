@@ -56,7 +56,7 @@ def upgrade() -> None:
         sa.Column("outcome", sa.String(20), nullable=False),
         sa.Column("requested_at", sa.DateTime, nullable=False),
         sa.Column("expires_at", sa.DateTime),
-        sa.Index("cpaas_passcodes_requested_at", "requested_at"),
+        sa.Index("cpaas_passcodes_requested_at", "requested_at", "dag_id", "conn_id", "outcome", "expires_at"),
     )
     _, *task = _task()
     op.create_table(
