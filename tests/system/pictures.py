@@ -30,6 +30,7 @@ LARGEST = 200_000  # bytes of one picture
 TASK_ID = "send_sms"
 OURS = ("cpaas_provider.", "airflow.task.operators.cpaas_provider.")
 WIDTH, HEIGHT = 1120, 640  # of the browser's window; above the callback URL, which is a credential
+WIDE = 1320  # with Airflow's navigation
 COLUMNS = 116  # of the log
 
 # Opens the emails, and the newest of them that was opened by its recipient.
@@ -83,7 +84,7 @@ def in_airflow(url: str, token: str, reference: str, profile: Path) -> dict[str,
     """Return pictures of the pages as Airflow's UI shows them."""
     with watching(profile) as watched:
         watched.log_in(url, token)
-        watched.browser.resize(WIDTH, HEIGHT)
+        watched.browser.resize(WIDE, HEIGHT)
         pictures = {}
         for name, theme, path in (("campaigns.png", "light", ""), ("campaign.png", "dark", f"/{reference}")):
             watched.choose(theme)
