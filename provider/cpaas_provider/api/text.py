@@ -114,6 +114,7 @@ def shorten(text: str, max_length: int, ending: str = "") -> str:
 
 
 def _shortened(text: str, ending: str, fits: Callable[[str], bool]) -> str:
+    text = text.rstrip()
     if fits(text + ending):
         return text + ending
     units = list(_visible_units(text))

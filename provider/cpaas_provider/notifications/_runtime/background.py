@@ -13,6 +13,7 @@ import contextlib
 import logging
 import secrets
 import threading
+import time
 from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -77,6 +78,7 @@ class BackgroundSender:
         self._thread = threading.Thread(target=self._run, name="cpaas-notifications", daemon=True)
         self._database: Database | None = None
         self._failures = 0
+        self._renew_at = 0.0
 
     def start(self) -> None:
         """Start the thread."""
@@ -100,8 +102,10 @@ class BackgroundSender:
         if self._database is None:
             self._database = open_database()
         groups = self._groups(self._database)
-        if not groups.acquire_background(self._owner, LEASE_SECONDS):
-            return False
+        if time.monotonic() >= self._renew_at:
+            if not groups.acquire_background(self._owner, LEASE_SECONDS):
+                return False
+            self._renew_at = time.monotonic() + LEASE_SECONDS / 3
         for conn_id, alerts in groups.unrecorded():
             log_unrecorded(conn_id, alerts)
         for waiting in groups.waiting():
