@@ -250,7 +250,7 @@ _STOPPING: Mapping[str, Tests] = {
         f"{_AIRFLOW}campaigns/test_stopping.py::test_told_before_anything_left_it_sends_nothing",
     ),
     "answers are awaited for the grace period, and the rest is recorded": (
-        f"{_SENDING}test_shutdown.py::test_an_answer_that_does_not_come_is_waited_for_no_longer_than_the_grace",
+        f"{_SENDING}test_shutdown.py::test_a_response_that_does_not_come_is_waited_for_no_longer_than_the_grace",
         f"{_AIRFLOW}journal/test_stopping.py::test_an_answer_that_comes_in_its_last_moment_is_settled",
         f"{_AIRFLOW}journal/test_stopping.py::test_without_an_answer_it_is_noted_as_unknown_before_the_task_ends",
         f"{_AIRFLOW}campaigns/test_stopping.py::test_without_an_answer_it_is_noted_as_unknown_and_at_most_what_was_under_way",

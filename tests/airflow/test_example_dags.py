@@ -27,6 +27,7 @@ DAG_IDS = {
     "customer_campaign",
     "email_the_undelivered",
     "failure_alerts",
+    "fallback_campaign",
     "mapped_campaign",
     "otp_onboarding",
     "stop_replies",

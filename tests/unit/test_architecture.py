@@ -25,7 +25,7 @@ PICTURE = PAGE.with_suffix(".svg")
 
 MAX_ENTRIES = 14
 LARGER_FOLDERS = {
-    "cpaas_provider": (21, "one entry for each room of the layers, and the names of the package"),
+    "cpaas_provider": (22, "one entry for each room of the layers, and the names of the package"),
     "cpaas_provider/api": (17, "one module for each step of a call"),
     "cpaas_provider/database": (15, "one entry for each kind of record, beside the engine and the tables"),
     "cpaas_provider/operators": (15, "one module for each group of operators, and their bases"),

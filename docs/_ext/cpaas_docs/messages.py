@@ -64,10 +64,10 @@ SUBJECTS: tuple[tuple[str, str], ...] = (
     (r"^contacts/|operators/(_runtime/)?contact", "contacts"),
     (r"^cli/|by_hand|resolution", "command-line"),
     (r"^(store|database)/|_runtime/database/", "database"),
-    (r"^sources/", "sources"),
+    (r"^sources/|^task_groups/undelivered", "sources"),
     (r"^(delivery|assets|links|plugin)|sensors/|triggers/|_runtime/delivery/|concerned|pages/", "delivery"),
     (r"^notifications/|database/alerts", "notifications"),
-    (r"campaign", "campaigns"),
+    (r"campaign|^task_groups/", "campaigns"),
     (r"^(api|operators)/", "sends"),
     (r"^sending/|^_lazy", "journal"),
 )

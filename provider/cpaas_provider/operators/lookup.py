@@ -125,7 +125,7 @@ class BulkPhoneLookupOperator(CpaasOperator):
 
     def make_attempt(self, runtime: TaskRuntime, **resumed: Any) -> Attempt:
         """Return one try of the bulk lookup."""
-        from cpaas_provider.operators._runtime.bulk_lookup import BulkLookup, BulkLookupSpec
+        from cpaas_provider.operators._runtime.contacts.bulk_lookup import BulkLookup, BulkLookupSpec
 
         return BulkLookup(
             BulkLookupSpec(

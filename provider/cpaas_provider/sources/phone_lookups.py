@@ -10,6 +10,7 @@ from typing import Any
 from cpaas_provider.sources import _validators
 from cpaas_provider.sources.base import InvalidRow, Row, Source, Table
 from cpaas_provider.sources.factory import as_source
+from cpaas_provider.sources.files import redacted_path
 from cpaas_provider.sources.results_file import Columns
 
 LOOKUP_COLUMNS: Columns = {
@@ -77,7 +78,7 @@ class PhoneLookupSource(_validators.Argument):
         )
 
     def __str__(self) -> str:
-        return f"phone lookups of {as_source(self.results_path)}"
+        return f"phone lookups in {redacted_path(self.results_path)}"
 
 
 class _LookupTable:

@@ -15,7 +15,13 @@ from tests.unit.docs import DOCS
 from cpaas_docs import signatures  # isort: skip
 from cpaas_docs.pages import expanded  # isort: skip
 
-_GIVEN: dict[str, Any] = {"source": "people.csv", "recipients": ["2348031234567"], "content": "Hi", "subject": "Hi"}
+_GIVEN: dict[str, Any] = {
+    "results_path": "out.jsonl",
+    "source": "people.csv",
+    "recipients": ["2348031234567"],
+    "content": "Hi",
+    "subject": "Hi",
+}
 KINDS = [
     (package, kind)
     for package in ("operators", "sensors")

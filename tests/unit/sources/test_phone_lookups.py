@@ -54,7 +54,8 @@ def test_it_can_be_read_again_and_is_a_source(results: Path) -> None:
     for _ in range(2):
         with source.open() as table:
             assert len(list(table.rows(["phone"]))) == 3
-    assert str(source) == f"phone lookups of JSON Lines file {results}"
+    assert str(source) == f"phone lookups in {results}"
+    assert str(PhoneLookupSource("{{ params.lookups }}")) == "phone lookups in {{ params.lookups }}"
 
 
 @pytest.mark.parametrize("given", [{"countries": "NG"}, {"operators": "MTN"}, {"dnd": "no"}, {"results_path": None}])

@@ -1,0 +1,123 @@
+"""One message over several channels: the next channel gets only recipients that the last one did not reach."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from typing import Any
+
+from airflow.sdk import TaskGroup
+
+from cpaas_provider.operators.email import EmailCampaignOperator
+from cpaas_provider.operators.sms import SmsCampaignOperator
+from cpaas_provider.sensors.delivery import DeliverySensor
+from cpaas_provider.task_groups.undelivered import UndeliveredSource
+
+CHANNELS = ("sms", "whatsapp", "email")
+_COLUMNS = {"sms": "phone", "whatsapp": "phone", "email": "email"}
+_OWN = frozenset({"source", "results_path", "task_id", "track_recipients", "dry_run", "partition", "test_only"})
+"""Arguments that the group gives to its campaigns itself, or that make no sense in it."""
+
+
+def deliver_with_fallback(
+    group_id: str,
+    *,
+    source: Any,
+    steps: Sequence[Mapping[str, Any]],
+    results_folder: str,
+    wait: timedelta | float = timedelta(hours=1),
+    region: str | None = None,
+    **common: Any,
+) -> TaskGroup:
+    """Return a task group that sends over one channel, waits for delivery, and tries the next for all others.
+
+    A recipient gets the message at most once on each channel, and none after a delivery report says that it was
+    delivered. Between two channels the group waits on the triggerer until every recipient has a final status, or until
+    ``wait`` is over. A recipient whose report arrives after that may get the message on the next channel, too.
+
+    A row without a usable recipient for one channel is an invalid row of that campaign, and goes on to the next. Such
+    rows count for ``max_failure_ratio``, so the group sets it to 1 unless you give another.
+
+    The group needs delivery reports: set ``callback_url`` on the connection. If a campaign or a wait fails, the later
+    channels do not run. Clear the failed task to continue.
+
+    :param group_id: id of the task group. Its tasks are ``sms``, ``sms_delivered``, ``whatsapp`` and so on
+    :param source: the recipients, as for a campaign, with a column for each channel (templated)
+    :param steps: the channels in their order, each a mapping. ``channel`` is ``sms``, ``whatsapp`` or ``email``.
+        ``wait`` is for how long to wait for its delivery. All else are arguments of the campaign operator of the
+        channel, such as ``content``. Default of ``recipient_column``: ``phone``, or ``email``
+    :param results_folder: a folder for the results files that all workers reach. It must differ from run to run, such
+        as ``"s3://campaigns/{{ run_id }}"`` (templated)
+    :param wait: for how long to wait for delivery, as a timedelta or in seconds, unless a step says otherwise
+    :param region: two-letter region of numbers that are not international, if the connection has a ``default_region``
+    :param common: arguments of all campaigns, such as ``cpaas_conn_id`` and ``max_recipients``
+    :return: the group, to be ordered like a task
+    :raises ValueError: when a step cannot be used
+    """
+    _check(steps, common, source, results_folder)
+    folder = results_folder.rstrip("/")
+    with TaskGroup(group_id=group_id) as group:
+        rows, before = source, None
+        for number, step in enumerate(steps):
+            channel = str(step["channel"])
+            campaign = _campaign(channel, rows, f"{folder}/{channel}.jsonl", common | dict(step))
+            if before is not None:
+                before >> campaign
+                # A wait that timed out is skipped, and so is a campaign without recipients.
+                campaign.trigger_rule = "none_failed"
+            if number + 1 < len(steps):
+                before = _delivered(channel, campaign, f"{folder}/{channel}_delivered.jsonl", step.get("wait", wait))
+                rows = UndeliveredSource(
+                    rows,
+                    f"{folder}/{channel}_delivered.jsonl",
+                    column=campaign.recipient_column,
+                    accepted=f"{{{{ (ti.xcom_pull(task_ids='{campaign.task_id}') or {{}}).get('sent', 0) }}}}",
+                    region=region,
+                )
+    return group
+
+
+def _campaign(channel: str, rows: Any, results_path: str, given: dict[str, Any]) -> Any:
+    arguments = {
+        "recipient_column": _COLUMNS[channel],
+        "max_failure_ratio": 1.0,
+        **{name: value for name, value in given.items() if name not in ("channel", "wait")},
+        "task_id": channel,
+        "source": rows,
+        "results_path": results_path,
+        "track_recipients": True,
+    }
+    if channel != "email":
+        return SmsCampaignOperator(**{"channel": channel, **arguments})
+    return EmailCampaignOperator(**arguments)
+
+
+def _delivered(channel: str, campaign: Any, results_path: str, wait: timedelta | float) -> Any:
+    return DeliverySensor(
+        task_id=f"{channel}_delivered",
+        send_result=campaign.output,
+        results_path=results_path,
+        timeout=wait,
+        deferrable=True,
+        soft_fail=True,
+        execution_timeout=None,
+    )
+
+
+def _check(steps: Any, common: Mapping[str, Any], source: Any, results_folder: Any) -> None:
+    if not isinstance(steps, Sequence) or isinstance(steps, str) or len(steps) < 2:
+        raise ValueError("deliver_with_fallback: steps must be a list of at least two channels.")
+    for number, step in enumerate(steps, 1):
+        if not isinstance(step, Mapping) or step.get("channel") not in CHANNELS:
+            raise ValueError(
+                f"deliver_with_fallback: step {number} must be a mapping whose channel is one of {', '.join(CHANNELS)}."
+            )
+        if taken := sorted(_OWN & {*step, *common}):
+            raise ValueError(f"deliver_with_fallback: step {number} has {', '.join(taken)}, which the group sets.")
+    channels = [step["channel"] for step in steps]
+    if len(set(channels)) < len(channels):
+        raise ValueError("deliver_with_fallback: a channel is given twice. Each may be given once.")
+    if source is None:
+        raise ValueError("deliver_with_fallback: source is None.")
+    if not isinstance(results_folder, str) or not results_folder.strip("/ "):
+        raise ValueError("deliver_with_fallback: results_folder must be the path of a folder.")

@@ -1,0 +1,148 @@
+"""deliver_with_fallback as a real run: each channel gets whom the last did not reach, nobody twice on one."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cpaas_provider.delivery.receiver.app import create_app
+from cpaas_provider.hooks._receiver import get_receiver_connection
+from cpaas_provider.task_groups import UndeliveredSource, deliver_with_fallback
+from tests.airflow.harness.examples import states
+from tests.airflow.harness.tries import new_dag
+from tests.ports import listening
+from tests.sandbox import connection_json
+from tests.unit.delivery.running_receiver import running
+
+pytestmark = pytest.mark.usefixtures("own_database")
+
+NUMBERS = [f"234803555080{number}" for number in range(1, 6)]
+ADDRESSES = [f"person{number}@example.com" for number in range(1, 6)]
+GROUP = "closed_on_friday"
+
+
+@pytest.fixture
+def fallback(run_example, sandbox, tmp_path, monkeypatch):
+    """Run the example for five recipients and one without a phone, with a receiver for the reports."""
+    file = tmp_path / "six.csv"
+    rows = [f"+{phone},{email},Person" for phone, email in zip(NUMBERS, ADDRESSES, strict=True)]
+    file.write_text("\n".join(["phone,email,name", *rows, ",without.phone@example.com,Person", ""]))
+    app = create_app(get_receiver_connection, guard=None, emit_metric=lambda *_: None)
+    with listening() as (listener, url), running(app, listener):
+        receiver = {"callback_url": url, "callback_secret": "of-callbacks", "recipients_per_request": 1}
+        monkeypatch.setenv("AIRFLOW_CONN_CPAAS_DEFAULT", connection_json(sandbox.connection, **receiver))
+        yield lambda: run_example("fallback_campaign", csv=str(file), folder=f"file://{tmp_path}/out")
+
+
+def sent(sandbox: Any, kind: str) -> Counter[str]:
+    return Counter(item["recipient"] for item in sandbox.inbox(kind)["items"])
+
+
+def by_channel(sandbox: Any, channel: str) -> Counter[str]:
+    items = sandbox.inbox("sms")["items"]
+    return Counter(item["recipient"] for item in items if item["channel"] == channel)
+
+
+class TestRun:
+    def test_each_channel_gets_recipients_that_the_last_did_not_reach(self, fallback, sandbox):
+        sandbox.control("POST", "seed", {"outcomes": {"sms": dict.fromkeys(NUMBERS[2:], "undelivered")}})
+        done = fallback()
+        assert done.state == "success", states(done)
+        assert by_channel(sandbox, "sms") == Counter(NUMBERS)
+        assert by_channel(sandbox, "whatsapp") == Counter(NUMBERS[2:])
+        assert sent(sandbox, "email") == Counter([*ADDRESSES[2:], "without.phone@example.com"])
+
+    def test_later_channels_are_skipped_if_all_are_reached(self, fallback, sandbox, tmp_path):
+        file = tmp_path / "six.csv"
+        file.write_text(file.read_text().replace(",without.phone@example.com,Person\n", ""))
+        done = fallback()
+        assert done.state == "success"
+        assert states(done) == {
+            f"{GROUP}.sms": "success",
+            f"{GROUP}.sms_delivered": "success",
+            f"{GROUP}.whatsapp": "skipped",
+            f"{GROUP}.whatsapp_delivered": "skipped",
+            f"{GROUP}.email": "skipped",
+        }
+        assert by_channel(sandbox, "sms") == Counter(NUMBERS)
+        assert sent(sandbox, "email") == Counter()
+
+    def test_failed_campaign_stops_the_later_channels(self, fallback, sandbox):
+        sandbox.control("POST", "faults", {"operation": "send_sms", "kind": "unauthorized"})
+        done = fallback()
+        assert done.state == "failed"
+        assert states(done)[f"{GROUP}.email"] == "upstream_failed"
+        assert sent(sandbox, "email") == Counter()
+
+
+class TestSource:
+    @pytest.fixture
+    def results(self, tmp_path: Path) -> Path:
+        file = tmp_path / "delivered.jsonl"
+        lines = [
+            {"recipient": NUMBERS[0], "outcome": "delivered"},
+            {"recipient": NUMBERS[1], "outcome": "undelivered"},
+            {"recipient": NUMBERS[2], "outcome": "in_flight"},
+            {"recipient": ADDRESSES[3].upper(), "outcome": "delivered"},
+        ]
+        file.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+        return file
+
+    def rows(self, source: UndeliveredSource, column: str) -> list[Any]:
+        with source.open() as table:
+            return [row.values[0] for row in table.rows([column])]
+
+    def test_recipient_is_known_in_any_usual_form(self, results: Path) -> None:
+        forms = [
+            f"+{NUMBERS[0]}",
+            f"0{NUMBERS[0][3:]}",
+            NUMBERS[0],
+            f"+{NUMBERS[1]}",
+            f"+{NUMBERS[2]}",
+            "nonsense",
+            None,
+        ]
+        source = UndeliveredSource([{"phone": one} for one in forms], results, column="phone", region="NG")
+        assert self.rows(source, "phone") == [f"+{NUMBERS[1]}", f"+{NUMBERS[2]}", "nonsense", None]
+
+    def test_addresses_are_compared_without_case(self, results: Path) -> None:
+        source = UndeliveredSource([{"email": one} for one in ADDRESSES], results, column="email")
+        assert self.rows(source, "email") == [one for one in ADDRESSES if one != ADDRESSES[3]]
+
+    def test_missing_results_file_is_an_error_unless_nothing_was_accepted(self, tmp_path: Path) -> None:
+        from cpaas_provider.sources.base import SourceError
+
+        missing, rows = tmp_path / "missing.jsonl", [{"phone": NUMBERS[0]}]
+        assert self.rows(UndeliveredSource(rows, missing, column="phone", accepted="0"), "phone") == [NUMBERS[0]]
+        for accepted in (None, "3", ""):
+            with pytest.raises(SourceError):
+                self.rows(UndeliveredSource(rows, missing, column="phone", accepted=accepted), "phone")
+
+    def test_line_that_cannot_be_read_is_an_error(self, results: Path) -> None:
+        from cpaas_provider.sources.base import SourceError
+
+        with results.open("a") as file:
+            file.write("{broken\n")
+        with pytest.raises(SourceError, match="Line 5 of the delivery results"):
+            self.rows(UndeliveredSource([{"phone": NUMBERS[0]}], results, column="phone"), "phone")
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"steps": [{"channel": "sms"}]}, "at least two channels"),
+        ({"steps": [{"channel": "sms"}, {"channel": "fax"}]}, "step 2 must be a mapping whose channel"),
+        ({"steps": [{"channel": "sms"}, {"channel": "sms"}]}, "a channel is given twice"),
+        ({"steps": [{"channel": "sms", "task_id": "x"}, {"channel": "email"}]}, "has task_id, which the group sets"),
+        ({"results_folder": " "}, "results_folder must be"),
+        ({"source": None}, "source is None"),
+    ],
+)
+def test_group_that_cannot_work_is_refused_in_the_dag_file(given: dict[str, Any], words: str) -> None:
+    steps = [{"channel": "sms", "content": "Hello"}, {"channel": "email", "content": "Hello"}]
+    with pytest.raises(ValueError, match=words), new_dag():
+        deliver_with_fallback("group", **{"source": [], "steps": steps, "results_folder": "out", **given})
