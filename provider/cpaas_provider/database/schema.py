@@ -314,7 +314,7 @@ task_progress = Table(
     Column("settings", Text, nullable=False),
     Index("cpaas_task_progress_started_at", "kind", "started_at", "reference"),
     Index("cpaas_task_progress_conn_id", "kind", "conn_id", "started_at", "reference"),
-    Index("cpaas_task_progress_dag_id", "kind", "dag_id", "started_at", "reference"),
+    Index("cpaas_task_progress_dag_id", "kind", "dag_id", "conn_id"),
 )
 
 # A passcode that a task requested, without code and number.

@@ -29,9 +29,9 @@ MINUTES = 120
 def contact_syncs_page(pages: Pages, request: Request, who: Viewer, wanted: Filter) -> Response:
     """Return the contact syncs, the newest first."""
     with pages.reading() as connection:
-        dag_ids = who.readable(campaigns.known_dags(connection, CONTACT_SYNC))
+        places = campaigns.known_places(connection, CONTACT_SYNC)
+        dag_ids = who.readable(places)
         rows = campaigns.list_rows(connection, dag_ids, wanted, CONTACT_SYNC)
-        conn_ids = campaigns.connections_of(connection, dag_ids, CONTACT_SYNC)
     shown = rows[: campaigns.PAGE_ROWS]
     older = urlencode({**wanted.named, "before": shown[-1].key}) if len(rows) > campaigns.PAGE_ROWS else None
     return pages.respond(
@@ -39,7 +39,7 @@ def contact_syncs_page(pages: Pages, request: Request, who: Viewer, wanted: Filt
         "contact_syncs.html",
         rows=shown,
         wanted=wanted,
-        conn_ids=conn_ids,
+        conn_ids=sorted({one for dag_id in dag_ids for one in places[dag_id]}),
         dag_ids=sorted(dag_ids),
         older=older,
         newest=urlencode(wanted.named) if wanted.before else None,

@@ -78,17 +78,17 @@ def _add_campaigns(app: FastAPI, viewer: Callable[..., Viewer], pages: Pages) ->
         def make() -> Response:
             wanted = read_filter(conn_id, dag_id, first, last, before)
             with pages.reading() as connection:
-                dag_ids = who.readable(campaigns.known_dags(connection))
+                places = campaigns.known_places(connection)
+                dag_ids = who.readable(places)
                 rows = campaigns.list_rows(connection, dag_ids, wanted)
                 shown = pages.with_summaries(connection, rows[: campaigns.PAGE_ROWS])
-                conn_ids = campaigns.connections_of(connection, dag_ids)
             further = len(rows) > campaigns.PAGE_ROWS
             return pages.respond(
                 request,
                 "campaigns.html",
                 rows=shown,
                 wanted=wanted,
-                conn_ids=conn_ids,
+                conn_ids=sorted({one for dag_id in dag_ids for one in places[dag_id]}),
                 dag_ids=sorted(dag_ids),
                 older=urlencode({**wanted.named, "before": shown[-1].key}) if further else None,
                 newest=urlencode(wanted.named) if wanted.before else None,

@@ -173,18 +173,13 @@ class CampaignRow:
         return [(kind, count) for kind, count in numbers.items() if count]
 
 
-def known_dags(connection: Connection, kind: str = CAMPAIGN) -> list[str]:
-    """Return the DAGs that there are campaigns of."""
-    return list(
-        connection.execute(select(task_progress.c.dag_id).where(task_progress.c.kind == kind).distinct()).scalars()
-    )
-
-
-def connections_of(connection: Connection, dag_ids: Iterable[str], kind: str = CAMPAIGN) -> list[str]:
-    """Return the connections that campaigns of these DAGs went by."""
+def known_places(connection: Connection, kind: str = CAMPAIGN) -> dict[str, set[str]]:
+    """Return the DAGs that there are campaigns of, each with the connections that these went by."""
     there = task_progress.c
-    theirs = select(there.conn_id).where(there.kind == kind, there.dag_id.in_(list(dag_ids)))
-    return sorted(connection.execute(theirs.distinct()).scalars())
+    found: dict[str, set[str]] = {}
+    for dag_id, conn_id in connection.execute(select(there.dag_id, there.conn_id).where(there.kind == kind).distinct()):
+        found.setdefault(dag_id, set()).add(conn_id)
+    return found
 
 
 def list_rows(

@@ -131,9 +131,9 @@ class Summaries:
         stored, current = self._stored(connection, [campaign])
         if campaign in current:
             return stored[campaign][0]
+        self._refresh(campaign, stored.get(campaign))
         if size <= SMALL:
             return count_campaign(connection, campaign)
-        self._refresh(campaign, stored.get(campaign))
         return stored[campaign][0] if campaign in stored else None
 
     def _stored(

@@ -46,7 +46,7 @@ def upgrade() -> None:
         sa.Column("settings", sa.Text, nullable=False),
         sa.Index("cpaas_task_progress_started_at", "kind", "started_at", "reference"),
         sa.Index("cpaas_task_progress_conn_id", "kind", "conn_id", "started_at", "reference"),
-        sa.Index("cpaas_task_progress_dag_id", "kind", "dag_id", "started_at", "reference"),
+        sa.Index("cpaas_task_progress_dag_id", "kind", "dag_id", "conn_id"),
     )
     op.create_table(
         "cpaas_passcodes",
