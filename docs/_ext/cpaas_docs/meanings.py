@@ -38,6 +38,7 @@ CAMPAIGN_OUTCOMES = {
     7: "`suppression_list` or the stored suppression list names the recipient.",
     8: "The phone lookup shows the number as do-not-disturb (`skip_dnd`).",
     9: "The phone lookup failed, and `on_lookup_error` is `skip`.",
+    10: "The recipient got as many messages as `frequency_cap` allows.",
 }
 """By the value of the member, which is stored and so never changes."""
 

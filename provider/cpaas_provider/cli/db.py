@@ -35,6 +35,7 @@ def cpaas_db_prune(args: Any) -> None:
 def cpaas_db_erase(args: Any) -> None:
     """Erase a recipient from delivery reports and contact maps, and print how many rows named it."""
     from cpaas_provider.contacts.key_map.erasure import erase_entries
+    from cpaas_provider.database.recipients.frequency import erase_counts
     from cpaas_provider.database.recipients.suppressions import SuppressionTable
     from cpaas_provider.delivery.tracking.erasure import erase
     from cpaas_provider.delivery.tracking.mentions import UnknownRecipientError, find
@@ -54,11 +55,14 @@ def cpaas_db_erase(args: Any) -> None:
                 "creates its row again."
             )
         gone, kept = SuppressionTable(database).erase(wanted.keys)
+        messages = erase_counts(database, wanted.keys)
         erased = erase(database, recipient, args.region)
     _say(
         f"Erased the recipient, read as {erased.read_as}, from {counted(erased.rows, 'row')}. Delivery counts are "
         "unchanged, except that messages in flight count as undelivered."
     )
+    if messages:
+        _say(f"Removed {counted(messages, 'message')} that frequency caps counted.")
     if gone:
         _say(f"Removed {counted(gone, 'entry', 'entries')} from the suppression list.")
     if kept:

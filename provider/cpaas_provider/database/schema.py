@@ -485,6 +485,18 @@ suppressions = Table(
     sqlite_with_rowid=False,
 )
 
+# The messages that frequency caps count: one for each recipient of a send, whatever its tries.
+message_counts = Table(
+    "cpaas_message_counts",
+    metadata,
+    Column("category", String(100), primary_key=True),
+    Column("recipient_hash", _HASH, primary_key=True),
+    Column("send", String(100), primary_key=True),
+    Column("counted_at", UtcDateTime, nullable=False),
+    Index("cpaas_message_counts_counted_at", "counted_at"),
+    sqlite_with_rowid=False,
+)
+
 
 REPORT_DIALECTS = ("sqlite", "postgresql")
 """The databases that can store delivery reports."""

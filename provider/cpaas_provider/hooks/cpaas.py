@@ -113,6 +113,8 @@ class CpaasHook(BaseHook):
         max_lateness: timedelta | None = timedelta(days=1),
         track_recipients: bool = False,
         use_suppression_list: bool = True,
+        frequency_cap: tuple[int, timedelta] | None = None,
+        frequency_category: str | None = None,
         stop_grace_period: float = 4.0,
     ) -> IdempotentClient:
         """Return a client for ``@task`` functions whose sends, purchases and passcodes happen at most once.
@@ -145,6 +147,9 @@ class CpaasHook(BaseHook):
         :param track_recipients: record the recipients in the database, so that ``DeliverySensor`` can name recipients
             without a delivery report
         :param use_suppression_list: do not send to recipients on the stored suppression list, as the operators
+        :param frequency_cap: how many SMS and emails of ``frequency_category`` a recipient may get, over all DAGs, such
+            as ``(3, timedelta(days=7))``
+        :param frequency_category: the category in which SMS and emails count
         :param stop_grace_period: seconds to wait for a response after Airflow stops the task
         :raises ValueError: when an argument cannot be used
         """
@@ -161,6 +166,8 @@ class CpaasHook(BaseHook):
             allow_backfill=allow_backfill,
             max_lateness=max_lateness,
             use_suppression_list=use_suppression_list,
+            frequency_cap=frequency_cap,
+            frequency_category=frequency_category,
             track_recipients=track_recipients,
             stop_grace_period=stop_grace_period,
         )

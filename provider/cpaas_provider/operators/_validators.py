@@ -7,6 +7,10 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
+# As the database counts them, which no DAG file is to import.
+_LONGEST_CAP = timedelta(days=90)
+_LONGEST_CATEGORY = 100
+
 
 def one_of(*words: str) -> Callable[[str, Any], Any]:
     """Return a check that takes one of some words."""
@@ -75,6 +79,25 @@ def amount_or_none(name: str, value: Any) -> float | None:
     if not _is_number(value) or not 0 <= value < math.inf:
         raise ValueError(f"{name} must be a number of at least 0; it is {value!r}.")
     return float(value)
+
+
+def frequency_cap(name: str, value: Any) -> tuple[int, timedelta] | None:
+    """Return a number of messages and the period they are counted in, or ``None`` for no cap."""
+    if value is None:
+        return None
+    if not isinstance(value, (tuple, list)) or len(value) != 2:
+        raise ValueError(f"{name} must be a number of messages and a period, such as (3, timedelta(days=7)).")
+    messages, period = integer_at_least(1)(f"{name}[0]", value[0]), duration(f"{name}[1]", value[1])
+    if not timedelta() < period <= _LONGEST_CAP:
+        raise ValueError(f"{name}[1] must be a period of at most {_LONGEST_CAP.days} days; it is {value[1]!r}.")
+    return messages, period
+
+
+def frequency_category(name: str, value: Any) -> str | None:
+    """Return the name of a category, or ``None`` for none."""
+    if value is not None and not (isinstance(value, str) and 0 < len(value.strip()) <= _LONGEST_CATEGORY):
+        raise ValueError(f"{name} must be text of 1 to {_LONGEST_CATEGORY} characters; it is {value!r}.")
+    return value
 
 
 def refuse_no_text(operator: Any) -> None:

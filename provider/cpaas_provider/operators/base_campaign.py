@@ -31,9 +31,10 @@ _SPEC_FIELDS = (
     *_SOURCES, "sender_id", "external_ref", "callback", "recipient_column", "substitutions", "substitution_defaults",
     "results_path", "preview_count", "test_only", "max_recipients", "max_charge", "min_balance", "price_per_page",
     "on_missing_charge", "send_window", "timezone", "timezone_column", "on_invalid_suppression",
-    "use_suppression_list", "max_failure_ratio", "on_rejected_batch", "max_identical_rejections", "partition",
-    "idempotency_key", "max_pending_requests", "spool_path", "progress_interval", "on_unknown", "unknown_timeout",
-    "resend_on_clear", "allow_backfill", "max_lateness", "track_recipients",
+    "use_suppression_list", "frequency_cap", "frequency_category", "max_failure_ratio", "on_rejected_batch",
+    "max_identical_rejections", "partition", "idempotency_key", "max_pending_requests", "spool_path",
+    "progress_interval", "on_unknown", "unknown_timeout", "resend_on_clear", "allow_backfill", "max_lateness",
+    "track_recipients",
 )  # fmt: skip
 """Arguments that go into the spec as they are."""
 
@@ -96,6 +97,10 @@ class CampaignOperator(CpaasOperator):
         sent, or ``skip`` and count them
     :param use_suppression_list: leave out recipients on the suppression list that the provider stores
         (docs: guides/suppressions)
+    :param frequency_cap: how many messages of ``frequency_category`` a recipient may get, over all DAGs, such as
+        ``(3, timedelta(days=7))`` for three in seven days, at most 90 days. Recipients at the cap are left out
+    :param frequency_category: the category in which the messages count, such as ``marketing``. Without a
+        ``frequency_cap`` they count, and no recipient is left out. Default: ``default``, if there is a cap
     :param max_failure_ratio: share of recipients and rows that may fail, 0 to 1, before the task fails
     :param on_rejected_batch: what to do about a batch that the service rejects as a whole. ``bisect`` splits it, to
         find the recipients it is rejected for and send to the others. ``fail`` counts all of its recipients as
@@ -175,6 +180,8 @@ class CampaignOperator(CpaasOperator):
         suppression_list: Any = None,
         on_invalid_suppression: Literal["fail", "skip"] = "fail",
         use_suppression_list: bool = True,
+        frequency_cap: tuple[int, timedelta | float] | None = None,
+        frequency_category: str | None = None,
         max_failure_ratio: float = 0.0,
         on_rejected_batch: Literal["bisect", "fail"] = "bisect",
         max_identical_rejections: int | None = 20,
@@ -227,6 +234,8 @@ class CampaignOperator(CpaasOperator):
             validators.one_of("fail", "skip"), on_invalid_suppression=on_invalid_suppression
         )
         self.use_suppression_list = self._checked(validators.boolean, use_suppression_list=use_suppression_list)
+        self.frequency_cap = self._checked(validators.frequency_cap, frequency_cap=frequency_cap)
+        self.frequency_category = self._checked(validators.frequency_category, frequency_category=frequency_category)
         self.max_failure_ratio = self._checked(validators.ratio, max_failure_ratio=max_failure_ratio)
         self.on_rejected_batch = self._checked(validators.one_of("bisect", "fail"), on_rejected_batch=on_rejected_batch)
         self.max_identical_rejections = self._checked(

@@ -64,6 +64,9 @@ class SendOperator(CpaasOperator):
     # Only operations whose delivery is reported have them.
     callback: str | None = None
     external_ref: str | None = None
+    # Only messages have them.
+    frequency_cap: tuple[int, timedelta] | None = None
+    frequency_category: str | None = None
 
     def __init__(
         self,
@@ -106,6 +109,8 @@ class SendOperator(CpaasOperator):
                 allow_backfill=self.allow_backfill,
                 max_lateness=self.max_lateness,
                 use_suppression_list=self.use_suppression_list,
+                frequency_cap=self.frequency_cap,
+                frequency_category=self.frequency_category,
             ),
             ReportOptions(
                 operation=self.operation,

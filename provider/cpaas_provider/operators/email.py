@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from cpaas_provider.operators import _masking as masking
@@ -29,8 +30,9 @@ class SendEmailOperator(SendOperator):
     * It fails when a recipient is not an email address, or when the service rejects the request.
     * It fails when the service accepts the request for some recipients only. A clear then sends to the others.
     * It fails when a request is of unknown outcome, unless ``on_unknown`` is ``skip`` or ``resend``.
-    * It is skipped when ``allowed_recipients`` of the connection lists no recipient, when the suppression list holds
-      all of them, in backfills and in stale runs.
+    * It is skipped when ``allowed_recipients`` of the connection lists no recipient, in backfills and in stale
+      runs.
+    * It is skipped when the suppression list or ``frequency_cap`` leaves out all recipients.
 
     A request that was not sent is retried as the task's ``retries`` allow.
 
@@ -46,6 +48,10 @@ class SendEmailOperator(SendOperator):
         a placeholder of the text, the task fails and nothing is sent (templated)
     :param external_ref: a reference of your own. Default: the provider's, which errors and the journal name (templated)
     :param callback: a URL of your own that receives the delivery reports (templated)
+    :param frequency_cap: how many messages of ``frequency_category`` a recipient may get, over all DAGs, such as
+        ``(3, timedelta(days=7))`` for three in seven days, at most 90 days. Recipients at the cap are left out
+    :param frequency_category: the category in which the message counts, such as ``marketing``. Without a
+        ``frequency_cap`` it counts, and no recipient is left out. Default: ``default``, if there is a cap
     :param cpaas_conn_id: the connection to use (templated)
     :returns: ids, counts and costs:
 
@@ -58,6 +64,7 @@ class SendEmailOperator(SendOperator):
         | ``created_datetime`` | ISO 8601 time at which the service made the email. |
         | ``skipped_not_allowed`` | Number of recipients that ``allowed_recipients`` left out. |
         | ``skipped_suppressed`` | Number of recipients that the stored suppression list left out. |
+        | ``skipped_frequency_cap`` | Number of recipients that ``frequency_cap`` left out. |
         | ``references`` | The provider's references of the accepted requests. |
         | ``delivery_reports`` | Their endpoint: ``callback``, ``webhook``, or null if none can arrive. |
         | ``unknown_recipients`` | Number of recipients of unknown outcome, above 0 only with ``on_unknown="skip"``. |
@@ -98,6 +105,8 @@ class SendEmailOperator(SendOperator):
         personalisation: Sequence[Mapping[str, Any]] | None = None,
         external_ref: str | None = None,
         callback: str | None = None,
+        frequency_cap: tuple[int, timedelta | float] | None = None,
+        frequency_category: str | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -111,6 +120,8 @@ class SendEmailOperator(SendOperator):
         self.personalisation = personalisation
         self.external_ref = external_ref
         self.callback = callback
+        self.frequency_cap = self._checked(validators.frequency_cap, frequency_cap=frequency_cap)
+        self.frequency_category = self._checked(validators.frequency_category, frequency_category=frequency_category)
         validators.refuse_no_text(self)
 
     def build_request(self) -> MessageRequest:

@@ -28,7 +28,15 @@ from cpaas_provider.sending.journal.resolution import count_recipients
 from cpaas_provider.sending.journal.writer import JournalWriter
 from cpaas_provider.sending.resolver import MAX_RESENDS
 from cpaas_provider.sending.shutdown import StopSignal, in_thread
-from cpaas_provider.sending.spec import Client, Delivery, Outcome, RequestResult, SendSpec, SuppressionList
+from cpaas_provider.sending.spec import (
+    Client,
+    Delivery,
+    FrequencyCap,
+    Outcome,
+    RequestResult,
+    SendSpec,
+    SuppressionList,
+)
 
 log = logging.getLogger(__name__)
 
@@ -41,6 +49,7 @@ class SingleSendState:
     :param journal: of the task
     :param delivery: says where delivery reports go
     :param suppressions: recipients that are not sent to; ``None`` for none
+    :param frequency_cap: counts messages to recipients over all sends; ``None`` without
     """
 
     min_write_batch = max_pending = 1
@@ -52,6 +61,7 @@ class SingleSendState:
         delivery: Delivery,
         *,
         suppressions: SuppressionList | None = None,
+        frequency_cap: FrequencyCap | None = None,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         journal.check_operation(spec.operation)
@@ -63,6 +73,9 @@ class SingleSendState:
         self._suppressions = suppressions
         self.suppressed = frozenset[str]()
         """The recipients that this try does not send to, because they are on the suppression list."""
+        self._frequency_cap = frequency_cap
+        self.frequency_capped = frozenset[str]()
+        """The recipients that this try does not send to, because they got as many messages as they may."""
         self._clock = clock
         self._members = dict(zip(spec.recipients, journal.members(spec.operation, spec.recipients), strict=True))
         self._has_requested = False
@@ -123,7 +136,10 @@ class SingleSendState:
     async def open_queue(self, client: Client, stop: StopSignal) -> AsyncIterator[SingleSendQueue]:
         """Give the one request to the remaining recipients, as far as guards let it."""
         recipients = await self._permitted(tuple(self._remaining(self.latest())), stop)
-        yield await self._queue(recipients, client, stop) if recipients else SingleSendQueue(self, self.spec)
+        try:
+            yield await self._queue(recipients, client, stop) if recipients else SingleSendQueue(self, self.spec)
+        finally:
+            await self._release_unsent(recipients)
 
     @contextlib.asynccontextmanager
     async def open_resend_queue(self, client: Client, stop: StopSignal) -> AsyncIterator[SingleSendQueue | None]:
@@ -136,7 +152,35 @@ class SingleSendState:
         yield await self._queue(unknown, client, stop) if unknown else None
 
     async def _permitted(self, recipients: tuple[str, ...], stop: StopSignal) -> tuple[str, ...]:
-        """Return the recipients that are on no suppression list, and count the others."""
+        """Return the recipients that guards let pass, and count the others."""
+        return await self._below_cap(await self._not_suppressed(recipients, stop), stop)
+
+    async def _below_cap(self, recipients: tuple[str, ...], stop: StopSignal) -> tuple[str, ...]:
+        if self._frequency_cap is None or not recipients:
+            return recipients
+        capped = await stop.finish(in_thread(partial(self._frequency_cap.reserve, recipients)))
+        if capped:
+            self.frequency_capped |= frozenset(capped)
+            log.warning("Not sent to %d of %d recipients, by the frequency cap.", len(capped), len(recipients))
+        return tuple(one for one in recipients if one not in capped)
+
+    async def _release_unsent(self, recipients: Sequence[str]) -> None:
+        """Have messages not counted that were certainly not sent."""
+        if self._frequency_cap is None or not recipients:
+            return
+        latest = self.latest()
+        unsent = self._remaining({one: latest[one] for one in recipients})
+        try:
+            if unsent:
+                await in_thread(partial(self._frequency_cap.release, unsent))
+        except Exception as error:  # noqa: BLE001 - what ends the send matters more
+            log.warning(
+                "Messages to %d recipients were not sent, and still count for the frequency cap (%s).",
+                len(unsent),
+                type(error).__name__,
+            )
+
+    async def _not_suppressed(self, recipients: tuple[str, ...], stop: StopSignal) -> tuple[str, ...]:
         if self._suppressions is None or not recipients:
             return recipients
         found = await stop.finish(in_thread(partial(self._suppressions.find, recipients)))
@@ -221,9 +265,10 @@ class SingleSendState:
     def end_resends(self, unknown: str, advice: str) -> None:
         """Raise where a recipient on the list is still of unknown outcome."""
         unknown_recipients = self._unknown_recipients()
-        if unknown_recipients and self.suppressed.issuperset(unknown_recipients):
+        if unknown_recipients and (self.suppressed | self.frequency_capped).issuperset(unknown_recipients):
             raise UnknownOutcomeError(
-                f"{unknown} It cannot be sent again, because its recipients are on the suppression list. {advice}."
+                f"{unknown} It cannot be sent again, because its recipients are on the suppression list or at the "
+                f"frequency cap. {advice}."
             )
         if unknown_recipients:
             raise ResendLimitError(

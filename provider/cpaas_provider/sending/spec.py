@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from enum import StrEnum
@@ -67,6 +67,16 @@ class SuppressionList(Protocol):
 
     def find(self, recipients: Sequence[str]) -> Mapping[str, str]:
         """Return the reason of each of the recipients that is on the list. This may block."""
+
+
+class FrequencyCap(Protocol):
+    """Counts the messages of a send to recipients. A message of the same send is counted once, whatever its tries."""
+
+    def reserve(self, recipients: Sequence[str]) -> Collection[str]:
+        """Count a message to each recipient who may get one, and return the others. This may block."""
+
+    def release(self, recipients: Sequence[str]) -> None:
+        """Do not count the messages to recipients: they were not sent. This may block."""
 
 
 class Delivery(Protocol):

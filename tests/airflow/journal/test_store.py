@@ -40,6 +40,7 @@ class Clearing:
         self._run = run
         self.result = request.result
         self.suppressions = request.suppressions
+        self.frequency_cap = request.frequency_cap
         self.record_left_out = request.record_left_out
 
     def build_spec(self, *given: Any) -> Any:

@@ -143,7 +143,8 @@ class TestResult:
         result = played.xcom("rendered")
         assert set(result) == documented_keys(SendEmailOperator) == {
             "id", "recipients", "charge", "balance", "created_datetime", "skipped_not_allowed",
-            "skipped_suppressed", "references", "delivery_reports", "unknown_recipients", "unknown_references",
+            "skipped_suppressed", "skipped_frequency_cap",
+            "references", "delivery_reports", "unknown_recipients", "unknown_references",
         }  # fmt: skip
         assert (result["id"], result["recipients"], result["charge"]) == (message["message_id"], 1, 0.5)
 

@@ -189,7 +189,8 @@ class TestResult:
         result = played.xcom("two_pages")
         assert set(result) == documented_keys(SendSmsOperator) == {
             "id", "recipients", "charge", "balance", "encoding", "pages", "created_datetime", "skipped_not_allowed",
-            "skipped_suppressed", "references", "delivery_reports", "unknown_recipients", "unknown_references",
+            "skipped_suppressed", "skipped_frequency_cap",
+            "references", "delivery_reports", "unknown_recipients", "unknown_references",
         }  # fmt: skip
         assert result["id"] == message["message_id"]
         assert (result["recipients"], result["pages"], result["encoding"]) == (1, 2, "GSM-7")

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
 
 from sqlalchemy import Column, ColumnElement, Connection, Table, case, delete, insert, select, tuple_, update
 
 from cpaas_provider.database.database import Database
+from cpaas_provider.database.recipients.frequency import MAX_PERIOD
 from cpaas_provider.database.schema import (
     REPORT_DIALECTS,
     airtime_purchases,
@@ -18,6 +19,7 @@ from cpaas_provider.database.schema import (
     events,
     identities,
     lookups,
+    message_counts,
     notifications,
     passcodes,
     phone_records,
@@ -66,7 +68,13 @@ def prune(database: Database, before: datetime, lookups_before: datetime) -> Ite
     """
     if database.engine.dialect.name in REPORT_DIALECTS:
         database.write(partial(_record_pruned, before=before))
-    moments = [(table, age, before) for table, age in _AGES] + [(*one, lookups_before) for one in _LOOKUPS]
+    counted_before = datetime.now(UTC) - MAX_PERIOD
+    moments = [
+        *((table, age, before) for table, age in _AGES),
+        *((*one, lookups_before) for one in _LOOKUPS),
+        # A frequency cap counts them for so long, however old reports may get.
+        (message_counts, message_counts.c.counted_at, counted_before),
+    ]
     for table, age, moment in moments:
         key = tuple_(*table.primary_key.columns) if len(table.primary_key.columns) > 1 else _only_key(table)
         old = select(*table.primary_key.columns).where(age < moment).limit(BATCH_ROWS)

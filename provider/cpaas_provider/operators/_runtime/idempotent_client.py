@@ -54,6 +54,8 @@ _CHECKS: dict[str, Callable[[str, Any], Any]] = {
     "max_lateness": validators.duration_or_none,
     "track_recipients": validators.boolean,
     "use_suppression_list": validators.boolean,
+    "frequency_cap": validators.frequency_cap,
+    "frequency_category": validators.frequency_category,
     "stop_grace_period": validators.seconds,
 }
 

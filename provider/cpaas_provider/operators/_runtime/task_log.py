@@ -21,7 +21,8 @@ _OF_A_RESULT = (
     "id", "row_id", "status", "status_desc", "outcome", "verified", "revoked", "created", "deleted", "network",
     "amount",
     "recipients", "encoding", "pages", "charge", "balance", "refunded", "operator", "country", "ported", "dnd",
-    "skipped_not_allowed", "skipped_suppressed", "expires_at", "delivery_reports", "unknown_recipients", "references",
+    "skipped_not_allowed", "skipped_suppressed", "skipped_frequency_cap",
+    "expires_at", "delivery_reports", "unknown_recipients", "references",
     "unknown_references",
 )  # fmt: skip
 _OF_THE_ARGUMENTS = (
@@ -36,6 +37,7 @@ _ROWS = {
     "suppressed": ("suppressed", "suppressed"),
     "dnd": ("do-not-disturb", "do-not-disturb"),
     "lookup_failed": ("lookup failed", "lookup failed"),
+    "frequency_capped": ("at the frequency cap", "at the frequency cap"),
     "in_other_partitions": ("in other partitions", "in other partitions"),
     "invalid_suppression_rows": ("invalid row of the suppression list", "invalid rows of the suppression list"),
 }

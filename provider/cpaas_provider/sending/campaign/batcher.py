@@ -10,12 +10,11 @@ from datetime import UTC, datetime
 
 from cpaas_provider.sending.campaign.guards.budget import Budget
 from cpaas_provider.sending.campaign.guards.dnd import DndFilter
+from cpaas_provider.sending.campaign.guards.frequency import FrequencyFilter
 from cpaas_provider.sending.campaign.guards.send_window import OutsideSendWindowError, SendWindow
 from cpaas_provider.sending.campaign.recipients import LEFT_OUT, Recipient, RecipientTable
 from cpaas_provider.sending.dispatcher import WAIT, Wait
 from cpaas_provider.sending.errors import SendingError
-
-_LOOKED_UP_AT_ONCE = 100
 
 Batch = tuple[Recipient, ...]
 
@@ -41,6 +40,7 @@ class Batcher:
         *,
         window: SendWindow | None = None,
         dnd_filter: DndFilter | None = None,
+        frequency_filter: FrequencyFilter | None = None,
         only: Iterable[Recipient] | None = None,
         test_only: bool = False,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
@@ -49,7 +49,8 @@ class Batcher:
         self._per_request = per_request
         self._budget = budget
         self._window = window
-        self._dnd_filter = dnd_filter
+        self._filters = [one for one in (dnd_filter, frequency_filter) if one is not None]
+        self._at_once = max((one.batch_size for one in self._filters), default=0)
         self._only = None if only is None else {recipient.place: recipient for recipient in only}
         self._test_only = test_only
         self._clock = clock
@@ -94,8 +95,8 @@ class Batcher:
             return WAIT
         if self._testing and not tests and self._plan.tests(LEFT_OUT):
             raise TestLeftOutError(
-                "A test recipient is marked as do-not-disturb, or its lookup failed. It was not sent to, and no other "
-                "recipient was. Name another test recipient."
+                "A test recipient is marked as do-not-disturb, its lookup failed, or it is at the frequency cap. It "
+                "was not sent to, and no other recipient was. Name another test recipient."
             )
         self._testing = tests
         if self._test_only and not self._testing:
@@ -154,13 +155,15 @@ class Batcher:
     async def _fill(self, recipients: Iterator[Recipient]) -> bool:
         """Add recipients who may be sent to, and tell whether there may be more."""
         room = self._per_request - len(self._ready)
-        if self._dnd_filter is None:
+        if not self._filters:
             found = list(itertools.islice(recipients, room))
             self._ready.extend(found)
             return len(found) == room
-        room = max(room, _LOOKED_UP_AT_ONCE)
+        room = max(room, self._at_once)
         found = list(itertools.islice(recipients, room))
-        permitted = await self._dnd_filter.filter(found)
+        permitted = found
+        for one in self._filters:
+            permitted = await one.filter(permitted)
         self.left_out += len(found) - len(permitted)
         self._remove(set(found) - set(permitted))
         self._ready.extend(permitted)

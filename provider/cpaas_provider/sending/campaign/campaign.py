@@ -18,6 +18,7 @@ from cpaas_provider.sending.campaign.content import CampaignDelivery, Content
 from cpaas_provider.sending.campaign.guards.budget import Budget
 from cpaas_provider.sending.campaign.guards.circuit_breaker import MOST_IDENTICAL_REJECTIONS
 from cpaas_provider.sending.campaign.guards.dnd import DndFilter, NoLookupSucceededError
+from cpaas_provider.sending.campaign.guards.frequency import FrequencyFilter
 from cpaas_provider.sending.campaign.guards.send_window import SendWindow
 from cpaas_provider.sending.campaign.journal_index import JournalIndex
 from cpaas_provider.sending.campaign.loader import CannotPlanError, Columns, RecipientLoader
@@ -30,7 +31,7 @@ from cpaas_provider.sending.errors import SendingError
 from cpaas_provider.sending.journal.log import JournalLog
 from cpaas_provider.sending.journal.writer import JournalWriter
 from cpaas_provider.sending.shutdown import StopSignal
-from cpaas_provider.sending.spec import Client, OnUnknown, SuppressionList
+from cpaas_provider.sending.spec import Client, FrequencyCap, OnUnknown, SuppressionList
 from cpaas_provider.sources.base import Source
 
 log = logging.getLogger(__name__)
@@ -103,6 +104,7 @@ class Campaign:
     :param delivery: says where delivery reports go, and records accepted requests
     :param dnd: makes the filter of do-not-disturb numbers; ``None`` without one
     :param suppressions: the stored suppression list; ``None`` for none
+    :param frequency_cap: counts messages to recipients over all campaigns; ``None`` without
     :param part: which part it is, where all partitions share the name of one journal
     """
 
@@ -115,6 +117,7 @@ class Campaign:
     publish: Publish = lambda figures: None
     part: int | None = None
     suppressions: SuppressionList | None = None
+    frequency_cap: FrequencyCap | None = None
     drawn_up: bool = field(default=False, init=False)
     """Whether the plan is whole, and says what earlier tries did."""
 
@@ -239,6 +242,9 @@ class Campaign:
         if self.dnd is not None:
             progress.look_ups = self.dnd.look_ups
             dnd_filter = self.dnd.open(self.plan, client)
+        frequency_filter = None
+        if self.frequency_cap is not None:
+            frequency_filter = FrequencyFilter(self.plan, self.frequency_cap, is_resend=only is not None)
         budget = self._budget()
         batcher = Batcher(
             self.plan,
@@ -246,6 +252,7 @@ class Campaign:
             budget,
             window=options.send_window,
             dnd_filter=dnd_filter,
+            frequency_filter=frequency_filter,
             only=only,
             test_only=options.test_only,
         )
@@ -264,6 +271,7 @@ class Campaign:
             progress,
             self.delivery,
             rules,
+            frequency_filter=frequency_filter,
             is_resend=only is not None,
         )
         reporting = asyncio.create_task(self._report_progress(progress))
@@ -272,6 +280,8 @@ class Campaign:
                 yield queue
         finally:
             reporting.cancel()
+            if frequency_filter is not None:
+                await frequency_filter.close()
             progress.report(*self.index.money()[:2])
 
     def _budget(self) -> Budget:

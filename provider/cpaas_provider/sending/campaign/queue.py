@@ -16,6 +16,7 @@ from cpaas_provider.sending.campaign.batcher import Batch, Batcher, billable_uni
 from cpaas_provider.sending.campaign.content import CampaignDelivery, Content
 from cpaas_provider.sending.campaign.guards.budget import Budget
 from cpaas_provider.sending.campaign.guards.circuit_breaker import RejectionBreaker
+from cpaas_provider.sending.campaign.guards.frequency import FrequencyFilter
 from cpaas_provider.sending.campaign.journal_index import JournalIndex
 from cpaas_provider.sending.campaign.progress import Progress
 from cpaas_provider.sending.campaign.recipients import Recipient, RecipientStatus, RecipientTable
@@ -95,6 +96,7 @@ class CampaignQueue:
         delivery: CampaignDelivery,
         rules: FailureRules,
         *,
+        frequency_filter: FrequencyFilter | None = None,
         is_resend: bool = False,
     ) -> None:
         self.operation = content.channel.operation
@@ -110,6 +112,7 @@ class CampaignQueue:
         self._delivery = delivery
         self._rules = rules
         self._breaker = RejectionBreaker(rules.max_identical_rejections)
+        self._frequency_filter = frequency_filter
         self._is_resend = is_resend
         self._accepted = index.money()[2] > 0
         self._unknown_in_a_row = 0
@@ -135,6 +138,8 @@ class CampaignQueue:
     def left(self, request: CampaignRequest) -> None:
         """Count the request."""
         self._progress.requests += 1
+        if self._frequency_filter is not None:
+            self._frequency_filter.sent(request.batch)
 
     def withdraw(self, request: CampaignRequest) -> None:
         """Give back the money set aside."""
@@ -200,6 +205,7 @@ class CampaignQueue:
             log.warning("Outcome unknown: request %s. Cause: %s", request.intent.reference, reason)
             return Ended(result)
         self._budget.release(request.reserved)
+        self._release(request.batch)
         if state is State.REJECTED:
             self._progress.rejected += len(request.batch)
             # A batch that is not bisected may be rejected for one of its recipients.
@@ -218,6 +224,11 @@ class CampaignQueue:
             b"".join(members),
             b"".join(hasher.words(one.words or "") for one in batch) if self._content.columns else b"",
         )
+
+    def _release(self, recipients: Iterable[Recipient]) -> None:
+        """Have messages not counted that were certainly not sent."""
+        if self._frequency_filter is not None:
+            self._frequency_filter.not_sent(recipients)
 
     def _is_test(self, batch: Batch) -> bool:
         return batch[0].row == 0 and not self._is_resend
@@ -249,6 +260,7 @@ class CampaignQueue:
             result = Result(intent.number, State.REJECTED, reason=reason)
             self._index.record(intent, datetime.now(UTC), result)
             unsent.append((intent, result))
+        self._release(recipients)
         self._set_status(recipients, RecipientStatus.REJECTED, None, reason)
         self._progress.rejected += len(recipients)
         self._rejections += len(recipients)

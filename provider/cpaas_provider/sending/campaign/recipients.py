@@ -47,6 +47,7 @@ class RecipientStatus(IntEnum):
     SUPPRESSED = 7
     DND = 8
     LOOKUP_FAILED = 9
+    FREQUENCY_CAPPED = 10
 
     @property
     def word(self) -> str:
@@ -56,7 +57,13 @@ class RecipientStatus(IntEnum):
 
 _OUTCOMES = {int(status): status.word for status in RecipientStatus}
 
-LEFT_OUT = (RecipientStatus.NOT_ALLOWED, RecipientStatus.SUPPRESSED, RecipientStatus.DND, RecipientStatus.LOOKUP_FAILED)
+LEFT_OUT = (
+    RecipientStatus.NOT_ALLOWED,
+    RecipientStatus.SUPPRESSED,
+    RecipientStatus.DND,
+    RecipientStatus.LOOKUP_FAILED,
+    RecipientStatus.FREQUENCY_CAPPED,
+)
 """Recipients that a guard leaves out."""
 
 

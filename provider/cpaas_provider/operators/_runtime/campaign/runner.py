@@ -21,6 +21,7 @@ from cpaas_provider.operators._runtime.campaign.ports import CampaignPorts, Camp
 from cpaas_provider.operators._runtime.campaign.progress import CampaignProgress
 from cpaas_provider.operators._runtime.campaign.report import build_report
 from cpaas_provider.operators._runtime.campaign.spec import PREVIEW_KEY
+from cpaas_provider.operators._runtime.database.frequency import open_frequency_cap
 from cpaas_provider.operators._runtime.database.suppressions import StoredSuppressionList
 from cpaas_provider.operators._runtime.delivery.reports import DeliveryReports, ReportOptions
 from cpaas_provider.operators._runtime.errors import PreflightError
@@ -202,6 +203,7 @@ class CampaignRunner(Attempt):
             publish=self._publish,
             part=part,
             suppressions=self._suppressions(),
+            frequency_cap=open_frequency_cap(runtime, spec.frequency_cap, spec.frequency_category, reference),
         )
         planner = RecipientLoader(
             plan,

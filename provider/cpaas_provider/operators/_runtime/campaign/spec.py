@@ -61,6 +61,8 @@ class CampaignSpec:
     suppression_list: Any = field(repr=False)
     on_invalid_suppression: str
     use_suppression_list: bool
+    frequency_cap: tuple[int, timedelta] | None
+    frequency_category: str | None
     max_failure_ratio: float
     on_rejected_batch: str
     max_identical_rejections: int | None

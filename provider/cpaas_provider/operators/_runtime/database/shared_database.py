@@ -40,10 +40,11 @@ def check_database(database: Database) -> None:
     if others:
         commands = "; ".join(f"airflow variables delete {name}" for name in others)
         raise PreflightError(
-            "Another database stores the campaigns with an idempotency_key and the contact maps, and this worker uses "
-            f"{database.redacted_url}. Requests that were accepted there would be sent again. Nothing was sent. Set "
-            "[cpaas] database to the same database on all workers, not to a file of each worker. If this database has "
-            f"replaced the other one for good, run the following and then clear the task: {commands}",
+            "Another database stores the campaigns with an idempotency_key, the contact maps and the frequency caps, "
+            f"and this worker uses {database.redacted_url}. Requests that were accepted there would be sent again. "
+            "Nothing was sent. Set [cpaas] database to the same database on all workers, not to a file of each "
+            "worker. If this database has replaced the other one for good, run the following and then clear the task: "
+            f"{commands}",
             permanent=True,
         )
 

@@ -15,6 +15,7 @@ from cpaas_provider.api.models.base import split_list
 from cpaas_provider.api.recipients.email_address import normalise_email
 from cpaas_provider.api.recipients.msisdn import normalise_msisdn
 from cpaas_provider.api.text import measure_sms, substitute
+from cpaas_provider.operators._runtime.database.frequency import open_frequency_cap
 from cpaas_provider.operators._runtime.database.suppressions import StoredSuppressionList
 from cpaas_provider.operators._runtime.errors import NotAllowedError
 from cpaas_provider.sending.hashing import known_by
@@ -26,7 +27,8 @@ if TYPE_CHECKING:
     from cpaas_provider.hooks.connection import CpaasConnection
     from cpaas_provider.operators._runtime.delivery.reports import DeliveryReports
     from cpaas_provider.operators._runtime.runtime import TaskRuntime
-    from cpaas_provider.sending.spec import Client, Outcome, SuppressionList
+    from cpaas_provider.operators._runtime.single.send import SendOptions
+    from cpaas_provider.sending.spec import Client, FrequencyCap, Outcome, SuppressionList
 
 
 log = logging.getLogger(__name__)
@@ -172,14 +174,20 @@ class MessageRequest:
     """Number of recipients that ``allowed_recipients`` left out."""
     suppressed: int = field(default=0, init=False)
     """Number of recipients that the suppression list left out."""
+    capped: int = field(default=0, init=False)
+    """Number of recipients that the frequency cap left out."""
+
+    def frequency_cap(self, options: SendOptions, runtime: TaskRuntime, send: str) -> FrequencyCap | None:
+        """Return what counts the message."""
+        return open_frequency_cap(runtime, options.frequency_cap, options.frequency_category, send)
 
     def suppressions(self, runtime: TaskRuntime) -> SuppressionList | None:
         """Return the entries of the suppression list that count."""
         return StoredSuppressionList(runtime, channel_of(self.kind.operation, self.body))
 
-    def record_left_out(self, suppressed: int) -> None:
-        """Take the number for the result."""
-        self.suppressed = suppressed
+    def record_left_out(self, suppressed: int, capped: int) -> None:
+        """Take the numbers for the result."""
+        self.suppressed, self.capped = suppressed, capped
 
     def build_spec(self, runtime: TaskRuntime, reports: DeliveryReports) -> SendSpec:
         """Return the one message to all allowed recipients."""
@@ -228,6 +236,7 @@ class MessageRequest:
             **{name: latest.get(name) for name in names},
             "skipped_not_allowed": self.skipped,
             "skipped_suppressed": self.suppressed,
+            "skipped_frequency_cap": self.capped,
             "references": [entry.reference for entry in outcome.accepted],
         }
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from cpaas_provider.hooks.connection import CpaasConnection
     from cpaas_provider.operators._runtime.delivery.reports import DeliveryReports
     from cpaas_provider.operators._runtime.runtime import TaskRuntime
+    from cpaas_provider.operators._runtime.single.send import SendOptions
     from cpaas_provider.sending.spec import Outcome, SuppressionList
 
 log = logging.getLogger(__name__)
@@ -90,7 +91,10 @@ class OtpRequest:
         """Return the numbers that can never be reached. An opt-out does not count: the recipient asks for a code."""
         return StoredSuppressionList(runtime, self.channel or "sms", (INVALID_NUMBER,))
 
-    def record_left_out(self, suppressed: int) -> None:
+    def frequency_cap(self, options: SendOptions, runtime: TaskRuntime, send: str) -> None:
+        """Return none: it is no message that is counted."""
+
+    def record_left_out(self, suppressed: int, capped: int) -> None:
         """Do nothing: a task without its one recipient is skipped."""
 
     def result(self, outcome: Outcome, runtime: TaskRuntime) -> dict[str, Any]:
@@ -170,7 +174,10 @@ class AirtimeRequest:
         """Return none: a purchase is no message."""
         return None
 
-    def record_left_out(self, suppressed: int) -> None:
+    def frequency_cap(self, options: SendOptions, runtime: TaskRuntime, send: str) -> None:
+        """Return none: it is no message that is counted."""
+
+    def record_left_out(self, suppressed: int, capped: int) -> None:
         """Do nothing."""
 
     def result(self, outcome: Outcome, runtime: TaskRuntime) -> dict[str, Any]:

@@ -24,7 +24,7 @@ from cpaas_provider.sending.spec import OnUnknown, Outcome
 
 if TYPE_CHECKING:
     from cpaas_provider.operators._runtime.runtime import TaskRuntime
-    from cpaas_provider.sending.spec import SendSpec, SuppressionList
+    from cpaas_provider.sending.spec import FrequencyCap, SendSpec, SuppressionList
 
 NO_TASK_STATE = (
     "Airflow's task state store is not available here, so no journal can be written. Nothing was sent. Run the "
@@ -38,6 +38,7 @@ class SendOptions:
 
     :param guards_run: whether backfills, catch-up runs and stale runs do not send
     :param use_suppression_list: whether recipients on the stored suppression list are left out
+    :param frequency_cap: how many messages of the category a recipient may get, and within how long
     """
 
     on_unknown: str = "fail"
@@ -47,6 +48,8 @@ class SendOptions:
     max_lateness: timedelta | None = timedelta(days=1)
     guards_run: bool = True
     use_suppression_list: bool = True
+    frequency_cap: tuple[int, timedelta] | None = None
+    frequency_category: str | None = None
 
 
 class SingleRequest(Protocol):
@@ -58,8 +61,14 @@ class SingleRequest(Protocol):
     def suppressions(self, runtime: TaskRuntime) -> SuppressionList | None:
         """Return the stored suppression list, as far as it counts for this send; ``None`` if it does not."""
 
-    def record_left_out(self, suppressed: int) -> None:
-        """Take the number of recipients that guards left out, for the result."""
+    def frequency_cap(self, options: SendOptions, runtime: TaskRuntime, send: str) -> FrequencyCap | None:
+        """Return what counts the message, ``None`` if it is not counted.
+
+        :param send: the name of the send, the same in all its tries
+        """
+
+    def record_left_out(self, suppressed: int, capped: int) -> None:
+        """Take the numbers of recipients that guards left out, for the result."""
 
     def result(self, outcome: Outcome, runtime: TaskRuntime) -> dict[str, Any]:
         """Return the task's result, as small JSON, from the results of all tries."""
@@ -161,7 +170,9 @@ def open_state(
 ) -> SingleSendState:
     """Return where the recipients of a send stand."""
     suppressions = request.suppressions(runtime) if options.use_suppression_list else None
-    return SingleSendState(spec, journal, reports, suppressions=suppressions)
+    send = journal.hasher.batch_reference(spec.operation, (), journal.log.resend_epoch)
+    frequency_cap = request.frequency_cap(options, runtime, send)
+    return SingleSendState(spec, journal, reports, suppressions=suppressions, frequency_cap=frequency_cap)
 
 
 def check_left_out(state: SingleSendState, outcome: Outcome, request: SingleRequest) -> None:
@@ -169,13 +180,21 @@ def check_left_out(state: SingleSendState, outcome: Outcome, request: SingleRequ
 
     :raises LeftOutError: when no recipient is left
     """
-    request.record_left_out(len(state.suppressed))
-    if state.suppressed and not outcome:
-        raise LeftOutError(
-            f"{'The recipient is' if len(state.suppressed) == 1 else 'All recipients are'} on the suppression list. "
-            "Nothing was sent. `airflow cpaas suppressions list` shows the list, and use_suppression_list=False sends "
-            "without it."
-        )
+    suppressed, capped = len(state.suppressed), len(state.frequency_capped)
+    request.record_left_out(suppressed, capped)
+    if outcome or not (suppressed or capped):
+        return
+    if suppressed and capped:
+        where = "on the suppression list or at the frequency cap"
+    else:
+        where = "on the suppression list" if suppressed else "at the frequency cap"
+    hint = (
+        " `airflow cpaas suppressions list` shows the list, and use_suppression_list=False sends without it."
+        if suppressed
+        else ""
+    )
+    whose = "The recipient is" if suppressed + capped == 1 else "All recipients are"
+    raise LeftOutError(f"{whose} {where}. Nothing was sent.{hint}")
 
 
 def run_engine(state: SingleSendState, options: SendOptions, runtime: TaskRuntime, reports: DeliveryReports) -> Outcome:

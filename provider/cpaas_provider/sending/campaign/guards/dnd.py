@@ -72,6 +72,9 @@ class DndFilter:
     :param at_once: how many look-ups are under way at a time, at most
     """
 
+    batch_size = 100
+    """Recipients that are taken from the plan together, at least."""
+
     def __init__(
         self,
         plan: RecipientTable,

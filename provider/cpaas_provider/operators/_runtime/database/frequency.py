@@ -1,0 +1,73 @@
+"""The frequency cap of a send, counted in the provider's database."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from cpaas_provider.database.errors import DatabaseError
+from cpaas_provider.operators._runtime.database.shared_database import check_database
+from cpaas_provider.operators._runtime.errors import PreflightError
+
+if TYPE_CHECKING:
+    from datetime import timedelta
+
+    from cpaas_provider.database.recipients.frequency import MessageCounts
+    from cpaas_provider.operators._runtime.runtime import TaskRuntime
+
+DEFAULT_CATEGORY = "default"
+
+
+class StoredFrequencyCap:
+    """The messages of one send, counted for its category.
+
+    :param limit: how many messages within how long; ``None`` counts them, and limits none
+    :param send: the name of the send, the same in all its tries
+    """
+
+    def __init__(
+        self, runtime: TaskRuntime, limit: tuple[int, timedelta] | None, category: str | None, send: str
+    ) -> None:
+        self._runtime = runtime
+        self._limit = limit
+        self._category = category or DEFAULT_CATEGORY
+        self._send = send
+
+    def reserve(self, recipients: Sequence[str]) -> Collection[str]:
+        """Count a message to each recipient who may get one, and return the others.
+
+        :raises PreflightError: when it cannot be counted, or this worker has another database than others
+        """
+        try:
+            return self._counts.reserve(recipients)
+        except DatabaseError as error:
+            raise PreflightError(
+                f"The frequency cap could not be checked: {str(error).rstrip('.')}. No further request was started. "
+                "The task can be retried.",
+                permanent=False,
+            ) from None
+
+    def release(self, recipients: Sequence[str]) -> None:
+        """Do not count the messages to recipients: they were not sent.
+
+        :raises DatabaseError: when the database cannot be written
+        """
+        self._counts.release(recipients)
+
+    @cached_property
+    def _counts(self) -> MessageCounts:
+        from cpaas_provider.database.recipients.frequency import MAX_PERIOD, Cap, MessageCounts
+
+        database = self._runtime.database
+        # With a database of its own, each worker would send as many messages as the cap allows.
+        check_database(database)
+        messages, period = self._limit or (None, MAX_PERIOD)
+        return MessageCounts(database, Cap(self._category, messages, period), self._send)
+
+
+def open_frequency_cap(
+    runtime: TaskRuntime, limit: tuple[int, timedelta] | None, category: str | None, send: str
+) -> StoredFrequencyCap | None:
+    """Return the frequency cap of a send, ``None`` where its messages are not counted."""
+    return StoredFrequencyCap(runtime, limit, category, send) if limit or category else None
