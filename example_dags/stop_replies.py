@@ -47,7 +47,8 @@ def opt_out() -> int:
     doc_md="""
     ### Replies of STOP
     Puts customers who reply STOP on the suppression list of the provider. Every campaign and every single send leaves
-    them out from then on, whatever DAG it is in. Then it sends an offer to the other customers.
+    them out from then on, whatever DAG it is in. Then it sends an offer to the other customers. No customer gets more
+    than three marketing messages in seven days, from all DAGs together.
 
     Trigger it from the webhook that receives your inbound messages, with the messages in the param `replies`.
     """,
@@ -60,6 +61,8 @@ def stop_replies():
         source="{{ params.recipients }}",
         content="{{ params.text }}",
         sender_id="{{ params.sender_id }}",
+        frequency_cap=(3, timedelta(days=7)),
+        frequency_category="marketing",
         max_recipients=5_000,
         max_failure_ratio=0.1,
     )

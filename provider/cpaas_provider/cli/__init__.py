@@ -230,7 +230,8 @@ def _database_commands() -> tuple[ActionCommand, ...]:
             help="Delete old delivery reports, recipient statuses, requests and lookups",
             description=(
                 "Delete delivery reports, recipient statuses and requests that have not changed for --days days. "
-                "Delete lookups older than --lookup-days days. Campaigns with an idempotency_key are never deleted. "
+                "Delete lookups older than --lookup-days days, and messages that frequency caps no longer count. "
+                "Campaigns with an idempotency_key are never deleted. "
                 "The command can run while reports arrive. You can stop it with Ctrl-C at any time."
             ),
             func=_command("cpaas_provider.cli.db.cpaas_db_prune"),

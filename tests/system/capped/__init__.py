@@ -1,0 +1,1 @@
+"""Two campaigns under one frequency cap, at once, on a real Airflow."""
