@@ -207,6 +207,8 @@ class TestDoNotDisturb:
         plan = plan_of(*phones(500))
 
         class Even:
+            batch_size = 100
+
             async def filter(self, people: Sequence[Recipient]) -> list[Recipient]:
                 plan.set_status([one.place for one in people if one.row % 2], RecipientStatus.DND)
                 return [one for one in people if not one.row % 2]
