@@ -13,6 +13,7 @@ from cpaas_provider.database.schema import (
     delivery_summaries,
     events,
     lookups,
+    message_counts,
     notifications,
     passcodes,
     phone_records,
@@ -62,7 +63,11 @@ class TestPruning:
         monkeypatch.setattr(retention, "BATCH_ROWS", 1)
         now = datetime.now(UTC)
         assert dict(prune(filled, WHEN - timedelta(seconds=1), WHEN)) == dict.fromkeys(
-            (table.name for table in (*TABLES, events, notifications, lookups, phone_records, *OF_THE_PAGES)), 0
+            (
+                table.name
+                for table in (*TABLES, events, notifications, lookups, phone_records, message_counts, *OF_THE_PAGES)
+            ),
+            0,
         )
         assert number_of(filled) == [3, 3, 1, 1, 2]
         # The reports themselves came in May.
