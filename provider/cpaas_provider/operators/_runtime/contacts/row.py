@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from cpaas_provider.api.models.contacts import ContactRowRecord
     from cpaas_provider.operators._runtime.delivery.reports import DeliveryReports
     from cpaas_provider.operators._runtime.runtime import TaskRuntime
-    from cpaas_provider.operators._runtime.single.send import SendOptions, SingleSend
+    from cpaas_provider.operators._runtime.single.send import SingleSend
     from cpaas_provider.sending.shutdown import StopSignal
     from cpaas_provider.sending.spec import Client, Outcome
 
@@ -110,7 +110,7 @@ class RowCreation:
     def suppressions(self, runtime: TaskRuntime) -> None:
         """Return none: a row is no message."""
 
-    def frequency_cap(self, options: SendOptions, runtime: TaskRuntime, send: str) -> None:
+    def frequency_cap(self, runtime: TaskRuntime, limit: object, category: str | None, send: str) -> None:
         """Return none: it is no message that is counted."""
 
     def record_left_out(self, suppressed: int, capped: int) -> None:

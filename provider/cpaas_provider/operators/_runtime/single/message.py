@@ -22,12 +22,13 @@ from cpaas_provider.sending.hashing import known_by
 from cpaas_provider.sending.spec import RequestResult, SendSpec
 
 if TYPE_CHECKING:
+    from datetime import timedelta
+
     from cpaas_provider.api.core import Call
     from cpaas_provider.api.models.messages import Message
     from cpaas_provider.hooks.connection import CpaasConnection
     from cpaas_provider.operators._runtime.delivery.reports import DeliveryReports
     from cpaas_provider.operators._runtime.runtime import TaskRuntime
-    from cpaas_provider.operators._runtime.single.send import SendOptions
     from cpaas_provider.sending.spec import Client, FrequencyCap, Outcome, SuppressionList
 
 
@@ -177,9 +178,11 @@ class MessageRequest:
     capped: int = field(default=0, init=False)
     """Number of recipients that the frequency cap left out."""
 
-    def frequency_cap(self, options: SendOptions, runtime: TaskRuntime, send: str) -> FrequencyCap | None:
+    def frequency_cap(
+        self, runtime: TaskRuntime, limit: tuple[int, timedelta] | None, category: str | None, send: str
+    ) -> FrequencyCap | None:
         """Return what counts the message."""
-        return open_frequency_cap(runtime, options.frequency_cap, options.frequency_category, send)
+        return open_frequency_cap(runtime, limit, category, send)
 
     def suppressions(self, runtime: TaskRuntime) -> SuppressionList | None:
         """Return the entries of the suppression list that count."""

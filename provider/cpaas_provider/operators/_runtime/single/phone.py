@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from cpaas_provider.hooks.connection import CpaasConnection
     from cpaas_provider.operators._runtime.delivery.reports import DeliveryReports
     from cpaas_provider.operators._runtime.runtime import TaskRuntime
-    from cpaas_provider.operators._runtime.single.send import SendOptions
     from cpaas_provider.sending.spec import Outcome, SuppressionList
 
 log = logging.getLogger(__name__)
@@ -91,7 +90,7 @@ class OtpRequest:
         """Return the numbers that can never be reached. An opt-out does not count: the recipient asks for a code."""
         return StoredSuppressionList(runtime, self.channel or "sms", (INVALID_NUMBER,))
 
-    def frequency_cap(self, options: SendOptions, runtime: TaskRuntime, send: str) -> None:
+    def frequency_cap(self, runtime: TaskRuntime, limit: object, category: str | None, send: str) -> None:
         """Return none: it is no message that is counted."""
 
     def record_left_out(self, suppressed: int, capped: int) -> None:
@@ -174,7 +173,7 @@ class AirtimeRequest:
         """Return none: a purchase is no message."""
         return None
 
-    def frequency_cap(self, options: SendOptions, runtime: TaskRuntime, send: str) -> None:
+    def frequency_cap(self, runtime: TaskRuntime, limit: object, category: str | None, send: str) -> None:
         """Return none: it is no message that is counted."""
 
     def record_left_out(self, suppressed: int, capped: int) -> None:

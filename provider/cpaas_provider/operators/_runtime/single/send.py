@@ -61,9 +61,12 @@ class SingleRequest(Protocol):
     def suppressions(self, runtime: TaskRuntime) -> SuppressionList | None:
         """Return the stored suppression list, as far as it counts for this send; ``None`` if it does not."""
 
-    def frequency_cap(self, options: SendOptions, runtime: TaskRuntime, send: str) -> FrequencyCap | None:
+    def frequency_cap(
+        self, runtime: TaskRuntime, limit: tuple[int, timedelta] | None, category: str | None, send: str
+    ) -> FrequencyCap | None:
         """Return what counts the message, ``None`` if it is not counted.
 
+        :param limit: how many messages of the category a recipient may get, and within how long
         :param send: the name of the send, the same in all its tries
         """
 
@@ -171,7 +174,7 @@ def open_state(
     """Return where the recipients of a send stand."""
     suppressions = request.suppressions(runtime) if options.use_suppression_list else None
     send = journal.hasher.batch_reference(spec.operation, (), journal.log.resend_epoch)
-    frequency_cap = request.frequency_cap(options, runtime, send)
+    frequency_cap = request.frequency_cap(runtime, options.frequency_cap, options.frequency_category, send)
     return SingleSendState(spec, journal, reports, suppressions=suppressions, frequency_cap=frequency_cap)
 
 
