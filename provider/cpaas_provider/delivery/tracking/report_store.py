@@ -140,7 +140,8 @@ class ReportStore:
                 if is_ours and (listed := self._listed(incoming[number], rows[number]))
             ],
         )
-        add_report_counts(connection, Counter(_counted(rows[number], now) for number in rows))
+        minute = now.replace(second=0, microsecond=0)
+        add_report_counts(connection, Counter(_counted(row, minute) for row in rows.values()))
         return results
 
     def _listed(self, received: ReceivedReport, row: Row) -> Listed | None:
@@ -316,12 +317,11 @@ def _row(received: ReceivedReport, place: _Owner, kind: str | None, now: datetim
     }
 
 
-def _counted(row: Row, now: datetime) -> Counted:
+def _counted(row: Row, minute: datetime) -> Counted:
     """Return what a new report is counted as for the pages."""
     campaign = row["campaign"]
     # A message that is in no campaign has the name of its request, and there may be millions of them.
     alone = campaign == row["reference"] or campaign.startswith(UNTRACKED_PREFIX)
-    minute = now.replace(second=0, microsecond=0)
     return Counted(NO_CAMPAIGN if alone else campaign, minute, row["conn_id"], row["delivery_status"])
 
 
