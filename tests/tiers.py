@@ -64,6 +64,7 @@ PLACES = {
         "tests/unit/sandbox/test_command.py",
         "tests/unit/sandbox/page/test_page.py",
         "tests/unit/sending/campaign/guards/test_send_window_everywhere.py",
+        "tests/unit/sending/campaign/test_capped_many.py",
         "tests/unit/sources/test_memory.py",
         "tests/unit/database/test_processes_at_once.py",
         "tests/unit/test_packaging.py",
