@@ -36,6 +36,8 @@ from cpaas_provider.database.schema import UtcDateTime
 
 Value = TypeVar("Value")
 
+_WITHOUT_ZONE = len("2026-01-01 00:00:00.000000")
+
 BATCH = 500
 """As many values as one statement may ask for. SQLite takes no more than some thousand."""
 
@@ -79,30 +81,46 @@ class _ValuesInsert:
         return tuple(values)
 
 
-@dataclass(frozen=True)
-class _DocumentInsert:
-    """An insertion of the rows of a JSON document, which PostgreSQL reads faster than the driver writes values.
+# Half a character cannot be sent in UTF-8; so one that a text holds is refused as any driver would.
+_to_json = msgspec.json.Encoder().encode
 
-    :param conversions: the columns that have to be brought into JSON's form
+
+def _document(rows: Iterable[Row], conversions: Sequence[tuple[str, Convert]]) -> str:
+    changed = []
+    for row in rows:
+        one = {**row}
+        for name, convert in conversions:
+            if (value := one[name]) is not None:
+                one[name] = convert(value)
+        changed.append(one)
+    return _to_json(changed).decode()
+
+
+class Recordset:
+    """Rows that a statement of PostgreSQL reads from a JSON document, its parameter ``rows``.
+
+    :param columns: their columns of tables, or ones that are there for the statement alone
     """
 
-    text: str
-    conversions: tuple[tuple[str, Convert], ...]
+    def __init__(self, columns: Sequence[Column[Any]]) -> None:
+        # How long a text may be is for the table to say.
+        kinds = [Text() if isinstance(one.type, String) else one.type for one in columns]
+        document = func.json_to_recordset(cast(bindparam("rows", type_=String()), JSON))
+        named = [column(one.name, kind) for one, kind in zip(columns, kinds, strict=True)]
+        self.table = document.table_valued(*named).render_derived(name="given", with_types=True)
+        self._conversions = [(columns[place].name, convert) for place, convert in _conversions(columns, _TO_JSON)]
 
     def document(self, rows: Iterable[Row]) -> str:
         """Return the document of rows."""
-        changed = []
-        for row in rows:
-            one = dict(row)
-            for name, convert in self.conversions:
-                if (value := one[name]) is not None:
-                    one[name] = convert(value)
-            changed.append(one)
-        return _to_json(changed).decode()
+        return _document(rows, self._conversions)
 
 
-# Half a character cannot be sent in UTF-8; so one that a text holds is refused as any driver would.
-_to_json = msgspec.json.Encoder().encode
+@dataclass(frozen=True)
+class _DocumentInsert:
+    """An insertion of the rows of a JSON document, which PostgreSQL reads faster than the driver writes values."""
+
+    text: str
+    given: Recordset
 
 
 def insert_many(connection: Connection, insertion: Insert, rows: Sequence[Row]) -> list[tuple[Any, ...]]:
@@ -150,7 +168,7 @@ def _inserted(
         done += len(some)
         if dialect.name == "postgresql":
             whole = _document_insert(insertion, dialect, names)
-            yield some, connection.exec_driver_sql(whole.text, {"rows": whole.document(some)})
+            yield some, connection.exec_driver_sql(whole.text, {"rows": whole.given.document(some)})
         else:
             prepared = _values_insert(insertion, dialect, names, len(some))
             yield some, connection.exec_driver_sql(prepared.text, prepared.values(some))
@@ -219,37 +237,33 @@ def _values_insert(insertion: Insert, dialect: Dialect, names: tuple[str, ...], 
         raise TypeError("An insertion of many rows must have no values but those of its rows.")
     # Of a row with one column, itemgetter would return the value alone.
     pick: Callable[[Row], tuple[Any, ...]] = itemgetter(*order) if len(order) > 1 else lambda row: (row[order[0]],)
-    return _ValuesInsert(str(compiled), pick, tuple(_conversions(insertion, order, _TO_SQLITE)))
+    table: Any = insertion.table
+    columns = [table.c[name] for name in order]
+    return _ValuesInsert(str(compiled), pick, tuple(_conversions(columns, _TO_SQLITE)))
 
 
 @functools.lru_cache(maxsize=64)
 def _document_insert(insertion: Insert, dialect: Dialect, names: tuple[str, ...]) -> _DocumentInsert:
     table: Any = insertion.table
-    # How long a text may be is for the table to say.
-    kinds = [Text() if isinstance(table.c[name].type, String) else table.c[name].type for name in names]
-    columns = [column(name, kind) for name, kind in zip(names, kinds, strict=True)]
-    document = func.json_to_recordset(cast(bindparam("rows", type_=String()), JSON))
-    given = document.table_valued(*columns).render_derived(name="given", with_types=True)
-    compiled = insertion.from_select(names, select(*given.c)).compile(dialect=dialect)
+    given = Recordset([table.c[name] for name in names])
+    compiled = insertion.from_select(names, select(*given.table.c)).compile(dialect=dialect)
     if compiled.params.keys() != {"rows"}:
         raise TypeError("An insertion of many rows must have no values but those of its rows.")
-    conversions = tuple((names[place], convert) for place, convert in _conversions(insertion, names, _TO_JSON))
-    return _DocumentInsert(str(compiled), conversions)
+    return _DocumentInsert(str(compiled), given)
 
 
-def _conversions(insertion: Insert, order: Sequence[str], to: Mapping[type, Convert]) -> Iterator[tuple[int, Convert]]:
-    table: Any = insertion.table
-    for place, name in enumerate(order):
+def _conversions(columns: Sequence[Column[Any]], to: Mapping[type, Convert]) -> Iterator[tuple[int, Convert]]:
+    for place, one in enumerate(columns):
         for kind, convert in to.items():
-            if isinstance(table.c[name].type, kind):
+            if isinstance(one.type, kind):
                 yield place, convert
 
 
-# Rows that are written together bear the same few moments.
-@functools.lru_cache(maxsize=2048)
 def _moment(value: datetime) -> str:
     """Return a moment as SQLAlchemy writes it into SQLite, and as PostgreSQL reads it."""
-    return value.astimezone(UTC).replace(tzinfo=None).isoformat(" ", "microseconds")
+    if value.tzinfo is not UTC:
+        value = value.astimezone(UTC)
+    return value.isoformat(" ", "microseconds")[:_WITHOUT_ZONE]
 
 
 _TO_SQLITE: dict[type, Convert] = {UtcDateTime: _moment}

@@ -155,11 +155,11 @@ def _first(fields: Fields, names: tuple[str, ...], read: Any) -> Any:
 
 def _text(value: Any) -> str | None:
     """Text that any database takes: no halves of characters, no NUL."""
-    if isinstance(value, int) and not isinstance(value, bool):
-        # A longer one is nobody's number or id, and takes long to write down.
-        value = str(value) if value.bit_length() < 256 else None
     if not isinstance(value, str):
-        return None
+        if not isinstance(value, int) or isinstance(value, bool) or value.bit_length() >= 256:
+            # A longer number is nobody's number or id, and takes long to write down.
+            return None
+        value = str(value)
     if not value.isprintable():
         value = "".join(letter if letter.isprintable() else " " for letter in value)
     return value.strip() or None

@@ -21,7 +21,7 @@ KEEP_ALIVE_SECONDS = 5
 PORT_SECONDS = 5.0
 """How long the port may still be taken by workers that are ending."""
 
-SWITCH_SECONDS = 0.0005
+SWITCH_SECONDS = 0.0001
 """How long the thread that stores reports and the one that takes them let each other wait, where Python is busy."""
 
 OBJECTS = 5000

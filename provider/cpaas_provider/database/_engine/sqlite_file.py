@@ -45,6 +45,7 @@ class DatabaseFile:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._log_path = path.with_name(f"{path.name}-wal")
         self._known = False
         self._file: Identity | None = None
         self._log: Identity | None = None
@@ -123,10 +124,6 @@ class DatabaseFile:
             "file only. It must be retried."
         )
 
-    @property
-    def _log_path(self) -> Path:
-        return self.path.with_name(f"{self.path.name}-wal")
-
 
 # As SQLite itself does where the system has it: that the file was changed, and when, need not be on the disk.
 _sync = getattr(os, "fdatasync", os.fsync)
@@ -134,7 +131,7 @@ _sync = getattr(os, "fdatasync", os.fsync)
 
 def _identity(path: Path) -> Identity | None:
     try:
-        found = path.stat()
+        found = os.stat(path)  # noqa: PTH116 - at half the time, and for each transaction
     except OSError:
         return None
     return found.st_dev, found.st_ino

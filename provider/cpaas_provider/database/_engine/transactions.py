@@ -75,7 +75,8 @@ def _write(work: Callable[[Connection], Result], engine: Engine, file: DatabaseF
             log = None
             if has_log:
                 log = connection.info[_LOG] = connection.info.get(_LOG) or file.log
-            file.check_current()
+            if not has_log:
+                file.check_current()
         # Another connection can write meanwhile: in SQLite one writes at a time, and its commit is done.
         if has_log:
             file.sync_log(log)

@@ -55,7 +55,7 @@ class _Usage:
 
     number: int = 0
     size: int = 0
-    spent: float = float("-inf")
+    spent: float | None = None
 
 
 class Quotas:
@@ -76,32 +76,33 @@ class Quotas:
 
         That one is stored already, and needs no room, is for the caller to find out.
         """
-        tokens = [(place, one, one.token) for place, one in enumerate(incoming) if one.token is not None]
+        tokens = [one.token for one in incoming if one.token is not None]
         if not tokens:
             return {}
-        horizon = _horizon(connection, [token for _, _, token in tokens])
+        horizon = _horizon(connection, tokens)
         refused: dict[int, StoreResult] = {}
-        of_each: dict[bytes, tuple[CallbackToken, list[int]]] = {}
-        for place, received, token in tokens:
+        of_each: dict[bytes, list[int]] = {}
+        for place, (conn_id, _, token, *_) in enumerate(incoming):
+            if token is None:
+                continue
             if horizon and token.issued and token.issued < horizon:
                 refused[place] = StoreResult.EXPIRED
             else:
-                of_each.setdefault(digest_prefix(received.conn_id, token.reference), (token, []))[1].append(place)
-        for request, (token, places) in of_each.items():
+                of_each.setdefault(digest_prefix(conn_id, token.reference), []).append(place)
+        for request, places in of_each.items():
+            token = incoming[places[0]].token
             sizes = [_size(incoming[place].body) for place in places]
-            remaining = self._remaining(connection, request, token, sizes)
-            refused |= dict.fromkeys(places[remaining:], StoreResult.TOO_MANY)
+            if token is not None and (remaining := self._remaining(connection, request, token, sizes)) < len(places):
+                refused |= dict.fromkeys(places[remaining:], StoreResult.TOO_MANY)
         return refused
 
     def _remaining(self, connection: Connection, request: bytes, token: CallbackToken, sizes: Sequence[int]) -> int:
         """Return how many more reports of a request may be stored, of those that came with these sizes."""
         usage = self._usage(request)
-        if self._clock() < usage.spent:
+        if usage.spent is not None and self._clock() < usage.spent:
             return 0
-        most, most_bytes = (
-            BASE_REPORTS + REPORTS_PER_RECIPIENT * token.recipients,
-            BASE_BYTES + BYTES_PER_RECIPIENT * token.recipients,
-        )
+        most = BASE_REPORTS + REPORTS_PER_RECIPIENT * token.recipients
+        most_bytes = BASE_BYTES + BYTES_PER_RECIPIENT * token.recipients
         usage.number += len(sizes)
         usage.size += sum(sizes)
         if usage.number * _UNCOUNTED <= most and usage.size * _UNCOUNTED <= most_bytes:
@@ -116,8 +117,11 @@ class Quotas:
         return len(sizes)
 
     def _usage(self, request: bytes) -> _Usage:
-        usage = self._usages.pop(request, None) or _Usage()
-        self._usages[request] = usage
+        usage = self._usages.get(request)
+        if usage is not None:
+            self._usages.move_to_end(request)
+            return usage
+        usage = self._usages[request] = _Usage()
         if len(self._usages) > _MOST_REQUESTS:
             self._usages.popitem(last=False)
         return usage
@@ -131,8 +135,8 @@ def _size(body: str) -> int:
 def _horizon(connection: Connection, tokens: Sequence[CallbackToken]) -> datetime | None:
     """Return up to when requests were pruned, ``None`` where that matters to none of these."""
     youngest = datetime.now(UTC) - MIN_RETENTION
-    old = any(token.issued and token.issued < youngest for token in tokens)
-    return pruned_before(connection) if old else None
+    oldest = min((token.issued for token in tokens if token.issued), default=youngest)
+    return pruned_before(connection) if oldest < youngest else None
 
 
 def _used(connection: Connection, request: bytes) -> tuple[int, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hashlib import sha256
 from typing import Protocol
 
 CHUNK = 2047
@@ -25,3 +26,11 @@ def update_in_chunks(hashed: Hashed, data: bytes) -> None:
         return
     for start in range(0, len(data), CHUNK):
         hashed.update(data[start : start + CHUNK])
+
+
+def sha256_digest(data: bytes) -> bytes:
+    """Return the SHA-256 of data, likewise."""
+    hashed = sha256(data[:CHUNK])
+    if len(data) > CHUNK:
+        update_in_chunks(hashed, data[CHUNK:])
+    return hashed.digest()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import json
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from hashlib import sha256
@@ -31,23 +32,14 @@ from sqlalchemy import (
     text,
     true,
     type_coerce,
-    update,
 )
 
-from cpaas_provider.database.bulk import batched, insert_many, select_at_once
+from cpaas_provider.database.bulk import batched, select_at_once
 from cpaas_provider.database.schema import deliveries, request_counts, requests
-from cpaas_provider.delivery.tracking.recipient_status import (
-    Key,
-    insert_into,
-    key_of,
-    merge_rows,
-    upsert_and_find_new,
-    upsert_statuses,
-)
+from cpaas_provider.delivery.tracking.recipient_numbers import add_to_numbers, set_number, upsert_and_count
+from cpaas_provider.delivery.tracking.recipient_status import Key, Request, key_of, merge_rows, upsert_statuses
 
 Row = dict[str, Any]
-Request = tuple[str, str, str]
-"""Campaign, connection and reference."""
 
 UNNAMED_PREFIX = "#"
 """Begins what stands for a recipient whose name is not told, or not any more."""
@@ -85,49 +77,51 @@ def record_statuses(connection: Connection, reported: Sequence[tuple[Row, int | 
             request = request_of(row)
             most_of[request] = max(most, most_of.get(request, 0))
     written = merge_rows(row for row in rows if row is not None)
-    new, before = _write(connection, written, most_of)
-    surplus = _drop_surplus(connection, most_of, [key for key in written if key in new], before)
+    new, numbers = _write(connection, written, most_of)
+    surplus = _drop_surplus(connection, most_of, [key for key in written if key in new], numbers)
     return [row is not None and key_of(row) not in surplus for row in rows]
 
 
 def _write(
     connection: Connection, rows: Mapping[Key, Mapping[str, Any]], bounded: Collection[Request]
 ) -> tuple[set[Key], dict[Request, int]]:
-    """Write rows, and return those that are new, as far as they are of the requests that matter.
+    """Write rows, and return those that are new, as far as they are of the requests that matter, and their numbers.
 
-    On SQLite, where nobody else writes meanwhile, that is asked before, and with it how many rows these requests have.
+    To count a request's rows takes the longer the more there are. So their number is kept, which is no less than that,
+    and they are counted where it is too great, or is not known yet. Whoever changes it has the request to himself.
+
+    On SQLite, where nobody else writes meanwhile, who is new is asked before, and with it the numbers so far.
     """
     if not bounded:
         upsert_statuses(connection, rows)
         return set(), {}
     if connection.dialect.name != "sqlite":
-        return upsert_and_find_new(connection, rows), {}
+        return upsert_and_count(connection, rows, bounded)
     new: set[Key] = set()
-    numbers: dict[Request, int] = {}
+    before: dict[Request, int] = {}
     for some in batched(key for key in rows if key[:3] in bounded):
         found = select_at_once(connection, _find("sqlite").existing, {"wanted": json.dumps(some)})
         for place, is_there, number in found:
             if not is_there:
                 new.add(some[place])
             if number is not None:
-                numbers[some[place][:3]] = number
+                before[some[place][:3]] = number
     upsert_statuses(connection, rows)
-    return new, numbers
+    added = Counter(key[:3] for key in new)
+    add_to_numbers(connection, added)
+    return new, {request: more + before.get(request, 0) for request, more in added.items()}
 
 
 def _drop_surplus(
-    connection: Connection, most_of: Mapping[Request, int], new: Sequence[Key], before: Mapping[Request, int]
+    connection: Connection, most_of: Mapping[Request, int], new: Sequence[Key], numbers: Mapping[Request, int]
 ) -> set[Key]:
     """Delete the rows that requests have no recipients for, the last ones first, and return them.
 
-    To count a request's rows takes the longer the more there are. So their number is kept, which is no less than that,
-    and they are counted where it is too great, or is not known yet. Whoever changes it has the request to himself.
+    :param numbers: which are kept of the requests with new rows, these among them
     """
     added: dict[Request, list[Key]] = {}
     for key in new:
-        if (request := key[:3]) in most_of:
-            added.setdefault(request, []).append(key)
-    numbers = _add(connection, {request: len(keys) for request, keys in added.items()}, before)
+        added.setdefault(key[:3], []).append(key)
     unsure = [one for one, keys in added.items() if not len(keys) < numbers[one] <= most_of[one]]
     surplus: set[Key] = set()
     for request, number, tracked in _count(connection, unsure):
@@ -137,43 +131,10 @@ def _drop_surplus(
         surplus.update(keys[room:])
         # No stranger is ever one of those that are known.
         if (kept := most if tracked else there + room) != numbers[request]:
-            _set_number(connection, request, kept)
+            set_number(connection, request, kept)
     for key in surplus:
         connection.execute(delete(deliveries).where(_is(key[:3]), deliveries.c.recipient == key[3]))
     return surplus
-
-
-def _add(
-    connection: Connection, added: Mapping[Request, int], before: Mapping[Request, int], *, anew: bool = False
-) -> dict[Request, int]:
-    """Add to the numbers of rows that requests have, and return these.
-
-    :param before: what they were on SQLite
-    :param anew: they are 0 from now on, so that the rows are counted
-    """
-    now = datetime.now(UTC)
-    columns = ("campaign", "conn_id", "reference", "recipients", "updated_at")
-    # In one order, or two processes could wait for each other.
-    rows = [dict(zip(columns, (*request, added[request], now), strict=True)) for request in sorted(added)]
-    told = insert_many(connection, _counting(connection.dialect.name, anew), rows)
-    if connection.dialect.name != "sqlite":
-        return {row[:3]: row[3] for row in told}
-    return {request: 0 if anew else more + before.get(request, 0) for request, more in added.items()}
-
-
-@functools.cache
-def _counting(dialect: str, anew: bool) -> Any:
-    insert = insert_into(dialect, request_counts)
-    there, more = request_counts.c, insert.excluded
-    changed = {"recipients": literal_column("0") if anew else there.recipients + more.recipients}
-    key = list(request_counts.primary_key.columns)
-    counting = insert.on_conflict_do_update(index_elements=key, set_={**changed, "updated_at": more.updated_at})
-    return counting if dialect == "sqlite" else counting.returning(*key, there.recipients)
-
-
-def _set_number(connection: Connection, request: Request, number: int) -> None:
-    same = [column == value for column, value in zip(request_counts.primary_key.columns, request, strict=True)]
-    connection.execute(update(request_counts).where(*same).values(recipients=number))
 
 
 def _resolve_single(connection: Connection, rows: Sequence[Row]) -> list[Row | None]:
@@ -236,7 +197,7 @@ def merge_recipients(
     ours = [(campaign, conn_id, reference) for reference in made]
     lock(connection, ours)
     # What is reported of them meanwhile waits, and is counted then.
-    _add(connection, dict.fromkeys(ours, 0), {}, anew=True)
+    add_to_numbers(connection, dict.fromkeys(ours, 0), anew=True)
     there: dict[str, list[Any]] = {}
     for references in batched(made):
         theirs = and_(

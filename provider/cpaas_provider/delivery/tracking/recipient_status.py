@@ -20,6 +20,9 @@ _FLAGS = ("delivered", "failed", "clicked")
 _OF_THE_STRONGEST = ("delivery_status", "status", "reason", "reported_at")
 _IF_KNOWN = ("message_id", "kind")
 
+Request = tuple[str, str, str]
+"""Campaign, connection and reference."""
+
 Key = tuple[str, str, str, str]
 """Campaign, connection, reference of the request, and recipient: what there is one row for."""
 
@@ -50,24 +53,13 @@ def merge_rows(rows: Iterable[Mapping[str, Any]]) -> dict[Key, Mapping[str, Any]
 
 def upsert_statuses(connection: Connection, rows: Mapping[Key, Mapping[str, Any]]) -> None:
     """Bring what is known of recipients up to date; what is known already is not touched."""
-    insert_many(connection, _status_upsert(connection.dialect.name), [rows[key] for key in sorted(rows)])
-
-
-def upsert_and_find_new(connection: Connection, rows: Mapping[Key, Mapping[str, Any]]) -> set[Key]:
-    """Do the same on PostgreSQL, and return those that had no row."""
-    told = insert_many(connection, _returning_upsert(connection.dialect.name), [rows[key] for key in sorted(rows)])
-    return {row[:-1] for row in told if row[-1]}
-
-
-@functools.cache
-def _returning_upsert(dialect: str) -> Any:
-    # A row that was there has been locked before it is changed.
-    return _status_upsert(dialect).returning(*deliveries.primary_key.columns, literal_column("xmax = 0"))
+    insert_many(connection, status_upsert(connection.dialect.name), [rows[key] for key in sorted(rows)])
 
 
 # Built once: SQLAlchemy takes longer to build one than the database to carry it out.
 @functools.cache
-def _status_upsert(dialect: str) -> Any:
+def status_upsert(dialect: str) -> Any:
+    """Return the insertion that does so, without its rows."""
     insert = insert_into(dialect, deliveries)
     there, new = deliveries.c, insert.excluded
     # Of whom was only noted that he was sent to, any report says more.

@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from functools import partial
-from hashlib import sha256
 from typing import Any, NamedTuple
 
 from sqlalchemy import ARRAY, ColumnElement, Connection, Select, String, any_, bindparam, cast, func, select
@@ -25,7 +24,7 @@ from cpaas_provider.database.schema import reports, requests, sends
 from cpaas_provider.delivery.receiver.quotas import PREFIX_BYTES, Quotas, digest_prefix
 from cpaas_provider.delivery.receiver.writer import ReceivedReport, StoreResult
 from cpaas_provider.delivery.reports import DeliveryStatus, Report
-from cpaas_provider.delivery.tracking.hashing import update_in_chunks
+from cpaas_provider.delivery.tracking.hashing import sha256_digest
 from cpaas_provider.delivery.tracking.membership import Row, record_statuses
 from cpaas_provider.delivery.tracking.permanent_failures import PermanentFailures
 from cpaas_provider.delivery.tracking.recipient_status import insert_into
@@ -185,7 +184,7 @@ def _owners(connection: Connection, incoming: Sequence[ReceivedReport]) -> list[
     by_reference = _recorded(connection, requests.c.reference, references)
     by_id = _recorded(connection, requests.c.message_id, message_ids)
 
-    def redacted_path(received: ReceivedReport) -> _Owner:
+    def owner_of(received: ReceivedReport) -> _Owner:
         token, report, conn_id = received.token, received.report, received.conn_id
         if token is not None:
             return _Owner(token.campaign, token.reference, token.recipients)
@@ -195,7 +194,7 @@ def _owners(connection: Connection, incoming: Sequence[ReceivedReport]) -> list[
             return _Owner(report.reference, report.reference)
         return _Owner(f"{UNTRACKED_PREFIX}{report.message_id}" if report.message_id else None, report.reference)
 
-    return [redacted_path(received) for received in incoming]
+    return [owner_of(received) for received in incoming]
 
 
 def _recorded(
@@ -229,13 +228,12 @@ def _recorded_query(dialect: str, column: ColumnElement[str | None]) -> Select[A
 
 
 def _digest(received: ReceivedReport, place: _Owner) -> bytes:
-    hashed = sha256(_measured(received.conn_id, received.source, place.reference or ""))
-    body = received.body.encode()
-    update_in_chunks(hashed, len(body).to_bytes(4, "big") + body)
-    if received.token is None:
-        return hashed.digest()
+    conn_id, source, token, _, text, _ = received
+    body = text.encode()
+    whole = _measured(conn_id, source, place.reference or "") + len(body).to_bytes(4, "big") + body
+    digest = sha256_digest(whole)
     # All of one request lie together, so that they can be counted.
-    return digest_prefix(received.conn_id, received.token.reference) + hashed.digest()[PREFIX_BYTES:]
+    return digest if token is None else digest_prefix(conn_id, token.reference) + digest[PREFIX_BYTES:]
 
 
 # All reports of a request begin with the same.
