@@ -16,6 +16,7 @@ from sqlalchemy import (
     JSON,
     BigInteger,
     Column,
+    CompoundSelect,
     Connection,
     CursorResult,
     Dialect,
@@ -47,6 +48,7 @@ MAX_ROWS = 64
 _STEP = 8
 
 Row = Mapping[str, Any]
+Query = Select[Any] | CompoundSelect[Any]
 Convert = Callable[[Any], Any]
 
 
@@ -191,7 +193,7 @@ def _rows(connection: Connection, result: CursorResult[Any]) -> list[tuple[Any, 
     return rows
 
 
-def select_at_once(connection: Connection, query: Select[Any], values: Mapping[str, Any]) -> list[tuple[Any, ...]]:
+def select_at_once(connection: Connection, query: Query, values: Mapping[str, Any]) -> list[tuple[Any, ...]]:
     """Return the rows of a query for text and numbers, in no order.
 
     From SQLite they come as one: for each row its driver gives way to other threads, and waits until it has its turn
@@ -208,7 +210,7 @@ def select_at_once(connection: Connection, query: Select[Any], values: Mapping[s
 
 
 @functools.lru_cache(maxsize=64)
-def _text_of(query: Select[Any], dialect: Dialect) -> tuple[str, tuple[str, ...] | None, Mapping[str, Any]]:
+def _text_of(query: Query, dialect: Dialect) -> tuple[str, tuple[str, ...] | None, Mapping[str, Any]]:
     """Return a query as the driver takes it, the order of its parameters if that matters, and those that never change.
 
     SQLAlchemy takes longer to find what it made of a query before than a database to answer it.

@@ -7,7 +7,20 @@ from collections.abc import Collection, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import Boolean, Column, ColumnElement, Connection, and_, collate, func, literal_column, select, update
+from sqlalchemy import (
+    Boolean,
+    Column,
+    ColumnElement,
+    Connection,
+    and_,
+    collate,
+    exists,
+    func,
+    literal_column,
+    null,
+    select,
+    update,
+)
 
 from cpaas_provider.database.bulk import Recordset, batched, insert_many, select_at_once
 from cpaas_provider.database.schema import deliveries, request_counts
@@ -27,44 +40,53 @@ def upsert_and_count(
     """
     new: set[Key] = set()
     numbers: dict[Request, int] = {}
-    statement = _counting_upsert()
     for some in batched(sorted(rows)):
-        given = statement.given.document([{**rows[key], _COUNTED: key[:3] in counted} for key in some])
-        for *key, number in select_at_once(connection, statement.query, {"rows": given}):
-            campaign, conn_id, reference, recipient = key
-            new.add((campaign, conn_id, reference, recipient))
-            numbers[campaign, conn_id, reference] = number
-    return new, numbers
+        mixed = any(key[:3] not in counted for key in some)
+        statement = _counting_upsert(mixed)
+        given: list[Mapping[str, Any]] = [rows[key] for key in some]
+        if mixed:
+            given = [{**row, _COUNTED: key[:3] in counted} for row, key in zip(given, some, strict=True)]
+        told = select_at_once(connection, statement.query, {"rows": statement.given.document(given)})
+        for campaign, conn_id, reference, recipient, number in told:
+            if number is None:
+                new.add((campaign, conn_id, reference, recipient))
+            else:
+                numbers[campaign, conn_id, reference] = number
+    return {key for key in new if key[:3] in counted}, numbers
 
 
 class _CountingUpsert:
-    """One statement in the place of two, each of which costs PostgreSQL and us as much as some rows do."""
+    """One statement in the place of two, each of which costs PostgreSQL and us as much as some rows do.
 
-    def __init__(self) -> None:
+    It joins as little as can be: PostgreSQL takes longer to plan a join than for the rows.
+
+    :param mixed: some of the rows are of requests whose numbers are not kept
+    """
+
+    def __init__(self, mixed: bool) -> None:
         columns = [one for one in deliveries.columns if not one.name.endswith("_batch")]
         names, key, request = (
             [one.name for one in some] for some in (columns, deliveries.primary_key, request_counts.primary_key)
         )
-        self.given = Recordset([*columns, Column(_COUNTED, Boolean)])
-        rows = select(*self.given.table.c).cte("rows")
+        self.given = Recordset([*columns, *([Column(_COUNTED, Boolean)] if mixed else [])])
+        rows = select(*self.given.table.c).cte("rows") if mixed else self.given.table
         # A row that was there has been locked before it is changed.
         is_new: ColumnElement[bool] = literal_column("xmax = 0").label("is_new")
         upsert = status_upsert("postgresql").from_select(names, select(*(rows.c[name] for name in names)))
-        written = upsert.returning(*(deliveries.c[name] for name in key), is_new).cte("written")
-        theirs = [written.c[name] for name in request]
-        more = (
-            select(*theirs, func.count(), func.max(rows.c.updated_at))
-            .join_from(written, rows, and_(*(written.c[name] == rows.c[name] for name in key)))
-            .where(written.c.is_new, rows.c[_COUNTED])
-            .group_by(*theirs)
-            # In the order of all others who change them, or two processes could wait for each other.
-            .order_by(*(collate(part, "C") for part in theirs))
+        written = upsert.returning(*(deliveries.c[name] for name in key), deliveries.c.updated_at, is_new).cte(
+            "written"
         )
-        counts = _addition("postgresql", anew=False).from_select([*request, "recipients", "updated_at"], more)
-        numbers = counts.returning(*request_counts.primary_key.columns, request_counts.c.recipients).cte("numbers")
-        same = and_(*(numbers.c[name] == written.c[name] for name in request))
-        told = select(*(written.c[name] for name in key), numbers.c.recipients)
-        self.query = told.join_from(written, numbers, same).where(written.c.is_new)
+        theirs = [written.c[name] for name in request]
+        more = select(*theirs, func.count(), func.max(written.c.updated_at)).where(written.c.is_new)
+        if mixed:
+            same = and_(*(written.c[name] == rows.c[name] for name in key))
+            more = more.where(exists().where(same, rows.c[_COUNTED]).correlate(written))
+        # In the order of all others who change them, or two processes could wait for each other.
+        more = more.group_by(*theirs).order_by(*(collate(part, "C") for part in theirs))
+        addition = _addition("postgresql", anew=False).from_select([*request, "recipients", "updated_at"], more)
+        numbers = addition.returning(*request_counts.primary_key.columns, request_counts.c.recipients).cte("numbers")
+        new = select(*(written.c[name] for name in key), null()).where(written.c.is_new)
+        self.query = new.union_all(select(*(numbers.c[name] for name in request), null(), numbers.c.recipients))
 
 
 _counting_upsert = functools.cache(_CountingUpsert)

@@ -12,7 +12,7 @@ import pytest
 from sqlalchemy import delete, event, func, select
 
 from cpaas_provider.database.database import Database, open_database
-from cpaas_provider.database.schema import deliveries, reports
+from cpaas_provider.database.schema import deliveries, reports, request_counts
 from cpaas_provider.delivery.callbacks.tokens import CallbackToken
 from cpaas_provider.delivery.receiver.writer import ReceivedReport, StoreResult
 from cpaas_provider.delivery.tracking.events import KINDS, detect_events, unpublished
@@ -120,6 +120,16 @@ class TestACallbackUrl:
         assert save_reports(database, told[2]) == [StoreResult.REPEATED]
         assert save_reports(database, report(ADA, "clicked", token=TWO)) == [StoreResult.NEW]
         assert outcomes(database) == {ADA: "clicked", OBI: "delivered"}
+
+    def test_is_bounded_beside_reports_of_requests_that_are_not(self, database: Database) -> None:
+        told = [report(one, "delivered", token=TWO) for one in (ADA, OBI, UMA)]
+        others = [report(one, "delivered", message_id=f"m{one}") for one in (ADA, OBI, UMA)]
+        found = save_reports(database, *told, *others, report(ADA, "delivered", token=alone("by-itself")))
+        assert found == [*[StoreResult.NEW] * 2, StoreResult.EXCESS, *[StoreResult.NEW] * 4]
+        assert counts(database) == (2, 0, 0)
+        with database.connect() as connection:
+            numbers = {row[:4] for row in connection.execute(select(request_counts))}
+        assert numbers == {("spring", "shop", TWO.reference, 2)}
 
     def test_needs_its_recipients_counted_once_and_not_with_each_report(self, database: Database) -> None:
         token, statements = CallbackToken("spring", "pack", 100), list[str]()
