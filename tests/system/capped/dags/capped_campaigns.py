@@ -19,6 +19,7 @@ def capped(name: str, category: str) -> DAG:
             task_id="send",
             source="{{ params.source }}",
             content="Hello",
+            sender_id="Shop",
             frequency_cap=(1, timedelta(days=7)),
             frequency_category=category,
             on_unknown="skip",
