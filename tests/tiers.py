@@ -35,6 +35,7 @@ PLACES = {
         "tests/airflow/campaigns/test_attacked.py",
         "tests/airflow/campaigns/test_before.py",
         "tests/airflow/campaigns/test_circuit.py",
+        "tests/airflow/campaigns/test_fallback.py",
         "tests/airflow/campaigns/test_large.py",
         "tests/airflow/campaigns/test_partitions.py",
         "tests/airflow/campaigns/test_privacy.py",

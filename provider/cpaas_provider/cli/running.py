@@ -44,7 +44,7 @@ def guarded(work: Callable[[Namespace], None]) -> Callable[[Namespace], None]:
             suppress_logs_and_warning(providers_configuration_loaded(work))(args)
             sys.stdout.flush()
         except KeyboardInterrupt:
-            sys.stderr.write("The command was stopped.\n")
+            sys.stderr.write("Stopped by Ctrl-C.\n")
             raise SystemExit(STOPPED) from None
         except BrokenPipeError:
             # The reader has seen enough. Python would complain once more when it closes the stream.

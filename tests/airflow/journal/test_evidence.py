@@ -54,6 +54,9 @@ class Looking:
         self._request = request
         self._ways = ways
         self.result = request.result
+        self.suppressions = request.suppressions
+        self.frequency_cap = request.frequency_cap
+        self.record_left_out = request.record_left_out
 
     def build_spec(self, *given: Any) -> Any:
         return dataclasses.replace(self._request.build_spec(*given), probes=self._ways)

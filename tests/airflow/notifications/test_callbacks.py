@@ -129,7 +129,7 @@ class TestFaults:
 
     def test_template_of_recipients_that_fails_sends_nothing(self, stage, texts) -> None:
         log = notified(stage, SmsNotifier(recipients="{{ var.value.on_call }}"))
-        assert "Notification not sent. The template of recipients cannot be rendered" in log
+        assert "A notification could not be sent. The template of recipients cannot be rendered" in log
         assert texts() == []
 
     def test_invalid_recipients_are_left_out_and_counted(self, stage, texts) -> None:
@@ -141,7 +141,7 @@ class TestFaults:
     def test_recipients_that_are_not_allowed_get_nothing(self, stage, texts) -> None:
         stage.connect("staging", allowed_recipients=OTHER)
         log = notified(stage, SmsNotifier(recipients=PHONE, cpaas_conn_id="staging"))
-        assert "Notification not sent. The notifier has no valid and allowed recipient." in log
+        assert "A notification could not be sent. The notifier has no valid and allowed recipient." in log
         assert texts() == []
 
     @pytest.mark.parametrize(

@@ -73,7 +73,7 @@ def _look_up(
             if found.dnd is not None:
                 cache.store(number, dnd=found.dnd)
     except KeyboardInterrupt:
-        warn("The command was stopped. A number that was being looked up may be charged.")
+        warn("The service may charge for a number that was being looked up when the command was stopped.")
         return lines, True
     return lines, False
 

@@ -150,7 +150,7 @@ def run_request(
                 ) from None
             except (StoppedError, KeyboardInterrupt):
                 if not (state.recipients() or state.outcome().accepted):
-                    warn("The command was stopped. Nothing was sent.")
+                    warn("Nothing was sent: the command was stopped by Ctrl-C.")
                     raise SystemExit(STOPPED) from None
         if state.recipients():
             _end_unknown(state, key)

@@ -93,7 +93,7 @@ class NotifierRun:
         if self._token:
             log.error("This process does not send the notification. The next one reports its alerts. %s", reason)
         else:
-            log.error("Notification not sent. %s", reason)
+            log.error("A notification could not be sent. %s", reason)
         log.debug("What failed in a notifier.", exc_info=error)
 
     def _begin(self) -> float | None:
