@@ -16,7 +16,7 @@ from cpaas_provider.operators.sms import SendSmsOperator
 from tests.airflow.harness.stage import Stage, address, digits, fault, phone
 from tests.airflow.harness.tries import Run, new_dag
 
-RECIPIENT = "recipient"
+RECIPIENT = "adaeze"
 """The recipient of a scene that needs one only."""
 
 # Faults that leave the outcome unknown; with `cut_before` the request was not carried out.

@@ -15,11 +15,12 @@ PATHS = ("campaigns", "campaigns/of-mine", "contact-syncs", "passcodes", "airtim
 
 
 @pytest.fixture(scope="module")
-def server(airflow_db: object) -> Iterator[TestClient]:
-    """Airflow's API server with everything it mounts, in this process."""
+def server(airflow_db: object, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
+    """Airflow's API server with everything it mounts, in this process, and a database without other campaigns."""
     from airflow.api_fastapi.app import create_app, purge_cached_app
 
     with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("AIRFLOW__CPAAS__DATABASE", f"sqlite:///{tmp_path_factory.mktemp('pages') / 'pages.db'}")
         environment.setenv("_AIRFLOW_PROCESS_CONTEXT", "server")
         with TestClient(create_app(apps="core")) as client:
             yield client
