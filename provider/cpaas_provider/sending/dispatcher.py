@@ -245,10 +245,11 @@ class Dispatcher:
         if error is None:
             self._stored.append(request)
             self._wake_sender()
-            return
-        self._queue.withdraw(request)
-        self._finish(error)
-        self._forget(request)
+        else:
+            self._queue.withdraw(request)
+            self._finish(error)
+            self._forget(request)
+        # After an error no request follows the last one that was being stored.
         self._end_senders()
 
     # The tasks that send.

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from typing import Any
 
+from cpaas_provider.api.errors import CpaasAuthenticationError
 from cpaas_provider.api.rate_limit import RateLimiter
 from cpaas_provider.sending.campaign.recipients import RecipientStatus
 from cpaas_provider.sending.errors import StoppedError
@@ -66,6 +68,40 @@ def test_stop_keeps_stored_requests_from_leaving_and_records_them_as_not_sent() 
     found = states(store)
     assert found.count(State.ACCEPTED) == len(done.requests)
     assert set(found) <= {State.ACCEPTED, State.NOT_SENT}
+
+
+class SlowStore(MemoryStore):
+    """A store whose writes after the first begin, and end once a request has failed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.writes = 0
+        self.second_began, self.failed = threading.Event(), threading.Event()
+
+    def set(self, key: str, value: Any) -> None:
+        self.writes += 1
+        if self.writes > 1:
+            self.second_began.set()
+            assert self.failed.wait(20)
+        super().set(key, value)
+
+
+def test_error_while_the_last_intent_is_being_stored_ends_the_campaign() -> None:
+    """All senders that wait must be woken: the request of that intent does not leave, and none follows."""
+    store, references = SlowStore(), list[str]()
+
+    async def answer(reference: str) -> Any:
+        references.append(reference)
+        if reference == references[0]:
+            # Its result makes room for the last recipient, whose intent is then being stored.
+            return accepted(reference)
+        await asyncio.to_thread(store.second_began.wait, 20)
+        store.failed.set()
+        raise CpaasAuthenticationError("The API key is refused.")
+
+    done = tried(lambda _, reference: answer(reference), 10, store=store, per_request=1, window=9)
+    assert isinstance(done.error, CpaasAuthenticationError)
+    assert (done.of(RecipientStatus.SENT), done.of(RecipientStatus.NOT_SENT)) == (1, 9)
 
 
 def test_end_of_the_grace_period_leaves_only_requests_in_flight_unknown() -> None:
