@@ -8,7 +8,7 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from sqlalchemy import update
 from cpaas_provider.database.database import open_database
 from cpaas_provider.database.schema import campaigns
 from tests.airflow.cli.test_receiver import until
-from tests.airflow.harness.stage import digits, fault, phone
+from tests.airflow.harness.stage import digits, fault, forget_campaign_database, phone
 from tests.airflow_home import settings_for
 from tests.processes import Started
 from tests.sandbox import Sandbox, connection_json
@@ -29,8 +29,18 @@ Airflow = Callable[..., "subprocess.Popen[str]"]
 
 
 @pytest.fixture
-def airflow(airflow_db: object, sandbox: Sandbox, tmp_path: Path) -> Airflow:
+def heeding_ctrl_c() -> Iterator[None]:
+    """Have programs heed Ctrl-C where the tests themselves run in the background of a shell, and ignore it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.fixture
+def airflow(airflow_db: object, heeding_ctrl_c: None, sandbox: Sandbox, tmp_path: Path) -> Airflow:
     """Start ``airflow cpaas ...`` with a connection to the sandbox."""
+    # Another test may have stored its campaigns in another database, and a key is then refused here.
+    forget_campaign_database()
     environment = {
         **os.environ,
         "AIRFLOW_CONN_CPAAS_DEFAULT": connection_json(sandbox.connection, sender_id="Shop"),
@@ -39,7 +49,8 @@ def airflow(airflow_db: object, sandbox: Sandbox, tmp_path: Path) -> Airflow:
 
     def start(*arguments: str, **more: str) -> subprocess.Popen[str]:
         pipes: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
-        return subprocess.Popen([COMMAND, "cpaas", *arguments], env={**environment, **more}, text=True, **pipes)
+        command = [COMMAND, "cpaas", *arguments]
+        return subprocess.Popen(command, env={**environment, **more}, text=True, **pipes)
 
     return start
 
