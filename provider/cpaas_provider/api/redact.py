@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 _LONGEST = 300
@@ -31,6 +31,13 @@ def redact(words: str, private: Iterable[str]) -> str:
     words = _without_pieces(words, "\n".join(values))
     words = _ADDRESS.sub(_HIDDEN, _NUMBER.sub(_HIDDEN, words))
     return words if len(words) <= _LONGEST else words[: _LONGEST - 1] + "…"
+
+
+def describe_columns(names: Collection[str]) -> str:
+    """Return which columns a table has. Where it has no header, its first recipient stands in the header's place."""
+    if any(redact(name, ()) != name for name in names):
+        return "Its first line holds a number or an address, so it seems to have no header"
+    return f"It has: {', '.join(names) or 'none'}"
 
 
 def _one_line(words: str) -> str:

@@ -51,8 +51,9 @@ class UndeliveredSource(_validators.Argument):
         :raises SourceError: when one of them cannot be read
         """
         delivered = array("Q") if str(self.accepted).strip() == "0" else self._delivered()
-        with as_source(self.source).open() as table:
-            yield _UndeliveredTable(table, self.column, _recognised(delivered, self.region))
+        source = as_source(self.source)
+        with source.open() as table:
+            yield _UndeliveredTable(table, str(source), self.column, _recognised(delivered, self.region))
 
     def __str__(self) -> str:
         try:
@@ -78,8 +79,9 @@ class UndeliveredSource(_validators.Argument):
 
 
 class _UndeliveredTable:
-    def __init__(self, table: Table, column: str, is_delivered: Callable[[Any], bool]) -> None:
+    def __init__(self, table: Table, name: str, column: str, is_delivered: Callable[[Any], bool]) -> None:
         self._table = table
+        self._name = name
         self._column = column
         self._is_delivered = is_delivered
         self.columns = table.columns
@@ -90,7 +92,12 @@ class _UndeliveredTable:
 
     def rows(self, wanted: Sequence[str]) -> Iterator[Row | InvalidRow]:
         if self.columns is not None and self._column not in self.columns:
-            raise SourceError(f"The source has no column {self._column}. It has: {', '.join(self.columns) or 'none'}.")
+            # Read with the source, on a worker, not with the DAG.
+            from cpaas_provider.api.redact import describe_columns
+
+            raise SourceError(
+                f"{self._name} has no column {self._column}. {describe_columns(self.columns)}. Nothing was sent."
+            )
         for row in self._table.rows([*wanted, self._column]):
             if isinstance(row, InvalidRow):
                 yield row

@@ -113,6 +113,15 @@ class TestSource:
         source = UndeliveredSource([{"email": one} for one in ADDRESSES], results, column="email")
         assert self.rows(source, "email") == [one for one in ADDRESSES if one != ADDRESSES[3]]
 
+    def test_first_number_of_a_file_without_a_header_is_not_shown(self, results: Path, tmp_path: Path) -> None:
+        from cpaas_provider.sources.base import SourceError
+
+        headless = tmp_path / "headless.csv"
+        headless.write_text(f"{NUMBERS[0]},Ada\n{NUMBERS[1]},Bola\n")
+        with pytest.raises(SourceError, match=r"has no column phone\. Its first line holds") as told:
+            self.rows(UndeliveredSource(str(headless), results, column="phone"), NUMBERS[0])
+        assert NUMBERS[0] not in str(told.value)
+
     def test_missing_results_file_is_an_error_unless_nothing_was_accepted(self, tmp_path: Path) -> None:
         from cpaas_provider.sources.base import SourceError
 

@@ -167,7 +167,7 @@ def test_empty_account_fails_the_task_with_what_to_do(stage: Stage, numbers: str
 def test_limit_of_lookups_ends_the_task_before_it_is_exceeded(stage: Stage, numbers: str, tmp_path: Path) -> None:
     ended = look_up(stage, numbers, tmp_path / "out.jsonl", max_lookups=5).once()
     assert (ended.state, requests(stage)) == ("failed", 0)
-    assert "max_lookups (5) is reached" in ended.error
+    assert "max_lookups (5) is reached: 0 numbers looked up in this try, and 6 more would follow." in ended.error
     assert look_up(stage, numbers, tmp_path / "out.jsonl", max_lookups=6).once().state == "success"
 
 
@@ -175,6 +175,15 @@ def test_missing_column_costs_nothing(stage: Stage, numbers: str, tmp_path: Path
     ended: Try = look_up(stage, numbers, tmp_path / "out.jsonl", phone_column="mobile").once()
     assert (ended.state, requests(stage)) == ("failed", 0)
     assert "has no column mobile. It has: phone, name" in ended.error
+
+
+def test_first_number_of_a_file_without_a_header_is_not_shown(stage: Stage, tmp_path: Path) -> None:
+    source = tmp_path / "headless.csv"
+    source.write_text(f"+{LAGOS},Ada\n+{ACCRA},Bola\n")
+    ended = look_up(stage, str(source), tmp_path / "out.jsonl").once()
+    assert (ended.state, requests(stage)) == ("failed", 0)
+    assert "it seems to have no header. Nothing was looked up." in ended.error
+    assert LAGOS not in ended.error
 
 
 @pytest.mark.parametrize(

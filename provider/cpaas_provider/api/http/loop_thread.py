@@ -64,7 +64,7 @@ class LoopThread:
                 loop = self._loop = asyncio.new_event_loop()
                 self._process = os.getpid()
                 threading.Thread(target=_run, args=(loop,), name="cpaas-client", daemon=True).start()
-                # A client that nobody closes takes its thread along when it is collected.
+                # A client that is not closed takes its thread along when it is collected.
                 self._stop = weakref.finalize(self, _stop, loop, self._process)
                 self._stop.atexit = False
             return self._loop

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from cpaas_provider.api.amounts import counted
+from cpaas_provider.api.redact import describe_columns
 from cpaas_provider.contacts.errors import MapFileError
 from cpaas_provider.contacts.key_map.entries import MapEntry
 from cpaas_provider.contacts.key_map.hashes import ContactHashes
@@ -64,7 +65,7 @@ def read_list(
         wanted = [*key, row_id_column]
         if table.columns is not None and (missing := [name for name in wanted if name not in table.columns]):
             raise MapFileError(
-                f"{source} has no column {', '.join(missing)}. Nothing was written. It has: {', '.join(table.columns)}."
+                f"{source} has no column {', '.join(missing)}. {describe_columns(table.columns)}. Nothing was written."
             )
         for row in table.rows(wanted):
             if isinstance(row, InvalidRow):

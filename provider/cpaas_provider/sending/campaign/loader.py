@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from zoneinfo import ZoneInfo
 
 from cpaas_provider.api.recipients.allowlist import AllowedRecipients
-from cpaas_provider.api.redact import redact
+from cpaas_provider.api.redact import describe_columns
 from cpaas_provider.sending.campaign.content import Content, joined, written
 from cpaas_provider.sending.campaign.recipients import RecipientRow, RecipientStatus, RecipientTable, make_recipient_row
 from cpaas_provider.sending.errors import SendingError
@@ -207,12 +207,8 @@ class RecipientLoader:
         if there is None:
             return
         if missing := sorted(set(wanted) - set(there)):
-            no_header = "Its first line holds a number or an address, so it seems to have no header"
-            # Without a header the first recipient stands in its place.
-            data = any(redact(name, ()) != name for name in there)
-            has = f"It has: {', '.join(there) or 'none'}"
             raise CannotPlanError(
-                f"{source} has no column {', '.join(missing)}. {no_header if data else has}. Nothing was sent."
+                f"{source} has no column {', '.join(missing)}. {describe_columns(there)}. Nothing was sent."
             )
 
 

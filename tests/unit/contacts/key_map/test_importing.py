@@ -140,7 +140,7 @@ class TestRefused:
             (f"id,row_id\n{'9' * 513},row-1\n", "is longer than 512 characters, too long for a key"),
             (f"id,row_id\n17,{'r' * 201}\n", "the row id has control characters or more than 200 characters"),
             ("id,row_id\n17,row-1,more\n", "A row has more cells than the header (1 time, on line 2)"),
-            ("no,row_id\n17,row-1\n", "has no column id. Nothing was written. It has: no, row_id."),
+            ("no,row_id\n17,row-1\n", "has no column id. It has: no, row_id. Nothing was written."),
             ("id,row\n17,row-1\n", "has no column row_id."),
         ],
     )

@@ -25,11 +25,12 @@ from cpaas_provider.api.errors import (
 )
 from cpaas_provider.api.operations import lookup_phone
 from cpaas_provider.api.recipients.msisdn import normalise_msisdn
+from cpaas_provider.api.redact import describe_columns
 from cpaas_provider.database.lookups import LookupCache, PhoneRecord
 from cpaas_provider.operators._runtime.errors import PreflightError
 from cpaas_provider.operators._runtime.results import check_results_path, storage_path
 from cpaas_provider.operators._runtime.runner import REPORT_KEY, Attempt
-from cpaas_provider.sending.campaign.guards.circuit_breaker import CircuitOpenError
+from cpaas_provider.sending.campaign.guards.dnd import MOST_FAILURES_IN_A_ROW, LookupCircuitOpenError
 from cpaas_provider.sending.errors import SendingError
 from cpaas_provider.sending.hashing import KeyedHasher
 from cpaas_provider.sources import as_source
@@ -45,7 +46,6 @@ if TYPE_CHECKING:
 
 _ROWS_AT_ONCE = 200
 """Rows whose numbers are looked up together, and whose lookups are stored in one transaction."""
-_MOST_FAILURES_IN_A_ROW = 10
 _COUNTRIES_SHOWN = 50
 
 
@@ -64,12 +64,6 @@ class LookupsFailedError(SendingError):
     def __init__(self, words: str, *, permanent: bool) -> None:
         super().__init__(words)
         self.permanent = permanent
-
-
-class LookupCircuitError(CircuitOpenError):
-    """Too many lookups in a row failed."""
-
-    permanent = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -173,7 +167,7 @@ class BulkLookup(Attempt):
         with source.open() as table:
             if table.columns is not None and (missing := sorted(set(wanted) - set(table.columns))):
                 raise AirflowFailException(
-                    f"{source} has no column {', '.join(missing)}. It has: {', '.join(table.columns)}. Nothing was "
+                    f"{source} has no column {', '.join(missing)}. {describe_columns(table.columns)}. Nothing was "
                     "looked up."
                 )
             yield from table.rows(wanted)
@@ -205,7 +199,7 @@ class BulkLookup(Attempt):
         waiting, ended = deque(wanted.items()), list[CpaasError]()
 
         async def ask_one_after_the_other() -> None:
-            while waiting and not ended and self._failures_in_a_row < _MOST_FAILURES_IN_A_ROW:
+            while waiting and not ended and self._failures_in_a_row < MOST_FAILURES_IN_A_ROW:
                 hashed, number = waiting.popleft()
                 try:
                     record = await client.run(lookup_phone(number))
@@ -221,9 +215,9 @@ class BulkLookup(Attempt):
         await asyncio.gather(*(ask_one_after_the_other() for _ in range(client.settings.max_concurrency)))
         if ended:
             raise ended[0]
-        if self._failures_in_a_row >= _MOST_FAILURES_IN_A_ROW:
-            raise LookupCircuitError(
-                f"{_MOST_FAILURES_IN_A_ROW} lookups in a row failed. No more were made. Numbers that were looked up "
+        if self._failures_in_a_row >= MOST_FAILURES_IN_A_ROW:
+            raise LookupCircuitOpenError(
+                f"{MOST_FAILURES_IN_A_ROW} lookups in a row failed. No more were made. Numbers that were looked up "
                 "are stored. A retry of the task continues with the numbers that are left."
             )
 
@@ -263,7 +257,7 @@ class BulkLookup(Attempt):
         if limit is not None and self._counts["lookups"] + wanted > limit:
             raise LookupLimitError(
                 f"max_lookups ({limit}) is reached: {counted(self._counts['lookups'], 'number')} looked up in this "
-                f"try, and {counted(wanted, 'more')} would follow. The lookups are stored. Raise max_lookups and "
+                f"try, and {wanted:,} more would follow. The lookups are stored. Raise max_lookups and "
                 "clear the task to look up the rest."
             )
 

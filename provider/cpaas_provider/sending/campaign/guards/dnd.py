@@ -64,8 +64,8 @@ class LookupCache(Protocol):
 class DndFilter:
     """Leaves out do-not-disturb numbers, and looks up those the cache does not have.
 
-    :param look_up: asks the service for one number; returns whether it is not to be dnd_places, ``None`` where it does
-        not say
+    :param look_up: asks the service for one number; returns its do-not-disturb flag, ``None`` where the service
+        does not return one
     :param hash_of: by which the cache knows a number; the same in all campaigns
     :param cache: ``None`` for none
     :param ttl: for how long a look-up holds
