@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
 import pytest
@@ -65,6 +65,18 @@ def test_every_row_is_stored_as_sqlalchemy_would_store_it(database: Database, co
     told = database.write(lambda connection: insert_many(connection, adding_up(database), rows))
     assert sorted(told) == sorted((f"{number}", 1) for number in range(count))
     assert stored(database) == rows
+
+
+@pytest.mark.parametrize("microsecond", [0, 1, 120_000, 999_999])
+@pytest.mark.parametrize("zone", [UTC, timezone(timedelta(hours=-5, minutes=-30))])
+def test_every_moment_is_stored_to_the_microsecond(database: Database, microsecond: int, zone: timezone) -> None:
+    at = datetime(2026, 5, 1, 23, 30, tzinfo=zone).replace(microsecond=microsecond)
+    database.write(lambda connection: insert_many(connection, adding_up(database), [row(1, received_at=at)]))
+    assert [one["received_at"] for one in stored(database)] == [at]
+    with database.connect() as reading:
+        # As text, it is compared with others: each has the same length.
+        text = reading.exec_driver_sql("SELECT CAST(received_at AS TEXT) FROM cpaas_reports").scalar_one()
+    assert database.engine.dialect.name != "sqlite" or text == at.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S.%f")
 
 
 def test_what_is_there_already_is_met_by_the_conflict(database: Database) -> None:

@@ -92,6 +92,7 @@ class ReportWriter:
         self._write = write
         self._max_pending = max_pending
         self._pending: Counter[str] = Counter()
+        self._all_pending = 0
         self._closed = False
         self._queue: SimpleQueue[_Waiting | None] = SimpleQueue()
         # A daemon, lest a server that is killed waits for it: what was not committed was not acknowledged.
@@ -105,13 +106,14 @@ class ReportWriter:
         :raises RejectedDataError: when the database rejects what this one says; those that came with it are stored
         :raises DatabaseError: when the transaction failed; nothing of it was stored
         """
-        pending = self._pending
-        if self._closed or pending[received.conn_id] >= self._max_pending or pending.total() >= 2 * self._max_pending:
+        pending, conn_id = self._pending, received.conn_id
+        if self._closed or pending[conn_id] >= self._max_pending or self._all_pending >= 2 * self._max_pending:
             raise BackpressureError(
                 "Too many delivery reports at once. Nothing was stored. Send the report again later."
             )
         future: Future[StoreResult] = asyncio.get_running_loop().create_future()
-        pending[received.conn_id] += 1
+        pending[conn_id] += 1
+        self._all_pending += 1
         self._queue.put((received, future))
         return await future
 
@@ -160,6 +162,7 @@ class ReportWriter:
         self, futures: list[Future[StoreResult]], conn_ids: Counter[str], outcome: list[StoreResult] | Exception
     ) -> None:
         self._pending -= conn_ids
+        self._all_pending -= len(futures)
         if isinstance(outcome, list) and len(outcome) != len(futures):
             outcome = AssertionError("The report writer must return one result for each report.")
         for place, future in enumerate(futures):

@@ -33,6 +33,10 @@ def test_odd_value_is_the_one_that_python_reads(text: str) -> None:
     assert repr(read_json(text.encode())) == repr((text, json.loads(text)))
 
 
+def test_byte_order_mark_is_left_out() -> None:
+    assert read_json(b'\xef\xbb\xbf{"status": "delivered"}') == ('{"status": "delivered"}', {"status": "delivered"})
+
+
 def test_number_of_too_many_digits_is_read() -> None:
     assert read_json(b"9" * 5000) == ("9" * 5000, float("inf"))
 
