@@ -1,4 +1,4 @@
-"""What phone look-ups said of numbers, remembered over runs. Numbers are known by their hashes alone."""
+"""Phone lookups, cached over runs. The cache has hashes of numbers, and no number."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ class PhoneRecord(NamedTuple):
 
 
 class LookupCache:
-    """Which numbers take no messages (do-not-disturb), and when that was found.
+    """Do-not-disturb flags and whole records of numbers, each with the time of its lookup.
 
-    :param database: where it is kept; who is meant by a hash (of at most 64 bytes) is the caller's to know
+    :param database: where they are stored, by keyed hashes of at most 64 bytes that the caller computes
     """
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     def get_many(self, hashes: Sequence[bytes], since: datetime) -> dict[bytes, bool]:
-        """Return whether each takes no messages, for those that were looked up at ``since`` or later.
+        """Return the do-not-disturb flags of numbers that were looked up at ``since`` or later.
 
         :raises DatabaseError: when the database cannot be read
         """
@@ -48,7 +48,7 @@ class LookupCache:
         return known
 
     def set_many(self, found: Mapping[bytes, bool], at: datetime) -> None:
-        """Keep what look-ups said, in place of what earlier ones did.
+        """Store do-not-disturb flags in place of earlier ones.
 
         :raises DatabaseError: when the database cannot be written; some of it may have been
         """
@@ -57,7 +57,7 @@ class LookupCache:
             self._database.write(partial(_replace, rows, lookups))
 
     def get_records(self, hashes: Sequence[bytes], since: datetime) -> dict[bytes, PhoneRecord]:
-        """Return the whole records of those that were looked up at ``since`` or later with ``set_records``.
+        """Return the whole records of numbers that were looked up at ``since`` or later with ``set_records``.
 
         :raises DatabaseError: when the database cannot be read
         """
@@ -71,23 +71,14 @@ class LookupCache:
         return known
 
     def set_records(self, found: Mapping[bytes, PhoneRecord], at: datetime) -> None:
-        """Store whole records, and the do-not-disturb marks among them for campaigns.
+        """Store whole records, and their do-not-disturb flags for campaigns.
 
         :raises DatabaseError: when the database cannot be written; some of it may have been
         """
         for batch in batched(found.items()):
             rows = [{"hash": one, "looked_up_at": at, **record._asdict()} for one, record in batch]
             self._database.write(partial(_replace, rows, phone_records))
-        marks = {one: record.dnd for one, record in found.items() if record.dnd is not None}
-        self.set_many(marks, at)
-
-    def delete_before(self, moment: datetime) -> int:
-        """Delete what was found before that moment, and return of how many numbers.
-
-        :raises DatabaseError: when the database cannot be written
-        """
-        old = delete(lookups).where(lookups.c.looked_up_at < moment)
-        return self._database.write(lambda connection: connection.execute(old).rowcount)
+        self.set_many({one: record.dnd for one, record in found.items() if record.dnd is not None}, at)
 
 
 def _replace(rows: Sequence[Mapping[str, object]], table: Table, connection: Connection) -> None:

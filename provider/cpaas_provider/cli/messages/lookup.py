@@ -16,11 +16,11 @@ from cpaas_provider.cli.running import FAILED, STOPPED, connection_of, guarded, 
 from cpaas_provider.cli.terminal import print_lines
 from cpaas_provider.database.database import open_database
 from cpaas_provider.database.errors import DatabaseError
-from cpaas_provider.database.lookups import LookupCache
+from cpaas_provider.database.lookups import LookupCache, PhoneRecord
 from cpaas_provider.hooks.connection import CpaasConnection
 from cpaas_provider.sending.hashing import KeyedHasher
 
-_FIELDS = ("operator", "country", "ported", "dnd")
+_FIELDS = PhoneRecord._fields
 _CACHED = "cache"
 _ASKED = "service"
 
@@ -37,8 +37,11 @@ def cpaas_lookup(args: Namespace) -> None:
         client = opened.enter_context(CpaasClient(connection.base_url, connection.api_key, **connection.options))
         lines, stopped = _look_up(numbers, known, client, cache)
     print_lines(lines, args.output)
-    if any(line["source"] == _CACHED for line in lines):
-        warn("The cache has the do-not-disturb flag only. --no-cache asks the service, which charges for it.")
+    if flags := sum(1 for record in known.values() if _is_flag(record)):
+        warn(
+            f"The cache has the do-not-disturb flag only of {counted(flags, 'number')}. --no-cache asks the service, "
+            "which charges for it."
+        )
     failed = sum(1 for line in lines if line["error"])
     if failed:
         warn(f"{counted(failed, 'lookup')} failed.")
@@ -51,15 +54,15 @@ def cpaas_lookup(args: Namespace) -> None:
 
 
 def _look_up(
-    numbers: list[str], known: dict[str, bool], client: CpaasClient, cache: _Cache
+    numbers: list[str], known: dict[str, PhoneRecord], client: CpaasClient, cache: _Cache
 ) -> tuple[list[dict[str, Any]], bool]:
     """Return a line for each number that was looked up, and whether Ctrl-C ended it. What was paid for is shown."""
     lines: list[dict[str, Any]] = []
     try:
         for number in numbers:
             line: dict[str, Any] = {"phone": masked(number), **dict.fromkeys(_FIELDS)}
-            if number in known:
-                lines.append({**line, "dnd": known[number], "source": _CACHED, "error": None})
+            if record := known.get(number):
+                lines.append({**line, **record._asdict(), "source": _CACHED, "error": None})
                 continue
             try:
                 found = client.lookup_phone(f"+{number}")
@@ -68,10 +71,9 @@ def _look_up(
                 if isinstance(error, (CpaasAuthenticationError, CpaasInsufficientBalanceError)):
                     break
                 continue
-            facts = {name: getattr(found, name) for name in _FIELDS}
-            lines.append({**line, **facts, "source": _ASKED, "error": None})
-            if found.dnd is not None:
-                cache.store(number, dnd=found.dnd)
+            record = PhoneRecord(found.operator, found.country, found.ported, found.dnd)
+            lines.append({**line, **record._asdict(), "source": _ASKED, "error": None})
+            cache.store(number, record)
     except KeyboardInterrupt:
         warn("The service may charge for a number that was being looked up when the command was stopped.")
         return lines, True
@@ -79,7 +81,7 @@ def _look_up(
 
 
 class _Cache:
-    """The cache that campaigns use. One that fails costs lookups, and nothing else.
+    """The cache that campaigns and bulk lookups use. One that fails costs lookups, and nothing else.
 
     :param max_age: days for which a lookup is used
     """
@@ -100,30 +102,37 @@ class _Cache:
             return cls(None, connection, read=read, max_age=max_age)
         return cls(cache, connection, read=read, max_age=max_age)
 
-    def known(self, numbers: list[str]) -> dict[str, bool]:
-        """Return the do-not-disturb flag of numbers that were looked up lately."""
+    def known(self, numbers: list[str]) -> dict[str, PhoneRecord]:
+        """Return the records of numbers that were looked up lately. Campaigns store the do-not-disturb flag only."""
         if self._cache is None or not self._read:
             return {}
-        hashes = {number: self._hash(number) for number in numbers}
+        hashes = {self._hash(number): number for number in numbers}
+        since = _before(self._max_age)
         try:
-            found = self._cache.get_many(list(hashes.values()), _before(self._max_age))
+            records = self._cache.get_records(list(hashes), since)
+            flags = self._cache.get_many([one for one in hashes if one not in records], since)
         except DatabaseError as error:
             warn(f"{error} Lookups are not cached.")
             return {}
-        return {number: found[one] for number, one in hashes.items() if one in found}
+        of_campaigns = {one: PhoneRecord(None, None, None, dnd) for one, dnd in flags.items()}
+        return {hashes[one]: record for one, record in (records | of_campaigns).items()}
 
-    def store(self, number: str, *, dnd: bool) -> None:
+    def store(self, number: str, record: PhoneRecord) -> None:
         """Store what was found."""
         if self._cache is None:
             return
         try:
-            self._cache.set_many({self._hash(number): dnd}, datetime.now(UTC))
+            self._cache.set_records({self._hash(number): record}, datetime.now(UTC))
         except DatabaseError as error:
             warn(f"{error} Lookups are not cached.")
             self._cache = None
 
     def _hash(self, number: str) -> bytes:
         return self._hasher.member("lookup_phone", number)
+
+
+def _is_flag(record: PhoneRecord) -> bool:
+    return record[:-1] == (None, None, None)
 
 
 def _before(age: timedelta) -> datetime:
