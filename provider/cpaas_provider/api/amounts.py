@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from decimal import ROUND_DOWN, Decimal, localcontext
 
 Amount = Decimal | float
-"""An amount as somebody gives it; an ``int`` is one, too."""
+"""An amount as authors give it; an ``int`` is one, too."""
 
 
 def to_decimal(amount: Amount) -> Decimal:

@@ -137,7 +137,7 @@ def _retry_delay(error: errors.CpaasError, attempt: int, settings: ClientSetting
 
 
 def _check_allowlist(endpoint: Endpoint[Any], request: WireRequest, settings: ClientSettings) -> None:
-    """Keep a staging connection from reaching anybody who is not on its list."""
+    """Keep a staging connection from reaching recipients that are not on its list."""
     if settings.allowed is None or endpoint.retry_safety not in {RetrySafety.UNSAFE, RetrySafety.PURCHASE}:
         return
     recipients = getattr(request, "recipients", None) or [getattr(request, "recipient", None)]

@@ -63,7 +63,7 @@ class RateLimiter:
             return max(now, self._next) + ahead / self._pace - now
 
     def block_for(self, seconds: float) -> None:
-        """Let nobody start within ``seconds``: the service asked all of us to wait."""
+        """Let no request start within ``seconds``: the service asked for a wait."""
         with self._lock:
             self._held_until = max(self._held_until, self._clock() + seconds)
             self._next = max(self._next, self._held_until)

@@ -57,7 +57,7 @@ def _without_pieces(words: str, private: str) -> str:
 
 
 def sensitive_values(fields: Mapping[str, Any]) -> Iterator[str]:
-    """Yield every text and number of a request's fields that somebody else must not read."""
+    """Yield every text and number of a request's fields that others must not read."""
     for name, value in fields.items():
         if name not in _PUBLIC_FIELDS:
             yield from _leaves(value)

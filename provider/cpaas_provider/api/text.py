@@ -22,7 +22,7 @@ _GSM7_ALL = _GSM7_BASIC | _GSM7_ESCAPED
 _NOT_BASIC = re.compile(f"[^{re.escape(''.join(_GSM7_BASIC))}]")
 _PAGE: dict[Encoding, tuple[int, int]] = {"GSM-7": (160, 153), "UCS-2": (70, 67)}
 
-# Marks nobody sees, which come along when text is copied from chats, web pages and spreadsheets.
+# Invisible marks, which come along when text is copied from chats, web pages and spreadsheets.
 # Directions of writing, their embeddings and isolates; zero width; joiners; the byte order mark; the soft hyphen.
 _MARKS = dict.fromkeys(
     [0x00AD, 0x061C, 0x180E, *range(0x200B, 0x2010), *range(0x202A, 0x202F), *range(0x2060, 0x206A), 0xFEFF]

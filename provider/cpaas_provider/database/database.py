@@ -287,7 +287,7 @@ def set_up_sqlite(connection: Any, record: Any) -> None:
     # not for each few of them.
     connection.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
     connection.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
-    # What is deleted may be somebody's number; not every build of SQLite overwrites it by itself.
+    # What is deleted may be a number; not every build of SQLite overwrites it by itself.
     connection.execute("PRAGMA secure_delete = ON")
 
 

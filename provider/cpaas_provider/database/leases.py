@@ -20,9 +20,9 @@ LEASE = timedelta(minutes=5)
 class LeasedState:
     """What is kept for one campaign, written by one owner at a time.
 
-    ``acquire`` makes it ours for the length of a lease, which every ``set`` and ``renew`` prolongs. Nobody else can
+    ``acquire`` makes it ours for the length of a lease, which every ``set`` and ``renew`` prolongs. No other owner can
     acquire it meanwhile. An owner that was slower than its lease and lost it can no longer write. Acquiring it again,
-    also as the same owner in another process, ends the earlier lease. Anybody may read.
+    also as the same owner in another process, ends the earlier lease. Reading needs no lease.
 
     :param campaign: its key, at most 200 characters that say nothing
     :param owner: who works on it, in words for those who are kept waiting
@@ -68,7 +68,7 @@ class LeasedState:
             return self._stored(connection, key)
 
     def locked_by(self) -> str | None:
-        """Return who works on the campaign now, in words; ``None`` when nobody does.
+        """Return the owner of the campaign's lease, in words; ``None`` when there is none.
 
         :raises DatabaseError: when the database cannot be read
         """
@@ -91,12 +91,12 @@ class LeasedState:
         self._database.write(work)
 
     def set_if_unlocked(self, values: Mapping[str, Any], seen: Mapping[str, Any]) -> None:
-        """Store JSON in one transaction in which nobody works on the campaign, and leave it nobody's.
+        """Store JSON in one transaction in which the campaign has no owner, and leave it without one.
 
         Who worked on it before, and whose lease ended without his knowledge, can no longer write.
 
         :param seen: what was read under the keys that tell whether anything has changed
-        :raises CampaignLockedError: when somebody works on it; nothing was stored
+        :raises CampaignLockedError: when the campaign has an owner; nothing was stored
         :raises CampaignChangedError: when something else stands under one of those keys; nothing was stored
         :raises DatabaseError: when the database cannot be used
         """

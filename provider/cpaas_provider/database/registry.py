@@ -57,13 +57,13 @@ def open_campaign(
     """Register a campaign, or find it, and make one of its partitions ours: all in one transaction.
 
     Of two that come with different numbers of partitions at the same time one registers its number, and the other is
-    refused. As long as no partition has stored anything and nobody is at work on one, the number may change.
+    refused. As long as no partition has stored anything and none has an owner, the number may change.
 
     :param partition: which one, from 0, and of how many
     :param owner: who works on it, in words for those who are kept waiting
     :raises PartitionsChangedError: when the campaign was begun in another number of partitions
     :raises OtherServiceError: when it was begun with another base URL
-    :raises CampaignLockedError: when somebody else works on this partition
+    :raises CampaignLockedError: when this partition has another owner
     :raises DatabaseError: when the database cannot be used
     """
     part, count = partition
@@ -94,7 +94,7 @@ def partition_count(database: Database, name: str) -> int | None:
 
 
 def _register(connection: Connection, key: CampaignKey, count: int, now: datetime) -> Row[Any]:
-    """Return the campaign's row, which nobody else can read to change it until the transaction ends."""
+    """Return the campaign's row, which no other process can read to change it until the transaction ends."""
     query = select(keyed_campaigns).where(keyed_campaigns.c.name == key.name).with_for_update()
     found = connection.execute(query).one_or_none()
     if found is not None:

@@ -51,7 +51,7 @@ class UtcDateTime(TypeDecorator[datetime]):
 
 
 CAMPAIGN_LENGTH = 120
-"""Characters of what waiters wait for: a reference of ours, or the id of a message nobody has noted yet, and a mark."""
+"""Characters of what waiters wait for: a reference of ours, or the id of a message not recorded yet, and a mark."""
 
 # The version of all of them, as Alembic records it.
 alembic_version = Table("cpaas_alembic_version", metadata, Column("version_num", String(32), primary_key=True))
@@ -194,7 +194,7 @@ deliveries = Table(
     Column("clicked", Boolean, nullable=False),
     Column("reported_at", UtcDateTime, nullable=False),
     Column("updated_at", UtcDateTime, nullable=False),
-    # In which batch DAGs were told of it, by what they were told; 0 where nobody was to be.
+    # In which batch DAGs were told of it, by what they were told; 0 where none was to be.
     Column("failed_batch", BigInteger),
     Column("clicked_batch", BigInteger),
     Column("topped_up_batch", BigInteger),
@@ -453,7 +453,7 @@ notifications = Table(
     # The newest caller that waits until it may send, and until when it does.
     Column("fencing_token", BigInteger, nullable=False),
     Column("leads_until", UtcDateTime),
-    # Before then nobody else sends in its place.
+    # Before then no other process sends in its place.
     Column("lease_expires_at", UtcDateTime),
     # Whether the process that sends what is left over can do so here, and when it last tried.
     Column("sender_ok", Boolean, nullable=False),

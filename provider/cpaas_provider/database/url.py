@@ -76,7 +76,7 @@ def _of_connection(conn_id: str) -> URL:
     try:
         connection: Connection = BaseHook.get_connection(conn_id)
     except AirflowNotFoundException:
-        # It may be a URL somebody wrote amiss, with its password.
+        # It may be a mistyped URL, with its password.
         named = f" {conn_id!r}" if _CONN_ID.fullmatch(conn_id) else ""
         raise DatabaseError(
             f"[cpaas] database names the connection{named}, which does not exist. Create it, or set a URL instead "

@@ -1,4 +1,4 @@
-"""What a delivery report says, read leniently: nobody has published what they look like."""
+"""What a delivery report says, read leniently: their format is not published."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ def _text(value: Any) -> str | None:
     """Text that any database takes: no halves of characters, no NUL."""
     if not isinstance(value, str):
         if not isinstance(value, int) or isinstance(value, bool) or value.bit_length() >= 256:
-            # A longer number is nobody's number or id, and takes long to write down.
+            # A longer number is no recipient's number or id, and takes long to write down.
             return None
         value = str(value)
     if not value.isprintable():

@@ -10,7 +10,7 @@ ReadableDags = Callable[[Iterable[str]], set[str]]
 
 @dataclass(frozen=True)
 class Viewer:
-    """Somebody who is logged in and may use the UI.
+    """A user who is logged in and may use the UI.
 
     :param readable: returns which of some DAGs the viewer may read
     :param sees_totals: whether the viewer may see counts over all DAGs
@@ -24,7 +24,7 @@ def airflow_viewer() -> Callable[..., Viewer]:
     """Return the dependency that admits users of Airflow's UI who may read task instances.
 
     What belongs to a DAG is shown to those who may read the DAG, as Airflow does with task instances. A DAG that was
-    deleted from Airflow can be read by nobody. Counts over all DAGs need the permission on cluster activity.
+    deleted from Airflow can be read by no user. Counts over all DAGs need the permission on cluster activity.
     """
     from airflow.api_fastapi.app import get_auth_manager
     from airflow.api_fastapi.auth.managers.models.resource_details import AccessView, DagAccessEntity

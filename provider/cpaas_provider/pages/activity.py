@@ -88,7 +88,7 @@ def passcodes_page(pages: Pages, request: Request, who: Viewer, days: int) -> Re
 
 def _passcodes(connection: Connection, since: datetime) -> list[tuple[str, str, str, int]]:
     there = passcodes.c
-    # Whose status nobody reads any more expires by the clock.
+    # A passcode whose status is not read any more expires by the clock.
     over = and_(there.outcome == "pending", there.expires_at < datetime.now(UTC))
     outcome = case((over, "expired"), else_=there.outcome).label("told")
     query = select(there.dag_id, there.conn_id, outcome, func.count()).where(there.requested_at >= since)

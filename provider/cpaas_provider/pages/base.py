@@ -31,7 +31,7 @@ class BadQuestionError(ValueError):
 
 
 class LazyDatabase:
-    """The database, opened by whoever needs it first."""
+    """The database, opened by its first use."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

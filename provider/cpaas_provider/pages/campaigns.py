@@ -130,7 +130,7 @@ class CampaignRow:
 
     @property
     def open(self) -> int | None:
-        """Recipients accepted of whom nothing final is reported."""
+        """Recipients accepted that have no final report."""
         counts = self.counts
         return None if counts is None else counts.expected(self.accepted) - counts.final
 

@@ -33,7 +33,7 @@ def deliveries_page(pages: Pages, request: Request, who: Viewer, references: Seq
     if not 0 < len(references) <= MOST or not all(map(is_reference, references)):
         if as_json:
             return JSONResponse({"detail": _HINT}, 422)
-        # Whoever opens the page by hand has asked nothing wrong.
+        # A user who opens the page by hand has asked nothing wrong.
         return pages.fail(request, 422 if references else 200, "Delivery", _HINT)
     wanted = list(dict.fromkeys(references))
     if as_json:
@@ -68,7 +68,7 @@ def read_statuses(connection: Connection, who: Viewer, wanted: list[str]) -> lis
 def _line(campaign: str, counts: DeliveryCounts, send: Any) -> dict[str, Any]:
     accepted = None if send is None else send.expected
     expected = None if accepted is None else counts.expected(accepted)
-    # Until the task has ended, nobody knows to how many it will have sent.
+    # Until the task has ended, the number of its recipients is unknown.
     unreported = None if expected is None else expected - counts.known
     return {
         "campaign": campaign,

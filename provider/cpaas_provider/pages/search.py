@@ -39,7 +39,7 @@ class FoundDelivery:
 
 
 async def read_question(request: Request) -> str | None:
-    """Return what somebody asks by a form, ``None`` where the form is none."""
+    """Return what a user asks by a form, ``None`` where the form is none."""
     body = b""
     async for part in request.stream():
         body += part
@@ -64,7 +64,7 @@ def search_page(pages: Pages, request: Request, who: Viewer, asked: str | None) 
         with pages.reading() as connection:
             campaigns = pages.with_summaries(connection, _by_reference(connection, who, asked))
             found = _by_recipient(connection, who, asked)
-    # What was typed is not shown again: it may be somebody's number.
+    # What was typed is not shown again: it may be a recipient's number.
     return pages.respond(request, "search.html", campaigns=campaigns, found=found, asked=bool(asked), most=MOST)
 
 

@@ -1,6 +1,6 @@
 """What the deliveries of campaigns come to: small campaigns are counted at once, large ones in the background.
 
-The page of a campaign with millions of recipients must not count them while somebody waits. Its counts are stored in
+The page of a campaign with millions of recipients must not count them while a reader waits. Its counts are stored in
 the database, and counted anew when reports arrived since.
 """
 
@@ -29,10 +29,10 @@ from cpaas_provider.delivery.tracking.counts import COMMIT_LAG, DeliveryCounts, 
 log = logging.getLogger(__name__)
 
 SMALL = 2_000
-"""Recipients of a campaign that is counted while somebody waits for its page."""
+"""Recipients of a campaign that is counted while a reader waits for its page."""
 
 MOST_AT_ONCE = 10_000
-"""Recipients that are counted while somebody waits for a list."""
+"""Recipients that are counted while a reader waits for a list."""
 
 MOST_GROUPS = 12
 """Networks and reasons that are shown; the rest is summed up."""

@@ -136,7 +136,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     url = url_of(listener)
     sys.stdout.write(f"cpaas-sandbox: service at {url}  inbox {url}/  control {url}/_control/\n")
     sys.stdout.flush()
-    # uvicorn ends gracefully and then raises the signal again, for whoever was to have it
+    # uvicorn ends gracefully and then raises the signal again, for the handler that was set before
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     with contextlib.suppress(KeyboardInterrupt):
         server.run(sockets=[listener])

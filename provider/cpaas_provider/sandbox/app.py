@@ -108,7 +108,7 @@ class App:
             sandbox.counters.add("faults.latency")
             await delay.effect.show(wire, delay.params, Answer(200), "")
         if wire.cut_off.is_set() and not sandbox.closing.is_set():
-            # Reset meanwhile: whoever looks now must not see what was asked before.
+            # Reset meanwhile: the caller must not see what was asked before.
             await wire.drop()
             return
         if fault is not None and fault.effect.stage is Stage.BEFORE:

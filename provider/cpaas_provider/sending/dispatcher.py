@@ -47,7 +47,7 @@ class Ended(NamedTuple):
     """What became of a request, for the journal and for the rest of the send.
 
     :param result: what the journal has of it
-    :param rejected: requests that were not made, each with its result: recipients whom the service rejects by name
+    :param rejected: requests that were not made, each with its result: recipients that the service rejects by name
     :param error: what ends the send; ``None`` where it goes on
     """
 
@@ -91,7 +91,7 @@ class RequestQueue(Protocol):
         """Take note that the request did not succeed."""
 
     def end(self, request: Any, state: State, reason: str) -> Ended:
-        """Take note that the request did not leave, or that nobody can tell what became of it."""
+        """Take note that the request did not leave, or that its outcome is unknown."""
 
 
 class Dispatcher:
@@ -298,7 +298,7 @@ class Dispatcher:
             self._record(ended)
             raise
         except Exception as error:
-            # A fault of ours, before the request left or after: nobody can tell.
+            # A fault of ours, before the request left or after: that is unknown.
             self._record(queue.end(request, State.UNKNOWN, f"the request ended in {type(error).__name__}"))
             raise
         else:

@@ -36,7 +36,7 @@ class SendState(Protocol):
         """The requests of unknown outcome."""
 
     async def record_loss(self, writer: JournalWriter) -> None:
-        """Store that nobody can tell what earlier tries sent, where that is so."""
+        """Store that it is unknown what earlier tries sent, where that is so."""
 
     def has_remaining(self) -> bool:
         """Return whether there are recipients to send to."""

@@ -46,7 +46,7 @@ class KeyedHasher:
         return self._hash("lock")
 
     def recipient(self, operation: str, recipient: str) -> str:
-        """Return the hash of whom an operation reaches, ``recipient`` being normalised."""
+        """Return the hash of an operation's recipient, which is normalised."""
         return self._hash("recipient", operation, known_by(operation, recipient))
 
     def member(self, operation: str, recipient: str) -> bytes:

@@ -18,7 +18,7 @@ def partitions(count: int) -> list[dict[str, int]]:
         SmsCampaignOperator.partial(task_id="send", source=..., content=...).expand(partition=partitions(4))
 
     Rate, concurrency and budget of the connection and the operator are divided among them. The count must stay the
-    same for the retries and clears of a run: each part knows only whom it sent to itself.
+    same for the retries and clears of a run: each part knows only its own recipients.
 
     :param count: how many, 1 to 1,000
     """

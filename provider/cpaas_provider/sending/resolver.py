@@ -53,7 +53,7 @@ class Unresolved(Protocol):
 
     @property
     def lost(self) -> str | None:
-        """Why nobody can tell what earlier tries sent, where that is so."""
+        """Why it is unknown what earlier tries sent, where that is so."""
 
     def requests(self) -> Sequence[RequestRecord]:
         """Return the requests of unknown outcome, one for each reference, less recipients surely reached by others."""
@@ -177,7 +177,7 @@ class UnknownResolver:
         """Return what a person can do about them."""
         if not self._send.lost:
             return RESOLVE_HINT.format(address=self._address)
-        # Whom no request names, no command can resolve.
+        # A recipient that no request names, no command can resolve.
         named = count_recipients(self._send.requests()) >= self._send.recipients()
         hint = _LOST_REQUEST_HINT if named else _LOST_HINT
         return hint.format(address=self._address)
@@ -237,7 +237,7 @@ def describe_unknown(requests: Sequence[RequestRecord], recipients: int, lost: s
     """Return which requests are of unknown outcome and why, in sentences.
 
     :param recipients: how many recipients they have together
-    :param lost: why nobody can tell what earlier tries sent, where that is so
+    :param lost: why it is unknown what earlier tries sent, where that is so
     """
     references = [request.reference for request in requests]
     # What comes after the first sentence is advice that the caller gives itself.
@@ -246,8 +246,8 @@ def describe_unknown(requests: Sequence[RequestRecord], recipients: int, lost: s
         reasons.insert(0, lost)
     why = "; ".join(reasons[:2]) or "not recorded"
     noun = "row" if requests and all(one.operation == "create_contact_row" for one in requests) else "recipient"
-    whom = counted(recipients, noun)
+    number = counted(recipients, noun)
     if not references:
-        return f"Outcome unknown: {whom}. Cause: {why}."
+        return f"Outcome unknown: {number}. Cause: {why}."
     which = "request" if len(references) == 1 else f"{len(references)} requests"
-    return f"Outcome unknown: {which} {join_references(references)} ({whom}). Cause: {why}."
+    return f"Outcome unknown: {which} {join_references(references)} ({number}). Cause: {why}."

@@ -34,7 +34,7 @@ class RunInfo:
 
     @property
     def is_backfill(self) -> bool:
-        """Whether somebody asked for the run of a time past."""
+        """Whether a person asked for the run of a time past."""
         return self.run_type == "backfill"
 
     @property
@@ -46,7 +46,7 @@ class RunInfo:
 
 
 def check_run_may_send(run: RunInfo, now: datetime, *, allow_backfill: bool, max_lateness: timedelta | None) -> None:
-    """Raise where a run must not send: a message of last March helps nobody.
+    """Raise where a run must not send: a message of last March helps no recipient.
 
     :param allow_backfill: let backfills and caught up runs send, however late
     :param max_lateness: how long after its time any other run may send; ``None`` lets it always

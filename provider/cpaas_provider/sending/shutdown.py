@@ -172,6 +172,6 @@ def _hand_over(
         else:
             future.set_result(result)
 
-    # The loop is closed where nobody waits any more.
+    # The loop is closed where no caller waits any more.
     with contextlib.suppress(RuntimeError):
         loop.call_soon_threadsafe(hand_over)

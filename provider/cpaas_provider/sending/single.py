@@ -104,7 +104,7 @@ class SingleSendState:
     # What the engine needs.
 
     async def record_loss(self, writer: JournalWriter) -> None:
-        """Store that nobody can tell whether an earlier try sent to those recipients that have no request."""
+        """Store that it is unknown whether an earlier try sent to those recipients that have no request."""
         strangers = [self._members[one] for one, record in self.latest().items() if record is None]
         if self.lost is None or not strangers:
             return
@@ -234,7 +234,7 @@ class SingleSendState:
 
     @property
     def lost(self) -> str | None:
-        """Why nobody can tell what earlier tries sent, where that is so."""
+        """Why it is unknown what earlier tries sent, where that is so."""
         return self.log.lost
 
     def requests(self) -> Sequence[RequestRecord]:
@@ -429,6 +429,6 @@ class SingleSendQueue:
         return Ended(self._state.end(Result(number, state, reason=reason)), error=error)
 
     def end(self, request: SingleRequest, state: State, reason: str) -> Ended:
-        """Record that the request did not leave, or that nobody can tell what became of it."""
+        """Record that the request did not leave, or that its outcome is unknown."""
         self._state.add(request)
         return Ended(self._state.end(Result(request.intent.number, state, reason=reason)))

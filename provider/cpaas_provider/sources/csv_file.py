@@ -22,7 +22,7 @@ UNDECODABLE = "\udcff"
 """Stands for bytes that are no text in the file's encoding. No decoder makes it, so that none is mistaken for it."""
 
 MAX_RECORD_LENGTH = 100_000
-"""In characters, and below the 131,072 at which the csv module gives up: a quote that nobody closes ends here."""
+"""In characters, and below the 131,072 at which the csv module gives up: a quote that is not closed ends here."""
 
 _BLOCK_LENGTH = 8_000
 """In characters, and below ``MAX_RECORD_LENGTH``: what is read at once. More would have Python look for garbage."""
@@ -99,7 +99,7 @@ def column_names(cells: Iterable[str], text: str, source: object) -> tuple[str, 
         names.pop()
     if not names:
         raise SourceError(f"{source} has no header. Its first line must name the columns.")
-    # By their places: where the header is missing, these are the cells of somebody's row.
+    # By their places: where the header is missing, these are the cells of a recipient's row.
     for place, name in enumerate(names, 1):
         if not name:
             raise SourceError(f"Column {place} of {source} has no name in the header. Name it, or remove it.")

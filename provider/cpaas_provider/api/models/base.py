@@ -29,7 +29,7 @@ _HTTP_URL = re.compile(r"https?://[^\s/?#]+\S*", re.IGNORECASE)
 _DATE_AND_TIME = re.compile(r"\d{4}-?\d{2}-?\d{2}[T ]\d{2}")
 
 
-# What a record may show of itself in a log; recipients, texts and cells are nobody's business.
+# What a record may show of itself in a log; recipients, texts and cells are private.
 _LOGGED_FIELDS = frozenset(
     {
         "id",
@@ -120,7 +120,7 @@ def _msisdn(value: object, info: ValidationInfo) -> str:
     return _written_msisdn(value, region) if type(value) is str else normalise_msisdn(value, region)
 
 
-# A personalised request names everybody twice.
+# A personalised request names every recipient twice.
 _written_msisdn = functools.lru_cache(maxsize=2048)(normalise_msisdn)
 
 

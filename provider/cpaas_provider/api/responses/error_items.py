@@ -1,4 +1,4 @@
-"""Whom or what a refusal of a send is about, as far as its error items tell (INTERFACE.md section 7).
+"""Which recipients or fields the rejection of a send is about, as far as its error items tell (INTERFACE.md section 7).
 
 Services differ in how they name a field (``recipients``, ``recipients.3``, ``body.personalisation[3].to``) and in
 whether they quote the recipient, so all of these are understood. Places are counted from 0.

@@ -1,7 +1,7 @@
 """From a response to a resource or an error: the outcomes that are promised, decided without a socket.
 
 One table decides, over the status line, the status that the body names, its ``errors``, and whether there is a
-resource. When in doubt the outcome is unknown: a wrong "rejected" or "not sent" makes somebody get a message twice.
+resource. When in doubt the outcome is unknown: a wrong "rejected" or "not sent" makes a recipient get a message twice.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ def parse_response(
     """Return the resource of a response.
 
     :param private: values that must not appear in an error's words
-    :param fields: the request as it went on the wire, to know whom an accepted one leaves out
+    :param fields: the request as it went on the wire, to know which recipients an accepted one leaves out
     :raises CpaasError: the outcome, where it is not a success: not sent, rejected or unknown
     """
     body = _json(response)

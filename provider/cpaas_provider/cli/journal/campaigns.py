@@ -92,7 +92,7 @@ class CampaignJournals:
                 seen[key] = state.get(key)
                 return seen[key]
 
-            # Before and after: a claim that is read meanwhile must not be taken for one that nobody works on.
+            # Before and after: a claim that is read meanwhile must not be taken for one without an owner.
             locked_by = state.locked_by()
             journal = JournalView.read(get)
             locked_by = locked_by or state.locked_by()

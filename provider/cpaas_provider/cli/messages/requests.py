@@ -173,7 +173,7 @@ async def _run(state: SingleSendState, connection: CpaasConnection, ports: _Port
 
 
 def _end_unknown(state: SingleSendState, key: str | None) -> None:
-    """End the command of which nobody can tell what it did."""
+    """End the command whose outcome is unknown."""
     twice = "get a second passcode" if state.spec.operation == "request_otp" else "get the message twice"
     warn(describe_unknown(state.requests(), state.recipients()))
     warn(

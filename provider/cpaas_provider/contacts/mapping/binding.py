@@ -128,7 +128,7 @@ def _constant(parse: Parse, value: Any) -> Parse:
         cell = parse(value)
     except ValueError as error:
         raise ValueError(f"its constant {error}") from None
-    # Nobody may change a list for all rows.
+    # No sync may change a list for all rows.
     return (lambda _: list(cell)) if isinstance(cell, list) else (lambda _: cell)
 
 

@@ -32,7 +32,7 @@ def translate_errors(url: URL, running: TimedTransaction | None, *, writes: bool
         yield
     except (ValueError, OverflowError) as error:
         if not writes:
-            # Of whoever reads: it is done in his own words.
+            # For reads the caller has words of its own.
             raise
         # A driver that cannot send a value says so in Python's own way.
         raise _rejected(type(error).__name__) from None

@@ -16,7 +16,7 @@ Identity = tuple[int, int]
 
 @contextlib.contextmanager
 def open_lock(path: Path) -> Iterator[None]:
-    """Have the file there and nobody else opening it meanwhile: SQLite's turn to WAL does not wait for others.
+    """Have the file there and no other process opening it meanwhile: SQLite's turn to WAL does not wait for others.
 
     A file or folder that is there already keeps its permissions.
 
@@ -40,7 +40,7 @@ def open_lock(path: Path) -> Iterator[None]:
 class DatabaseFile:
     """The file that is open, told from another of the same name.
 
-    SQLite goes on with a file that was moved, deleted or replaced: what is written then, nobody else reads.
+    SQLite goes on with a file that was moved, deleted or replaced: what is written then, no other process reads.
     """
 
     def __init__(self, path: Path) -> None:

@@ -110,7 +110,7 @@ def _cut(connection: Any) -> None:
 def enforce_time_limit(engine: Engine, limit: TimeLimit) -> None:
     """Have an engine of PostgreSQL keep to a limit: in connecting, in looking whether a session lives, and in all else.
 
-    It takes the place of ``pool_pre_ping``, which looks before anybody can be told of the connection, and before
+    It takes the place of ``pool_pre_ping``, which looks before the caller can be told of the connection, and before
     transactions that find out by themselves.
     """
 
@@ -157,5 +157,5 @@ def discard_lost_sessions(engine: Engine) -> None:
 def ends_session(error: BaseException | None) -> bool:
     """Tell whether an error of the driver is one after which its session stays useless."""
     state = getattr(error, "sqlstate", None) or getattr(error, "pgcode", None) or ""
-    # A file that was opened when it could not be written stays so for whoever opened it.
+    # A file that was opened when it could not be written stays so for the process that opened it.
     return state in _END_OF_SESSION or getattr(error, "sqlite_errorname", "").startswith("SQLITE_READONLY")

@@ -1,7 +1,7 @@
 """The keyed hashes by which the database knows recipients, the same in every process that uses it.
 
 A key is made of a random salt in the database and of a secret in Airflow's configuration. Numbers are few enough to be
-tried out one by one: without the secret, whoever copies the database can do that.
+tried out one by one: without the secret, a copy of the database is enough for that.
 """
 
 from __future__ import annotations

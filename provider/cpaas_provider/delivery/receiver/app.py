@@ -122,7 +122,7 @@ def _expected(listed: Callable[[], Iterable[str]], database: Callable[[], Databa
 
 
 class _LazyDatabase:
-    """The store, opened by whoever needs it first, in a process that was forked before."""
+    """The store, opened by its first use, in a process that was forked before."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

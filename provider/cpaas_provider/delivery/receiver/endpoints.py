@@ -88,9 +88,9 @@ class _ReportEndpoint:
                     raise RefusalError(METHOD_NOT_ALLOWED)
                 response = await self._respond(scope["path_params"], request)
             except ClientDisconnectError:
-                # It reaches nobody, but a server that mounts us takes no answer for an error of ours.
+                # It reaches no sender, but a server that mounts us takes no answer for an error of ours.
                 response = self._refuse(RefusalError(CLIENT_DISCONNECTED))
-            except Exception as error:  # noqa: BLE001 - whoever sent it is told nothing of our insides
+            except Exception as error:  # noqa: BLE001 - the sender is told nothing of our insides
                 response = self._refuse(error)
             await response.send_to(send, take_rest=None if request.read_whole else request.take_rest)
         finally:
@@ -148,7 +148,7 @@ class CallbackEndpoint(_ReportEndpoint):
         self._database_id = database_id
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request, and leave its token to nobody who logs it afterwards."""
+        """Answer one request, and leave its token to nothing that logs it afterwards."""
         scope["path"] = scope["path"].rpartition("/")[0] + "/..."
         scope["raw_path"] = scope["path"].encode()
         await super().__call__(scope, receive, send)

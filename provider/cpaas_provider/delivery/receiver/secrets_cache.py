@@ -69,7 +69,7 @@ class _Entry:
 class SecretsCache:
     """The keys of all connections. Made for one event loop.
 
-    Names that somebody makes up cost a look-up each, so there are few of them: names that were found before, or are
+    Made-up names cost a lookup each, so there are few of them: names that were found before, or are
     expected, do not wait for the others and are not counted with them.
 
     :param read: reads a connection, which may block; ``None`` where there is no such connection
@@ -92,7 +92,7 @@ class SecretsCache:
         self._lookups_left = float(LOOKUP_BURST)
         self._counted = clock()
         self._waiting: Counter[str] = Counter()
-        # Threads of their own, so that made-up names that are looked up slowly keep nobody else's from being read.
+        # Threads of their own, so that made-up names that are looked up slowly keep no other from being read.
         self._for_expected = ThreadPoolExecutor(MAX_READS, "cpaas-connections")
         self._for_others = ThreadPoolExecutor(MAX_READS, "cpaas-unknown-connections")
         # Apart, so that made-up names cannot push real ones out.

@@ -23,7 +23,7 @@ class SingleFlight(Generic[Found]):
     async def result(self, seconds: float) -> Found:
         """Return what it returns, or raise what it raises.
 
-        :raises TimeoutError: when it takes longer; it goes on, and whoever asks next waits for the same call
+        :raises TimeoutError: when it takes longer; it goes on, and the next caller waits for the same call
         """
         if self._task is None:
             self._task = asyncio.create_task(asyncio.to_thread(self._work))

@@ -43,7 +43,7 @@ class StoreResult(Enum):
     NEW = "new"
     REPEATED = "repeated"
     UNREADABLE = "unreadable"
-    # It is about a recipient whom its request does not have: it is kept as it came, and nothing else.
+    # It is about a recipient that its request does not have: it is kept as it came, and nothing else.
     EXCESS = "excess"
     # It came to the callback URL of a request that was pruned, or that has brought all that it may.
     EXPIRED = "expired"
@@ -154,7 +154,7 @@ class ReportWriter:
 
     def _wake(self, waiting: list[_Waiting], outcome: list[StoreResult] | Exception) -> None:
         futures, conn_ids = [future for _, future in waiting], Counter(received.conn_id for received, _ in waiting)
-        # A loop that is closed has nobody left who waits.
+        # On a loop that is closed no caller waits.
         with contextlib.suppress(RuntimeError):
             futures[0].get_loop().call_soon_threadsafe(self._resolve, futures, conn_ids, outcome)
 
@@ -166,7 +166,7 @@ class ReportWriter:
         if isinstance(outcome, list) and len(outcome) != len(futures):
             outcome = AssertionError("The report writer must return one result for each report.")
         for place, future in enumerate(futures):
-            # Somebody may have given up waiting.
+            # Its caller may have given up waiting.
             if not future.done():
                 if isinstance(outcome, Exception):
                     future.set_exception(outcome)

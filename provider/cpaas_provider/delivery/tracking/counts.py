@@ -119,8 +119,8 @@ class DeliveryCounts:
 def read_counts(connection: Connection, campaigns: Iterable[str]) -> dict[str, DeliveryCounts]:
     """Return the counts of campaigns; one of which nothing is known is left out.
 
-    Reports count on the connection that sent, as its sender noted; where nobody did, on the only one there are any of.
-    Who is of a request that nobody knows to be accepted is counted as unknown while such requests may be out; once it
+    Reports count on the connection that sent, as its sender noted; where it did not, on the only one there are any of.
+    A recipient of a request not known to be accepted is counted as unknown while such requests may be out; once it
     is certain that there are none, what is reported of one is of an attempt that another took the place of.
     """
     found: dict[str, DeliveryCounts] = {}
@@ -229,7 +229,7 @@ def confirmed_requests(connection: Connection, conn_id: str, names: Iterable[str
     """Return the references of a connection's requests known to be carried out, each with the service's id where told.
 
     :param names: of campaigns, for all of their requests of which anything was reported, and of requests: what is
-        reported of one that nobody has noted may wait under its own name, and one that was noted is known
+        reported of one that is not recorded may wait under its own name, and one that was noted is known
     """
     columns = deliveries.c.reference, func.max(deliveries.c.message_id)
     found: dict[str, str | None] = {}
@@ -269,7 +269,7 @@ def known_campaigns(connection: Connection, campaigns: Iterable[str]) -> set[str
 
 
 def expected_recipients(connection: Connection, campaigns: Iterable[str]) -> dict[str, int]:
-    """Return to how many each campaign was sent, as its sender noted; one nobody noted is left out."""
+    """Return the number of recipients each campaign was sent to, as its sender recorded; others are left out."""
     found: dict[str, int] = {}
     for batch in batched(campaigns):
         asked = select(requests.c.campaign, func.sum(requests.c.recipients)).where(requests.c.campaign.in_(batch))

@@ -23,7 +23,7 @@ PAGE_ROWS = 5_000
 """Rows that are read at a time."""
 
 ERASED = "erased"
-"""The status of a recipient of whom nothing had been reported."""
+"""The status of a recipient that nothing had been reported of."""
 
 _NOT_PUBLISHED = 0
 _TEXTS = ("status", "reason", "message_id", "reference")
@@ -44,10 +44,10 @@ class Erased:
 
 
 def erase(database: Database, recipient: str, region: str | None = None) -> Erased:
-    """Delete whom reports are about, in whatever form they write the number or address.
+    """Delete a recipient of reports, in whatever form they write the number or address.
 
     What became of the messages stays counted, under a name that says nothing. A recipient who was still in flight
-    counts as undelivered from then on, so that nobody waits for a report; no DAG is started on that. Should the service
+    counts as undelivered from then on, so no sensor waits for a report; no DAG is started on that. Should the service
     report once more, it is stored again.
 
     :param recipient: an email address, a phone number in its international form, or a national one of the region
@@ -90,7 +90,7 @@ def _make_anonymous(connection: Connection, wanted: Wanted, row: Row[Any]) -> in
 
 
 def _new_name(connection: Connection, row: Row[Any]) -> str:
-    """Return a name that says nothing: of the only recipient of a request, that of reports which name nobody."""
+    """Return a name that says nothing: of the only recipient of a request, that of reports which name no recipient."""
     nameless = unnamed_recipient(row.reference)
     alone = select(requests.c.recipients).where(*_is(requests, row), requests.c.recipients == 1)
     taken = select(deliveries.c.delivery_status).where(*_is(deliveries, row, recipient=nameless))

@@ -1,4 +1,4 @@
-"""Whom a run concerns that was started on delivery, as rows."""
+"""The recipients of a run that was started on delivery, as rows."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def _rows_of(connection: Connection, query: Select[Any]) -> Iterator[Any]:
 
 
 def _query(key: str) -> Select[Any]:
-    """Return what finds whom a key concerns."""
+    """Return the query for the recipients that a key concerns."""
     from sqlalchemy import and_, or_, select
 
     from cpaas_provider.database.schema import deliveries

@@ -48,7 +48,7 @@ AIRTIME_SUCCEEDED: Final = "airtime_succeeded"
 LINK_CLICKED: Final = "link_clicked"
 
 MAX_REPORT_WAIT = timedelta(hours=72)
-"""How long after its end a campaign is waited for; then it is finished, with those counted of whom nothing is known."""
+"""How long after its end a campaign is waited for; then it is finished, recipients without a final status included."""
 
 MAX_SEND_DURATION = timedelta(days=7)
 """How long after its beginning a campaign is waited for whose task never came to an end."""
@@ -60,7 +60,7 @@ BATCH_SIZE = 20_000
 """Recipients of a batch; more come in the next."""
 
 UNTRACKED_GRACE = timedelta(minutes=10)
-"""How long the report of a message nobody has noted yet waits for somebody who does."""
+"""How long the report of a message that is not recorded yet waits for its record."""
 
 MAX_FINISHED = 500
 """Campaigns that are found finished at a time."""
@@ -101,7 +101,7 @@ KINDS = (CAMPAIGN_FINISHED, *BATCHED)
 class DeliveryEvent:
     """What happened in one campaign.
 
-    :param campaign: its reference; empty for messages nobody has noted
+    :param campaign: its reference; empty for messages that are not recorded
     :param batch: what else was found together with it has the same; 0 for a campaign that finished
     :param facts: counts and references, never a number or an address
     """
@@ -123,7 +123,7 @@ class DeliveryEvent:
 def detect_events(database: Database, since: Mapping[str, datetime], looked: datetime | None = None) -> None:
     """Find what happened, and keep it to be told.
 
-    :param since: for each kind somebody wants to know of, from when on; what happened before is told to nobody
+    :param since: for each kind that is published, from when on; what happened before is not published
     :param looked: when campaigns were last looked at; ``None`` to look at all of them
     :raises DatabaseError: when the store cannot be used
     """
@@ -148,7 +148,7 @@ def _detect_finished(database: Database, since: datetime, now: datetime, looked:
 
 
 def unpublished(connection: Connection, limit: int = 200) -> list[DeliveryEvent]:
-    """Return what nobody was told of yet, first what was found first; batches are never torn apart."""
+    """Return what is not published yet, first what was found first; batches are never torn apart."""
     first = select(events.c.id).where(events.c.published_at.is_(None)).order_by(events.c.id).limit(limit).subquery()
     batches = select(events.c.batch).where(events.c.id.in_(select(first)), events.c.batch != NO_BATCH)
     query = select(events).where(
@@ -158,7 +158,7 @@ def unpublished(connection: Connection, limit: int = 200) -> list[DeliveryEvent]
 
 
 def mark_published(connection: Connection, published: Iterable[DeliveryEvent]) -> None:
-    """Note that whoever wants to know of these was told."""
+    """Record that these are published."""
     values = [{"event_id": one.id, "at": datetime.now(UTC)} for one in published]
     if values:
         connection.execute(
@@ -183,7 +183,7 @@ _IS_COMPLETE = and_(
     case(
         (sends.c.expected > _number(_IS_FINAL), false()),
         (sends.c.unknown == 0, sends.c.expected <= _number(_IS_FINAL, IS_ACCEPTED)),
-        # Whoever is of a request of unknown outcome counts beside the expected, once anything is reported of him.
+        # A recipient of a request of unknown outcome counts beside the expected, once anything is reported of it.
         else_=sends.c.expected + _number(~IS_ACCEPTED) <= _number(_IS_FINAL),
     ),
 )
@@ -191,7 +191,7 @@ _IS_COMPLETE = and_(
 
 
 def _finished(connection: Connection, now: datetime, looked: datetime | None) -> list[Row[Any]]:
-    """Return the sends that have come to their end, though nobody has noted it yet."""
+    """Return the sends that have come to their end, though that is not recorded yet."""
     overdue = [
         sends.c.ended_at < now - MAX_REPORT_WAIT,
         and_(sends.c.ended_at.is_(None), sends.c.started_at < now - MAX_SEND_DURATION),
@@ -255,7 +255,7 @@ def _facts_of(row: Row[Any], count: DeliveryCounts) -> dict[str, Any]:
 
 
 def _waiting(kind: str, now: datetime) -> ColumnElement[bool]:
-    """Return who belongs to no batch yet, those aside whom a campaign may still adopt."""
+    """Return who belongs to no batch yet, those aside that a campaign may still adopt."""
     batched = BATCHED[kind]
     named = deliveries.c.campaign.startswith(UNTRACKED_PREFIX) | (deliveries.c.campaign == deliveries.c.reference)
     noted = exists().where(sends.c.campaign == deliveries.c.campaign, sends.c.conn_id == deliveries.c.conn_id)

@@ -88,9 +88,9 @@ def _write(
     """Write rows, and return those that are new, as far as they are of the requests that matter, and their numbers.
 
     To count a request's rows takes the longer the more there are. So their number is kept, which is no less than that,
-    and they are counted where it is too great, or is not known yet. Whoever changes it has the request to himself.
+    and they are counted where it is too great, or is not known yet. What changes it has the request to itself.
 
-    On SQLite, where nobody else writes meanwhile, who is new is asked before, and with it the numbers so far.
+    On SQLite, where no other process writes meanwhile, who is new is asked before, and with it the numbers so far.
     """
     if not bounded:
         upsert_statuses(connection, rows)
@@ -138,7 +138,7 @@ def _drop_surplus(
 
 
 def _resolve_single(connection: Connection, rows: Sequence[Row]) -> list[Row | None]:
-    """Return rows of requests to one, each under his name; ``None`` where it is about somebody else."""
+    """Return rows of requests to one, each under his name; ``None`` where it is about another recipient."""
     if not rows:
         return []
     requests_ = dict.fromkeys(map(request_of, rows))
@@ -182,7 +182,7 @@ def _known_name(request: Request, names: Iterable[str]) -> str | None:
 
 
 def is_unnamed(recipient: str, reference: str) -> bool:
-    """Tell whether this is nobody's name, but stands for one that was not told."""
+    """Tell whether this is no recipient's name, but stands for one that was not told."""
     return recipient in ("", unnamed_recipient(reference))
 
 

@@ -90,7 +90,7 @@ class Wanted:
         return any(self.in_text(text, field) for field, text in _texts(body))
 
     def _may_be_in(self, text: str) -> bool:
-        """Tell quickly whether it is worth a closer look; most texts are about somebody else."""
+        """Tell quickly whether it is worth a closer look; most texts are about other recipients."""
         if "\\" in text or "%" in text or not text.isascii():
             return True
         if "@" in self.hint:

@@ -1,4 +1,4 @@
-"""How many recipients of each request have a row, kept up to date by whoever adds some."""
+"""How many recipients of each request have a row, kept up to date with every new row."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ def status_upsert(dialect: str) -> Any:
     """Return the insertion that does so, without its rows."""
     insert = insert_into(dialect, deliveries)
     there, new = deliveries.c, insert.excluded
-    # Of whom was only noted that he was sent to, any report says more.
+    # Of a recipient that is only recorded as sent to, any report says more.
     stronger = or_(new.delivery_status > there.delivery_status, and_(there.status == _NOTHING, new.status != _NOTHING))
     return insert.on_conflict_do_update(
         index_elements=list(deliveries.primary_key.columns),

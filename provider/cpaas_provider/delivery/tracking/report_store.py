@@ -32,7 +32,7 @@ from cpaas_provider.delivery.tracking.recipient_status import insert_into
 log = logging.getLogger(__name__)
 
 UNTRACKED_PREFIX = "~"
-"""Stands before the id of a message nobody has noted yet, in the place of its campaign."""
+"""Stands before the id of a message that is not recorded yet, in the place of its campaign."""
 
 # Only the strings of JSON hold any.
 _NOT_ASCII = re.compile(r"[^\x00-\x7f]+")
@@ -96,7 +96,7 @@ class ReportStore:
         refused = self._quotas.refused(connection, incoming)
         if not refused:
             return self._store(incoming, connection)
-        # One that is stored already takes no room, and whoever repeats it is told so.
+        # One that is stored already takes no room, and its repeat is answered so.
         tokens = {place: incoming[place].token for place in refused}
         digests = {
             place: _digest(incoming[place], _Owner(reference=token.reference))

@@ -87,7 +87,7 @@ def prune(database: Database, before: datetime, lookups_before: datetime) -> Ite
 def pruned_before(connection: Connection) -> datetime | None:
     """Return up to when requests were pruned; ``None`` where none ever was.
 
-    A report to a callback URL made before then may be a replay of one that was pruned, which nobody can tell any more.
+    A report to a callback URL made before then may be a replay of one that was pruned, which cannot be told any more.
     """
     found = connection.execute(select(identities.c.value).where(identities.c.name == _PRUNED)).scalar_one_or_none()
     return None if found is None else datetime.fromisoformat(found)

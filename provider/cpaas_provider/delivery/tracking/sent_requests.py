@@ -85,7 +85,7 @@ def record_send_finished(connection: Connection, campaign: str, expected: int, u
     """Note to how many was sent in all tries, so that it can be told when all of them are final.
 
     :param expected: recipients of requests that the service accepted, all of which were noted
-    :param unknown: recipients of requests whose outcome nobody knows
+    :param unknown: recipients of requests whose outcome is unknown
     """
     now = datetime.now(UTC)
     same = sends.c.expected.is_not_distinct_from(expected)
@@ -106,7 +106,7 @@ def record_send_finished(connection: Connection, campaign: str, expected: int, u
 def _attach_untracked_reports(
     connection: Connection, campaign: str, conn_id: str, made: Sequence[SentRequest], now: datetime
 ) -> None:
-    """File under their campaign what was reported of requests before anybody had noted them."""
+    """File under their campaign what was reported of requests before they were recorded."""
     waiting = {f"{UNTRACKED_PREFIX}{one.message_id}": one for one in made if one.message_id}
     waiting |= {one.reference: one for one in made if one.reference != campaign}
     by_reference = {one.reference: one for one in made}
@@ -137,7 +137,7 @@ def record_recipients(
     """
     now, known = datetime.now(UTC), sorted(set(recipients))
     theirs = and_(requests.c.conn_id == conn_id, requests.c.reference == reference)
-    # Once is enough: whoever was erased since is not noted again.
+    # Once is enough: a recipient that was erased since is not recorded again.
     if not known or connection.execute(select(requests.c.tracked).where(theirs)).scalar():
         return
     merge_recipients(connection, campaign, conn_id, {reference: len(known)}, known)

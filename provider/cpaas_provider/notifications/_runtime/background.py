@@ -44,7 +44,7 @@ LEASE_SECONDS = 60.0
 MAX_PAUSE = 60.0
 STOP_TIMEOUT = 5.0
 MAX_AGE = timedelta(days=1)
-"""An older alert is not sent: it helps nobody."""
+"""An older alert is not sent: it comes too late to help."""
 
 
 def send_while_serving(app: FastAPI, read_connection: Callable[[str], CpaasConnection | None]) -> FastAPI:

@@ -132,7 +132,7 @@ class IdempotentClient:
         self.release()
 
     def stop_listening(self) -> None:
-        """Leave the stop of the task to whoever listened before; only in the thread that entered the block."""
+        """Leave the stop of the task to the handler that was set before; only in the thread that entered the block."""
         if self._previous_handler is not None:
             signal.signal(signal.SIGTERM, self._previous_handler)
             self._previous_handler = None

@@ -95,7 +95,7 @@ class TaskRuntime:
             asyncio.get_running_loop()
         except RuntimeError:
             return self._runner.run(work)
-        # Somebody calls blocking code on an event loop, which can run no other one in its thread.
+        # A task calls blocking code on an event loop, which can run no other one in its thread.
         with ThreadPoolExecutor(1, "cpaas-send") as thread:
             return thread.submit(self._runner.run, work).result()
 

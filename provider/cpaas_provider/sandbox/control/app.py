@@ -102,7 +102,7 @@ def control_app(sandbox: Sandbox) -> FastAPI:
 
 
 def _unless_known(request: Request, body: dict[str, Any]) -> Response:
-    """Answer with a body and its tag, or that whoever asks has it already: pages ask every second."""
+    """Answer with a body and its tag, or that the caller has it already: pages ask every second."""
     raw = to_json(body)
     tag = f'"{blake2b(raw, digest_size=12).hexdigest()}"'
     known = request.headers.get("if-none-match") == tag

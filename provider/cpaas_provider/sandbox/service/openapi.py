@@ -56,7 +56,7 @@ def _parameters(operation: Operation) -> list[dict[str, Any]]:
 def _links(sandbox: Sandbox, operation: Operation) -> dict[str, Any]:
     """Return what may be done next with what an operation created.
 
-    A revoked token stays readable as REVOKED. Whoever follows links takes DELETE for the end of a resource, so
+    A revoked token stays readable as REVOKED. A client that follows links takes DELETE for the end of a resource, so
     none leads there unless revoking really ends it.
     """
     body = "$response.body#/data" if sandbox.settings.envelope else "$response.body#"

@@ -1,4 +1,4 @@
-"""Whom the next request is for: as many as one request takes, as far as guards and budget let them."""
+"""The recipients of the next request: as many as one request takes, as far as guards and budget allow."""
 
 from __future__ import annotations
 

@@ -157,7 +157,7 @@ class Campaign:
             planner.read(source, columns)
             if suppression_list is not None:
                 self._suppress(planner, suppression_list, columns.recipient)
-            # After the list itself, which must not look as if it named somebody because of them.
+            # After the list itself, which must not look as if it had recipients because of them.
             if tests is not None and not testing:
                 planner.suppress(tests, columns.recipient)
         self.plan.deduplicate_and_suppress()
@@ -201,7 +201,7 @@ class Campaign:
     # What the engine needs.
 
     async def record_loss(self, writer: JournalWriter) -> None:
-        """Store that nobody can tell what earlier tries sent, where that is so."""
+        """Store that it is unknown what earlier tries sent, where that is so."""
         await writer.record_loss()
 
     def has_remaining(self) -> bool:
@@ -325,7 +325,7 @@ class Campaign:
             )
 
     def _refuse_failed_tests(self) -> None:
-        """Raise where a test recipient got nothing, or nobody knows: the campaign was to be tried with them."""
+        """Raise where a test recipient got nothing, or that is unknown: the campaign was to be tried with them."""
         bad = [
             RecipientStatus.INVALID_ROW,
             RecipientStatus.REJECTED,
@@ -386,7 +386,7 @@ class Campaign:
             )
 
     def _refuse_failed_lookups(self) -> None:
-        """Raise where nobody is left because look-ups failed, which would else look like a campaign for nobody."""
+        """Raise where no recipient is left because lookups failed: it would look like a campaign without recipients."""
         failed = self.plan.counts()[RecipientStatus.LOOKUP_FAILED]
         if failed and not self.recipients():
             raise NoLookupSucceededError(
@@ -428,7 +428,7 @@ def campaign_reference(journal: JournalLog, operation: str, part: int | None) ->
 
 
 def refuse_unknown_placeholders(message: Content) -> None:
-    """Keep anybody from reading ``Dear {name}``.
+    """Let no recipient read ``Dear {name}``.
 
     :raises CannotPlanError: when a text has a placeholder that no column fills
     """

@@ -54,8 +54,8 @@ class Columns:
 class Suppressed:
     """What a suppression list holds.
 
-    :param invalid: how many rows cannot be read, so that whoever they mean would be sent to
-    :param empty: how many name nobody
+    :param invalid: the number of rows that cannot be read, so that their recipients would be sent to
+    :param empty: the number of rows without a recipient
     :param first: the numbers of the first invalid rows, and why they are
     """
 
@@ -136,7 +136,7 @@ class RecipientLoader:
                 self._plan.add([line for row in rows if (line := self._planned(row, columns, test)) is not None])
 
     def suppress(self, source: Source, column: str) -> Suppressed:
-        """Note whom the rows of a source name as not to be sent to, and return what rows they are."""
+        """Record the recipients in a source as not to be sent to, and return what its rows are."""
         found = Suppressed()
 
         def members() -> Iterator[bytes]:

@@ -119,7 +119,7 @@ class CampaignQueue:
         self._rejections = 0
 
     async def next(self, in_flight: int) -> Batch | Wait | None:
-        """Return the recipients of the next request, ``None`` when nobody is left.
+        """Return the recipients of the next request, ``None`` when none is left.
 
         :raises SendingError: when a guard ends the campaign, or puts it off
         :raises CpaasError: when a look-up cannot be made

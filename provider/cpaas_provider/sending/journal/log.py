@@ -61,7 +61,7 @@ class JournalLog:
     :param operation: what its requests are; ``None`` where that is told later, see ``check_operation``
     :param tries: what Airflow says of this try
     :param partition: which part of the campaign this is
-    :param resend_on_clear: after a clear, begin anew and send to everybody again
+    :param resend_on_clear: after a clear, begin anew and send to all recipients again
     :raises JournalUnavailableError: when it cannot be read
     :raises PartitionChangedError: when it was begun as another part, or one of another number of parts
     """
@@ -141,7 +141,7 @@ class JournalLog:
 
     @property
     def lost(self) -> str | None:
-        """Why nobody can tell what earlier tries sent to people without a claim, where that is so."""
+        """Why it is unknown what earlier tries sent to recipients without an intent, where that is so."""
         return self._last.lost
 
     @property
@@ -205,7 +205,7 @@ class JournalLog:
             self._begin_segment()
 
     def tidy(self, most: int) -> None:
-        """Remove keys that nobody reads any more, at most so many; one that stays does no harm."""
+        """Remove keys that are not read any more, at most so many; one that stays does no harm."""
         for _ in range(min(most, len(self._garbage))):
             with contextlib.suppress(Exception):
                 self._store.delete(self._garbage.popleft())
@@ -219,7 +219,7 @@ class JournalLog:
     def _leave_segment(self, what: str) -> None:
         """Go on behind a segment whose last write failed.
 
-        Whoever reads the log goes on behind few that are missing, so one that holds nothing is stored as that.
+        A reader of the log goes on behind few that are missing, so one that holds nothing is stored as that.
         """
         if not self._parts:
             self._write(part_key(self._index, 0), [], what)

@@ -33,7 +33,7 @@ _PER_INTENT, _PER_RESULT = 80, 150
 
 
 class State(StrEnum):
-    """How a request stands, as far as anybody here knows."""
+    """The state of a request, as far as the journal has it."""
 
     PENDING = "pending"
     ACCEPTED = "accepted"
@@ -224,7 +224,7 @@ class Segment:
     :param key_id: tells which secret its hashes are keyed with
     :param operation: what its requests are
     :param resend_epoch: counts deliberate repetitions of the whole send
-    :param lost: why nobody can tell what was sent to recipients without an intent, where that is so
+    :param lost: why it is unknown what was sent to recipients without an intent, where that is so
     :param partition: which part of the campaign it is of, from 0, and of how many
     :param clear_epoch: that of the try that last wrote it, see ``TryInfo``
     :param batches: each as text, which worker, supervisor and server hand on as it is: they look at each part of a
@@ -421,7 +421,7 @@ def latest_by_member(records: Iterable[RequestRecord]) -> dict[bytes, RequestRec
 
 
 def unresolved(records: Iterable[RequestRecord]) -> list[RequestRecord]:
-    """Return the requests in doubt that have a recipient whom no other request surely reached."""
+    """Return the unresolved requests that have a recipient no other request surely reached."""
     records = list(records)
     open_ = [record for record in records if record.is_unresolved]
     reached = reached_by(records, members_of(open_))

@@ -1,4 +1,4 @@
-"""What a person decides of requests nobody knows the outcome of: the rules, on the journal alone."""
+"""What a person decides about requests of unknown outcome: the rules, on the journal alone."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class ResolutionResult:
     :param left: the requests in doubt still
     :param values: what is to be stored, by its key
     :param recipients: how many people were decided about
-    :param lost: why nobody can tell what was sent to others, where that is so
+    :param lost: why it is unknown what was sent to others, where that is so
     """
 
     before: tuple[RequestRecord, ...]
@@ -84,7 +84,7 @@ def check_unresolved(entries: Sequence[RequestRecord]) -> None:
 
 
 def check_not_in_flight(entries: Sequence[RequestRecord], now: datetime) -> None:
-    """Raise where requests may be in flight: whoever made them may yet write where a resolution is to stand."""
+    """Raise where requests may be in flight: the try that made them may yet write where a resolution is to stand."""
     starts = {
         entry.reference: entry.started_at + IN_FLIGHT_GRACE - now
         for entry in entries

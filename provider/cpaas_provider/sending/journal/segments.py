@@ -3,7 +3,7 @@
 Airflow's client repeats a write that was not answered within seconds, and the first copy may yet be carried out, after
 newer writes. So what was written once is not written over: each write adds a part under a key of its own, and when
 there are many, one write puts the whole segment under another key. A copy that comes late finds itself there already,
-or stands where nobody looks any more. Each try has numbers of its own, so that a write of an earlier try that failed,
+or stands where nothing is read again. Each try has numbers of its own, so that a write of an earlier try that failed,
 and comes after all, takes the place of nothing.
 """
 
@@ -22,7 +22,7 @@ MOST_PARTS = 32
 """Parts of a segment, which a later try reads one by one unless they were put together."""
 
 _GAP = 1
-"""Segments that may be missing in a row: whoever goes on leaves out one that may yet appear."""
+"""Segments that may be missing in a row: a try that goes on leaves out one that may yet appear."""
 
 Get = Callable[[str], Any]
 
@@ -50,7 +50,7 @@ def whole_key(index: int) -> str:
 
 
 def superseded(index: int, parts: int) -> list[str]:
-    """Return the keys that nobody reads any more once a segment was put together."""
+    """Return the keys that are not read any more once a segment was put together."""
     # That of a series' first part tells that there is something.
     first = 1 if index % SERIES == 0 else 0
     return [part_key(index, part) for part in range(first, parts)]

@@ -81,7 +81,7 @@ def record_nothing_sent(store: StateStore, tries: TryInfo) -> None:
 
 
 def is_superseded(error: BaseException) -> bool:
-    """Tell whether Airflow no longer knows this try, or somebody else has the campaign.
+    """Tell whether Airflow no longer knows this try, or another try has the campaign.
 
     Airflow answers 404 to the writes of a try that was replaced.
     """

@@ -84,7 +84,7 @@ class JournalView:
         def noting(key: str) -> Any:
             stored = get(key)
             if stored is None:
-                # Whoever adds something writes under one of these: what is written once stays as it is.
+                # Every addition is written under one of these: what is written once stays as it is.
                 empty[key] = None
             return stored
 
@@ -107,7 +107,7 @@ class JournalView:
 
     @property
     def lost(self) -> str | None:
-        """Return why nobody can tell what was sent to people without a request, where that is so."""
+        """Return why it is unknown what was sent to recipients without a request, where that is so."""
         return self.last.lost
 
     def entries(self, *, include_unresolved: bool = True) -> Iterator[RequestRecord]:
@@ -152,7 +152,7 @@ class JournalView:
             raise CannotResolveError(f"This journal has no unresolved request. {NOTHING_CHANGED}{more}")
         before = tuple(chosen)
         if now is not None:
-            # Whoever has one of them under way may yet write the segment that the decision is to stand in.
+            # A try that has one of them in flight may yet write the segment that the decision is to stand in.
             pending = [request for request in self.requests.values() if request.state is State.PENDING]
             check_not_in_flight(pending, now)
         if result_id is not None:
@@ -182,7 +182,7 @@ class JournalView:
 
     @functools.cached_property
     def _unresolved(self) -> list[RequestRecord]:
-        """Return the requests in doubt that have somebody whom no other request surely reached."""
+        """Return the unresolved requests that have a recipient no other request surely reached."""
         return unresolved(self.requests.values())
 
     def _appended(self, results: deque[Result], at: datetime) -> dict[str, Any]:

@@ -101,7 +101,7 @@ class JournalWriter:
         self.end(result)
 
     async def record_lost(self, intent: Intent, result: Result) -> None:
-        """Store a request of which nobody can tell what it said; when this returns, it is stored.
+        """Store a request whose outcome is unknown; when this returns, it is stored.
 
         :raises JournalUnavailableError: when that could not be stored
         :raises TrySupersededError: when another try has taken this one's place
@@ -135,7 +135,7 @@ class JournalWriter:
         try:
             await asyncio.shield(self._task)
         except asyncio.CancelledError:
-            # Whoever presses Ctrl-C once loses no result; the second time ends the write, too.
+            # The first Ctrl-C loses no result; the second ends the write, too.
             await self._task
             raise
         # What is being removed is done with before the task's connection to Airflow is.
@@ -156,7 +156,7 @@ class JournalWriter:
         try:
             await self._write_what_comes()
         finally:
-            # Nobody is to wait for a write that will not be made.
+            # Nothing is to wait for a write that will not be made.
             self._refuse(self._error or JournalUnavailableError("The journal is closed, so nothing was sent."))
 
     async def _write_what_comes(self) -> None:
@@ -164,7 +164,7 @@ class JournalWriter:
         while True:
             await self._wanted.wait()
             self._wanted.clear()
-            # Whoever was woken by the same answer comes along.
+            # Senders that were woken by the same response come along.
             await asyncio.sleep(0)
             while self._intents or self._results:
                 began = loop.time()
@@ -206,7 +206,7 @@ class JournalWriter:
         for intent, on_stored in intents:
             on_stored(intent, None)
         if not self._closing:
-            # While requests are under way nobody waits for the thread.
+            # While requests are in flight nothing waits for the thread.
             self._thread.submit(self._log.tidy, _TIDY)
         return True
 
@@ -261,7 +261,7 @@ class JournalWriter:
         return f"stored{unsent}. Made before: {join_references(made)}" if made else f"stored{unsent}"
 
     async def _store(self, batch: LogEntry, what: str) -> None:
-        """Write, again where it fails and nobody else has taken over."""
+        """Write, again where it fails and no other try has taken over."""
         loop = asyncio.get_running_loop()
         for attempt in range(1, _ATTEMPTS + 1):
             try:

@@ -21,7 +21,7 @@ def hide_tokens(text: str) -> str:
 
 
 class TokenHidingMiddleware:
-    """Middleware: whoever logs a request after it was answered sees no token.
+    """Middleware: what logs a request after it was answered sees no token.
 
     :param app: what answers
     """

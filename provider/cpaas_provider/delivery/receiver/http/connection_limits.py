@@ -1,7 +1,7 @@
 """Limits on what a connection costs before there is a request: its size, its time, and how many such there are.
 
 uvicorn limits bodies by the application alone, and heads not at all where httptools reads them; a limit on its
-concurrency refuses everybody's requests once connections that say nothing have reached it.
+concurrency refuses all requests once connections that say nothing have reached it.
 """
 
 from __future__ import annotations

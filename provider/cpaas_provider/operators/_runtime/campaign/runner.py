@@ -124,7 +124,7 @@ class CampaignRunner(Attempt):
             log.info("%s", task_log.campaign_done(report))
         if self._progress is not None:
             self._progress.end(FINISHED, report)
-        # A part with nobody in it is no reason for tasks downstream not to run.
+        # A part without recipients is no reason for tasks downstream not to run.
         if not campaign.recipients() and not spec.test_only and self._partition.of == 1:
             self._runtime.push_or_warn(REPORT_KEY, report)
             raise AirflowSkipException("The campaign has no recipients. Nothing was sent.")
@@ -299,7 +299,7 @@ class CampaignRunner(Attempt):
             )
 
     def _send(self, campaign: Campaign, reports: DeliveryReports) -> None:
-        """Send to everybody who is left."""
+        """Send to all recipients that are left."""
         spec, runtime = self._spec, self._runtime
         policy = UnknownPolicy(OnUnknown(spec.on_unknown), spec.unknown_timeout, reports.probes(campaign.reference))
         ports = CampaignPorts(

@@ -117,7 +117,7 @@ class DeliveryTracker:
     def record_send_finished(
         self, campaign: str, expected: int, unknown: int, accepted: Sequence[sent_requests.SentRequest]
     ) -> None:
-        """Note to how many was sent in all tries, and of how many nobody knows.
+        """Record the number of recipients sent to in all tries, and how many of them are unknown.
 
         :param accepted: all requests the service accepted, should not all of them have been noted
         """
@@ -212,7 +212,7 @@ class DeliveryReportProbe:
         if time.monotonic() - self._read_at > _READ_AGAIN:
             self._known = self._read([self._campaign, *self._asked])
             self._read_at = time.monotonic()
-        # One that the account's webhook told of is not among the campaign's while nobody has noted it.
+        # One that the account's webhook told of is not among the campaign's while it is not recorded.
         if reference not in self._known and reference not in self._asked:
             self._known |= self._read([reference])
             self._asked.add(reference)

@@ -95,7 +95,7 @@ class Budget:
     def reserve(self, units: int) -> Decimal:
         """Set money aside for a request about to be sent, and return how much."""
         if not self.bounded:
-            # Nobody asks, and decimals cost as much as the rest of what is decided about a request.
+            # It is not asked for, and decimals cost as much as the rest of what is decided about a request.
             return _NOTHING
         self.under_way += 1
         amount = units * (self.price or Decimal())

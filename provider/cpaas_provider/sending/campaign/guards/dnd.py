@@ -102,7 +102,7 @@ class DndFilter:
 
         :raises CpaasError: when the service cannot be asked at all
         :raises LookupFailedError: when a look-up fails and ``on_error`` says so
-        :raises LookupCircuitOpenError: when no more look-ups are made, and nobody may be sent to without one
+        :raises LookupCircuitOpenError: when no more lookups are made, and no recipient may be sent to without one
         """
         hashes = {recipient.place: self._hash_of(recipient.address) for recipient in recipients}
         known = await self._read_cache(list(hashes.values()))
@@ -147,7 +147,7 @@ class DndFilter:
         return answers, errors[0] if errors else None
 
     def _count(self, *, failed: bool) -> None:
-        """Count failures in a row; after too many of them nobody is looked up any more."""
+        """Count failures in a row; after too many of them no number is looked up any more."""
         self._failures = self._failures + 1 if failed else 0
         if self._failures >= MOST_FAILURES_IN_A_ROW and not self._open:
             self._open = True

@@ -27,7 +27,7 @@ class SendWindow:
     It is open whenever the recipient's clock shows a time in it: both times where the clock is put back, and from the
     change on where the clock passes over the opening.
 
-    :param zone: the campaign's time zone, for whoever has none of their own
+    :param zone: the campaign's time zone, for recipients without one of their own
     """
 
     opens: time
