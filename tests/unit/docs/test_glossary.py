@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -131,3 +132,23 @@ def read(path: Path) -> list[Text]:
     if path.suffix == ".py":
         return list(texts.in_python(path, docstrings=True))
     return list(readers.get(path.suffix, texts.in_makefile)(path))
+
+
+UNNAMED = re.compile(r"\b([Nn]obody|[Ss]omebody|[Aa]nybody|[Ee]verybody|[Ww]hoever|[Ww]hom)\b")
+"""In the place of an actor or a recipient, in comments and docstrings, too."""
+
+
+def unnamed_in(text: str) -> list[str]:
+    return [
+        f"line {number}: {line.strip()}" for number, line in enumerate(text.splitlines(), 1) if UNNAMED.search(line)
+    ]
+
+
+def test_every_line_of_the_package_names_its_actor() -> None:
+    package = ROOT / "provider" / "cpaas_provider"
+    found = {str(path.relative_to(ROOT)): unnamed_in(path.read_text("utf-8")) for path in package.rglob("*.py")}
+    assert not {path: lines for path, lines in found.items() if lines}
+
+
+def test_line_without_an_actor_is_found() -> None:
+    assert unnamed_in("# The lease\n# is free: Nobody has it.\n") == ["line 2: # is free: Nobody has it."]

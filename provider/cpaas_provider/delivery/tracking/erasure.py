@@ -109,7 +109,7 @@ def _names(wanted: Wanted, campaign: str) -> bool:
 
 
 def _without_name(wanted: Wanted, row: Row[Any]) -> dict[str, Any]:
-    """Return what is to be changed where a row's texts name the recipient, whoever the row is about."""
+    """Return what is to be changed where a row's texts name the recipient, also where the row is about another."""
     named = (name for name in _TEXTS[1:] if wanted.in_text(getattr(row, name)))
     changed: dict[str, Any] = {name: None if deliveries.c[name].nullable else "" for name in named}
     if wanted.in_text(row.status):
