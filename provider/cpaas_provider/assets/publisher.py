@@ -7,18 +7,12 @@ finds the asset event in Airflow's database. So no event is lost or published tw
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import logging
-import threading
-from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import Any
 
 from fastapi import FastAPI
 
-from cpaas_provider.api.backoff import backoff
 from cpaas_provider.assets.payloads import payloads_for
 from cpaas_provider.assets.subscriptions import (
     ScheduledDag,
@@ -30,6 +24,7 @@ from cpaas_provider.assets.subscriptions import (
 )
 from cpaas_provider.database.database import Database, open_database
 from cpaas_provider.database.errors import DatabaseError
+from cpaas_provider.delivery.receiver.background_job import BackgroundJob, run_while_serving
 from cpaas_provider.delivery.tracking.events import detect_events, mark_published, unpublished
 from cpaas_provider.delivery.tracking.report_store import ReportStore
 
@@ -38,59 +33,26 @@ log = logging.getLogger(__name__)
 PAUSE = 5.0
 """Seconds between two scans of the database."""
 
-MAX_PAUSE = 60.0
-"""Seconds after failures in a row, at most."""
-
 IDLE_PAUSE = 30.0
 """Seconds while no DAG is scheduled on one of our assets."""
 
 FULL_SCAN_INTERVAL = timedelta(minutes=10)
 """How often all campaigns are scanned, instead of those with changes only."""
 
-STOP_TIMEOUT = 5.0
-
 
 def publish_while_serving(app: FastAPI) -> FastAPI:
     """Run the publisher for as long as an application is served, and return the application."""
-    inner = app.router.lifespan_context
-
-    @contextlib.asynccontextmanager
-    async def both(served: Any) -> AsyncIterator[Any]:
-        async with inner(served) as state:
-            publisher = EventPublisher()
-            publisher.start()
-            try:
-                yield state
-            finally:
-                await asyncio.to_thread(publisher.stop)
-
-    app.router.lifespan_context = both
-    return app
+    return run_while_serving(app, EventPublisher)
 
 
-class EventPublisher:
+class EventPublisher(BackgroundJob):
     """The publisher: detects and publishes delivery events periodically, in a thread of its own."""
 
     def __init__(self) -> None:
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="cpaas-publisher", daemon=True)
-        self._database: Database | None = None
+        super().__init__("cpaas-publisher", PAUSE)
         self._scanned_at: datetime | None = None
         self._full_scan_at: datetime | None = None
         self._dags: set[ScheduledDag] = set()
-        self._failures = 0
-
-    def start(self) -> None:
-        """Start the thread."""
-        self._thread.start()
-
-    def stop(self) -> None:
-        """End after the current transaction, for which it waits some seconds."""
-        self._stopping.set()
-        if self._thread.is_alive():
-            self._thread.join(STOP_TIMEOUT)
-        if self._database and not self._thread.is_alive():
-            self._database.close()
 
     def run_once(self) -> int | None:
         """Detect delivery events since the last scan, and publish them.
@@ -160,30 +122,22 @@ class EventPublisher:
             self._database = opened
         return self._database
 
-    def _run(self) -> None:
-        pause = 0.0
-        while not self._stopping.wait(pause):
-            try:
-                published = self.run_once()
-                pause = IDLE_PAUSE if published is None else PAUSE
-                self._failures = 0
-                if published:
-                    log.info("Published %s asset events for delivery events.", published)
-            except Exception as error:  # noqa: BLE001 - whatever two databases raise, the next attempt may succeed
-                self._full_scan_at = None
-                self._failures += 1
-                pause = backoff(self._failures + 1, PAUSE, MAX_PAUSE, jitter=0)
-                self._log_failure(error)
+    def _step(self) -> float:
+        published = self.run_once()
+        if published:
+            log.info("Published %s asset events for delivery events.", published)
+        return IDLE_PAUSE if published is None else PAUSE
 
-    def _log_failure(self, error: Exception) -> None:
+    def _log_failure(self, error: Exception, failures: int) -> None:
+        self._full_scan_at = None
         # Messages of other database errors may show values.
         reason = error if isinstance(error, DatabaseError) else f"{type(error).__name__}."
-        if self._failures == 1:
+        if failures == 1:
             log.warning(
                 "Delivery events were not published: %s No DAG was started. No event is lost. Publishing is retried.",
                 reason,
             )
-        log.debug("Failed attempt %s to publish delivery events.", self._failures, exc_info=error)
+        log.debug("Failed attempt %s to publish delivery events.", failures, exc_info=error)
 
 
 def _since(wanted: list[Subscription]) -> dict[str, datetime]:

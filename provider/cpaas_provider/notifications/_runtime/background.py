@@ -8,21 +8,20 @@ alert and ends. Of several API servers one has the lease.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import logging
 import secrets
-import threading
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING
 
 from cpaas_provider.api.amounts import counted
-from cpaas_provider.api.backoff import backoff
 from cpaas_provider.database.alerts import AlertGroups, Waiting
 from cpaas_provider.database.database import Database, open_database
 from cpaas_provider.database.errors import DatabaseError
+from cpaas_provider.delivery.receiver.background_job import BackgroundJob, run_while_serving
 from cpaas_provider.notifications._runtime.message import Alert, unseal
 from cpaas_provider.notifications._runtime.request import Outcome
 from cpaas_provider.notifications._runtime.run import TIMING, deliver, log_unrecorded
@@ -41,58 +40,26 @@ STANDBY_PAUSE = 15.0
 """Seconds while another API server has the lease."""
 
 LEASE_SECONDS = 60.0
-MAX_PAUSE = 60.0
-STOP_TIMEOUT = 5.0
 MAX_AGE = timedelta(days=1)
 """An older alert is not sent: it comes too late to help."""
 
 
 def send_while_serving(app: FastAPI, read_connection: Callable[[str], CpaasConnection | None]) -> FastAPI:
     """Run the background sender for as long as an application is served, and return the application."""
-    inner = app.router.lifespan_context
-
-    @contextlib.asynccontextmanager
-    async def both(served: Any) -> AsyncIterator[Any]:
-        async with inner(served) as state:
-            sender = BackgroundSender(read_connection)
-            sender.start()
-            try:
-                yield state
-            finally:
-                await asyncio.to_thread(sender.stop)
-
-    app.router.lifespan_context = both
-    return app
+    return run_while_serving(app, partial(BackgroundSender, read_connection))
 
 
-class BackgroundSender:
+class BackgroundSender(BackgroundJob):
     """Sends notifications that are due, in a thread of its own.
 
     :param read_connection: reads a connection as it is now; ``None`` without one
     """
 
     def __init__(self, read_connection: Callable[[str], CpaasConnection | None]) -> None:
+        super().__init__("cpaas-notifications", PAUSE)
         self._read_connection = read_connection
         self._owner = secrets.token_hex(8)
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="cpaas-notifications", daemon=True)
-        self._database: Database | None = None
-        self._failures = 0
         self._renew_at = 0.0
-
-    def start(self) -> None:
-        """Start the thread."""
-        self._thread.start()
-
-    def stop(self) -> None:
-        """End after the current request, for which it waits some seconds, and show callers that it has stopped."""
-        self._stopping.set()
-        if self._thread.is_alive():
-            self._thread.join(STOP_TIMEOUT)
-        if self._database and not self._thread.is_alive():
-            with contextlib.suppress(DatabaseError):
-                self._groups(self._database).release_background(self._owner)
-            self._database.close()
 
     def run_once(self) -> bool:
         """Send what is due; tell whether this is the API server that does so.
@@ -154,16 +121,16 @@ class BackgroundSender:
     def _groups(self, database: Database) -> AlertGroups:
         return AlertGroups(database, TIMING)
 
-    def _run(self) -> None:
-        pause = 0.0
-        while not self._stopping.wait(pause):
-            try:
-                pause = PAUSE if self.run_once() else STANDBY_PAUSE
-                self._failures = 0
-            except Exception as error:  # noqa: BLE001 - whatever a database raises, the next attempt may succeed
-                self._failures += 1
-                pause = backoff(self._failures + 1, PAUSE, MAX_PAUSE, jitter=0)
-                if self._failures == 1:
-                    # Messages of other errors may show values.
-                    reason = error if isinstance(error, DatabaseError) else f"{type(error).__name__}."
-                    log.warning("Waiting notifications were not sent: %s None is lost. Sending is retried.", reason)
+    def _step(self) -> float:
+        return PAUSE if self.run_once() else STANDBY_PAUSE
+
+    def _leave(self, database: Database) -> None:
+        """Show callers that it has stopped."""
+        with contextlib.suppress(DatabaseError):
+            self._groups(database).release_background(self._owner)
+
+    def _log_failure(self, error: Exception, failures: int) -> None:
+        if failures == 1:
+            # Messages of other errors may show values.
+            reason = error if isinstance(error, DatabaseError) else f"{type(error).__name__}."
+            log.warning("Waiting notifications were not sent: %s None is lost. Sending is retried.", reason)

@@ -7,7 +7,8 @@ import json
 import tempfile
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import timedelta
 from itertools import islice
@@ -122,8 +123,9 @@ class BulkLookup(Attempt):
         # Without it a retry would pay for every number again.
         self._cache = LookupCache(runtime.database)
         self._is_begun = True
-        with self._spool() as spool:
-            for rows in _batches(self._rows(source)):
+        # A try that fails closes the source at once.
+        with self._spool() as spool, closing(self._rows(source)) as found:
+            for rows in _batches(found):
                 runtime.stop.raise_if_stopped()
                 self._write(spool, runtime.run(self._look_up(runtime.async_client, rows)))
                 self._report_progress()
@@ -161,7 +163,7 @@ class BulkLookup(Attempt):
                 permanent=False,
             ) from None
 
-    def _rows(self, source: Source) -> Iterator[Row | InvalidRow]:
+    def _rows(self, source: Source) -> Generator[Row | InvalidRow]:
         spec = self._spec
         wanted = [spec.phone_column, *spec.include_columns]
         with source.open() as table:
