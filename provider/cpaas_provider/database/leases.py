@@ -16,6 +16,10 @@ from cpaas_provider.database.schema import campaign_values, campaigns
 LEASE = timedelta(minutes=5)
 """How long a campaign stays its owner's after the last it wrote."""
 
+_WRITES_IN_MEMORY = 32
+"""After how many writes SQLite gives back the memory of its cache. A journal is written once and not read again in the
+same try, so its pages would only fill the cache."""
+
 
 class LeasedState:
     """What is kept for one campaign, written by one owner at a time.
@@ -42,6 +46,7 @@ class LeasedState:
         self._owner = owner
         self._clock = clock
         self._fencing_token: int | None = None
+        self._writes = 0
         self._row = campaigns.c.campaign == campaign
 
     def acquire(self, *, now: datetime | None = None) -> None:
@@ -87,6 +92,9 @@ class LeasedState:
         def work(connection: Connection) -> None:
             self._assert_held(connection)
             self._store(connection, key, text)
+            self._writes += 1
+            if self._writes % _WRITES_IN_MEMORY == 0 and connection.dialect.name == "sqlite":
+                connection.exec_driver_sql("PRAGMA shrink_memory")
 
         self._database.write(work)
 

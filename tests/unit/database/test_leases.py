@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from cpaas_provider.database.errors import CampaignChangedError, CampaignLockedE
 from cpaas_provider.database.leases import LEASE, LeasedState
 from cpaas_provider.sending.journal.model import JOURNAL_KEY, State
 from cpaas_provider.sending.journal.store import StateStore, TryInfo
+from tests.sqlite_memory import SqliteMemory
 from tests.unit.database.workers import Worker
 from tests.unit.sending.journal.written import WrittenJournal
 
@@ -100,6 +102,18 @@ def test_it_is_what_a_journal_is_kept_in(state_of: StateOf) -> None:
     state, journal = opened("run two")
     assert [(entry.state, entry.result) for entry in journal.records] == [(State.ACCEPTED, {"id": "1"})]
     assert state.get(JOURNAL_KEY)
+
+
+def test_a_long_journal_does_not_stay_in_memory(tmp_path: Path) -> None:
+    with open_database(f"sqlite:///{tmp_path}/store.db") as database:
+        state = LeasedState(database, "campaign", "owner")
+        state.acquire()
+        memory = SqliteMemory()
+        before = memory.used()
+        for number in range(200):
+            state.set(f"{JOURNAL_KEY}.{number}", "x" * 30_000)
+        # 6 MB were written.
+        assert memory.used() - before < 2_000_000
 
 
 def test_another_is_told_whose_it_is_and_until_when(state_of: StateOf) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from cpaas_provider.sending.campaign.recipients import RecipientRow, RecipientStatus, RecipientTable
+from tests.sqlite_memory import SqliteMemory
 from tests.unit.sending.campaign.parts import member, phones, plan_of, planned, statuses
 
 
@@ -106,6 +107,19 @@ def test_lengths_are_of_recipients_only() -> None:
         plan.suppress([member(phones(1)[0])])
         plan.deduplicate_and_suppress()
         assert plan.lengths() == [("GSM-7", 1, 2), ("UCS-2", 2, 1)]
+
+
+def test_counting_takes_no_memory_however_many_there_are() -> None:
+    with RecipientTable() as plan:
+        with plan.transaction():
+            plan.add(planned(one, encoding="GSM-7", pages=1 + place % 3) for place, one in enumerate(phones(60_000)))
+        memory = SqliteMemory()
+        before = memory.used()
+        memory.most()
+        assert plan.counts()[RecipientStatus.NOT_SENT] == 60_000
+        assert [count for _, _, count in plan.lengths()] == [20_000] * 3
+        # To sort that many lines takes more than a megabyte.
+        assert memory.most() - before < 100_000
 
 
 def test_people_can_be_gone_through_while_the_first_of_them_are_dealt_with() -> None:
