@@ -55,6 +55,7 @@ PLACES = {
         "tests/airflow/notifications/test_storm.py",
         "tests/airflow/delivery/test_plugin.py",
         "tests/contract/test_sandbox_openapi.py",
+        "tests/unit/database/test_rate_limit_processes.py",
         "tests/unit/api/recipients/test_msisdn_fast_path.py",
         "tests/unit/delivery/receiver/test_openapi.py",
         "tests/unit/delivery/receiver/test_failing_server.py",

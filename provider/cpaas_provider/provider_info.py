@@ -73,6 +73,12 @@ CONNECTION_FIELDS: dict[str, dict[str, object]] = {
     "requests_per_second": _number(
         "Requests per second", "Maximum requests started per second.", default=10, exclusiveMinimum=0
     ),
+    "share_rate_limit": _switch(
+        "Share the rate limit",
+        "Let all tasks of this connection keep to requests_per_second together, through the provider's database. "
+        "Without it each task has a limit of its own.",
+        default=False,
+    ),
     "max_concurrency": _whole("Concurrency", "Maximum requests in flight.", default=8, minimum=1),
     "recipients_per_request": _whole(
         "Recipients per request", "Maximum recipients of one request.", default=500, minimum=1

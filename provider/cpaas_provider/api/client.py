@@ -16,7 +16,7 @@ from cpaas_provider.api.core import Call, Reply, Step, run_call
 from cpaas_provider.api.errors import CpaasNotSentError
 from cpaas_provider.api.http.transport import AsyncTransport, SyncTransport
 from cpaas_provider.api.http.wire import Delay, HttpResponse, TransportFailure
-from cpaas_provider.api.rate_limit import RateLimiter
+from cpaas_provider.api.rate_limit import Pace, RateLimiter
 from cpaas_provider.api.settings import ClientOptions, ClientSettings
 
 P = ParamSpec("P")
@@ -61,12 +61,16 @@ class _Client:
 
     :param base_url: the service's address
     :param api_key: the account's key
+    :param rate_limiter: the moments at which requests leave, closed with the client. Default: the client's own, at
+        ``requests_per_second``
     :param options: see ``ClientSettings``, which also says what is refused
     """
 
-    def __init__(self, base_url: str, api_key: str, **options: Unpack[ClientOptions]) -> None:
+    def __init__(
+        self, base_url: str, api_key: str, *, rate_limiter: Pace | None = None, **options: Unpack[ClientOptions]
+    ) -> None:
         self.settings = ClientSettings(base_url, api_key, **options)
-        self.rate_limiter = RateLimiter(self.settings.requests_per_second)
+        self.rate_limiter: Pace = rate_limiter or RateLimiter(self.settings.requests_per_second)
         """The moments at which requests leave."""
 
     def _on_response(self, left: float, reply: HttpResponse | TransportFailure) -> HttpResponse | TransportFailure:
@@ -82,8 +86,10 @@ class _Client:
 class CpaasClient(_Client):
     """A client for synchronous code. Safe to share between threads. Close it, or use it in a ``with`` block."""
 
-    def __init__(self, base_url: str, api_key: str, **options: Unpack[ClientOptions]) -> None:
-        super().__init__(base_url, api_key, **options)
+    def __init__(
+        self, base_url: str, api_key: str, *, rate_limiter: Pace | None = None, **options: Unpack[ClientOptions]
+    ) -> None:
+        super().__init__(base_url, api_key, rate_limiter=rate_limiter, **options)
         self._transport = SyncTransport(self.settings)
         self._slots = threading.Semaphore(self.settings.max_concurrency)
         self._stopped = threading.Event()
@@ -106,12 +112,12 @@ class CpaasClient(_Client):
 
     def _do(self, step: Step) -> Reply:
         if isinstance(step, Delay):
+            self.rate_limiter.share_hold()
             self._sleep(step.seconds)
             return None
         with self._slots:
             # Inside the slot: a moment taken before it may be long past, and many requests would start at once.
-            for seconds in self.rate_limiter.delays():
-                self._sleep(seconds)
+            self.rate_limiter.wait(self._sleep)
             left = self.rate_limiter.now()
             return self._on_response(left, self._transport.send(step))
 
@@ -129,6 +135,7 @@ class CpaasClient(_Client):
         """Close all connections."""
         self.closed = True
         self._transport.close()
+        self.rate_limiter.close()
 
     def __enter__(self) -> Self:
         return self
@@ -155,8 +162,10 @@ class CpaasClient(_Client):
 class AsyncCpaasClient(_Client):
     """A client for coroutines of one event loop. Close it, or use it in an ``async with`` block."""
 
-    def __init__(self, base_url: str, api_key: str, **options: Unpack[ClientOptions]) -> None:
-        super().__init__(base_url, api_key, **options)
+    def __init__(
+        self, base_url: str, api_key: str, *, rate_limiter: Pace | None = None, **options: Unpack[ClientOptions]
+    ) -> None:
+        super().__init__(base_url, api_key, rate_limiter=rate_limiter, **options)
         self._transport = AsyncTransport(self.settings)
         self._slots = asyncio.Semaphore(self.settings.max_concurrency)
         self._stopped = asyncio.Event()
@@ -178,12 +187,12 @@ class AsyncCpaasClient(_Client):
 
     async def _do(self, step: Step) -> Reply:
         if isinstance(step, Delay):
+            await self.rate_limiter.share_hold_async()
             await self._sleep(step.seconds)
             return None
         async with self._slots:
             # Inside the slot: a moment taken before it may be long past, and many requests would start at once.
-            for seconds in self.rate_limiter.delays():
-                await self._sleep(seconds)
+            await self.rate_limiter.wait_async(self._sleep)
             left = self.rate_limiter.now()
             return self._on_response(left, await self._transport.send(step))
 
@@ -207,6 +216,7 @@ class AsyncCpaasClient(_Client):
     async def aclose(self) -> None:
         """Close all connections."""
         await self._transport.aclose()
+        await self.rate_limiter.aclose()
 
     async def __aenter__(self) -> Self:
         return self

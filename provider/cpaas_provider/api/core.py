@@ -23,7 +23,7 @@ from cpaas_provider.api.backoff import backoff
 from cpaas_provider.api.endpoints import REVOKE_OTP, Endpoint, RetrySafety
 from cpaas_provider.api.http.wire import Delay, HttpResponse, OutgoingRequest, TransportFailure
 from cpaas_provider.api.models.base import WireRequest
-from cpaas_provider.api.rate_limit import RateLimiter
+from cpaas_provider.api.rate_limit import Pace
 from cpaas_provider.api.redact import sensitive_values
 from cpaas_provider.api.responses.error_items import is_message_error, rejected_recipients
 from cpaas_provider.api.responses.failures import check_for_insufficient_balance, describe, failure
@@ -81,7 +81,7 @@ def build(call: Call[Any], settings: ClientSettings) -> tuple[OutgoingRequest, M
     return OutgoingRequest(endpoint.method, url, headers | {"Content-Type": "application/json"}, body), fields
 
 
-def run_call(call: Call[T_co], settings: ClientSettings, rate_limiter: RateLimiter) -> Generator[Step, Reply, T_co]:
+def run_call(call: Call[T_co], settings: ClientSettings, rate_limiter: Pace) -> Generator[Step, Reply, T_co]:
     """Carry one call through, repeated where that is safe (docs: concepts/outcomes-and-errors).
 
     :param rate_limiter: the client's rate limit, which is told when the service asks to wait; the client keeps to it

@@ -12,6 +12,7 @@ from sqlalchemy import (
     Connection,
     DateTime,
     Dialect,
+    Double,
     Float,
     ForeignKey,
     Index,
@@ -495,6 +496,18 @@ message_counts = Table(
     Column("counted_at", UtcDateTime, nullable=False),
     Index("cpaas_message_counts_counted_at", "counted_at"),
     sqlite_with_rowid=False,
+)
+
+# Rate limits that all tasks of a connection share. Times are seconds since 1970 by the clock of the database server.
+rate_limits = Table(
+    "cpaas_rate_limits",
+    metadata,
+    Column("conn_id", String(250), primary_key=True),
+    Column("requests_per_second", Double, nullable=False),
+    # Moments before this one are reserved.
+    Column("next_at", Double, nullable=False),
+    # The service asked to wait until then.
+    Column("held_until", Double, nullable=False),
 )
 
 

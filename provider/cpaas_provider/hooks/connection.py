@@ -14,7 +14,8 @@ from cpaas_provider.provider_info import CONNECTION_FIELDS
 if TYPE_CHECKING:
     from airflow.sdk import Connection
 
-    from cpaas_provider.api.client import AsyncCpaasClient
+    from cpaas_provider.api.client import AsyncCpaasClient, CpaasClient
+    from cpaas_provider.api.rate_limit import Pace
     from cpaas_provider.api.settings import ClientOptions, ClientSettings
 
 log = logging.getLogger(__name__)
@@ -44,6 +45,8 @@ class CpaasConnection:
     callback_url: str | None = None
     webhook_secret: str | None = dataclasses.field(default=None, repr=False)
     signature_header: str | None = None
+    share_rate_limit: bool = False
+    conn_id: str = ""
 
     @property
     def hash_secrets(self) -> tuple[str, ...]:
@@ -57,23 +60,39 @@ class CpaasConnection:
 
         return ClientSettings(self.base_url, self.api_key, **self.options)
 
+    def make_client(self) -> CpaasClient:
+        """Return a client of the connection."""
+        from cpaas_provider.api.client import CpaasClient
+
+        return CpaasClient(self.base_url, self.api_key, rate_limiter=self._make_rate_limiter(), **self.options)
+
     def make_async_client(self) -> AsyncCpaasClient:
         """Return a client of the connection for the event loop it is first used on."""
         from cpaas_provider.api.client import AsyncCpaasClient
 
-        return AsyncCpaasClient(self.base_url, self.api_key, **self.options)
+        return AsyncCpaasClient(self.base_url, self.api_key, rate_limiter=self._make_rate_limiter(), **self.options)
+
+    def _make_rate_limiter(self) -> Pace | None:
+        """Return a part in the rate limit of all tasks, ``None`` where a client has a rate limit of its own."""
+        if not self.share_rate_limit:
+            return None
+        from cpaas_provider.hooks._rate_limit.stored import make_rate_limiter
+
+        return make_rate_limiter(self.conn_id, self.settings.requests_per_second)
 
     def without_retries(self) -> CpaasConnection:
         """Return the same connection for clients that make a single attempt."""
         return dataclasses.replace(self, options={**self.options, "max_retries": 0})
 
     def divided_by(self, tasks: int) -> CpaasConnection:
-        """Return the same connection with an equal share of rate and concurrency for each of several tasks."""
+        """Return the same connection with an equal share of rate and concurrency for each of several tasks.
+
+        A rate limit that all tasks share is not divided: what one of them does not use is left to the others.
+        """
         settings = self.settings
-        shares: ClientOptions = {
-            "requests_per_second": settings.requests_per_second / tasks,
-            "max_concurrency": max(1, settings.max_concurrency // tasks),
-        }
+        shares: ClientOptions = {"max_concurrency": max(1, settings.max_concurrency // tasks)}
+        if not self.share_rate_limit:
+            shares["requests_per_second"] = settings.requests_per_second / tasks
         return dataclasses.replace(self, options={**self.options, **shares})
 
     def __repr__(self) -> str:
@@ -106,6 +125,7 @@ def read_connection(connection: Connection) -> CpaasConnection:
         base_url=_base_url(connection),
         api_key=connection.password or "",
         options=cast("ClientOptions", given),
+        conn_id=connection.conn_id or "",
         **for_operators,
     )
 
@@ -238,11 +258,14 @@ def _list(value: Any) -> tuple[str, ...]:
 
 # Extras whose value an error may show; the others may be secrets, numbers or addresses.
 _SHOWN_EXTRAS = frozenset(
-    {"allow_http", "default_region", "max_concurrency", "recipients_per_request", "requests_per_second", "timeout"}
-)
+    {
+        "allow_http", "default_region", "max_concurrency", "recipients_per_request", "requests_per_second",
+        "share_rate_limit", "timeout",
+    }
+)  # fmt: skip
 _OPERATOR_EXTRAS = (
     "sender_id", "email_sender_id", "recipients_per_request", "placeholder_format", "callback_secret", "callback_url",
-    "webhook_secret", "signature_header",
+    "webhook_secret", "signature_header", "share_rate_limit",
 )  # fmt: skip
 _BY_TYPE: dict[str, Callable[[Any], Any]] = {
     "string": _string,

@@ -85,11 +85,8 @@ class CpaasHook(BaseHook):
 
         :raises CpaasConfigurationError: when the connection cannot be used
         """
-        from cpaas_provider.api.client import CpaasClient
-
         if self._client is None or self._client.closed:
-            connection = self.get_connection_settings()
-            self._client = CpaasClient(connection.base_url, connection.api_key, **connection.options)
+            self._client = self.get_connection_settings().make_client()
         return self._client
 
     async def get_async_conn(self) -> AsyncCpaasClient:

@@ -224,7 +224,10 @@ class Dispatcher:
         An intent that is stored long before that would only be unknown should the task be killed meanwhile.
         """
         limiter = self._client.rate_limiter
-        while (seconds := limiter.delay(ahead=len(self._storing) + len(self._stored))) > _AHEAD and self._error is None:
+        while self._error is None:
+            seconds = await limiter.prepare(ahead=len(self._storing) + len(self._stored))
+            if seconds <= _AHEAD:
+                break
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(seconds):
                     await self._ended.wait()

@@ -12,7 +12,7 @@ from cpaas_provider.sending.journal.model import RequestRecord, State, by_refere
 
 if TYPE_CHECKING:
     from cpaas_provider.api.core import Call
-    from cpaas_provider.api.rate_limit import RateLimiter
+    from cpaas_provider.api.rate_limit import Pace
     from cpaas_provider.api.settings import ClientSettings
 
 T = TypeVar("T")
@@ -34,7 +34,7 @@ class Client(Protocol):
         """The settings of the connection."""
 
     @property
-    def rate_limiter(self) -> RateLimiter:
+    def rate_limiter(self) -> Pace:
         """The moments at which requests leave."""
 
     async def run(self, call: Call[T]) -> T:

@@ -72,6 +72,7 @@ EXTRAS: dict[str, tuple[list[tuple[Any, Any]], list[Any]]] = {
     "proxy": (WORD, [8080]),
     "proxy_password": (WORD, [8080]),
     "allow_http": (SWITCH, ["maybe", 2, []]),
+    "share_rate_limit": (SWITCH, ["maybe", 2, []]),
     "otp_revoke_path": ([("/otp/{id}/revoke", "/otp/{id}/revoke")], [7]),
     "allowed_recipients": (
         [("a@b.com, +234", ("a@b.com", "+234")), (["a@b.com", 234], ("a@b.com", "234")), ([], ()), (" , ", ())],
@@ -110,6 +111,7 @@ FOR_OPERATORS = {
     "callback_url": None,
     "webhook_secret": None,
     "signature_header": None,
+    "share_rate_limit": False,
 }
 
 

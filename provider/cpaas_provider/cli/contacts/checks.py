@@ -13,7 +13,6 @@ from airflow.utils.cli import suppress_logs_and_warning
 from airflow.utils.providers_configuration_loader import providers_configuration_loaded
 
 from cpaas_provider.api.amounts import counted
-from cpaas_provider.api.client import CpaasClient
 from cpaas_provider.api.errors import CpaasError
 from cpaas_provider.cli.contacts.files import PROGRESS_SECONDS
 from cpaas_provider.cli.running import connection_of, opened_database, until_stopped
@@ -129,7 +128,7 @@ def cpaas_contacts_resolve(args: Namespace) -> None:
         raise SystemExit("--all goes with --not-created alone: a row id belongs to one key. Nothing was changed.")
     with opened_database() as database:
         connection = connection_of(args.conn_id)
-        with CpaasClient(connection.base_url, connection.api_key, **connection.options) as client:
+        with connection.make_client() as client:
             key_map = _map_of(args, database, connection, client.get_contact_table().id)
             entries = _chosen(args, key_map)
             if not entries:

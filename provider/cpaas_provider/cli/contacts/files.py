@@ -12,7 +12,6 @@ from airflow.utils.cli import suppress_logs_and_warning
 from airflow.utils.providers_configuration_loader import providers_configuration_loaded
 
 from cpaas_provider.api.amounts import counted
-from cpaas_provider.api.client import CpaasClient
 from cpaas_provider.cli.running import connection_of, opened_database, until_stopped
 from cpaas_provider.cli.terminal import say
 from cpaas_provider.contacts.key_map.importing import ImportReport, Target, adopt_rows, restore_map
@@ -91,7 +90,7 @@ def cpaas_contacts_import_map(args: Namespace) -> None:
 
 def _target(args: Namespace, database: Database) -> Target:
     connection = connection_of(args.conn_id)
-    with CpaasClient(connection.base_url, connection.api_key, **connection.options) as client:
+    with connection.make_client() as client:
         table_id = client.get_contact_table().id
     return Target(database, args.conn_id, args.map_name, connection.base_url, table_id)
 

@@ -34,7 +34,7 @@ def cpaas_lookup(args: Namespace) -> None:
     with contextlib.ExitStack() as opened:
         cache = _Cache.open(connection, opened, read=not args.no_cache, max_age=args.max_age)
         known = cache.known(numbers)
-        client = opened.enter_context(CpaasClient(connection.base_url, connection.api_key, **connection.options))
+        client = opened.enter_context(connection.make_client())
         lines, stopped = _look_up(numbers, known, client, cache)
     print_lines(lines, args.output)
     if flags := sum(1 for record in known.values() if _is_flag(record)):

@@ -10,7 +10,6 @@ from datetime import timedelta
 from typing import Any
 
 from cpaas_provider.api import operations
-from cpaas_provider.api.client import CpaasClient
 from cpaas_provider.api.core import Call, build
 from cpaas_provider.api.errors import CpaasNotVerifiedError, CpaasUnknownOutcomeError
 from cpaas_provider.api.models.otp import OtpOutcome, OtpToken
@@ -77,7 +76,7 @@ def cpaas_otp_verify(args: Namespace) -> None:
     code = read_line("Code: ")
     if not code:
         raise SystemExit("There is no code, so nothing was sent and no attempt was used.")
-    with CpaasClient(connection.base_url, connection.api_key, **connection.options) as client:
+    with connection.make_client() as client:
         try:
             record = client.verify_otp(args.otp_id, code)
         except CpaasNotVerifiedError as error:

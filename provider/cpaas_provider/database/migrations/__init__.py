@@ -17,6 +17,7 @@ from cpaas_provider.database.errors import DatabaseError
 
 REVISIONS = (
     "0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008", "0009", "0010", "0011", "0012", "0013",
+    "0014",
 )  # fmt: skip
 """All versions of the tables, the newest last."""
 

@@ -94,11 +94,10 @@ def _hurried(connection: CpaasConnection, seconds: float | None) -> CpaasConnect
 
 def _request(alert: Alert, alerts: Batch, connection: CpaasConnection) -> int:
     """Make the request, and return the number of recipients that the service rejected."""
-    from cpaas_provider.api.client import CpaasClient
     from cpaas_provider.notifications._runtime.message import email_texts, sms_text
 
     given = alerts.count, alerts.subjects, alerts.first_at
-    with CpaasClient(connection.base_url, connection.api_key, **connection.options) as client:
+    with connection.make_client() as client:
         if alert.channel == "sms":
             # With a plus there is one reading only; bare digits would be read once more, perhaps as national ones.
             numbers = [f"+{one}" for one in alert.recipients]

@@ -61,6 +61,7 @@ class TaskRuntime:
         self.state_failed = False
         """Whether the state store failed in this try, so that nothing more is written to it."""
         self.delivery_link = ""
+        self._rate_limit_checked = False
 
     @property
     def connection(self) -> CpaasConnection:
@@ -70,6 +71,7 @@ class TaskRuntime:
     @cached_property
     def client(self) -> CpaasClient:
         """The client of the connection, for code outside of an event loop."""
+        self._check_shared_rate_limit()
         return self.exit_stack.enter_context(self.hook.get_conn())
 
     @cached_property
@@ -80,9 +82,33 @@ class TaskRuntime:
     def open_async_client(self, connection: CpaasConnection) -> AsyncCpaasClient:
         """Return a client of a connection for code that ``run`` runs; it is closed at the end of the try."""
         _ = self._runner
+        self._check_shared_rate_limit()
         client = connection.make_async_client()
         self.exit_stack.callback(lambda: self.run(client.aclose()))
         return client
+
+    def _check_shared_rate_limit(self) -> None:
+        """Check that all tasks share a rate limit in one database, if the connection says that they share it.
+
+        :raises PreflightError: when this worker has another database than others, or none
+        """
+        if not self.connection.share_rate_limit or self._rate_limit_checked:
+            return
+        from cpaas_provider.database.errors import DatabaseError
+        from cpaas_provider.operators._runtime.database.shared_database import check_database
+        from cpaas_provider.operators._runtime.errors import PreflightError
+
+        try:
+            # With a database of its own, each worker would send at the whole rate.
+            check_database(self.database)
+        except DatabaseError as error:
+            raise PreflightError(
+                f"The shared rate limit of connection {self.conn_id!r} could not be used: {str(error).rstrip('.')}. "
+                "Nothing was sent in this try. Without share_rate_limit on the connection, each task has a limit of "
+                "its own.",
+                permanent=False,
+            ) from None
+        self._rate_limit_checked = True
 
     @cached_property
     def _runner(self) -> asyncio.Runner:

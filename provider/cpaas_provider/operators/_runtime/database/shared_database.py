@@ -40,11 +40,11 @@ def check_database(database: Database) -> None:
     if others:
         commands = "; ".join(f"airflow variables delete {name}" for name in others)
         raise PreflightError(
-            "Another database stores the campaigns with an idempotency_key, the contact maps and the frequency caps, "
-            f"and this worker uses {database.redacted_url}. Requests that were accepted there would be sent again. "
-            "Nothing was sent. Set [cpaas] database to the same database on all workers, not to a file of each "
-            "worker. If this database has replaced the other one for good, run the following and then clear the task: "
-            f"{commands}",
+            "Another database stores the campaigns with an idempotency_key, the contact maps, the frequency caps and "
+            f"the shared rate limits, and this worker uses {database.redacted_url}. Requests that were accepted there "
+            "would be sent again, and rate limits would not hold. Nothing was sent. Set [cpaas] database to the same "
+            "database on all workers, not to a file of each worker. If this database has replaced the other one for "
+            f"good, run the following and then clear the task: {commands}",
             permanent=True,
         )
 

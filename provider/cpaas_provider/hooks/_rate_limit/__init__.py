@@ -1,0 +1,1 @@
+"""The rate limit that all tasks of a connection share."""

@@ -1,0 +1,288 @@
+"""One rate limit for several processes: each reserves the next moments before its requests may leave."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import random
+import threading
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterator
+from functools import partial
+from typing import Protocol
+
+from cpaas_provider.api.backoff import backoff
+from cpaas_provider.api.errors import CpaasNotSentError
+from cpaas_provider.api.rate_limit import EARLY, Pace
+
+log = logging.getLogger(__name__)
+
+LATEST = 0.25
+"""How late a request may use its moment: so many seconds, or so much of the time between two moments if that is longer.
+A later moment is not used, so that a process that was held up makes no burst."""
+
+MOST_SECONDS = 0.5
+"""How many seconds of the rate are reserved at a time. What a process that is killed reserved is lost."""
+
+TRIES = 3
+"""How often a reservation is tried where the database fails."""
+
+_FIRST_PAUSE = 0.5
+_SHORTEST_WAIT = 0.1
+_MAX_LATE = 5
+"""How often a request gives up a moment that it is late for. It then leaves all the same, with a moment of its own."""
+
+
+class Reservation(Protocol):
+    """Evenly spaced moments that are this process's alone.
+
+    ``count`` is 0 where too many wait before it. A reservation may then be tried again at ``first``.
+    """
+
+    @property
+    def first(self) -> float:
+        """The first moment, in seconds of the monotonic clock."""
+
+    @property
+    def count(self) -> int:
+        """How many moments."""
+
+    @property
+    def interval(self) -> float:
+        """Seconds from one to the next."""
+
+    @property
+    def requests_per_second(self) -> float:
+        """The limit that holds for all processes now."""
+
+
+class Reservations(Protocol):
+    """Where the processes reserve. Its methods block; they raise ``CpaasNotSentError`` where it cannot be used."""
+
+    def reserve(self, count: int, requests_per_second: float, slowdown: float, *, is_first: bool) -> Reservation:
+        """Reserve the next free moments.
+
+        :param count: how many at most
+        :param requests_per_second: the limit as this process knows it
+        :param slowdown: the factor, 1 or more, by which this process keeps its moments further apart
+        :param is_first: whether the limit was just read from the connection, and from now on holds for all
+        """
+
+    def hold(self, seconds: float) -> None:
+        """Let no moment within ``seconds`` be reserved."""
+
+    def close(self) -> None:
+        """Let go of what it holds open."""
+
+
+class SharedRateLimiter(Pace):
+    """The part of one client in a rate limit that several processes share.
+
+    A request takes a moment that is reserved already. If there is none, the client reserves some: one for a single
+    request, and more at a time the longer its requests follow one another without a pause.
+
+    :param per_second: the limit of all processes together
+    :param name: what the limit is of, for the log
+    """
+
+    def __init__(
+        self,
+        per_second: float,
+        reservations: Reservations,
+        name: str,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        super().__init__(per_second, clock)
+        self._reservations = reservations
+        self._name = name
+        self._free: deque[float] = deque()
+        self._last = -math.inf
+        """The last moment that was taken or given up."""
+        self._granted = self._used = 0
+        """Moments of the last reservation, and how many of them were used."""
+        self._is_new = True
+        self._has_unshared_hold = False
+        self._failures = 0
+        self._try_at = -math.inf
+        self._reserving = threading.Lock()
+        # Requests wait one behind the other, so that none takes a moment long before it leaves.
+        self._turn = threading.Lock()
+        self._async_turn = asyncio.Lock()
+
+    def wait(self, sleep: Callable[[float], None]) -> None:
+        """Wait until a request may start, and take that moment.
+
+        :raises CpaasNotSentError: when no moment can be reserved
+        """
+        with self._turn:
+            for step in self._steps():
+                step() if callable(step) else sleep(step)
+
+    async def wait_async(self, sleep: Callable[[float], Awaitable[None]]) -> None:
+        """Do what ``wait`` does, for code on an event loop."""
+        async with self._async_turn:
+            for step in self._steps():
+                await (asyncio.to_thread(step) if callable(step) else sleep(step))
+
+    def delay(self, ahead: int = 0) -> float:
+        """Return the seconds until a request could start at the earliest, and take no moment."""
+        with self._lock:
+            now = self._clock()
+            self._drop_late(now)
+            if ahead < len(self._free):
+                return max(0.0, self._free[ahead] - now)
+            known = self._free[-1] if self._free else now
+            return max(0.0, known - now) + (ahead - len(self._free)) / self._pace
+
+    async def prepare(self, ahead: int = 0) -> float:
+        """Reserve a moment for a request that ``ahead`` others leave before, and return the seconds until then.
+
+        :raises CpaasNotSentError: when none can be reserved
+        """
+        while (step := self._next_step(ahead + 1)) is not None:
+            if not callable(step):
+                return step
+            await asyncio.to_thread(step)
+        return self.delay(ahead)
+
+    def block_for(self, seconds: float) -> None:
+        """Let no request of this client start within ``seconds``, and of the others once ``share_hold`` is called."""
+        super().block_for(seconds)
+        with self._lock:
+            self._has_unshared_hold = True
+            while self._free and self._free[0] < self._held_until:
+                self._give_up_first()
+
+    def share_hold(self) -> None:
+        """Let other processes know that the service asked for a pause."""
+        with self._lock:
+            seconds = self._held_until - self._clock()
+            is_due, self._has_unshared_hold = self._has_unshared_hold, False
+        if is_due and seconds > EARLY:
+            try:
+                self._reservations.hold(seconds)
+            except CpaasNotSentError as error:
+                # This client waits all the same, and its next reservation says what is to be done.
+                log.warning("Other tasks do not know that the service asked for a pause. %s", error)
+
+    async def share_hold_async(self) -> None:
+        """Do what ``share_hold`` does, for code on an event loop."""
+        if self._has_unshared_hold:
+            await asyncio.to_thread(self.share_hold)
+
+    def close(self) -> None:
+        """Let go of the database."""
+        self._reservations.close()
+
+    async def aclose(self) -> None:
+        """Do what ``close`` does, for code on an event loop."""
+        await asyncio.to_thread(self.close)
+
+    # What a request does until it may leave: seconds that pass, and calls that block.
+
+    def _steps(self) -> Iterator[float | Callable[[], None]]:
+        late = 0
+        while True:
+            while (step := self._next_step(1)) is not None:
+                yield step
+            moment = self._take()
+            if moment is None:
+                continue
+            yield max(0.0, moment - self._clock())
+            now = self._clock()
+            if now < self._held_until - EARLY:
+                continue
+            if now <= moment + self._latest or late == _MAX_LATE:
+                return
+            late += 1
+
+    def _next_step(self, count: int) -> float | Callable[[], None] | None:
+        """Return what has to be done until so many moments are at hand; ``None`` where they are."""
+        with self._lock:
+            now = self._clock()
+            held = self._held_until - now
+            if held > EARLY:
+                return self.share_hold if self._has_unshared_hold else held
+            self._drop_late(now)
+            if len(self._free) >= count:
+                return None
+            if self._try_at > now:
+                return self._try_at - now
+        return partial(self._reserve, count)
+
+    def _take(self) -> float | None:
+        with self._lock:
+            self._drop_late(self._clock())
+            if not self._free:
+                return None
+            self._used += 1
+            return self._give_up_first()
+
+    def _reserve(self, count: int) -> None:
+        """Reserve moments, so that ``count`` are at hand.
+
+        :raises CpaasNotSentError: when that failed several times in a row
+        """
+        with self._reserving:
+            with self._lock:
+                now = self._clock()
+                self._drop_late(now)
+                if len(self._free) >= count or self._try_at > now:
+                    return
+                wanted = self._wanted(now, count - len(self._free))
+                fastest, slowdown = self._fastest, self._fastest / self._pace
+            try:
+                granted = self._reservations.reserve(wanted, fastest, slowdown, is_first=self._is_new)
+            except CpaasNotSentError:
+                self._failures = (self._failures + 1) % TRIES
+                if not self._failures:
+                    raise
+                self._try_at = self._clock() + backoff(self._failures, _FIRST_PAUSE)
+                return
+            self._is_new = False
+            self._failures = 0
+            with self._lock:
+                self._on_granted(granted)
+
+    def _wanted(self, now: float, missing: int) -> int:
+        """Return how many moments to reserve: twice as many as before where requests waited for them."""
+        follows_at_once = bool(self._free) or now <= self._last + max(1.0 / self._pace, _SHORTEST_WAIT)
+        wanted = max(missing, self._granted * 2 if follows_at_once else self._used)
+        return max(1, min(wanted, int(self._pace * MOST_SECONDS)))
+
+    def _on_granted(self, granted: Reservation) -> None:
+        now = self._clock()
+        if granted.requests_per_second != self._fastest:
+            log.info(
+                "requests_per_second of %s is %g now, and was %g: a task that started later read it from the "
+                "connection.",
+                self._name, granted.requests_per_second, self._fastest,
+            )  # fmt: skip
+            self._pace *= granted.requests_per_second / self._fastest
+            self._fastest = granted.requests_per_second
+        if not granted.count:
+            # Not all at the same moment.
+            most = max(_SHORTEST_WAIT, granted.first - now)
+            self._try_at = now + random.uniform(most, most + MOST_SECONDS / 2)  # noqa: S311 - no secret
+            return
+        self._granted, self._used = granted.count, 0
+        self._free.extend(granted.first + number * granted.interval for number in range(granted.count))
+        newest = self._free[-1]
+        self._drop_late(now)
+        if not self._free:
+            # The reservation itself took longer than that. Without one moment a slow database would let nothing leave.
+            self._free.append(max(now, newest))
+
+    @property
+    def _latest(self) -> float:
+        return max(LATEST, LATEST / self._pace)
+
+    def _drop_late(self, now: float) -> None:
+        while self._free and self._free[0] < now - self._latest:
+            self._give_up_first()
+
+    def _give_up_first(self) -> float:
+        self._last = self._free.popleft()
+        return self._last

@@ -1,0 +1,74 @@
+"""The reservations of a shared rate limit, in the provider's database."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+from cpaas_provider.api.errors import CpaasNotSentError
+from cpaas_provider.database.database import Database, open_database
+from cpaas_provider.database.errors import DatabaseError
+from cpaas_provider.database.rate_limits import RateLimitTable, Wanted
+from cpaas_provider.hooks._rate_limit.limiter import SharedRateLimiter
+
+if TYPE_CHECKING:
+    from cpaas_provider.database.rate_limits import ReservedMoments
+
+TIMEOUT = 5.0
+"""Seconds that one reservation may take."""
+
+
+def make_rate_limiter(conn_id: str, requests_per_second: float) -> SharedRateLimiter:
+    """Return a client's part in the rate limit of a connection. The database is opened before the first request."""
+    return SharedRateLimiter(requests_per_second, StoredReservations(conn_id), f"connection {conn_id!r}")
+
+
+class StoredReservations:
+    """The reservations of one client, in a database that it opens itself.
+
+    :param url: as for ``open_database``
+    """
+
+    def __init__(self, conn_id: str, url: str | None = None) -> None:
+        self._conn_id = conn_id
+        self._url = url
+        self._database: Database | None = None
+        self._opening = threading.Lock()
+
+    def reserve(self, count: int, requests_per_second: float, slowdown: float, *, is_first: bool) -> ReservedMoments:
+        """Reserve the next free moments.
+
+        :raises CpaasNotSentError: when the database cannot be used
+        """
+        try:
+            return self._table().reserve(Wanted(count, requests_per_second, slowdown, is_first))
+        except DatabaseError as error:
+            raise self._failure(error) from None
+
+    def hold(self, seconds: float) -> None:
+        """Let no moment within ``seconds`` be reserved.
+
+        :raises CpaasNotSentError: when the database cannot be used
+        """
+        try:
+            self._table().hold(seconds)
+        except DatabaseError as error:
+            raise self._failure(error) from None
+
+    def close(self) -> None:
+        """Close the database."""
+        with self._opening:
+            database, self._database = self._database, None
+        if database is not None:
+            database.close()
+
+    def _table(self) -> RateLimitTable:
+        with self._opening:
+            self._database = self._database or open_database(self._url, write_timeout=TIMEOUT)
+            return RateLimitTable(self._database, self._conn_id)
+
+    def _failure(self, error: DatabaseError) -> CpaasNotSentError:
+        return CpaasNotSentError(
+            f"The shared rate limit of connection {self._conn_id!r} could not be used: {str(error).rstrip('.')}. "
+            "The request was not sent. Without share_rate_limit on the connection, each task has a limit of its own."
+        )
