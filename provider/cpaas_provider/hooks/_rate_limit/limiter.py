@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import math
 import random
@@ -110,21 +111,24 @@ class SharedRateLimiter(Pace):
         # Requests wait one behind the other, so that none takes a moment long before it leaves.
         self._turn = threading.Lock()
         self._async_turn = asyncio.Lock()
+        self._waiting = 0
+        self._has_moment = False
 
     def wait(self, sleep: Callable[[float], None]) -> None:
         """Wait until a request may start, and take that moment.
 
         :raises CpaasNotSentError: when no moment can be reserved
         """
-        with self._turn:
+        with self._line(), self._turn:
             for step in self._steps():
                 step() if callable(step) else sleep(step)
 
     async def wait_async(self, sleep: Callable[[float], Awaitable[None]]) -> None:
         """Do what ``wait`` does, for code on an event loop."""
-        async with self._async_turn:
-            for step in self._steps():
-                await (asyncio.to_thread(step) if callable(step) else sleep(step))
+        with self._line():
+            async with self._async_turn:
+                for step in self._steps():
+                    await (asyncio.to_thread(step) if callable(step) else sleep(step))
 
     def delay(self, ahead: int = 0) -> float:
         """Return the seconds until a request could start at the earliest, and take no moment."""
@@ -141,6 +145,8 @@ class SharedRateLimiter(Pace):
 
         :raises CpaasNotSentError: when none can be reserved
         """
+        # Those that wait in line take theirs first, but for the one that has its moment.
+        ahead += max(0, self._waiting - self._has_moment)
         while (step := self._next_step(ahead + 1)) is not None:
             if not callable(step):
                 return step
@@ -180,16 +186,30 @@ class SharedRateLimiter(Pace):
         """Do what ``close`` does, for code on an event loop."""
         await asyncio.to_thread(self.close)
 
+    @contextlib.contextmanager
+    def _line(self) -> Iterator[None]:
+        """Count a request as waiting until it leaves."""
+        with self._lock:
+            self._waiting += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._waiting -= 1
+                self._has_moment = False
+
     # What a request does until it may leave: seconds that pass, and calls that block.
 
     def _steps(self) -> Iterator[float | Callable[[], None]]:
         late = 0
         while True:
+            self._has_moment = False
             while (step := self._next_step(1)) is not None:
                 yield step
             moment = self._take()
             if moment is None:
                 continue
+            self._has_moment = True
             yield max(0.0, moment - self._clock())
             now = self._clock()
             if now < self._held_until - EARLY:
