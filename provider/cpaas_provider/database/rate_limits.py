@@ -154,7 +154,7 @@ class RateLimitTable:
         return replace(reserved, first=here + reserved.first - now)
 
     def _locked(self, connection: Connection) -> tuple[SharedLimit | None, float]:
-        """Return the row, which no other transaction can change until the transaction ends, and the time of the database."""
+        """Return the row, locked until the transaction ends, and the time of the database."""
         clock = _SERVER_CLOCKS.get(connection.dialect.name)
         columns = rate_limits.c
         query = select(columns.requests_per_second, columns.next_at, columns.held_until)
