@@ -67,6 +67,16 @@ def as_key(body: Any) -> str:
     return json.dumps(body, sort_keys=True)
 
 
+def fates(sandbox: Sandbox) -> Iterator[Fate]:
+    """Yield what became of each recipient of each message, as a sandbox has it."""
+    after = 0
+    while after is not None:
+        page = sandbox.control("GET", f"outcomes/sms?after={after}&limit={_PAGE}")
+        for item in page["items"]:
+            yield Fate(item["recipient"], item["outcome"], tuple(item["acknowledged"]))
+        after = page["next"]
+
+
 class Service:
     """The sandbox, as one who asks it about its reports.
 
@@ -97,12 +107,7 @@ class Service:
 
     def statuses(self) -> Iterator[Fate]:
         """Yield what became of each recipient of each message."""
-        after = 0
-        while after is not None:
-            page = self.sandbox.control("GET", f"outcomes/sms?after={after}&limit={_PAGE}")
-            for item in page["items"]:
-                yield Fate(item["recipient"], item["outcome"], tuple(item["acknowledged"]))
-            after = page["next"]
+        return fates(self.sandbox)
 
     def said(self) -> Iterator[Said]:
         """Yield every report there is; of use once no more are made."""

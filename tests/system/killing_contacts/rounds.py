@@ -8,17 +8,16 @@ import time
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import psutil
 
-from cpaas_provider.contacts.key_map.entries import RowState
-from cpaas_provider.contacts.key_map.maps import find_map
-from cpaas_provider.database.database import open_database
 from tests.sandbox import Sandbox, connection_json
 from tests.system.killing.parts import AirflowInParts
 from tests.system.killing.strikes import SUPERVISOR, TASK
+from tests.system.killing_contacts.key_maps import unknown_names
 from tests.system.killing_contacts.oracle import violations
 from tests.system.killing_contacts.sources import Contact, first_version, next_version, write
 from tests.system.standalone import wait_for
@@ -204,10 +203,4 @@ class Killing:
     def _unknown(self, name: str) -> set[str]:
         """Return the names of contacts whose creation the map has as unknown."""
         url = self.database or f"sqlite:///{self.airflow.home / 'cpaas' / 'cpaas.db'}"
-        with open_database(url) as database:
-            key_map = find_map(database, conn_id="cpaas_default", name=name)
-            hashes = {
-                entry.key_hash for page in key_map.pages(states=[RowState.UNKNOWN, RowState.CREATING]) for entry in page
-            }
-            every = {one.id: one.name for version in self._versions[name] for one in version}
-            return {one for id_, one in every.items() if key_map.hashes.of_key([id_]) in hashes}
+        return unknown_names(url, "cpaas_default", name, chain.from_iterable(self._versions[name]))
