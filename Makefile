@@ -28,7 +28,7 @@ FAST = -m "not slow and not system" -n $(WORKERS) --dist loadfile $(if $(SEED),-
 IN_MEMORY = TMPDIR=$(shell test -w /dev/shm && echo /dev/shm || echo $${TMPDIR:-/tmp})
 RECORDED = .tiers
 
-.PHONY: help setup demo demo-stop test test-slow test-system test-all test-tiers slowest test-floors bench-journal bench-campaign bench-contacts bench-rate bench-million bench-waiting bench-receiver bench-pages docs pictures lint format types check torture constraints constraints-floors clean
+.PHONY: help setup demo demo-stop cluster-demo test test-slow test-system test-all test-tiers slowest test-floors bench-journal bench-campaign bench-contacts bench-rate bench-million bench-waiting bench-receiver bench-pages docs pictures lint format types check torture constraints constraints-floors clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -38,6 +38,9 @@ demo: setup ## Run two campaigns on a real Airflow against the sandbox (KEEP=1 l
 
 demo-stop: ## Stop Airflow and the sandbox after `make demo KEEP=1`
 	@if [ -x $(BIN)/python ]; then $(RUN) $(BIN)/python -m tests.system.demo stop; fi
+
+cluster-demo: setup ## Kill a worker of a Celery cluster in the middle of a campaign (ARGS="--recipients 100000 --kill-after 20")
+	@$(RUN) $(BIN)/python -m tests.system.cluster $(ARGS)
 
 test: setup ## Run the fast tests, in minutes (ARGS="-k sms" selects some)
 	@$(RUN) $(IN_MEMORY) $(BIN)/python -m pytest $(FAST) --write-durations=$(RECORDED)/fast.json $(ARGS)
