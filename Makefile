@@ -14,10 +14,13 @@ PYTHON ?= python3.13 python3.12 python3.11 python3 python
 RUN := env -u PYTHONDONTWRITEBYTECODE PATH="$(CURDIR)/$(BIN):$$PATH" VIRTUAL_ENV="$(CURDIR)/$(VENV)"
 # What the recorded environment was made from: any change of it installs again, anything else does not.
 MADE_FROM = cksum pyproject.toml constraints.txt
-FLOORS := .venv-floors
+# Environments with other versions, .venv-NAME, have those of constraints-NAME.txt.
+OTHERS = .venv-floors .venv-prerelease
+OTHER_FROM = cksum pyproject.toml constraints-$*.txt
 # Some days after Airflow 3.3.0: what went with it then, as whoever still runs it has it.
 FLOORS_DATE := 2026-07-15
-FLOORS_FROM = cksum pyproject.toml constraints-floors.txt
+# Where no pre-release is newer than the newest release, this is that release.
+PRERELEASE = hatchling editables 'apache-airflow>=3.4.0a0' 'apache-airflow-core>=3.4.0a0' 'apache-airflow-task-sdk>=1.4.0a0'
 
 # How many processes share the fast tests; 0 runs them in one, where a debugger works. One more than there are cores, as
 # each waits for servers and disks at times.
@@ -28,7 +31,7 @@ FAST = -m "not slow and not system" -n $(WORKERS) --dist loadfile $(if $(SEED),-
 IN_MEMORY = TMPDIR=$(shell test -w /dev/shm && echo /dev/shm || echo $${TMPDIR:-/tmp})
 RECORDED = .tiers
 
-.PHONY: help setup demo demo-stop cluster-demo test test-slow test-system test-all test-tiers slowest test-floors bench-journal bench-campaign bench-contacts bench-rate bench-million bench-waiting bench-receiver bench-pages docs pictures lint format types check torture constraints constraints-floors clean
+.PHONY: help setup demo demo-stop cluster-demo test test-slow test-system test-all test-tiers slowest test-floors test-prerelease bench-journal bench-campaign bench-contacts bench-rate bench-million bench-waiting bench-receiver bench-pages docs pictures lint format types check torture constraints constraints-floors constraints-prerelease clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -60,10 +63,12 @@ test-tiers: setup ## Check that every test of the last `make test` was fast
 slowest: setup ## Show the slowest tests of the last runs
 	@$(RUN) $(BIN)/python -m tests.tiers slowest $(RECORDED)/fast.json $(RECORDED)/slow.json $(RECORDED)/system.json
 
-test-floors: setup ## Run the fast tests at the lowest versions that pyproject.toml accepts
-	@$(FLOORS_FROM) | cmp -s - $(FLOORS)/.installed || $(MAKE) --no-print-directory install-floors
-	@env -u PYTHONDONTWRITEBYTECODE PATH="$(CURDIR)/$(FLOORS)/bin:$$PATH" VIRTUAL_ENV="$(CURDIR)/$(FLOORS)" \
-	  $(IN_MEMORY) $(FLOORS)/bin/python -m pytest $(FAST) $(ARGS)
+test-floors: ## Run the fast tests at the lowest versions that pyproject.toml accepts
+test-prerelease: ## Run the fast tests on the newest pre-release of Airflow
+test-floors test-prerelease: test-%: setup
+	@$(OTHER_FROM) | cmp -s - .venv-$*/.installed || $(MAKE) --no-print-directory install-$*
+	@env -u PYTHONDONTWRITEBYTECODE PATH="$(CURDIR)/.venv-$*/bin:$$PATH" VIRTUAL_ENV="$(CURDIR)/.venv-$*" \
+	  $(IN_MEMORY) .venv-$*/bin/python -m pytest $(FAST) $(ARGS)
 
 bench-journal: setup ## Measure a single send with and without the journal
 	@$(RUN) $(BIN)/python -m tests.benchmarks.journal_cost
@@ -138,14 +143,14 @@ install: $(BIN)/python
 	fi
 	@$(MADE_FROM) > $(STAMP)
 
-.PHONY: install-floors
-install-floors:
-	@echo "Installing the lowest versions into $(FLOORS) ..."
-	@rm -rf $(FLOORS) && $(BIN)/python -m venv --without-pip $(FLOORS)
-	@$(BIN)/python -m uv pip install --quiet --python $(FLOORS)/bin/python --constraint constraints-floors.txt \
+.PHONY: install-floors install-prerelease
+install-floors install-prerelease: install-%:
+	@echo "Installing the versions of constraints-$*.txt into .venv-$* ..."
+	@rm -rf .venv-$* && $(BIN)/python -m venv --without-pip .venv-$*
+	@$(BIN)/python -m uv pip install --quiet --python .venv-$*/bin/python --constraint constraints-$*.txt \
 	  hatchling editables --group test -r pyproject.toml
-	@$(BIN)/python -m uv pip install --quiet --python $(FLOORS)/bin/python --no-build-isolation --no-deps --editable .
-	@$(FLOORS_FROM) > $(FLOORS)/.installed
+	@$(BIN)/python -m uv pip install --quiet --python .venv-$*/bin/python --no-build-isolation --no-deps --editable .
+	@$(OTHER_FROM) > .venv-$*/.installed
 
 UV = $(BIN)/python -m uv pip install --quiet --python $(BIN)/python --constraint constraints.txt
 PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
@@ -181,6 +186,15 @@ constraints-floors: setup ## Pin the lowest versions that pyproject.toml accepts
 	  --all-extras --resolution lowest-direct --exclude-newer $(FLOORS_DATE) --no-annotate --no-header pyproject.toml \
 	  | sed 's/ *;.*//' | sort > constraints-floors.txt
 
+# Other packages stay at the versions of constraints.txt, unless the pre-release needs another.
+constraints-prerelease: setup ## Pin the newest pre-release of Airflow
+	@cp constraints.txt constraints-prerelease.new
+	@printf '%s\n' $(PRERELEASE) | $(BIN)/python -m uv pip compile --quiet --python-version 3.11 \
+	  --upgrade-package apache-airflow --upgrade-package apache-airflow-core --upgrade-package apache-airflow-task-sdk \
+	  --no-annotate --no-header --output-file constraints-prerelease.new --group test pyproject.toml - > /dev/null
+	@sed 's/ *;.*//' constraints-prerelease.new | sort > constraints-prerelease.txt
+	@rm constraints-prerelease.new
+
 clean: demo-stop ## Remove all build results, environments and caches
-	rm -rf $(VENV) $(FLOORS) .demo .bench .airflow build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache $(RECORDED)
+	rm -rf $(VENV) $(OTHERS) .demo .bench .airflow build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache $(RECORDED)
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
