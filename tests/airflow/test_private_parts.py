@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import inspect
+from uuid import UUID
 
+from airflow.models.renderedtifields import RenderedTaskInstanceFields
+from airflow.models.task_state_store import TaskStateStoreModel
+from airflow.models.taskinstance import TaskInstance
+from airflow.models.taskinstancekey import TaskInstanceKey
+from airflow.models.xcom import XComModel
 from airflow.sdk import DAG, BaseOperator, task
 from airflow.sdk.definitions.mappedoperator import MappedOperator
 from airflow.sdk.execution_time import comms, task_runner
 
+from cpaas_provider.cli.journal.instances import Instance
+from cpaas_provider.cli.journal.task_tables import coordinates
 from cpaas_provider.operators.base import CpaasOperator
 from cpaas_provider.operators.sms import SendSmsOperator
 
@@ -71,3 +79,42 @@ class TestStateStoreMessages:
             assert message is not None, f"Airflow has no message {name} any more."
             missing = fields - set(message.model_fields)
             assert not missing, f"Airflow's message {name} has no {', '.join(sorted(missing))} any more."
+
+
+class TestTaskTables:
+    """What ``cli/journal/task_tables.py`` and ``cli/messages/balance.py`` use."""
+
+    def test_state_and_task_instances_have_the_same_coordinates(self) -> None:
+        state, instances = coordinates(TaskStateStoreModel), coordinates(TaskInstance)
+        assert len(state) == len(instances), "Airflow's task states and task instances have other coordinates now."
+        known = {"dag_id", "run_id", "task_id", "map_index", "region_index", "region_id", "key"}
+        unique = {
+            column.key
+            for constraint in TaskStateStoreModel.__table__.constraints
+            for column in getattr(constraint, "columns", ())
+            if constraint.name == "task_state_store_uq"
+        }
+        assert unique - {"dag_run_id"} <= known, f"A task's state is known by more in this Airflow: {unique - known}."
+
+    def test_a_scope_takes_what_the_state_is_known_by(self) -> None:
+        region = getattr(TaskStateStoreModel, "region_id", None)
+        instance = Instance("dag", "run", "task", 3, region_id=None if region is None else UUID(int=0))
+        assert (instance.scope.dag_id, instance.scope.map_index) == ("dag", 3), "Airflow's TaskScope has changed."
+
+    def test_rendered_fields_are_asked_for_by_a_key(self) -> None:
+        assert TaskInstanceKey._fields == ("dag_id", "task_id", "run_id", "try_number", "map_index"), (
+            "Airflow's TaskInstanceKey has other fields now."
+        )
+        assert hasattr(RenderedTaskInstanceFields, "get_templated_fields"), (
+            "RenderedTaskInstanceFields has no get_templated_fields any more."
+        )
+
+    def test_xcoms_and_rendered_fields_can_be_joined(self) -> None:
+        by_ids = {"dag_id", "task_id", "run_id", "map_index"}
+        for ids in ({"task_instance_id"}, by_ids):
+            if all(hasattr(RenderedTaskInstanceFields, name) for name in ids):
+                assert all(hasattr(XComModel, name) for name in ids), "XComs are known by something else now."
+                break
+        else:
+            raise AssertionError("Airflow's rendered fields are known by something else now.")
+        assert all(hasattr(XComModel, name) for name in by_ids), "XComs no longer have the ids of their task instance."

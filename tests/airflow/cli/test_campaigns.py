@@ -23,6 +23,7 @@ from cpaas_provider.sending.journal.model import Intent, LogEntry, Result, Segme
 from cpaas_provider.sending.journal.segments import SERIES, part_key, read_series
 from tests.airflow.cli import test_journal as of_single_requests
 from tests.airflow.cli.test_journal import Journal
+from tests.airflow.harness.running import copied
 from tests.airflow.harness.stage import Stage, digits, fault, phone
 from tests.airflow.harness.tries import Run, Try, new_dag
 
@@ -344,9 +345,7 @@ class TestRefused:
             with create_session() as session:
                 mine = TaskStateStoreModel.run_id == campaign.run.run_id
                 row = session.scalars(select(TaskStateStoreModel).where(mine).limit(1)).one()
-                names = ("dag_run_id", "dag_id", "run_id", "task_id", "map_index", "updated_at")
-                same = {name: getattr(row, name) for name in names}
-                session.add(TaskStateStoreModel(key=part_key(*keys[where]), value=value, **same))
+                session.add(copied(row, key=part_key(*keys[where]), value=value))
             return True
 
         monkeypatch.setattr("cpaas_provider.cli.terminal.ask_yesno", think)

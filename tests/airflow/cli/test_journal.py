@@ -29,6 +29,7 @@ from cpaas_provider.sending.journal.model import JOURNAL_KEY, LogEntry, Result, 
 from cpaas_provider.sending.probes import OtpRecordProbe
 from tests import journals
 from tests.airflow.harness.command_line import CommandLine, Said
+from tests.airflow.harness.running import copied
 from tests.airflow.harness.stage import RETRIES, Stage, digits, fault, on_stage, phone
 from tests.airflow.harness.tries import Run, new_dag
 from tests.sandbox import Sandbox
@@ -638,10 +639,9 @@ def add(send: Send, result: Result) -> None:
         mine = select(TaskStateStoreModel).where(TaskStateStoreModel.run_id == send.run.run_id)
         last = session.scalars(mine.order_by(TaskStateStoreModel.id)).all()[-1]
         entry = LogEntry(timezone.utcnow(), 1, RETRIES, "body", results=[result])
-        names = ("dag_run_id", "dag_id", "run_id", "task_id", "map_index")
         session.add(
-            TaskStateStoreModel(
-                **{name: getattr(last, name) for name in names},
+            copied(
+                last,
                 key=f"{JOURNAL_KEY}.0.{len(journals.segments({row.key: row.value for row in session.scalars(mine)}))}",
                 value=json.dumps({**json.loads(last.value), "batches": [entry.as_text()]}),
             )

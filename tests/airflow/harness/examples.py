@@ -88,8 +88,8 @@ def xcom(run: Any, task_id: str, key: str = "return_value") -> Any:
 
     found = XComModel.get_many(run_id=run.run_id, dag_ids=run.dag_id, task_ids=task_id, key=key)
     with create_session() as session:
-        values = session.execute(found.with_only_columns(XComModel.value)).scalars().all()
-    value = values[0] if values else None
+        row = session.scalars(found).first()
+    value = row.value if row else None
     return json.loads(value) if isinstance(value, str) else value
 
 

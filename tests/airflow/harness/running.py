@@ -20,6 +20,21 @@ from sqlalchemy import select
 BUNDLE = "tests"
 
 
+def of_task_instance(model: Any, dag_id: str, run_id: str, task_id: str, map_index: int) -> list[Any]:
+    """Return the conditions for a task instance's rows in one of Airflow's tables, as its version names them."""
+    if not hasattr(model, "dag_id"):
+        named = of_task_instance(TaskInstance, dag_id, run_id, task_id, map_index)
+        return [model.task_instance_id.in_(select(TaskInstance.id).where(*named))]
+    index = model.map_index if hasattr(model, "map_index") else model.region_index
+    return [model.dag_id == dag_id, model.run_id == run_id, model.task_id == task_id, index == map_index]
+
+
+def copied(row: Any, **instead: Any) -> Any:
+    """Return a new row like one of Airflow's, without its id."""
+    kept = {column.key: getattr(row, column.key) for column in type(row).__table__.columns if not column.primary_key}
+    return type(row)(**{**kept, **instead})
+
+
 class DagRunResult:
     """A finished run: states, tries, results and rendered fields of its task instances."""
 
@@ -63,12 +78,7 @@ class DagRunResult:
         return dict(row.rendered_fields)
 
     def _where(self, model: Any, task_id: str, map_index: int) -> Any:
-        return select(model).where(
-            model.dag_id == self.dag_id,
-            model.run_id == self.run_id,
-            model.task_id == task_id,
-            model.map_index == map_index,
-        )
+        return select(model).where(*of_task_instance(model, self.dag_id, self.run_id, task_id, map_index))
 
 
 @cache

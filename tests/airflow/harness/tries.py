@@ -33,10 +33,13 @@ from sqlalchemy.orm import Session
 
 from cpaas_provider.sending.journal.model import LogEntry
 from tests import journals
-from tests.airflow.harness.running import register
+from tests.airflow.harness.running import of_task_instance, register
 from tests.airflow.harness.stage import RETRIES, Stage
 
 _MOST_TRIES = 12
+EACH_TRY_HAS_A_ROW = hasattr(TaskInstance, "working_set")
+"""Whether Airflow keeps the task instances of earlier tries, as it does from 3.4 on."""
+
 _numbers = itertools.count(1)
 
 
@@ -102,7 +105,8 @@ class Run:
         with create_session() as session:
             instance = self._find(session, task_id, map_index)
             if instance.next_method is None:
-                instance.try_number += 1
+                # Airflow 3.4 counts as soon as there is a next try, Airflow 3.3 when it is scheduled.
+                instance.try_number = max(1, instance.try_number + (0 if EACH_TRY_HAS_A_ROW else 1))
             instance.state = TaskInstanceState.QUEUED
             told = TaskInstanceOfWorker(
                 id=UUID(str(instance.id)),
@@ -119,10 +123,14 @@ class Run:
         with create_session() as session:
             instance = self._find(session, task_id, map_index)
             trigger = instance.trigger
-            rows = session.scalars(select(XComModel).where(*self._where(XComModel, task_id, map_index)))
+            if EACH_TRY_HAS_A_ROW:
+                own = [XComModel.task_instance_id == told.id]  # type: ignore[attr-defined]  # Airflow 3.4 has it
+            else:
+                own = list(self._where(XComModel, task_id, map_index))
+            rows = session.scalars(select(XComModel).where(*own).execution_options(include_all_attempts=True))
             pushed = {row.key: XComModel.deserialize_value(row) for row in rows}
             return Try(
-                number=instance.try_number,
+                number=told.try_number,
                 state=str(instance.state),
                 result=pushed.get("return_value"),
                 report=pushed.get("report"),
@@ -236,26 +244,25 @@ class Run:
 
     def stored(self) -> list[TaskStateStoreModel]:
         """Return all rows of the state store that belong to the run."""
-        query = select(TaskStateStoreModel).where(TaskStateStoreModel.run_id == self.run_id)
-        with create_session() as session:
-            return list(session.scalars(query))
+        return stored_rows(self.run_id)
 
     def _only_task(self) -> str:
         (task_id,) = self.dag.task_ids
         return str(task_id)
 
     def _where(self, model: Any, task_id: str | None, map_index: int) -> Sequence[Any]:
-        return (
-            model.dag_id == self.dag.dag_id,
-            model.run_id == self.run_id,
-            model.task_id == (task_id or self._only_task()),
-            model.map_index == map_index,
-        )
+        return of_task_instance(model, self.dag.dag_id, self.run_id, task_id or self._only_task(), map_index)
 
     def _find(self, session: Any, task_id: str, map_index: int) -> TaskInstance:
         found = session.scalar(select(TaskInstance).where(*self._where(TaskInstance, task_id, map_index)))
         assert found is not None, f"no task instance {task_id}[{map_index}]"
         return found
+
+
+def stored_rows(run_id: str) -> list[TaskStateStoreModel]:
+    """Return all rows of the state store that belong to a run."""
+    with create_session() as session:
+        return list(session.scalars(select(TaskStateStoreModel).where(TaskStateStoreModel.run_id == run_id)))
 
 
 def scheduled_at(run_after: datetime, started: datetime | None = None, **options: Any) -> dict[str, Any]:

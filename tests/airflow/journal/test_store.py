@@ -18,7 +18,7 @@ from sqlalchemy import select
 from cpaas_provider.sending.journal import writer
 from tests.airflow.harness.kinds import AIRTIME, EMAIL, KINDS, OTP, RECIPIENT, ROW, SENDS, SMS, FailsAfterwards, Kind
 from tests.airflow.harness.stage import Stage, address, digits, fault, phone
-from tests.airflow.harness.tries import Run
+from tests.airflow.harness.tries import EACH_TRY_HAS_A_ROW, Run
 
 ALL = pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
 Refuse = Callable[..., None]
@@ -160,6 +160,12 @@ class TestATryThatWasReplaced:
 
         run.dag.get_task("send").__class__ = Cleared
         replaced = run.once()
+        if EACH_TRY_HAS_A_ROW:
+            # Airflow 3.4 replaces a running try once it has ended, and takes its word until then.
+            assert (replaced.error, [entry["state"] for entry in run.journal().values()]) == ("", ["accepted"])
+            run.dag.get_task("send").__class__ = SMS.operator
+            assert (run.once().state, SMS.requests(stage)) == ("success", 1)
+            return
         # Airflow takes no word from it: the new try is as the clear left it.
         assert replaced.state == "restarting"
         assert "Airflow has replaced this try with another one" in replaced.error
@@ -335,5 +341,8 @@ class TestABackendOfTheWorkers:
                 return Clearing(super().build_request(), run)
 
         run.dag.get_task("send").__class__ = Cleared
+        if EACH_TRY_HAS_A_ROW:
+            assert (run.once().error, run.once().state, SMS.requests(stage)) == ("", "success", 1)
+            return
         assert "has replaced this try with another one" in run.once().error
         assert [entry["state"] for entry in run.journal().values()] == ["pending"]

@@ -8,13 +8,13 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, Self
 
-from airflow.models.renderedtifields import RenderedTaskInstanceFields
 from airflow.models.variable import Variable
 from airflow.state import get_state_backend
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from cpaas_provider.cli.journal.instances import Found, Instance, JournalError
+from cpaas_provider.cli.journal.task_tables import rendered_fields
 from cpaas_provider.database.database import Database, open_database
 from cpaas_provider.database.errors import CampaignChangedError, CampaignLockedError, DatabaseError
 from cpaas_provider.database.leases import LeasedState
@@ -50,7 +50,7 @@ class CampaignJournals:
 
     def key_of(self, instance: Instance) -> CampaignKey | None:
         """Return what Airflow shows of a task instance's arguments: its campaign, where it has a key."""
-        fields = self._rendered(instance)
+        fields = rendered_fields(instance, self._session)
         key, conn_id = fields.get("idempotency_key"), fields.get("cpaas_conn_id")
         return CampaignKey(str(conn_id), str(key), "") if key else None
 
@@ -157,13 +157,6 @@ class CampaignJournals:
             "`airflow cpaas "
             "journal forget` lets the task start again."
         )
-
-    def _rendered(self, instance: Instance) -> Mapping[str, Any]:
-        rendered = RenderedTaskInstanceFields
-        names = ("dag_id", "run_id", "task_id", "map_index")
-        mine = [getattr(rendered, name) == getattr(instance, name) for name in names]
-        fields: Mapping[str, Any] | None = self._session.scalar(select(rendered.rendered_fields).where(*mine))
-        return fields or {}
 
 
 def _unreadable(instance: Instance, error: DatabaseError) -> JournalError:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
+from uuid import UUID
 
 from airflow.state import TaskScope
 
@@ -21,6 +22,8 @@ class JournalError(Exception):
 class Instance:
     """A task instance, and the state Airflow has it in; ``None`` where it has none.
 
+    :param map_index: the map index; in a loop the iteration
+    :param region_id: what mapped the task, or the loop it is in; ``None`` before Airflow 3.4
     :param campaign_taken: whether a task instance works on its campaign, where that has a key; ``None`` elsewhere
     """
 
@@ -31,11 +34,13 @@ class Instance:
     state: str | None = None
     try_number: int = 0
     campaign_taken: bool | None = None
+    region_id: UUID | None = None
 
     @property
     def scope(self) -> TaskScope:
         """Return what the state store knows it by."""
-        return TaskScope(self.dag_id, self.run_id, self.task_id, self.map_index)
+        region: dict[str, Any] = {} if self.region_id is None else {"region_id": self.region_id}
+        return TaskScope(self.dag_id, self.run_id, self.task_id, self.map_index, **region)
 
     @property
     def running(self) -> bool:

@@ -16,6 +16,7 @@ from sqlalchemy.orm import Session
 
 from cpaas_provider.cli.journal.campaigns import CampaignJournals
 from cpaas_provider.cli.journal.instances import Found, Instance, JournalError
+from cpaas_provider.cli.journal.task_tables import coordinates, index_of, instance_columns, matches, to_instance
 from cpaas_provider.sending.journal.model import CAMPAIGN_MARKER, JOURNAL_KEY
 from cpaas_provider.sending.journal.resolution import NOTHING_CHANGED, CannotResolveError, ResolutionResult
 from cpaas_provider.sending.journal.segments import newest_series
@@ -32,13 +33,17 @@ def find(asked: Instance, session: Session) -> Instance:
 
     :raises JournalError: when there is none
     """
-    query = select(TaskInstance.state, TaskInstance.try_number).where(*_is(TaskInstance, asked))
-    found = session.execute(query).one_or_none()
-    if found is not None:
-        names = asked.dag_id, asked.run_id, asked.task_id, asked.map_index
-        return Instance(*names, _value(found.state), found.try_number)
-    same_task = select(TaskInstance.map_index).where(*_is(TaskInstance, asked)[:3])
-    indexes = session.scalars(same_task.order_by(TaskInstance.map_index).limit(_PAGE)).all()
+    found = session.execute(select(*instance_columns()).where(*matches(TaskInstance, asked)).limit(2)).all()
+    if len(found) == 1:
+        return to_instance(found[0])
+    if found:
+        raise JournalError(
+            f"Several task instances match {asked}: its task is in nested loops, or mapped in a loop. The commands "
+            f"cannot distinguish them. {NOTHING_CHANGED} Look for their requests in the service's own records."
+        )
+    index = index_of(TaskInstance)
+    same_task = select(index).where(*matches(TaskInstance, asked)[:3])
+    indexes = session.scalars(same_task.order_by(index).limit(_PAGE)).all()
     if not indexes:
         raise JournalError(
             f"Task instance {asked} does not exist. {NOTHING_CHANGED} `airflow cpaas journal list --state all` "
@@ -151,21 +156,21 @@ def _each(
 def _rows(asked: dict[str, str | None], session: Session) -> Iterator[Instance]:
     """Read the table itself, page by page: Airflow's backends only answer for a task instance that is named."""
     row = TaskStateStoreModel
-    names = ("dag_id", "run_id", "task_id", "map_index")
     wanted = [or_(row.key.startswith(JOURNAL_KEY, autoescape=True), row.key == CAMPAIGN_MARKER)]
     wanted += [getattr(row, name) == value for name, value in asked.items() if value]
     # Any row of a task instance will do that says it has a journal.
-    first = select(func.min(row.id)).where(*wanted).group_by(*(getattr(row, name) for name in names))
+    first = select(func.min(row.id)).where(*wanted).group_by(*coordinates(row))
+    same = (one == other for one, other in zip(coordinates(row), coordinates(TaskInstance), strict=True))
     query = (
-        select(row.id, row.dag_id, row.run_id, row.task_id, row.map_index, TaskInstance.state, TaskInstance.try_number)
-        .join(TaskInstance, and_(*(getattr(row, name) == getattr(TaskInstance, name) for name in names)))
+        select(row.id, *instance_columns())
+        .join_from(row, TaskInstance, and_(*same))
         .where(row.id.in_(first))
         .order_by(row.id.desc())
         .limit(_PAGE)
     )
     page = session.execute(query).all()
     while page:
-        yield from (_instance(found) for found in page)
+        yield from map(to_instance, page)
         page = session.execute(query.where(row.id < page[-1].id)).all()
 
 
@@ -176,16 +181,11 @@ def _one_run(asked: dict[str, str | None], session: Session) -> Iterator[Instanc
             f"The state store backend {type(backend).__name__} ([state_store] backend) cannot list all journals. Give "
             "--dag-id and --run-id."
         )
-    names = ("dag_id", "run_id", "task_id", "map_index", "state", "try_number")
-    columns = [getattr(TaskInstance, name) for name in names]
-    query = select(*columns).where(*(getattr(TaskInstance, name) == value for name, value in asked.items() if value))
-    found = session.execute(query.order_by(TaskInstance.task_id, TaskInstance.map_index)).all()
-    yield from map(_instance, found)
-
-
-def _instance(found: Any) -> Instance:
-    names = found.dag_id, found.run_id, found.task_id, found.map_index
-    return Instance(*names, _value(found.state), found.try_number)
+    query = select(*instance_columns()).where(
+        *(getattr(TaskInstance, name) == value for name, value in asked.items() if value)
+    )
+    found = session.execute(query.order_by(TaskInstance.task_id, index_of(TaskInstance))).all()
+    yield from map(to_instance, found)
 
 
 def _opened(instance: Instance, session: Session) -> Found | None:
@@ -216,7 +216,7 @@ def _opened(instance: Instance, session: Session) -> Found | None:
 def _all_stored(instance: Instance, session: Session) -> dict[str, str]:
     """Return all that a journal consists of by its keys: key by key takes many queries for one that is short."""
     row = TaskStateStoreModel
-    query = select(row.key, row.value).where(*_is(row, instance), row.key.startswith(JOURNAL_KEY, autoescape=True))
+    query = select(row.key, row.value).where(*matches(row, instance), row.key.startswith(JOURNAL_KEY, autoescape=True))
     return {found.key: found.value for found in session.execute(query)}
 
 
@@ -231,19 +231,6 @@ def _lock(asked: Instance, keys: Sequence[str], session: Session) -> None:
     Airflow takes the task instance before its state, so that order it is. SQLite knows no row locks; its only lock
     comes with the first write, and nothing may be read before.
     """
-    session.execute(select(TaskInstance.id).where(*_is(TaskInstance, asked)).with_for_update())
+    session.execute(select(TaskInstance.id).where(*matches(TaskInstance, asked)).with_for_update())
     row = TaskStateStoreModel
-    session.execute(update(row).where(*_is(row, asked), row.key.in_(keys)).values(key=row.key))
-
-
-def _is(model: Any, asked: Instance) -> list[Any]:
-    return [
-        model.dag_id == asked.dag_id,
-        model.run_id == asked.run_id,
-        model.task_id == asked.task_id,
-        model.map_index == asked.map_index,
-    ]
-
-
-def _value(state: Any) -> str | None:
-    return None if state is None else str(getattr(state, "value", state))
+    session.execute(update(row).where(*matches(row, asked), row.key.in_(keys)).values(key=row.key))

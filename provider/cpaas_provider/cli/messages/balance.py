@@ -91,7 +91,9 @@ def _of_campaigns(conn_id: str | None) -> list[dict[str, Any]]:
 def _latest(session: Session, conn_id: str | None) -> Iterator[dict[str, Any]]:
     """Yield the newest balance of each connection."""
     xcom, fields = XComModel, RenderedTaskInstanceFields
-    same = [getattr(xcom, name) == getattr(fields, name) for name in ("dag_id", "task_id", "run_id", "map_index")]
+    # Airflow 3.4 stores both by task instance, Airflow 3.3 by the ids of one.
+    ids = ("task_instance_id",) if hasattr(fields, "task_instance_id") else ("dag_id", "task_id", "run_id", "map_index")
+    same = [getattr(xcom, name) == getattr(fields, name) for name in ids]
     query = (
         select(
             xcom.dag_id, xcom.run_id, xcom.task_id, xcom.map_index, xcom.value, xcom.timestamp, fields.rendered_fields

@@ -23,7 +23,11 @@ def task_key(context: Context) -> tuple[str | int, ...]:
     """Return what the task instance is known by in all its tries."""
     instance: Any = context["ti"]
     map_index = -1 if instance.map_index is None else instance.map_index
-    return task_identity(instance.dag_id, instance.run_id, instance.task_id, map_index)
+    identity = task_identity(instance.dag_id, instance.run_id, instance.task_id, map_index)
+    if not context.get("loop"):
+        return identity
+    # Airflow 3.4 has loops: each iteration is a task instance with a state of its own, so it sends for itself.
+    return (*identity, str(instance.region_id), instance.region_index)
 
 
 def task_digest(context: Context) -> str:
@@ -35,8 +39,9 @@ def cli_address(context: Context) -> str:
     """Return a task instance as the arguments of a command."""
     instance: Any = context["ti"]
     named = shlex.join([instance.dag_id, instance.run_id, instance.task_id])
-    mapped = instance.map_index is not None and instance.map_index >= 0
-    return f"{named} --map-index {instance.map_index}" if mapped else named
+    # Of a task in a loop the commands take the iteration.
+    index = instance.region_index if context.get("loop") else instance.map_index
+    return f"{named} --map-index {index}" if index is not None and index >= 0 else named
 
 
 def try_info(context: Context, retries: int | None) -> TryInfo:
