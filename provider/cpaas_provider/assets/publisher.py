@@ -24,7 +24,7 @@ from cpaas_provider.assets.subscriptions import (
 )
 from cpaas_provider.database.database import Database, open_database
 from cpaas_provider.database.errors import DatabaseError
-from cpaas_provider.delivery.receiver.background_job import BackgroundJob, run_while_serving
+from cpaas_provider.delivery.background_job import BackgroundJob, run_while_serving
 from cpaas_provider.delivery.tracking.events import detect_events, mark_published, unpublished
 from cpaas_provider.delivery.tracking.report_store import ReportStore
 
