@@ -71,7 +71,7 @@ class BackgroundJob(ABC):
             try:
                 pause = self._step()
                 self._failures = 0
-            except Exception as error:  # noqa: BLE001 - whatever a database raises, the next attempt may succeed
+            except Exception as error:  # noqa: BLE001 - any error of a database may pass until the next attempt
                 self._failures += 1
                 pause = backoff(self._failures + 1, self._pause, MAX_PAUSE, jitter=0)
                 self._log_failure(error, self._failures)

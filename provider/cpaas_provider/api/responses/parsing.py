@@ -1,7 +1,8 @@
 """From a response to a resource or an error: the outcomes that are promised, decided without a socket.
 
 One table decides, over the status line, the status that the body names, its ``errors``, and whether there is a
-resource. When in doubt the outcome is unknown: a wrong "rejected" or "not sent" makes a recipient get a message twice.
+resource. Where it cannot be told, the outcome is unknown: a wrong "rejected" or "not sent" makes a recipient get a
+message twice.
 """
 
 from __future__ import annotations

@@ -171,7 +171,7 @@ def _whole(journal: JournalView, each: bool) -> Iterator[RequestRecord | StateSu
 
 
 def _is_unresolved(instance: Instance, entry: RequestRecord) -> bool:
-    """Tell whether a person has to decide: what a running try has claimed, it may yet settle."""
+    """Tell whether a person has to decide: a running try may yet resolve its own pending requests."""
     return entry.is_unresolved and not (entry.state is State.PENDING and instance.running)
 
 

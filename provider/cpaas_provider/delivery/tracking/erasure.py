@@ -44,7 +44,7 @@ class Erased:
 
 
 def erase(database: Database, recipient: str, region: str | None = None) -> Erased:
-    """Delete a recipient of reports, in whatever form they write the number or address.
+    """Delete a recipient of reports, in any form that they write the number or address.
 
     What became of the messages stays counted, under a name that says nothing. A recipient who was still in flight
     counts as undelivered from then on, so no sensor waits for a report; no DAG is started on that. Should the service

@@ -37,7 +37,7 @@ class Journal:
     :param secrets: what its hashes may be keyed with; the first is used for a new journal, any opens an old one
     :param identity: whose it is, see ``task_identity``
     :param tries: what Airflow says of this try
-    :param resend_on_clear: after a clear, begin anew and send to all recipients again
+    :param resend_on_clear: after a clear, send to all recipients again
     :param several: whether the task makes several sends, of whatever operation
     :raises JournalUnavailableError: when it cannot be read
     """

@@ -61,7 +61,7 @@ class JournalLog:
     :param operation: what its requests are; ``None`` where that is told later, see ``check_operation``
     :param tries: what Airflow says of this try
     :param partition: which part of the campaign this is
-    :param resend_on_clear: after a clear, begin anew and send to all recipients again
+    :param resend_on_clear: after a clear, send to all recipients again
     :raises JournalUnavailableError: when it cannot be read
     :raises PartitionChangedError: when it was begun as another part, or one of another number of parts
     """
