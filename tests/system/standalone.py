@@ -32,6 +32,14 @@ class StandaloneError(RuntimeError):
     """Airflow did not do what it was asked to; the message says what, and where to look."""
 
 
+def is_answering(client: httpx.Client) -> bool:
+    """Whether an API server answers within two seconds."""
+    try:
+        return client.get("/api/v2/version", timeout=2.0).is_success
+    except httpx.TransportError:
+        return False
+
+
 def wait_for(what: str, look: Callable[[], T | None], within: float, every: float = 0.2) -> T:
     """Return what ``look`` finds as soon as it finds something; raise when that takes too long."""
     deadline = time.monotonic() + within

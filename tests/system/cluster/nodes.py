@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import httpx
 import psutil
 import sqlalchemy
 
@@ -23,7 +22,7 @@ from tests.airflow_home import settings_for
 from tests.processes import Started
 from tests.system.cluster.servers import Servers
 from tests.system.killing.parts import QUICK_TO_NOTICE
-from tests.system.standalone import USER, Standalone, StandaloneError, wait_for
+from tests.system.standalone import USER, Standalone, StandaloneError, is_answering, wait_for
 
 API_SERVER, SCHEDULER, DAG_PROCESSOR, TRIGGERER = "api-server", "scheduler", "dag-processor", "triggerer"
 CONTROL = (API_SERVER, SCHEDULER, DAG_PROCESSOR, TRIGGERER)
@@ -177,10 +176,7 @@ class Cluster(Standalone):
 
     def answers(self) -> bool:
         """Whether the API server does."""
-        try:
-            return self._http.get("/api/v2/version", timeout=2.0).is_success
-        except httpx.TransportError:
-            return False
+        return is_answering(self._http)
 
     def wait_for_workers(self) -> None:
         """Return when every worker takes tasks."""

@@ -19,7 +19,7 @@ import httpx
 import psutil
 
 from tests.processes import Started
-from tests.system.standalone import USER, Standalone, StandaloneError, wait_for
+from tests.system.standalone import USER, Standalone, StandaloneError, is_answering, wait_for
 
 API_SERVER, SCHEDULER = "api-server", "scheduler"
 PARTS = (API_SERVER, SCHEDULER, "dag-processor", "triggerer")
@@ -110,10 +110,7 @@ class AirflowInParts(Standalone):
 
     def answers(self) -> bool:
         """Whether the API server does."""
-        try:
-            return self._http.get("/api/v2/version", timeout=2.0).is_success
-        except httpx.TransportError:
-            return False
+        return is_answering(self._http)
 
     def revive(self) -> None:
         """Start again what died though nobody killed it, and remember that it did."""
