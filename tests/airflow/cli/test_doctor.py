@@ -109,6 +109,25 @@ class TestConnection:
         assert found[0][:2] == ("failed", "Connection 'cpaas_http' is of type 'http'.")
 
 
+class TestRateLimit:
+    def test_one_for_each_task(self, doctor: Doctor, stage: Stage) -> None:
+        stage.connect("cpaas_default", requests_per_second=7)
+        assert of(doctor(), "rate limit") == [
+            ("ok", "7 requests a second for each task. share_rate_limit is off", None)
+        ]
+
+    def test_one_for_all_tasks(self, doctor: Doctor, stage: Stage, tmp_path: Path) -> None:
+        stage.connect("cpaas_default", requests_per_second=2.5, share_rate_limit=True)
+        ((status_before, words, _),) = of(doctor(), "rate limit")
+        assert (status_before, "no usable database yet" in words) == ("skipped", True)
+        open_database(f"sqlite:///{tmp_path}/cpaas.db").close()
+        found = of(doctor(), "rate limit")
+        assert found == [("ok", "2.5 requests a second for all tasks together (share_rate_limit)", None)]
+
+    def test_it_needs_a_connection(self, doctor: Doctor) -> None:
+        assert status(doctor("cpaas_nowhere"), "rate limit") == "skipped"
+
+
 class TestDatabase:
     def test_a_missing_file_is_not_created(self, doctor: Doctor, tmp_path: Path) -> None:
         said = doctor()

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from cpaas_provider.api.amounts import counted
 from cpaas_provider.cli.doctor.database import DatabaseChecks
 from cpaas_provider.cli.doctor.installation import check_airflow, check_configuration, check_versions
+from cpaas_provider.cli.doctor.rate_limit import check_rate_limit
 from cpaas_provider.cli.doctor.receiver import check_callback_url, check_receiver
 from cpaas_provider.cli.doctor.report import Finding, Status
 from cpaas_provider.cli.doctor.service import ServiceChecks
@@ -46,6 +47,7 @@ def _findings(conn_id: str) -> Iterator[Finding]:
         yield from database.check()
         yield from database.check_shared()
         yield from database.check_clock()
+        yield from check_rate_limit(service.connection, database.database)
         yield from check_callback_url(service.connection)
         yield from check_receiver(service.connection, conn_id, database.database)
     finally:

@@ -68,7 +68,15 @@ class StoredReservations:
             return RateLimitTable(self._database, self._conn_id)
 
     def _failure(self, error: DatabaseError) -> CpaasNotSentError:
-        return CpaasNotSentError(
-            f"The shared rate limit of connection {self._conn_id!r} could not be used: {str(error).rstrip('.')}. "
-            "The request was not sent. Without share_rate_limit on the connection, each task has a limit of its own."
-        )
+        return CpaasNotSentError(describe_unusable(self._conn_id, error, "the request was not sent"))
+
+
+def describe_unusable(conn_id: str, error: DatabaseError, unsent: str) -> str:
+    """Return what an error says where a shared rate limit cannot be used.
+
+    :param unsent: what was not sent for it, in a clause
+    """
+    return (
+        f"The shared rate limit of connection {conn_id!r} could not be used, so {unsent}: {str(error).rstrip('.')}. "
+        "Without share_rate_limit on the connection, each task has a limit of its own."
+    )

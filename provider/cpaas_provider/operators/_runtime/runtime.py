@@ -95,6 +95,7 @@ class TaskRuntime:
         if not self.connection.share_rate_limit or self._rate_limit_checked:
             return
         from cpaas_provider.database.errors import DatabaseError
+        from cpaas_provider.hooks._rate_limit.stored import describe_unusable
         from cpaas_provider.operators._runtime.database.shared_database import check_database
         from cpaas_provider.operators._runtime.errors import PreflightError
 
@@ -102,12 +103,8 @@ class TaskRuntime:
             # With a database of its own, each worker would send at the whole rate.
             check_database(self.database)
         except DatabaseError as error:
-            raise PreflightError(
-                f"The shared rate limit of connection {self.conn_id!r} could not be used: {str(error).rstrip('.')}. "
-                "Nothing was sent in this try. Without share_rate_limit on the connection, each task has a limit of "
-                "its own.",
-                permanent=False,
-            ) from None
+            told = describe_unusable(self.conn_id, error, "nothing was sent in this try")
+            raise PreflightError(told, permanent=False) from None
         self._rate_limit_checked = True
 
     @cached_property
