@@ -123,21 +123,21 @@ class EventPublisher(BackgroundJob):
         return self._database
 
     def _step(self) -> float:
-        published = self.run_once()
+        try:
+            published = self.run_once()
+        except Exception:
+            # What this scan was about to look at is looked at by the next.
+            self._full_scan_at = None
+            raise
         if published:
             log.info("Published %s asset events for delivery events.", published)
         return IDLE_PAUSE if published is None else PAUSE
 
-    def _log_failure(self, error: Exception, failures: int) -> None:
-        self._full_scan_at = None
-        # Messages of other database errors may show values.
-        reason = error if isinstance(error, DatabaseError) else f"{type(error).__name__}."
-        if failures == 1:
-            log.warning(
-                "Delivery events were not published: %s No DAG was started. No event is lost. Publishing is retried.",
-                reason,
-            )
-        log.debug("Failed attempt %s to publish delivery events.", failures, exc_info=error)
+    def _on_failure(self, reason: str) -> None:
+        log.warning(
+            "Delivery events were not published: %s No DAG was started. No event is lost. Publishing is retried.",
+            reason,
+        )
 
 
 def _since(wanted: list[Subscription]) -> dict[str, datetime]:

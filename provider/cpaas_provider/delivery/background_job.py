@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable
@@ -11,9 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 from cpaas_provider.api.backoff import backoff
 from cpaas_provider.database.database import Database
+from cpaas_provider.database.errors import DatabaseError
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
+
+log = logging.getLogger(__name__)
 
 MAX_PAUSE = 60.0
 """Seconds after failures in a row, at most."""
@@ -56,10 +60,10 @@ class BackgroundJob(ABC):
         """
 
     @abstractmethod
-    def _log_failure(self, error: Exception, failures: int) -> None:
-        """Log a failed step.
+    def _on_failure(self, reason: str) -> None:
+        """Log that a step failed, after one that did not.
 
-        :param failures: how many failed in a row, this one included
+        :param reason: a sentence that holds no value of the database
         """
 
     def _leave(self, database: Database) -> None:  # noqa: B027 - most jobs leave nothing behind
@@ -71,10 +75,13 @@ class BackgroundJob(ABC):
             try:
                 pause = self._step()
                 self._failures = 0
-            except Exception as error:  # noqa: BLE001 - any error of a database may pass until the next attempt
+            except Exception as error:
                 self._failures += 1
                 pause = backoff(self._failures + 1, self._pause, MAX_PAUSE, jitter=0)
-                self._log_failure(error, self._failures)
+                if self._failures == 1:
+                    # Messages of other errors may show values.
+                    self._on_failure(str(error) if isinstance(error, DatabaseError) else f"{type(error).__name__}.")
+                log.debug("Failed attempt %s of %s.", self._failures, self._thread.name, exc_info=error)
 
 
 def run_while_serving(app: FastAPI, make: Callable[[], BackgroundJob]) -> FastAPI:

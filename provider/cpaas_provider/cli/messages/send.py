@@ -9,12 +9,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from cpaas_provider.api import operations
 from cpaas_provider.api.amounts import counted, total
 from cpaas_provider.api.core import Call, build
 from cpaas_provider.api.models.messages import Message
-from cpaas_provider.api.recipients.email_address import normalise_email
-from cpaas_provider.api.recipients.msisdn import normalise_msisdn
 from cpaas_provider.api.text import measure_sms
 from cpaas_provider.cli.messages.campaign_database import refuse_other_database
 from cpaas_provider.cli.messages.requests import CommandSpec, rejected_words, run_request
@@ -24,6 +21,7 @@ from cpaas_provider.cli.messages.typed import StandardInput, masked, read_file, 
 from cpaas_provider.cli.running import connection_of, guarded
 from cpaas_provider.cli.terminal import aside, print_record, say
 from cpaas_provider.hooks.connection import CpaasConnection
+from cpaas_provider.sending.campaign.content import EMAIL, SMS, Channel
 from cpaas_provider.sending.hashing import known_by
 from cpaas_provider.sending.spec import RequestResult
 
@@ -31,41 +29,31 @@ _SHOWN = 20
 
 
 @dataclass(frozen=True)
-class _Channel:
-    """How SMS and email differ.
+class _Command:
+    """How the two commands differ.
 
     :param fields: arguments of the command that are fields of the request, too
     """
 
-    operation: str
-    command: str
-    normalise: Callable[[str, str | None], str]
-    on_wire: Callable[[str], str]
-    build_call: Callable[..., Call[Any]]
+    name: str
+    channel: Channel
     sender: Callable[[CpaasConnection], str | None]
     sender_extra: str
     fields: tuple[str, ...]
     estimate_fields: tuple[str, ...] = ()
 
 
-_SMS = _Channel(
-    "send_sms",
+_SEND_SMS = _Command(
     "send-sms",
-    normalise_msisdn,
-    # With a plus there is one reading only.
-    "+{}".format,
-    operations.send_sms,
+    SMS,
     lambda connection: connection.sender_id,
     "sender_id",
     ("template_id", "channel"),
     ("encoding", "pages"),
 )
-_EMAIL = _Channel(
-    "send_email",
+_SEND_EMAIL = _Command(
     "send-email",
-    lambda address, _: normalise_email(address),
-    str,
-    operations.send_email,
+    EMAIL,
     lambda connection: connection.email_sender_id,
     "email_sender_id",
     ("template_id", "subject", "from_name", "reply_to"),
@@ -75,16 +63,17 @@ _EMAIL = _Channel(
 @guarded
 def cpaas_send_sms(args: Namespace) -> None:
     """Send one SMS to one or more numbers."""
-    _send(args, _SMS)
+    _send(args, _SEND_SMS)
 
 
 @guarded
 def cpaas_send_email(args: Namespace) -> None:
     """Send one email to one or more addresses."""
-    _send(args, _EMAIL)
+    _send(args, _SEND_EMAIL)
 
 
-def _send(args: Namespace, channel: _Channel) -> None:
+def _send(args: Namespace, command: _Command) -> None:
+    channel = command.channel
     stdin = StandardInput()
     if args.idempotency_key is not None and not args.idempotency_key.strip():
         raise SystemExit("--idempotency-key is empty. Nothing was sent.")
@@ -101,9 +90,9 @@ def _send(args: Namespace, channel: _Channel) -> None:
     )
     content = _content(args, stdin)
     body = {
-        "sender_id": _sender(args, channel, connection),
+        "sender_id": _sender(args, command, connection),
         "content": content,
-        **{name: getattr(args, name) for name in channel.fields},
+        **{name: getattr(args, name) for name in command.fields},
     }
     if len(recipients) > connection.recipients_per_request:
         raise SystemExit(
@@ -120,7 +109,7 @@ def _send(args: Namespace, channel: _Channel) -> None:
 
     def build_call(chosen: Sequence[str], reference: str, callback_url: str | None) -> Call[Any]:
         return channel.build_call(
-            [channel.on_wire(one) for one in chosen],
+            [channel.wire(one) for one in chosen],
             external_ref=args.external_ref or reference,
             callback=callback_url,
             **body,
@@ -128,16 +117,16 @@ def _send(args: Namespace, channel: _Channel) -> None:
 
     # What breaks the contract is refused before a key is used up, and by a dry run, too.
     build(build_call(allowed, "cpaas-dry-run", None), connection.settings)
-    kind = "email" if channel is _EMAIL else str(args.channel)
+    kind = "email" if channel is EMAIL else str(args.channel)
     if args.dry_run:
-        _dry_run(args, channel, kind, body, recipients, allowed)
+        _dry_run(args, command, kind, body, recipients, allowed)
         return
     spec = CommandSpec(
         operation=channel.operation,
         recipients=tuple(allowed),
         body=body,
         build=build_call,
-        read=partial(_read, channel),
+        read=partial(_read, command),
     )
     with contextlib.ExitStack() as opened:
         has_reports = bool(connection.callback_url or connection.webhook_secret) and not args.no_callback
@@ -148,9 +137,7 @@ def _send(args: Namespace, channel: _Channel) -> None:
         suppressions = StoredSuppressions(database, args.conn_id, kind) if database and consulted else None
         tracking = None
         if has_reports and database is not None:
-            tracking = Tracking(
-                connection, args.conn_id, channel.operation, channel.command, database, args.external_ref
-            )
+            tracking = Tracking(connection, args.conn_id, channel.operation, command.name, database, args.external_ref)
         sent = run_request(spec, args, connection, database, tracking, suppressions=suppressions)
     results = [entry.result or {} for entry in sent.outcome.accepted]
     latest = results[-1] if results else {}
@@ -161,7 +148,7 @@ def _send(args: Namespace, channel: _Channel) -> None:
             "not_allowed": len(recipients) - len(allowed),
             "suppressed": sent.suppressed,
             "charge": total(result.get("charge") for result in results),
-            **{name: latest.get(name) for name in ("balance", *channel.estimate_fields, "created_datetime")},
+            **{name: latest.get(name) for name in ("balance", *command.estimate_fields, "created_datetime")},
             "references": [entry.reference for entry in sent.outcome.accepted],
             "delivery_reports": tracking.endpoint if tracking else None,
             "sent_by_earlier_run": sent.outcome.earlier,
@@ -197,22 +184,22 @@ def _content(args: Namespace, stdin: StandardInput) -> str | None:
     return content
 
 
-def _sender(args: Namespace, channel: _Channel, connection: CpaasConnection) -> str:
-    if sender := args.sender_id or channel.sender(connection):
+def _sender(args: Namespace, command: _Command, connection: CpaasConnection) -> str:
+    if sender := args.sender_id or command.sender(connection):
         return str(sender)
     raise SystemExit(
-        f"No sender is set. Nothing was sent. Give --sender-id, or set {channel.sender_extra} on the connection."
+        f"No sender is set. Nothing was sent. Give --sender-id, or set {command.sender_extra} on the connection."
     )
 
 
-def _read(channel: _Channel, response: Message) -> RequestResult:
+def _read(command: _Command, response: Message) -> RequestResult:
     estimate = response.meta.estimate if response.meta else None
     created = response.created_datetime
     details = {
         "id": response.id,
         "charge": estimate.charge if estimate else None,
         "balance": estimate.available_balance if estimate else None,
-        **{name: getattr(estimate, name, None) for name in channel.estimate_fields},
+        **{name: getattr(estimate, name, None) for name in command.estimate_fields},
         "created_datetime": created.isoformat() if created else None,
     }
     rejected = frozenset(one.lower() for one in response.rejected_recipients)
@@ -221,7 +208,7 @@ def _read(channel: _Channel, response: Message) -> RequestResult:
 
 def _dry_run(
     args: Namespace,
-    channel: _Channel,
+    command: _Command,
     kind: str,
     body: dict[str, Any],
     recipients: Sequence[str],
@@ -240,7 +227,7 @@ def _dry_run(
         "not_allowed": len(recipients) - len(permitted),
         "suppressed": len(listed),
     }
-    if channel is _SMS:
+    if command.channel is SMS:
         length = measure_sms(content) if content is not None else None
         record |= {
             "encoding": length.encoding if length else None,

@@ -129,8 +129,5 @@ class BackgroundSender(BackgroundJob):
         with contextlib.suppress(DatabaseError):
             self._groups(database).release_background(self._owner)
 
-    def _log_failure(self, error: Exception, failures: int) -> None:
-        if failures == 1:
-            # Messages of other errors may show values.
-            reason = error if isinstance(error, DatabaseError) else f"{type(error).__name__}."
-            log.warning("Waiting notifications were not sent: %s None is lost. Sending is retried.", reason)
+    def _on_failure(self, reason: str) -> None:
+        log.warning("Waiting notifications were not sent: %s None is lost. Sending is retried.", reason)
