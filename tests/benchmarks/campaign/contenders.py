@@ -128,6 +128,7 @@ def local_contenders() -> list[Contender]:
         InProcess("aiohttp", "bare aiohttp", CONCURRENT),
         InProcess("transport", "bare transport", CONCURRENT),
         InProcess("client", "our client", CONCURRENT),
+        InProcess("personal", "our client, the campaign's requests", CONCURRENT),
     ]
 
 

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 from tests.benchmarks.campaign.recipients import phones
 
 CONTENT = "Hello"
+PERSONAL_CONTENT = "Hello {name}"
 SENDER_ID = "Shop"
 API_KEY = "sk_bench"
 # Far above what one machine can do.
@@ -111,6 +112,27 @@ class OurClient:
             await _in_flight(in_flight, requests, send)
 
 
+class PersonalClient:
+    """The same client with the very requests of the campaign: a text with a placeholder, its values and a reference."""
+
+    def run(self, server_url: str, requests: int, in_flight: int, recipients_per_request: int) -> None:
+        asyncio.run(self._run(server_url, requests, in_flight, recipients_per_request))
+
+    async def _run(self, server_url: str, requests: int, in_flight: int, recipients_per_request: int) -> None:
+        from cpaas_provider.api import AsyncCpaasClient
+
+        async def send(number: int) -> None:
+            recipients = phones(recipients_per_request, number * recipients_per_request)
+            own = [{"to": one, "substitutions": {"name": f"Person {number:07}"}} for one in recipients]
+            reference = f"cpaas-{number:024}"
+            await client.send_sms(recipients, SENDER_ID, PERSONAL_CONTENT, personalisation=own, external_ref=reference)
+
+        async with AsyncCpaasClient(
+            server_url, API_KEY, requests_per_second=NO_LIMIT, max_concurrency=in_flight
+        ) as client:
+            await _in_flight(in_flight, requests, send)
+
+
 class BareTransport:
     """The transport beneath our clients, given one finished request again and again: nothing can be faster on it."""
 
@@ -158,6 +180,7 @@ VARIANTS: dict[str, type[Variant]] = {
     "aiohttp": BareAiohttp,
     "transport": BareTransport,
     "client": OurClient,
+    "personal": PersonalClient,
 }
 
 

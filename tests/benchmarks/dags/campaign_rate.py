@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, Self
 
 from airflow.sdk import DAG, task
+from tests.benchmarks.campaign.variants import PERSONAL_CONTENT
 
 from cpaas_provider.operators import SmsCampaignOperator
 
@@ -80,7 +81,7 @@ for name, windows in (("unjournaled", 0), ("narrow", 1), ("journaled", 4)):
             task_id="send",
             windows=windows,
             source="{{ params.people }}",
-            content="Hello {name}",
+            content=PERSONAL_CONTENT,
             sender_id="Shop",
             cpaas_conn_id="{{ params.connection }}",
         )
