@@ -19,6 +19,7 @@ WITHIN = 60.0
 
 _IN_FRAME = "const frame = document.querySelector('iframe'); const page = frame && frame.contentDocument; "
 HEADING = _IN_FRAME + "const found = page && page.querySelector('h1'); return found ? found.textContent : null;"
+_ROWS = "return [...document.querySelectorAll('main tbody tr')].map((row) => row.innerText)"
 _BACKGROUND = "return getComputedStyle(document.body).backgroundColor"
 
 
@@ -66,6 +67,12 @@ def look_at_pages(watched: WatchedBrowser, url: str, reference: str) -> list[str
         found.append(f"The theme is not followed: {backgrounds}")
     _resize(watched, "screen", SCREENS["screen"])
     return found + _in_airflow(watched, url, host)
+
+
+def rows_of(watched: WatchedBrowser, url: str, path: str) -> list[str]:
+    """Return the text of each row of the tables of a page."""
+    watched.browser.open(f"{url}/cpaas/{path}")
+    return [str(row) for row in watched.browser.run(_ROWS)]
 
 
 def follow_task_link(watched: WatchedBrowser, url: str) -> str:

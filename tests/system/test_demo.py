@@ -8,7 +8,6 @@ import signal
 import sqlite3
 import subprocess
 import sys
-import threading
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,14 +18,14 @@ import pytest
 from tests.processes import Started
 from tests.sandbox import Sandbox
 from tests.system.demo import EXAMPLES, REPOSITORY
+from tests.system.demo_activity import WINNERS, run_activity
 from tests.system.leaks import Scan, Secrets, look_through
-from tests.system.pages_in_browser import axe_script, campaign_reference, follow_task_link, look_at_pages
+from tests.system.pages_in_browser import axe_script, campaign_reference, follow_task_link, look_at_pages, rows_of
 from tests.system.standalone import Standalone, wait_for
 from tests.system.watched_browser import watching
 from tests.unit.sandbox.page.browser import CHROMIUM, DRIVER
 
 DEMO_WITHIN = 360
-PHONE = "0803 123 4567"
 
 
 def start(home: Path, *arguments: str) -> subprocess.Popen[str]:
@@ -83,6 +82,7 @@ class Kept:
     result: dict[str, Any]
     airflow: Standalone
     sandbox: Sandbox
+    counters: dict[str, Any]
 
 
 @pytest.fixture(scope="module")
@@ -92,28 +92,50 @@ def kept(tmp_path_factory):
         status, printed = run(home, "run", "--keep")
         result = json.loads((home / "result.json").read_text())
         airflow, service = result["airflow"], result["sandbox"]
+        sandbox = Sandbox.running(home / "sandbox.log", service["url"], service["api_key"])
         yield Kept(
             home,
             status,
             printed,
             result,
             Standalone.running(home / "airflow", EXAMPLES, airflow["url"], airflow["password"]),
-            Sandbox.running(home / "sandbox.log", service["url"], service["api_key"]),
+            sandbox,
+            sandbox.counters(),
         )
     finally:
         run(home, "stop")
+
+
+@pytest.fixture(scope="module")
+def active(kept):
+    """The demo after a passcode and purchases."""
+    ends = run_activity(kept.airflow, kept.sandbox)
+    assert ends == dict.fromkeys(ends, "success")
+    return kept
 
 
 @pytest.mark.skipif(not (CHROMIUM and DRIVER), reason="needs chromium and chromedriver")
 class TestPagesInABrowser:
     """Every page of the provider in Airflow's UI, in both themes, on a screen and on a phone."""
 
-    def test_have_no_fault(self, kept, tmp_path):
-        assert kept.status == 0, kept.printed
-        reference = campaign_reference(kept.home / "cpaas.db", "send_sms")
+    def test_have_no_fault(self, active, tmp_path):
+        assert active.status == 0, active.printed
+        reference = campaign_reference(active.home / "cpaas.db", "send_sms")
         with watching(tmp_path / "profile", axe_script()) as browser:
-            browser.log_in(kept.airflow.url, kept.airflow.token)
-            assert look_at_pages(browser, kept.airflow.url, reference) == []
+            browser.log_in(active.airflow.url, active.airflow.token)
+            assert look_at_pages(browser, active.airflow.url, reference) == []
+
+    def test_show_what_tasks_did(self, active, tmp_path):
+        with watching(tmp_path / "profile") as browser:
+            browser.log_in(active.airflow.url, active.airflow.token)
+            (sync,) = rows_of(browser, active.airflow.url, "contact-syncs")
+            assert "customer_campaign" in sync
+            assert "ended" in sync
+            (passcodes,) = rows_of(browser, active.airflow.url, "passcodes")
+            assert "cpaas_default" in passcodes
+            assert "100" in passcodes
+            purchases = rows_of(browser, active.airflow.url, "airtime")
+            assert sum("airtime_rewards" in row for row in purchases) == WINNERS
 
     @pytest.mark.skipif(axe_script() is None, reason="needs axe, which .ci/run installs where there is npm")
     def test_axe_finds_a_fault_that_is_there(self, kept, tmp_path):
@@ -139,7 +161,7 @@ class TestTheDemo:
         assert len(lines) >= 20
         assert [line["label"] for line in lines if not line["agrees"]] == []
         assert "DISAGREES" not in kept.printed
-        counters = kept.sandbox.counters()
+        counters = kept.counters
         sent = [line["campaign"] for line in lines if line["label"].startswith("SMS sent")]
         assert len(sent) == 2
         assert sum(sent) == counters["sms"]["recipients"]
@@ -160,10 +182,10 @@ class TestTheDemo:
             assert min(reached, missed) > 0
 
     def test_mounted_receiver_stores_duplicate_reports_once(self, kept):
-        counters = kept.sandbox.counters()["reports"]
+        counters = kept.counters["reports"]
         with closing(sqlite3.connect(f"file:{kept.home / 'cpaas.db'}?mode=ro", uri=True)) as store:
             [(once, repeats)] = store.execute("SELECT count(*), sum(received_count) - count(*) FROM cpaas_reports")
-        recipients = sum(kept.sandbox.counters()[channel]["recipients"] for channel in ("sms", "email"))
+        recipients = sum(kept.counters[channel]["recipients"] for channel in ("sms", "email"))
         assert once > recipients
         assert repeats > 0
         assert once + repeats >= counters["acknowledged"]
@@ -178,8 +200,8 @@ class TestTheDemo:
         assert kept.sandbox.url in kept.printed
         assert "make demo-stop" in kept.printed
 
-    def test_gives_nothing_away_not_even_passcodes(self, kept):
-        self._onboard_somebody(kept)
+    def test_gives_nothing_away_not_even_passcodes(self, active):
+        kept = active
         secrets = Secrets.of(kept.sandbox)
         secrets.add_list(EXAMPLES / "data" / "customers.csv")
         secrets.texts -= self._previewed(kept)
@@ -203,21 +225,6 @@ class TestTheDemo:
             assert "****" in one["recipient"]
             asked_for.add_text("\n".join(one["texts"]))
         return asked_for.texts
-
-    def _onboard_somebody(self, kept):
-        """Run the passcode example too, with the code entered by somebody outside."""
-        from cpaas_provider.api import CpaasClient
-
-        def person():
-            token = wait_for("a passcode", lambda: (kept.sandbox.inbox("otp")["items"] or [None])[0], 60)
-            with CpaasClient(kept.sandbox.url, kept.sandbox.api_key) as client:
-                client.verify_otp(token["id"], token["code"])
-
-        app = threading.Thread(target=person)
-        app.start()
-        run_id = kept.airflow.trigger("otp_onboarding", {"phone": PHONE, "length": 8})
-        assert kept.airflow.ended("otp_onboarding", run_id) == "success"
-        app.join(60)
 
 
 class TestTheScan:
