@@ -155,14 +155,13 @@ class RateLimitTable:
 
     def _locked(self, connection: Connection) -> tuple[SharedLimit | None, float]:
         """Return the row, locked until the transaction ends, and the time of the database."""
-        clock = _SERVER_CLOCKS.get(connection.dialect.name)
         columns = rate_limits.c
         query = select(columns.requests_per_second, columns.next_at, columns.held_until)
-        query = (query if clock is None else query.add_columns(clock)).where(self._row).with_for_update()
-        row: Sequence[Any] | None = connection.execute(query).one_or_none()
-        if row is None:
-            return None, self._clock() if clock is None else float(connection.execute(select(clock)).scalar_one())
-        return SharedLimit(*row[:3]), self._clock() if clock is None else float(row[3])
+        row: Sequence[Any] | None = connection.execute(query.where(self._row).with_for_update()).one_or_none()
+        # By a statement of its own: the one that waits for the lock may have its time from before the wait.
+        clock = _SERVER_CLOCKS.get(connection.dialect.name)
+        now = self._clock() if clock is None else float(connection.execute(select(clock)).scalar_one())
+        return None if row is None else SharedLimit(*row), now
 
     def _store(self, connection: Connection, limit: SharedLimit) -> None:
         connection.execute(update(rate_limits).where(self._row).values(**_columns(limit)))

@@ -184,6 +184,26 @@ class TestStored:
         # All eighty moments lie before the end, and after the start.
         assert row.next_at - 80 / 10_000 <= time.time() + 60
 
+    def test_a_wait_for_the_lock_of_a_process_that_gives_up_makes_no_moment_older(self, database: Database) -> None:
+        one, other = RateLimitTable(database, "waited"), RateLimitTable(database, "waited")
+        one.reserve(Wanted(1, 10.0))
+        is_locked = threading.Event()
+
+        def give_up() -> None:
+            with database.engine.connect() as connection, connection.begin() as transaction:
+                connection.execute(select(rate_limits).with_for_update()).all()
+                is_locked.set()
+                time.sleep(1.0)
+                transaction.rollback()
+
+        thread = threading.Thread(target=give_up)
+        thread.start()
+        is_locked.wait()
+        got = one.reserve(Wanted(4, 10.0))
+        thread.join()
+        assert got.count == 4
+        assert other.reserve(Wanted(1, 10.0)).first >= got.first + 0.4 - 0.05
+
     def test_a_hold_moves_all_that_is_reserved_later(self, database: Database) -> None:
         one, other = RateLimitTable(database, "held"), RateLimitTable(database, "held")
         one.reserve(Wanted(1, 100.0))
