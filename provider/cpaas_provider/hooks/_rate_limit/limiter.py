@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 import math
+import os
 import random
 import threading
 import time
@@ -103,6 +104,7 @@ class SharedRateLimiter(Pace):
         """The last moment that was taken or given up."""
         self._granted = self._used = 0
         """Moments of the last reservation, and how many of them were used."""
+        self._process = os.getpid()
         self._is_new = True
         self._has_unshared_hold = False
         self._failures = 0
@@ -300,6 +302,11 @@ class SharedRateLimiter(Pace):
         return max(LATEST, LATEST / self._pace)
 
     def _drop_late(self, now: float) -> None:
+        if self._process != os.getpid():
+            # The moments at hand are those of the process that was forked.
+            self._process = os.getpid()
+            self._free.clear()
+            self._granted = self._used = 0
         while self._free and self._free[0] < now - self._latest:
             self._give_up_first()
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import threading
+import weakref
 from typing import TYPE_CHECKING
 
 from cpaas_provider.api.errors import CpaasNotSentError
@@ -16,6 +18,18 @@ if TYPE_CHECKING:
 
 TIMEOUT = 5.0
 """Seconds that one reservation may take."""
+
+
+_in_use: weakref.WeakSet[StoredReservations] = weakref.WeakSet()
+
+
+def _close_sessions() -> None:
+    """Close all sessions. No fork may carry one along: SQLite would rely on locks that only one of the two has."""
+    for one in list(_in_use):
+        one.close_sessions()
+
+
+os.register_at_fork(before=_close_sessions)
 
 
 def make_rate_limiter(conn_id: str, requests_per_second: float) -> SharedRateLimiter:
@@ -33,7 +47,9 @@ class StoredReservations:
         self._conn_id = conn_id
         self._url = url
         self._database: Database | None = None
+        self._process = 0
         self._opening = threading.Lock()
+        _in_use.add(self)
 
     def reserve(self, count: int, requests_per_second: float, slowdown: float, *, is_first: bool) -> ReservedMoments:
         """Reserve the next free moments.
@@ -62,9 +78,15 @@ class StoredReservations:
         if database is not None:
             database.close()
 
+    def close_sessions(self) -> None:
+        """Close the sessions that no reservation is using. The next one opens another."""
+        if self._database is not None:
+            self._database.engine.dispose()
+
     def _table(self) -> RateLimitTable:
         with self._opening:
-            self._database = self._database or open_database(self._url, write_timeout=TIMEOUT)
+            if self._database is None or self._process != os.getpid():
+                self._database, self._process = open_database(self._url, write_timeout=TIMEOUT), os.getpid()
             return RateLimitTable(self._database, self._conn_id)
 
     def _failure(self, error: DatabaseError) -> CpaasNotSentError:

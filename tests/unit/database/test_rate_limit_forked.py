@@ -1,0 +1,55 @@
+"""A client that a process used before it was forked: each process has moments of its own afterwards."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from itertools import pairwise
+from pathlib import Path
+
+PER_SECOND = 20.0
+TIMES = 6
+_FORKING = """
+import os, sys, time
+from cpaas_provider.hooks._rate_limit.limiter import SharedRateLimiter
+from cpaas_provider.hooks._rate_limit.stored import StoredReservations
+
+per_second, times = float(sys.argv[1]), int(sys.argv[2])
+limiter = SharedRateLimiter(per_second, StoredReservations("forked"), "connection 'forked'")
+for _ in range(8):
+    limiter.wait(time.sleep)
+child = os.fork()
+for _ in range(times):
+    limiter.wait(time.sleep)
+    os.write(1, f"{time.monotonic()}\\n".encode())
+limiter.close()
+if child:
+    assert os.waitpid(child, 0)[1] == 0
+    limiter.wait(time.sleep)
+    # A process that makes no request must not end the sessions of the other, either.
+    idle = os.fork()
+    if idle:
+        assert os.waitpid(idle, 0)[1] == 0
+        limiter.wait(time.sleep)
+    limiter.close()
+"""
+
+
+def test_no_moment_is_used_by_both(url: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", _FORKING, str(PER_SECOND), str(TIMES)],
+        cwd=Path(__file__).parents[3],
+        env={**os.environ, "AIRFLOW__CPAAS__DATABASE": url},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    left = sorted(map(float, done.stdout.split()))
+    assert len(left) == 2 * TIMES
+    # A busy machine may delay one of two that follow each other, and never all of them.
+    assert left[-1] - left[0] >= (2 * TIMES - 1) / PER_SECOND - 0.1, [
+        after - before for before, after in pairwise(left)
+    ]
