@@ -45,31 +45,38 @@ BATCH = 500
 MAX_ROWS = 64
 """Most rows of one statement of SQLite. Its driver remembers the text for each number of rows."""
 
-_STEP = 8
-
 Row = Mapping[str, Any]
 Query = Select[Any] | CompoundSelect[Any]
 Convert = Callable[[Any], Any]
 
 
-def batched(values: Iterable[Value]) -> Iterator[list[Value]]:
-    """Yield all values in lists of ``BATCH`` at most, none of them empty."""
+def batched(values: Iterable[Value], size: int = BATCH) -> Iterator[list[Value]]:
+    """Yield all values in lists of a size at most, none of them empty."""
     rest = iter(values)
-    while batch := list(islice(rest, BATCH)):
+    while batch := list(islice(rest, size)):
         yield batch
 
 
 @dataclass(frozen=True)
 class _ValuesInsert:
-    """An insertion of a number of rows, each value a parameter.
+    """An insertion of any number of rows, each value a parameter.
 
+    :param before: the statement up to the rows
+    :param row: one row of it, ``(?, ?)``
+    :param after: the rest of the statement
     :param pick: returns the values of a row in their order
-    :param conversions: which of them have to be brought into the driver's form
+    :param conversions: which values have to be converted for the driver, by their places in a row
     """
 
-    text: str
+    before: str
+    row: str
+    after: str
     pick: Callable[[Row], tuple[Any, ...]]
     conversions: tuple[tuple[int, Convert], ...]
+
+    def text(self, rows: int) -> str:
+        """Return the statement for a number of rows."""
+        return f"{self.before}{', '.join([self.row] * rows)}{self.after}"
 
     def values(self, rows: Iterable[Row]) -> tuple[Any, ...]:
         """Return the values of rows, one after the other."""
@@ -164,23 +171,14 @@ def _inserted(
     if not rows:
         return
     dialect, names = connection.dialect, tuple(rows[0])
-    done = 0
-    while done < len(rows):
-        some = rows[done : done + (_rows_of_statement(len(rows) - done) if dialect.name == "sqlite" else BATCH)]
-        done += len(some)
-        if dialect.name == "postgresql":
-            whole = _document_insert(insertion, dialect, names)
-            yield some, connection.exec_driver_sql(whole.text, {"rows": whole.given.document(some)})
-        else:
-            prepared = _values_insert(insertion, dialect, names, len(some))
-            yield some, connection.exec_driver_sql(prepared.text, prepared.values(some))
-
-
-def _rows_of_statement(left: int) -> int:
-    """Return one of few numbers of rows: SQLAlchemy takes milliseconds to write each statement for the first time."""
-    if left <= _STEP:
-        return left
-    return min(MAX_ROWS, left - left % _STEP)
+    if dialect.name == "postgresql":
+        whole = _document_insert(insertion, dialect, names)
+        for batch in batched(rows, BATCH):
+            yield batch, connection.exec_driver_sql(whole.text, {"rows": whole.given.document(batch)})
+    else:
+        prepared = _values_insert(insertion, dialect, names)
+        for batch in batched(rows, MAX_ROWS):
+            yield batch, connection.exec_driver_sql(prepared.text(len(batch)), prepared.values(batch))
 
 
 def _rows(connection: Connection, result: CursorResult[Any]) -> list[tuple[Any, ...]]:
@@ -229,19 +227,19 @@ def _numbered(key: Column[bytes]) -> Select[Any]:
     return select(func.hex(key)).where(number > after, number <= last)
 
 
-@functools.lru_cache(maxsize=512)
-def _values_insert(insertion: Insert, dialect: Dialect, names: tuple[str, ...], rows: int) -> _ValuesInsert:
-    values: list[dict[str, Any]] = [{name: bindparam(f"{name}_{number}") for name in names} for number in range(rows)]
-    compiled: Any = insertion.values(values).compile(dialect=dialect)
-    given = compiled.positiontup or ()
-    order = tuple(name.rpartition("_")[0] for name in given[: len(names)])
-    if list(given) != [f"{name}_{number}" for number in range(rows) for name in order]:
+@functools.lru_cache(maxsize=64)
+def _values_insert(insertion: Insert, dialect: Dialect, names: tuple[str, ...]) -> _ValuesInsert:
+    compiled: Any = insertion.values({name: bindparam(name) for name in names}).compile(dialect=dialect)
+    order = tuple(compiled.positiontup or ())
+    row = f"({', '.join('?' * len(order))})"
+    before, values, after = str(compiled).partition(f" VALUES {row}")
+    if sorted(order) != sorted(names) or "?" in before + after:
         raise TypeError("An insertion of many rows must have no values but those of its rows.")
-    # Of a row with one column, itemgetter would return the value alone.
+    # For a row with one column, itemgetter would return the value alone.
     pick: Callable[[Row], tuple[Any, ...]] = itemgetter(*order) if len(order) > 1 else lambda row: (row[order[0]],)
     table: Any = insertion.table
     columns = [table.c[name] for name in order]
-    return _ValuesInsert(str(compiled), pick, tuple(_conversions(columns, _TO_SQLITE)))
+    return _ValuesInsert(before + values.removesuffix(row), row, after, pick, tuple(_conversions(columns, _TO_SQLITE)))
 
 
 @functools.lru_cache(maxsize=64)

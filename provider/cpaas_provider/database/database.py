@@ -37,6 +37,8 @@ CACHED_STATEMENTS = 256
 """How many statements SQLite's driver remembers: three insertions, each of any number of rows up to 64, and others."""
 
 _ONLY_READS = "cpaas_only_reads"
+_SORTS_IN_FILES = "cpaas_sorts_in_files"
+_KEEPS_IN_MEMORY = "cpaas_keeps_in_memory"
 
 
 class Database:
@@ -141,8 +143,9 @@ class Database:
                     # With its write-ahead log, which is there by now.
                     self._file.track()
                 if not migrations.is_newest(revision):
-                    # Creating and migrating tables may take its time.
-                    write_transaction(migrations.migrate, self.engine, self._file, None, None)
+                    # Creating and migrating tables may take its time, and large tables are sorted for an index.
+                    unlimited = self.engine.execution_options(**{_SORTS_IN_FILES: True})
+                    write_transaction(migrations.migrate, unlimited, self._file, None, None)
             except BaseException:
                 if self._file is not None:
                     self._file.untrack()
@@ -269,6 +272,8 @@ def _engine(url: URL, write_timeout: float | None, limit: TimeLimit | None) -> E
         ) from None
     if engine.dialect.name == "sqlite":
         event.listen(engine, "connect", set_up_sqlite)
+        if write_timeout is not None:
+            event.listen(engine, "begin", _keep_page_copies_in_memory)
     event.listen(engine, "begin", partial(_begin, limit))
     discard_lost_sessions(engine)
     if limit is not None:
@@ -289,6 +294,18 @@ def set_up_sqlite(connection: Any, record: Any) -> None:
     connection.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
     # What is deleted may be a number; not every build of SQLite overwrites it by itself.
     connection.execute("PRAGMA secure_delete = ON")
+
+
+def _keep_page_copies_in_memory(connection: Connection) -> None:
+    """Save SQLite two system calls for each page that a statement of many rows changes.
+
+    SQLite copies such a page first, in case the statement fails halfway. For transactions that are limited in time
+    alone: the copies of a long one would take too much memory.
+    """
+    options = connection.get_execution_options()
+    if not (options.get(_ONLY_READS) or options.get(_SORTS_IN_FILES) or connection.info.get(_KEEPS_IN_MEMORY)):
+        connection.exec_driver_sql("PRAGMA temp_store = MEMORY")
+        connection.info[_KEEPS_IN_MEMORY] = True
 
 
 def _begin(limit: TimeLimit | None, connection: Connection) -> None:

@@ -186,6 +186,17 @@ def test_threads_that_create_it_at_once_find_one_database(url: str) -> None:
         database.close()
 
 
+def test_only_transactions_with_a_time_limit_keep_page_copies_in_memory(sqlite_url: str) -> None:
+    def temp_store(connection: sqlalchemy.Connection) -> int:
+        return int(connection.exec_driver_sql("PRAGMA temp_store").scalar_one())
+
+    with open_database(sqlite_url, write_timeout=5) as limited, open_database(sqlite_url) as unlimited:
+        with limited.connect() as reading:
+            # The connection that created the tables: what it sorted for their indexes was in files.
+            assert temp_store(reading) == 0
+        assert (limited.write(temp_store), unlimited.write(temp_store)) == (2, 0)
+
+
 def test_a_file_that_is_no_database_is_told(tmp_path: Path) -> None:
     path = tmp_path / "store.db"
     path.write_text("customers\n" * 1000)
