@@ -1,4 +1,4 @@
-"""Many rows in few statements: SQLAlchemy and the driver take longer over each row than the database does."""
+"""Many rows in few statements: SQLAlchemy and the driver take longer for a row than the database does."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ Value = TypeVar("Value")
 _WITHOUT_ZONE = len("2026-01-01 00:00:00.000000")
 
 BATCH = 500
-"""As many values as one statement may ask for. SQLite takes no more than some thousand."""
+"""Most values in one statement. Older versions of SQLite accept less than a thousand."""
 
 MAX_ROWS = 64
-"""Most rows of one statement of SQLite. Its driver remembers the text for each number of rows."""
+"""Most rows in one statement of SQLite. Its driver caches a prepared statement for each number of rows."""
 
 Row = Mapping[str, Any]
 Query = Select[Any] | CompoundSelect[Any]
@@ -90,7 +90,7 @@ class _ValuesInsert:
         return tuple(values)
 
 
-# Half a character cannot be sent in UTF-8; so one that a text holds is refused as any driver would.
+# UTF-8 cannot encode half of a surrogate pair: such a text is rejected, as any driver does.
 _to_json = msgspec.json.Encoder().encode
 
 
@@ -108,11 +108,11 @@ def _document(rows: Iterable[Row], conversions: Sequence[tuple[str, Convert]]) -
 class Recordset:
     """Rows that a statement of PostgreSQL reads from a JSON document, its parameter ``rows``.
 
-    :param columns: their columns of tables, or ones that are there for the statement alone
+    :param columns: columns of a table, or columns for this statement alone
     """
 
     def __init__(self, columns: Sequence[Column[Any]]) -> None:
-        # How long a text may be is for the table to say.
+        # The table checks the length of texts.
         kinds = [Text() if isinstance(one.type, String) else one.type for one in columns]
         document = func.json_to_recordset(cast(bindparam("rows", type_=String()), JSON))
         named = [column(one.name, kind) for one, kind in zip(columns, kinds, strict=True)]
@@ -126,17 +126,17 @@ class Recordset:
 
 @dataclass(frozen=True)
 class _DocumentInsert:
-    """An insertion of the rows of a JSON document, which PostgreSQL reads faster than the driver writes values."""
+    """An insertion of the rows of a JSON document: PostgreSQL reads it faster than the driver writes values."""
 
     text: str
     given: Recordset
 
 
 def insert_many(connection: Connection, insertion: Insert, rows: Sequence[Row]) -> list[tuple[Any, ...]]:
-    """Insert rows, and return what ``RETURNING`` says of them, as the driver gives it.
+    """Insert rows, and return what ``RETURNING`` yields, as the driver returns it.
 
-    :param insertion: with no values but those of the rows; made once, as what is made of it is remembered
-    :param rows: of the same columns
+    :param insertion: without values of its own; the same object each time, because its compiled form is cached
+    :param rows: all with the same columns
     """
     found: list[tuple[Any, ...]] = []
     for _, result in _inserted(connection, insertion, rows):
@@ -146,18 +146,18 @@ def insert_many(connection: Connection, insertion: Insert, rows: Sequence[Row]) 
 
 
 def insert_missing(connection: Connection, insertion: Insert, rows: Sequence[Row], key: Column[bytes]) -> set[bytes]:
-    """Insert the rows that a table of SQLite has not yet, and return the keys of those that it had.
+    """Insert the rows that are not yet in a table of SQLite, and return the keys of those that are.
 
-    :param insertion: as ``insert_many`` takes it, which does nothing on a conflict
-    :param rows: no two of them with the same key
-    :param key: the primary key of a table that numbers its rows
+    :param insertion: as for ``insert_many``; does nothing on a conflict
+    :param rows: each with another key
+    :param key: the primary key of a table with ``rowid``
     """
     there: set[bytes] = set()
     for some, result in _inserted(connection, insertion, rows):
-        # All are new, mostly: then it need not be asked which.
+        # Mostly all rows are new, and no query is needed.
         if result.rowcount < len(some):
             there.update(row[key.name] for row in some)
-            # Rows of one statement are numbered one after the other.
+            # The rows of one statement have consecutive numbers.
             numbers = {"after": result.lastrowid - result.rowcount, "last": result.lastrowid}
             new = select_at_once(connection, _numbered(key), numbers) if result.rowcount else []
             there.difference_update(bytes.fromhex(name) for (name,) in new)
@@ -167,7 +167,7 @@ def insert_missing(connection: Connection, insertion: Insert, rows: Sequence[Row
 def _inserted(
     connection: Connection, insertion: Insert, rows: Sequence[Row]
 ) -> Iterator[tuple[Sequence[Row], CursorResult[Any]]]:
-    """Insert rows, and yield them by statement, each with what came of it."""
+    """Insert rows, and yield the rows and the result of each statement."""
     if not rows:
         return
     dialect, names = connection.dialect, tuple(rows[0])
@@ -182,22 +182,22 @@ def _inserted(
 
 
 def _rows(connection: Connection, result: CursorResult[Any]) -> list[tuple[Any, ...]]:
-    """Return what came of a statement."""
+    """Return the rows of a result."""
     if connection.dialect.name == "sqlite" or result.cursor is None:
         return [tuple(row) for row in result]
-    # All of it is there by now, so that nothing can fail that would need SQLAlchemy's words.
+    # The driver has fetched everything, so no error can come that SQLAlchemy would have to translate.
     rows = list(result.cursor.fetchall())
     result.close()
     return rows
 
 
 def select_at_once(connection: Connection, query: Query, values: Mapping[str, Any]) -> list[tuple[Any, ...]]:
-    """Return the rows of a query for text and numbers, in no order.
+    """Return the rows of a query for texts and numbers, in no order.
 
-    From SQLite they come as one: for each row its driver gives way to other threads, and waits until it has its turn
-    again, which takes longer than the query where they are busy.
+    SQLite returns them as one JSON array: its driver releases the GIL for each row, and getting it back takes longer
+    than the query when other threads are busy.
 
-    :param query: made once, as what is made of it is remembered; without lists of values
+    :param query: the same object each time, because its compiled form is cached; without lists of values
     """
     text, names, fixed = _text_of(query, connection.dialect)
     given = {**fixed, **values}
@@ -209,9 +209,9 @@ def select_at_once(connection: Connection, query: Query, values: Mapping[str, An
 
 @functools.lru_cache(maxsize=64)
 def _text_of(query: Query, dialect: Dialect) -> tuple[str, tuple[str, ...] | None, Mapping[str, Any]]:
-    """Return a query as the driver takes it, the order of its parameters if that matters, and those that never change.
+    """Return a query's text for the driver, the order of its parameters if they are positional, and fixed parameters.
 
-    SQLAlchemy takes longer to find what it made of a query before than a database to answer it.
+    SQLAlchemy takes longer to look up its own compiled form of a query than a database to answer it.
     """
     if dialect.name == "sqlite":
         rows = query.subquery()
@@ -259,13 +259,13 @@ def _conversions(columns: Sequence[Column[Any]], to: Mapping[type, Convert]) -> 
                 yield place, convert
 
 
-# A row has the same moment in several columns, and many rows have the moment of their transaction.
+# A row has the same time in several columns, and many rows have the time of their transaction.
 @functools.lru_cache(maxsize=1024)
 def _moment(value: datetime) -> str:
-    """Return a moment as SQLAlchemy writes it into SQLite, and as PostgreSQL reads it."""
+    """Return a time as SQLAlchemy writes it into SQLite, and as PostgreSQL reads it."""
     if value.tzinfo is not UTC:
         value = value.astimezone(UTC)
-    # str() takes two thirds of the time, and leaves out microseconds that are 0.
+    # str() is faster than isoformat(), but leaves out microseconds that are 0.
     text = str(value) if value.microsecond else value.isoformat(" ", "microseconds")
     return text[:_WITHOUT_ZONE]
 

@@ -31,10 +31,10 @@ CONNECT_TIMEOUT = 10
 
 CACHE_KIB = 16 * 1024
 CHECKPOINT_PAGES = 4000
-"""Of 4 KiB: how much of a write-ahead log there is before it is brought into the file of SQLite."""
+"""Size of the write-ahead log, in pages of 4 KiB, at which SQLite copies it into the database file."""
 
 CACHED_STATEMENTS = 256
-"""How many statements SQLite's driver remembers: three insertions, each of any number of rows up to 64, and others."""
+"""Prepared statements that SQLite's driver caches: insertions of 1 to 64 rows into each table, and others."""
 
 _ONLY_READS = "cpaas_only_reads"
 _SORTS_IN_FILES = "cpaas_sorts_in_files"
@@ -42,13 +42,13 @@ _KEEPS_IN_MEMORY = "cpaas_keeps_in_memory"
 
 
 class Database:
-    """Our database, with the tables this version of the provider knows.
+    """The provider's database, with the tables of this version.
 
-    May be used by several threads; a process that was forked opens its own.
+    Several threads may use it. A forked process opens its own.
 
-    :param write_timeout: seconds a transaction that writes may take altogether; ``None`` for no limit but those on
-        connecting and on waiting for others. A read may take as long as one waits for others.
-    :param limit: keeps to it on PostgreSQL
+    :param write_timeout: time limit of a transaction that writes, in seconds; ``None`` for no limit but those on
+        connecting and on locks. The limit of a read is ``LOCK_TIMEOUT``.
+    :param limit: enforces it on PostgreSQL
     """
 
     def __init__(self, engine: Engine, write_timeout: float | None = None, limit: TimeLimit | None = None) -> None:
@@ -61,13 +61,13 @@ class Database:
 
     @property
     def redacted_url(self) -> str:
-        """Where it is, without a password."""
+        """Its URL without the password."""
         return redacted(self.engine.url)
 
     def require_report_support(self) -> None:
-        """See that delivery reports can be kept here.
+        """Check that this database can store delivery reports.
 
-        :raises ReportsNotSupportedError: when they cannot
+        :raises ReportsNotSupportedError: when it cannot
         """
         if (name := self.engine.dialect.name) not in schema.REPORT_DIALECTS:
             raise ReportsNotSupportedError(
@@ -77,9 +77,9 @@ class Database:
 
     @property
     def identity(self) -> str:
-        """What tells this store from any other that keeps delivery reports, whatever way it is reached.
+        """The id of this database, if it can store delivery reports. It is the same by whatever URL it is reached.
 
-        :raises DatabaseError: when it cannot be read, or is of a kind that keeps no delivery reports
+        :raises DatabaseError: when it cannot be read, or cannot store delivery reports
         """
         self.require_report_support()
         self.reopen_if_moved()
@@ -87,7 +87,7 @@ class Database:
 
     @functools.cached_property
     def database_id(self) -> str:
-        """What tells this database from any other, whatever is kept in it.
+        """The id of this database.
 
         :raises DatabaseError: when it cannot be read
         """
@@ -98,7 +98,7 @@ class Database:
 
     @contextlib.contextmanager
     def connect(self) -> Iterator[Connection]:
-        """Give a connection to read from, which keeps no writer waiting.
+        """Return a connection for reads, which blocks no writer.
 
         :raises DatabaseError: when the database cannot be read
         """
@@ -117,18 +117,18 @@ class Database:
                 self._limit.end(running)
 
     def write(self, work: Callable[[Connection], Result]) -> Result:
-        """Do something in one transaction, and return its result once that is durable.
+        """Run a function in one transaction, and return its result once it is durable.
 
-        :param work: is called anew where it clashed with what another process wrote at the same time
+        :param work: is called again if it conflicted with a concurrent write of another process
         :raises RejectedDataError: when the database rejected the values; nothing of it was written
-        :raises DatabaseError: when the database cannot be written; nothing of it was, unless the connection broke at
-            the very end
+        :raises DatabaseError: when the database cannot be written; nothing was written, unless the connection broke
+            during the commit
         """
         self.reopen_if_moved()
         return write_transaction(work, self.engine, self._file, self._limit, self._write_timeout)
 
     def open(self) -> None:
-        """Open the database where it is now, creating what is missing.
+        """Open the database at its present place, and create missing tables.
 
         :raises DatabaseError: when it cannot be opened, or was written by a newer version of the provider
         """
@@ -152,9 +152,9 @@ class Database:
                 raise
 
     def reopen_if_moved(self) -> None:
-        """Open a file of SQLite anew that was moved or replaced since it was opened; do nothing otherwise.
+        """Open SQLite's file again if it was moved or replaced since it was opened.
 
-        :raises DatabaseError: when there is none, or it cannot be used
+        :raises DatabaseError: when the file is missing or cannot be used
         """
         if self._file is None or self._file.is_current:
             return
@@ -167,19 +167,19 @@ class Database:
             self.open()
 
     def wipe(self, pattern: bytes) -> bool:
-        """Overwrite what was deleted, as far as that is in a file of SQLite; tell whether nothing of it is left.
+        """Overwrite deleted data in SQLite's files, and return whether nothing of it is left.
 
-        It is not while another process reads what was there before, or where there is no room to rewrite the file. A
-        database server keeps what was deleted until it makes use of the room.
+        Some of it is left while another process reads an older state, or if there is no disk space to rewrite the file.
+        A database server keeps deleted data until it reuses the space.
 
-        :param pattern: a regular expression that the bytes of what was deleted match
+        :param pattern: a regular expression that matches the bytes of the deleted data
         """
         if self._file is None:
             return True
         try:
             emptied = self._empty_log()
-            # With secure_delete it is gone, unless it was deleted by a program without, or lies where pages were
-            # rearranged.
+            # secure_delete has overwritten it, unless a program without that setting deleted it, or it is in the free
+            # space of rearranged pages.
             if contains_match(self._file.path, pattern):
                 with self.connect() as connection:
                     connection.exec_driver_sql("VACUUM")
@@ -189,12 +189,12 @@ class Database:
         return emptied
 
     def _empty_log(self) -> bool:
-        """Bring all of the write-ahead log into the database and empty it; tell whether that could be done."""
+        """Copy the write-ahead log into the database file and empty it. Return whether that succeeded."""
         with self.connect() as connection:
             return not connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)").one()[0]
 
     def check(self) -> None:
-        """See that a transaction can be written now, by one that changes nothing.
+        """Check that the database can be written, by a transaction that changes nothing.
 
         :raises DatabaseError: when it cannot
         """
@@ -202,7 +202,7 @@ class Database:
         self.write(lambda connection: connection.execute(same))
 
     def close(self) -> None:
-        """Let go of all connections."""
+        """Close all connections."""
         self.engine.dispose()
         if self._limit is not None:
             self._limit.close()
@@ -217,11 +217,11 @@ class Database:
 
 
 def open_database(url: str | None = None, *, write_timeout: float | None = None) -> Database:
-    """Open the database, creating what is missing.
+    """Open the database, and create missing tables.
 
     :param url: a URL of SQLAlchemy or the id of an Airflow connection; ``None`` for what ``[cpaas] database`` in
         Airflow's configuration says, or else ``cpaas/cpaas.db`` in Airflow's home
-    :param write_timeout: seconds that a transaction which writes may take altogether; creating tables is not limited
+    :param write_timeout: time limit of a transaction that writes, in seconds; creating tables is not limited
     :raises DatabaseError: when it cannot be opened, or was written by a newer version of the provider
     """
     address = resolve_url(url)
@@ -236,10 +236,10 @@ def open_database(url: str | None = None, *, write_timeout: float | None = None)
 
 
 def stored_revision(url: str | None = None) -> tuple[str, str | None]:
-    """Return where the database is, without a password, and the version of its tables. Nothing is created or changed.
+    """Return the URL of the database without its password, and the version of its tables. Nothing is changed.
 
     :param url: as for ``open_database``
-    :return: ``None`` for the version where there are no tables yet
+    :return: ``None`` for the version if there are no tables yet
     :raises DatabaseError: when it cannot be read, or was written by a newer version of the provider
     """
     address = resolve_url(url)
@@ -257,7 +257,7 @@ def _engine(url: URL, write_timeout: float | None, limit: TimeLimit | None) -> E
     options: dict[str, Any] = {"hide_parameters": True}
     patience = LOCK_TIMEOUT if write_timeout is None else write_timeout
     if url.get_backend_name() == "sqlite":
-        # To read a statement anew takes longer than to carry it out.
+        # SQLite takes longer to parse a statement than to run it.
         options["connect_args"] = {"timeout": patience, "cached_statements": CACHED_STATEMENTS}
     else:
         options |= {"isolation_level": "READ COMMITTED", "pool_pre_ping": limit is None}
@@ -285,14 +285,14 @@ def set_up_sqlite(connection: Any, record: Any) -> None:
     """Prepare a new connection of SQLite's driver."""
     connection.isolation_level = None  # or the driver begins transactions of its own
     (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
-    # The log is brought to the disk after the commit, so that the next to write need not wait for that.
+    # The log is synced to disk after the commit, so that the next writer need not wait for that.
     has_log = record.info[HAS_LOG] = mode.lower() == "wal"
     connection.execute(f"PRAGMA synchronous = {'NORMAL' if has_log else 'FULL'}")
-    # Reports come in no order, so that each touches pages of its own: they are kept at hand, and written into the file
-    # not for each few of them.
+    # Reports arrive in no order, and each changes other pages. So the cache is large, and the log is seldom copied
+    # into the file.
     connection.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
     connection.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
-    # What is deleted may be a number; not every build of SQLite overwrites it by itself.
+    # Deleted data may be a phone number. Not every build of SQLite overwrites it by default.
     connection.execute("PRAGMA secure_delete = ON")
 
 
@@ -312,12 +312,12 @@ def _begin(limit: TimeLimit | None, connection: Connection) -> None:
     if connection.get_execution_options().get(_ONLY_READS):
         return
     if connection.dialect.name == "sqlite":
-        # Its own BEGIN would let two readers that both turn writers fail at once instead of waiting for one another.
+        # After a plain BEGIN, two readers that both turn writers fail at once instead of waiting for each other.
         connection.exec_driver_sql("BEGIN IMMEDIATE")
     elif connection.dialect.name == "postgresql":
         if (running := limit.running if limit else None) is None:
             connection.exec_driver_sql(f"SET LOCAL lock_timeout = '{LOCK_TIMEOUT}s'")
         else:
-            # The server notices first where it can, which keeps the session.
+            # Shorter than our own limit: if the server ends the statement first, the session survives.
             most = int(running.seconds * 800)
             connection.exec_driver_sql(f"SET LOCAL lock_timeout = {most}; SET LOCAL statement_timeout = {most}")

@@ -1,4 +1,4 @@
-"""What a driver raises, in words of ours: its own show the statement with all its values."""
+"""Translates errors of drivers: their own messages show the statement with all its values."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     from cpaas_provider.database._engine.timeouts import TimedTransaction
 
 _CONFLICT_CODES = ("40001", "40P01")  # PostgreSQL: could not serialize, deadlock
-_DATA_CLASSES = ("22", "23", "54")  # of SQL's states: the value, a constraint, a limit of the program's
+_DATA_CLASSES = ("22", "23", "54")  # classes of SQLSTATE: value, constraint, program limit
 
 
 @contextlib.contextmanager
 def translate_errors(url: URL, running: TimedTransaction | None, *, writes: bool = False) -> Iterator[None]:
-    """Raise errors of ours in the place of the driver's.
+    """Raise our errors instead of the driver's.
 
-    :param running: the transaction, where its time is limited
+    :param running: the transaction, if it has a time limit
     :raises RejectedDataError: when the database rejected the values
     :raises DatabaseError: when it could not be used
     """
@@ -32,9 +32,9 @@ def translate_errors(url: URL, running: TimedTransaction | None, *, writes: bool
         yield
     except (ValueError, OverflowError) as error:
         if not writes:
-            # For reads the caller has words of its own.
+            # A caller that reads raises an error of its own.
             raise
-        # A driver that cannot send a value says so in Python's own way.
+        # A driver raises Python's own errors for a value that it cannot send.
         raise _rejected(type(error).__name__) from None
     except SQLAlchemyError as error:
         if _is_of_data(error):
@@ -49,7 +49,7 @@ def translate_errors(url: URL, running: TimedTransaction | None, *, writes: bool
 
 
 def is_conflict(error: DBAPIError) -> bool:
-    """Tell whether a transaction met what another process wrote at the same time, and may be tried again."""
+    """Return whether a transaction conflicted with a concurrent write, and may be retried."""
     return isinstance(error, IntegrityError) or _sql_state(error) in _CONFLICT_CODES
 
 

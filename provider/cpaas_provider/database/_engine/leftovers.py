@@ -1,7 +1,7 @@
-"""Whether SQLite's files still hold what was deleted.
+"""Searches SQLite's files for deleted data.
 
-Looked for by a program of its own: a process that opens and closes a database's file drops the locks that SQLite has on
-it for that process.
+A separate process searches them. A process that opens and closes a database file loses the locks that SQLite holds on
+that file.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from pathlib import Path
 
 _PIECE = 1 << 20
 _OVERLAP = 1 << 10
-"""Bytes of a piece that are looked at once more with the next; nothing looked for is longer."""
+"""Bytes that consecutive pieces share, so that a match at their border is found. No match is longer."""
 
 _NONE, _FOUND = 10, 11
 _HOME = Path(__file__).parents[3]
 
 
 def contains_match(path: Path, pattern: bytes) -> bool:
-    """Tell whether a database or its write-ahead log matches a pattern anywhere, free space included.
+    """Return whether a pattern matches anywhere in a database file or its write-ahead log, including free space.
 
-    :param pattern: a regular expression for bytes, whatever the case of letters; matches are of 1 KiB at most
-    :raises OSError: when that cannot be found out
+    :param pattern: a regular expression for bytes, case-insensitive, whose matches have 1 KiB at most
+    :raises OSError: when the files cannot be searched
     """
     code = f"import sys; sys.path.append({str(_HOME)!r}); from {__name__} import look; sys.exit(look(sys.argv[1:]))"
     files = [str(path), f"{path}-wal"]
@@ -37,13 +37,13 @@ def contains_match(path: Path, pattern: bytes) -> bool:
 
 
 def look(paths: Iterable[str]) -> int:
-    """Look through files for the pattern on standard input; one that is not there holds nothing."""
+    """Search files for the pattern on standard input. Missing files are skipped."""
     pattern = re.compile(sys.stdin.buffer.read(), re.IGNORECASE)
-    there = [path for path in map(Path, paths) if path.exists()]
-    return _FOUND if any(_holds(path, pattern) for path in there) else _NONE
+    files = [path for path in map(Path, paths) if path.exists()]
+    return _FOUND if any(_contains(path, pattern) for path in files) else _NONE
 
 
-def _holds(path: Path, pattern: re.Pattern[bytes]) -> bool:
+def _contains(path: Path, pattern: re.Pattern[bytes]) -> bool:
     with path.open("rb") as file:
         rest = b""
         while piece := file.read(_PIECE):

@@ -1,4 +1,4 @@
-"""The file of a SQLite database: created for its owner alone, and opened by one process after the other."""
+"""The file of a SQLite database: private to its owner, and opened by one process at a time."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ Identity = tuple[int, int]
 
 @contextlib.contextmanager
 def open_lock(path: Path) -> Iterator[None]:
-    """Have the file there and no other process opening it meanwhile: SQLite's turn to WAL does not wait for others.
+    """Create the file if it is missing, and let no other process open it during the block.
 
-    A file or folder that is there already keeps its permissions.
+    SQLite's switch to WAL mode does not wait for other processes. An existing file or folder keeps its permissions.
 
-    :raises DatabaseError: when it cannot be created
+    :raises DatabaseError: when the file cannot be created
     """
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -32,15 +32,15 @@ def open_lock(path: Path) -> Iterator[None]:
         _create(path)
         yield
     finally:
-        # Closing alone would not free it where the process was forked meanwhile.
+        # Closing does not unlock it if the process was forked meanwhile.
         fcntl.flock(folder, fcntl.LOCK_UN)
         os.close(folder)
 
 
 class DatabaseFile:
-    """The file that is open, told from another of the same name.
+    """The identity of the open file, which distinguishes it from another file at the same path.
 
-    SQLite goes on with a file that was moved, deleted or replaced: what is written then, no other process reads.
+    SQLite goes on with a file that was moved, deleted or replaced. No other process reads what it writes then.
     """
 
     def __init__(self, path: Path) -> None:
@@ -52,22 +52,22 @@ class DatabaseFile:
 
     @property
     def is_current(self) -> bool:
-        """Whether it is still the file of its name, as far as it is known."""
+        """Whether the open file is still the one at its path, as far as that is known."""
         return not self._known or (self._file is not None and _identity(self.path) == self._file)
 
     def track(self) -> None:
-        """Take what has the name now for the file that is open."""
+        """Record the file at the path as the open one."""
         self._known = True
         self._file, self._log = _identity(self.path), _identity(self._log_path)
 
     def untrack(self) -> None:
-        """Take nothing for the file that is open."""
+        """Record that no file is open."""
         self._file = None
 
     def check_reopenable(self) -> None:
-        """See that what has the name now can be opened in its place.
+        """Check that the file at the path can be opened instead.
 
-        :raises DatabaseError: when nothing has, or the write-ahead log of the file that was there before lies beside it
+        :raises DatabaseError: when there is none, or the write-ahead log of the previous file lies beside it
         """
         if _identity(self.path) is None:
             raise DatabaseError(
@@ -83,17 +83,17 @@ class DatabaseFile:
 
     @property
     def log(self) -> Identity | None:
-        """The write-ahead log that lies beside it now."""
+        """The identity of the write-ahead log beside the file."""
         return _identity(self._log_path)
 
     def sync_log(self, written: Identity | None) -> None:
-        """Have on the disk what was committed.
+        """Sync committed data to disk.
 
-        :param written: the log it was written to
-        :raises DatabaseError: when that failed, or that log does not lie beside the file any more
+        :param written: the log that it was written to
+        :raises DatabaseError: when that failed, or that log is no longer beside the file
         """
         try:
-            # Nothing of SQLite's is locked by this file, so that closing it lets go of no lock.
+            # SQLite has no lock on this file that closing it could drop.
             log = os.open(self._log_path, os.O_RDWR)
         except OSError:
             raise self._moved_error() from None
@@ -111,9 +111,9 @@ class DatabaseFile:
             os.close(log)
 
     def check_current(self) -> None:
-        """See that what was just written is in the file of this name.
+        """Check that the last write went to the file at the path.
 
-        :raises DatabaseError: when it may not be
+        :raises DatabaseError: when it may not have
         """
         if not self.is_current:
             raise self._moved_error()
@@ -125,13 +125,13 @@ class DatabaseFile:
         )
 
 
-# As SQLite itself does where the system has it: that the file was changed, and when, need not be on the disk.
+# As SQLite itself does if the system has it: the time of the change need not be on disk.
 _sync = getattr(os, "fdatasync", os.fsync)
 
 
 def _identity(path: Path) -> Identity | None:
     try:
-        found = os.stat(path)  # noqa: PTH116 - at half the time, and for each transaction
+        found = os.stat(path)  # noqa: PTH116 - half the time of Path.stat, for each transaction
     except OSError:
         return None
     return found.st_dev, found.st_ino
@@ -139,7 +139,7 @@ def _identity(path: Path) -> Identity | None:
 
 def _create(path: Path) -> None:
     try:
-        # Only where it is not there: closing a file of one's own process drops the locks SQLite has on it.
+        # Only if it is missing: opening and closing it would drop the locks that SQLite has for this process.
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
     except FileExistsError:
         pass

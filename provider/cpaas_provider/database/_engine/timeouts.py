@@ -1,4 +1,4 @@
-"""An overall limit on the time a transaction takes, also where the database has stopped answering."""
+"""A time limit for whole transactions, also when the database has stopped responding."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from sqlalchemy.engine.interfaces import ExceptionContext
 from sqlalchemy.exc import InvalidatePoolError
 
 LEAST_CONNECT_SECONDS = 2
-"""PostgreSQL's client takes no less."""
+"""The shortest connect timeout of PostgreSQL's client."""
 
 _TICKS = 10
 
-# The session is of no use any more, though the connection is: the server has become read-only, is being shut down,
-# does not take sessions yet, or has ended this one.
+# Errors after which the session is useless, though the connection stands: the server has become read-only, shuts down,
+# starts, or has ended this session.
 _END_OF_SESSION = ("25006", "25P03", "57P01", "57P02", "57P03", "57P05")
 
 
 @dataclass(eq=False)
 class TimedTransaction:
-    """A transaction that is under way.
+    """A transaction in progress.
 
-    :param writes: it begins by a statement of its own, which tells whether the session lives
-    :param connection: the driver's, once there is one
-    :param over: its time was up, and the connection was cut for that
+    :param writes: it begins with a statement of its own, which shows whether the session lives
+    :param connection: the driver's connection, once there is one
+    :param over: the time limit was reached and the connection cut
     """
 
     seconds: float
@@ -42,10 +42,10 @@ class TimedTransaction:
 
 
 class TimeLimit:
-    """Cuts the connection of a transaction whose time is up.
+    """Cuts the connection of a transaction that reaches its time limit.
 
-    Limits that the server keeps to are of no use where the server, or the way to it, hangs: the driver then waits for
-    as long as the connection stands, and nothing but the end of the connection wakes it.
+    The server's own timeouts do not help when the server or the network hangs. The driver then waits as long as the
+    connection stands, and only the end of the connection wakes it.
     """
 
     def __init__(self) -> None:
@@ -58,11 +58,11 @@ class TimeLimit:
 
     @property
     def running(self) -> TimedTransaction | None:
-        """The transaction of this thread, if it is limited."""
+        """The limited transaction of this thread, if there is one."""
         return getattr(self._mine, "running", None)
 
     def begin(self, seconds: float, *, writes: bool = False) -> TimedTransaction:
-        """Limit a transaction from now on until its end, whatever threads it runs in."""
+        """Start the time limit of a transaction, whatever threads it runs in. ``end`` stops it."""
         running = TimedTransaction(seconds, time.monotonic() + seconds, writes)
         with self._lock:
             self._running.add(running)
@@ -74,7 +74,7 @@ class TimeLimit:
 
     @contextlib.contextmanager
     def in_this_thread(self, running: TimedTransaction) -> Iterator[None]:
-        """Have what this thread does with the database be of a transaction until the end of the block."""
+        """Attribute this thread's use of the database to a transaction until the end of the block."""
         before = self.running
         self._mine.running = running
         try:
@@ -83,12 +83,12 @@ class TimeLimit:
             self._mine.running = before
 
     def end(self, running: TimedTransaction) -> None:
-        """Let go of a transaction."""
+        """Stop the time limit of a transaction."""
         with self._lock:
             self._running.discard(running)
 
     def close(self) -> None:
-        """End the watch."""
+        """End the thread that watches the limits."""
         self._closed.set()
 
     def _watch(self) -> None:
@@ -102,16 +102,16 @@ class TimeLimit:
 
 
 def _cut(connection: Any) -> None:
-    # Of a copy of the file descriptor: the driver's own stays its to close.
+    # Through a copy of the file descriptor: the driver closes its own.
     with contextlib.suppress(Exception), socket.socket(fileno=os.dup(connection.fileno())) as copy:
         copy.shutdown(socket.SHUT_RDWR)
 
 
 def enforce_time_limit(engine: Engine, limit: TimeLimit) -> None:
-    """Have an engine of PostgreSQL keep to a limit: in connecting, in looking whether a session lives, and in all else.
+    """Enforce a limit on an engine of PostgreSQL, when connecting, when checking a pooled session, and after that.
 
-    It takes the place of ``pool_pre_ping``, which looks before the caller can be told of the connection, and before
-    transactions that find out by themselves.
+    It replaces ``pool_pre_ping``, which pings before the limit knows the connection, and also before transactions whose
+    first statement shows whether the session lives.
     """
 
     @event.listens_for(engine, "do_connect")
@@ -146,7 +146,7 @@ def _seconds(parameters: dict[str, Any]) -> int:
 
 
 def discard_lost_sessions(engine: Engine) -> None:
-    """Have an engine let go of all its sessions when one of them fails for a reason that no later use of it mends."""
+    """Have an engine discard all its sessions when one fails with an error that makes a session useless."""
 
     @event.listens_for(engine, "handle_error")
     def look(context: ExceptionContext) -> None:
@@ -155,7 +155,7 @@ def discard_lost_sessions(engine: Engine) -> None:
 
 
 def ends_session(error: BaseException | None) -> bool:
-    """Tell whether an error of the driver is one after which its session stays useless."""
+    """Return whether an error of the driver makes its session useless."""
     state = getattr(error, "sqlstate", None) or getattr(error, "pgcode", None) or ""
-    # A file that was opened when it could not be written stays so for the process that opened it.
+    # SQLite keeps a file read-only for a connection that could not write it when it was opened.
     return state in _END_OF_SESSION or getattr(error, "sqlite_errorname", "").startswith("SQLITE_READONLY")

@@ -1,4 +1,4 @@
-"""One transaction that writes, and is durable when it returns."""
+"""Transactions that write, and are durable when they return."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ Result = TypeVar("Result")
 _MAX_CONFLICT_RETRIES = 5
 
 HAS_LOG = "cpaas_has_log"
-"""Says of a connection to SQLite that what is committed is in a write-ahead log, and not on the disk by that alone."""
+"""Marks a connection to SQLite with a write-ahead log, which a commit alone does not sync to disk."""
 
 _LOG = "cpaas_log"
-"""Which log that is: there is another once the last connection was closed."""
+"""The identity of that log. SQLite creates another one after the last connection was closed."""
 
 
 def write_transaction(
@@ -31,14 +31,14 @@ def write_transaction(
     limit: TimeLimit | None,
     seconds: float | None,
 ) -> Result:
-    """Carry out a transaction, and return its result once that is durable.
+    """Run a function in a transaction, and return its result once it is durable.
 
-    :param work: is called anew where it clashed with what another process wrote at the same time
-    :param file: of SQLite
-    :param limit: keeps to the seconds, up to the end, on PostgreSQL
-    :raises RejectedDataError: when the database rejected the values; nothing of it was written
-    :raises DatabaseError: when the database cannot be written; nothing of it was, unless the connection broke at the
-        very end
+    :param work: is called again if it conflicted with a concurrent write of another process
+    :param file: the database file of SQLite
+    :param limit: enforces ``seconds`` on PostgreSQL
+    :raises RejectedDataError: when the database rejected the values; nothing was written
+    :raises DatabaseError: when the database cannot be written; nothing was written, unless the connection broke during
+        the commit
     """
     if limit is None or seconds is None:
         with translate_errors(engine.url, None, writes=True):
@@ -62,13 +62,13 @@ def _write(work: Callable[[Connection], Result], engine: Engine, file: DatabaseF
                 if file is not None:
                     connection.commit()
             except DBAPIError as error:
-                # One more time on another session, where this one has ended since or its server has become read-only.
+                # Once more on another session, if this one has ended or its server has become read-only.
                 useless = ends_session(error.orig) or (error.connection_invalidated and not begun)
                 if not (left == _MAX_CONFLICT_RETRIES - 1 and useless) and not (left and is_conflict(error)):
                     raise
                 continue
             if file is None:
-                # Not repeated if it fails: the server may have carried it out.
+                # Not retried: the server may have committed.
                 connection.commit()
                 return result
             has_log = bool(connection.info.get(HAS_LOG))
@@ -77,7 +77,7 @@ def _write(work: Callable[[Connection], Result], engine: Engine, file: DatabaseF
                 log = connection.info[_LOG] = connection.info.get(_LOG) or file.log
             if not has_log:
                 file.check_current()
-        # Another connection can write meanwhile: in SQLite one writes at a time, and its commit is done.
+        # After the commit, so that another connection can write meanwhile: SQLite has one writer at a time.
         if has_log:
             file.sync_log(log)
         return result

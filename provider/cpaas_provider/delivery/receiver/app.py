@@ -1,4 +1,4 @@
-"""The receiver of delivery reports: a web application with two public endpoints, mounted by Airflow or on its own."""
+"""The receiver of delivery reports: a web application with two public endpoints, in Airflow's API server or alone."""
 
 from __future__ import annotations
 
@@ -36,26 +36,26 @@ from cpaas_provider.delivery.tracking.sent_requests import sending_connections
 throttled_log = ThrottledLogger(logging.getLogger(__name__))
 
 HEALTH_SECONDS = 2.0
-"""How long a finding on the database is repeated, so that frequent requests cause few writes."""
+"""How long the result of a database check is cached, so that frequent health requests cause few writes."""
 
 WRITE_TIMEOUT = 5.0
-"""What a transaction of the receiver's may take, the connection to the database included."""
+"""Time limit of a transaction of the receiver, in seconds, including the connection to the database."""
 
 
 class SigningSecrets(Protocol):
-    """A connection, as far as reports are proved with it."""
+    """The part of a connection that verifies reports."""
 
     @property
     def hash_secrets(self) -> tuple[str, ...]:
-        """What signs and verifies callback URLs."""
+        """The secrets that sign and verify callback URLs."""
 
     @property
     def webhook_secret(self) -> str | None:
-        """What account webhooks are signed with."""
+        """The secret that signs account webhooks."""
 
     @property
     def signature_header(self) -> str | None:
-        """The header their signature is in."""
+        """The header of their signature."""
 
 
 def create_app(
@@ -67,11 +67,11 @@ def create_app(
     prefix: str = "",
     described: bool = False,
 ) -> FastAPI:
-    """Return the receiver. Its store is opened by the first report.
+    """Return the receiver. The first report opens its database.
 
-    :param connections: reads a connection, which may block; ``None`` where there is no such connection
-    :param expected: names connections there are, as far as they can be listed, which may block
-    :param guard: as ``build_app``, like the rest
+    :param connections: reads a connection, and may block; ``None`` for an unknown id
+    :param expected: lists existing connections as far as possible, and may block
+    :param guard: as for ``build_app``, like the rest
     """
     opened = _LazyDatabase()
 
@@ -114,7 +114,7 @@ def callback_lifetime() -> timedelta:
 
 
 def _expected(listed: Callable[[], Iterable[str]], database: Callable[[], Database]) -> set[str]:
-    """Return the connections there are: those that can be listed, and those that something was sent with."""
+    """Return existing connections: those that can be listed, and those of earlier sends."""
     found: set[str] = set()
     with contextlib.suppress(DatabaseError), database().connect() as connection:
         found |= sending_connections(connection)
@@ -122,16 +122,16 @@ def _expected(listed: Callable[[], Iterable[str]], database: Callable[[], Databa
 
 
 class _LazyDatabase:
-    """The store, opened by its first use, in a process that was forked before."""
+    """The database, opened at first use: the process may have been forked before."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._database: Database | None = None
 
     def database(self) -> Database:
-        """Return it.
+        """Return the open database.
 
-        :raises DatabaseError: when it cannot be opened; the next who asks tries again
+        :raises DatabaseError: when it cannot be opened; the next call tries again
         """
         with self._lock:
             if self._database is None:
@@ -139,20 +139,20 @@ class _LazyDatabase:
             return self._database
 
     def writer(self) -> ReportWriter:
-        """Return a writer that stores there.
+        """Return a writer that stores in it.
 
-        :raises DatabaseError: when it cannot be opened
+        :raises DatabaseError: when the database cannot be opened
         """
         return ReportWriter(ReportStore(self.database()).save)
 
 
 class _Receiver(FastAPI):
-    """Goes to the endpoints directly: what FastAPI does before a route costs as much as they do."""
+    """Calls the endpoints directly: FastAPI's own steps before a route cost as much as they do."""
 
     endpoints: tuple[Route, ...] = ()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request, or what else a server says."""
+        """Handle one request, or another event of the server."""
         if scope["type"] == "http":
             for endpoint in self.endpoints:
                 match, found = endpoint.matches(scope)
@@ -175,18 +175,18 @@ def build_app(
     prefix: str = "",
     described: bool = False,
 ) -> FastAPI:
-    """Return the application. All of it but the two endpoints is behind the guard.
+    """Return the application. The guard protects every route but the two endpoints.
 
-    :param secrets: reads what proves the reports of a connection; called in a thread, ``None`` for no such connection
-    :param writer: opens what stores them; called in a thread by the first report
-    :param guard: dependency that admits users who are logged in; ``None`` where only the endpoints are published
-    :param database_id: names the store that reports go to; called in a thread
-    :param check_database: raises ``DatabaseError`` where no report could be stored; called in a thread
-    :param expected: names connections there are, as far as can be told, so that they are read before unknown names;
-        called in a thread
-    :param emit_metric: takes measurements: an ``int`` counts, a ``float`` is seconds; ``None`` for none
-    :param prefix: path before all others, where it is not mounted under one
-    :param described: publish the description of the endpoints also without a guard
+    :param secrets: reads the secrets of a connection; called in a thread; ``None`` for an unknown id
+    :param writer: opens the writer of reports; called in a thread for the first report
+    :param guard: dependency that admits users who are logged in; ``None`` if only the endpoints are published
+    :param database_id: returns the id of the database that stores reports; called in a thread
+    :param check_database: raises ``DatabaseError`` if no report can be stored; called in a thread
+    :param expected: lists existing connections as far as possible, so that they are read before unknown ids; called in
+        a thread
+    :param emit_metric: takes measurements: an ``int`` is a count, a ``float`` is seconds; ``None`` for none
+    :param prefix: path before all others, if the application is not mounted under one
+    :param described: publish the OpenAPI description of the endpoints also without a guard
     """
     lazy_writer = LazyReportWriter(writer)
 
@@ -209,7 +209,7 @@ def build_app(
     secrets_cache = SecretsCache(secrets, expected=expected)
     name = SingleFlight(database_id)
     callback = CallbackEndpoint(secrets_cache, lazy_writer, emit_metric, lambda: name.result(RESPONSE_TIMEOUT))
-    # A connection's id may hold slashes.
+    # A connection id may contain slashes.
     app.endpoints = (
         Route(prefix + "/callback/{conn_id:path}/{token}", callback),
         Route(prefix + "/webhook/{conn_id:path}", WebhookEndpoint(secrets_cache, lazy_writer, emit_metric)),
@@ -248,9 +248,9 @@ def _add_description(app: FastAPI, prefix: str, closed: list[Any]) -> None:
 
 
 class Health:
-    """Looks by a transaction that writes and changes nothing: what it meets is what a report would meet.
+    """Checks the database with a write that changes nothing, so that it fails as storing a report would.
 
-    :param check: writes it, which may block; raises ``DatabaseError`` where it cannot
+    :param check: makes the write, and may block; raises ``DatabaseError`` if it fails
     """
 
     def __init__(self, check: Callable[[], None]) -> None:
@@ -259,7 +259,7 @@ class Health:
         self._until = float("-inf")
 
     async def database_available(self) -> bool:
-        """Tell whether the database takes reports, in time."""
+        """Return whether the database can store reports in time."""
         if time.monotonic() >= self._until:
             self._found = await self._look()
             self._until = time.monotonic() + HEALTH_SECONDS

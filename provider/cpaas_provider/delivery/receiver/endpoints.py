@@ -1,4 +1,4 @@
-"""The two endpoints of delivery reports as ASGI applications, without a framework's cost between them.
+"""The two endpoints for delivery reports, as plain ASGI applications: a framework would double their cost.
 
 No request is logged: a callback URL is a credential.
 """
@@ -51,7 +51,7 @@ from cpaas_provider.delivery.reports import read_report, reported_at
 
 MAX_IN_FLIGHT = 1000
 MAX_BYTES = 64 * 1024 * 1024
-"""What each endpoint has room for, of each connection."""
+"""Limits of each endpoint, per connection."""
 
 throttled_log = ThrottledLogger(logging.getLogger(__name__))
 
@@ -62,13 +62,13 @@ _NOT_STORED = {
         "a callback URL exceeded the report limit of its request. The URL may have leaked.",
     ),
 }
-"""What is answered where nothing was stored, and why."""
+"""The response when a report was not stored, and the reason for the log."""
 
 Observe = Callable[[str, "int | float"], None]
 
 
 class _ReportEndpoint:
-    """What both endpoints do. Each has limits of its own, so that a flood at one leaves the other free."""
+    """The common part of both endpoints. Each has its own limits, so that a flood at one does not block the other."""
 
     source: ReportSource
 
@@ -88,9 +88,9 @@ class _ReportEndpoint:
                     raise RefusalError(METHOD_NOT_ALLOWED)
                 response = await self._respond(scope["path_params"], request)
             except ClientDisconnectError:
-                # It reaches no sender, but a server that mounts us takes no answer for an error of ours.
+                # No sender gets it, but a server that mounts this application logs an error if there is no response.
                 response = self._refuse(RefusalError(CLIENT_DISCONNECTED))
-            except Exception as error:  # noqa: BLE001 - the sender is told nothing of our insides
+            except Exception as error:  # noqa: BLE001 - the response discloses no internals
                 response = self._refuse(error)
             await response.send_to(send, take_rest=None if request.read_whole else request.take_rest)
         finally:
@@ -100,7 +100,7 @@ class _ReportEndpoint:
         raise NotImplementedError
 
     async def _store(self, conn_id: str, request: BoundedRequest, raw: bytes, token: CallbackToken | None) -> Response:
-        """Store an authentic report, and only then say so."""
+        """Store an authentic report, and return the response that acknowledges it."""
         request.check_type()
         text, body = read_json(raw)
         received = ReceivedReport(conn_id, self.source, token, read_report(body), text, datetime.now(UTC))
@@ -133,7 +133,7 @@ class _ReportEndpoint:
 
 
 class CallbackEndpoint(_ReportEndpoint):
-    """Takes reports at the URL that was given with the request; the URL itself is the proof."""
+    """Takes reports at the callback URL of a request. The token in the URL proves them."""
 
     source = "callback"
 
@@ -148,7 +148,7 @@ class CallbackEndpoint(_ReportEndpoint):
         self._database_id = database_id
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request, and leave its token to nothing that logs it afterwards."""
+        """Answer one request, with its token removed from what the server may log."""
         scope["path"] = scope["path"].rpartition("/")[0] + "/..."
         scope["raw_path"] = scope["path"].encode()
         await super().__call__(scope, receive, send)
@@ -165,7 +165,7 @@ class CallbackEndpoint(_ReportEndpoint):
         return await self._store(conn_id, request, raw, token)
 
     async def _verified_token(self, conn_id: str, text: str) -> tuple[CallbackToken, timedelta]:
-        """Return what the URL says, once it is proved, and how long URLs of its connection live."""
+        """Return the verified token of a URL, and the lifetime of its connection's URLs."""
         secrets = await self._secrets_cache.get(conn_id)
         if secrets is None:
             raise RefusalError(NOT_FOUND)
@@ -177,7 +177,7 @@ class CallbackEndpoint(_ReportEndpoint):
 
 
 class WebhookEndpoint(_ReportEndpoint):
-    """Takes reports at the URL of the account; the signature over the body is the proof."""
+    """Takes reports at the webhook URL of the account. The signature over the body proves them."""
 
     source = "webhook"
 
@@ -193,7 +193,7 @@ class WebhookEndpoint(_ReportEndpoint):
         return await self._store(conn_id, request, raw, None)
 
     async def _webhook_secrets(self, conn_id: str, request: BoundedRequest) -> ConnectionSecrets:
-        """Return what may prove it, as far as its headers can tell."""
+        """Return the secrets for a request whose headers may carry a valid signature."""
         secrets = await self._secrets_cache.get(conn_id)
         if secrets and not (_is_open(secrets) and _may_be_signed(secrets, request)):
             secrets = await self._secrets_cache.refresh_after_mismatch(conn_id, secrets) or secrets
@@ -245,7 +245,7 @@ def _error_response(error: Exception) -> Response:
                 "store", f"Delivery reports were not stored. Their senders were asked to retry. {error}"
             )
             return DATABASE_UNAVAILABLE
-    # Its words may show what was sent.
+    # Its message may contain parts of the report.
     place = traceback.extract_tb(error.__traceback__)[-1]
     where = f"{type(error).__name__} at {place.name}:{place.lineno}"
     throttled_log.warning("broken", f"A delivery report was not stored because of an unexpected error: {where}.")

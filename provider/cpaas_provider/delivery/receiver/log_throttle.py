@@ -1,4 +1,4 @@
-"""Warnings that a flood of reports cannot turn into a flood of log lines."""
+"""Warnings at a limited rate, so that a flood of reports does not flood the log."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ PAUSE_SECONDS = 60.0
 
 
 class ThrottledLogger:
-    """Logs each kind of warning at most once a minute, and then how often it came up meanwhile."""
+    """Logs each kind of warning at most once a minute, with the number of warnings since the last line."""
 
     def __init__(self, log: logging.Logger, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._log = log
@@ -20,7 +20,7 @@ class ThrottledLogger:
     def warning(self, kind: str, message: str) -> None:
         """Log a warning.
 
-        :param kind: one of a few fixed texts, which says with the message what it is about
+        :param kind: one of a few fixed texts; warnings of one kind are throttled together
         """
         then, suppressed = self._since.get(kind, (float("-inf"), 0))
         if self._clock() - then < PAUSE_SECONDS:

@@ -1,4 +1,4 @@
-"""How much the holder of one callback URL may have stored, and until when."""
+"""How many reports one callback URL may bring, and until when."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from cpaas_provider.delivery.receiver.writer import ReceivedReport, StoreResult
 from cpaas_provider.delivery.tracking.retention import MIN_RETENTION, pruned_before
 
 BASE_REPORTS, REPORTS_PER_RECIPIENT = 100, 20
-"""Different reports of one request that are stored: so many, and so many more for each of its recipients."""
+"""Different reports that are stored for one request: a base, and more for each of its recipients."""
 
 BASE_BYTES, BYTES_PER_RECIPIENT = 1024 * 1024, 16 * 1024
 """Bytes of their bodies, likewise."""
 
 PREFIX_BYTES = 10
-"""Bytes at the beginning of a report's digest that all of one request have, so that they lie together."""
+"""Leading bytes of a digest that all reports of one request share, so that the index keeps them together."""
 
 _UNCOUNTED = 4
-"""The share of its quota that a request may use before the database is asked how much it has used."""
+"""The divisor of a quota up to which this process counts by itself, without asking the database."""
 
 _SPENT_SECONDS = 60.0
 _MOST_REQUESTS = 50_000
@@ -39,18 +39,18 @@ _LENGTH: dict[str, Any] = {
 }
 
 
-# Of each report it is asked for twice, and all of one request have the same.
+# Needed twice for each report, and the same for all reports of a request.
 @functools.lru_cache(maxsize=10_000)
 def digest_prefix(conn_id: str, reference: str) -> bytes:
-    """Return what the digests of a request's reports begin with."""
+    """Return the leading bytes of the digests of a request's reports."""
     return sha256(f"{len(conn_id)} {conn_id}{reference}".encode()).digest()[:PREFIX_BYTES]
 
 
 @dataclass(slots=True)
 class _Usage:
-    """What a request has used at most, as far as this process has seen.
+    """The part of a quota that a request has used, as far as this process knows.
 
-    :param spent: until when it is known to have used all of it, by a clock that never goes back
+    :param spent: until when the quota is known to be used up, in monotonic seconds
     """
 
     number: int = 0
@@ -59,12 +59,12 @@ class _Usage:
 
 
 class Quotas:
-    """Refuses reports that come to callback URLs whose request was pruned, or has brought all that it may.
+    """Refuses reports at callback URLs whose request was pruned, or has used up its quota.
 
-    What a request has used is counted here first, and in the database as soon as it is more than requests use: so a
-    quota holds over all processes, and reports that keep to it cost no query.
+    This process counts by itself until a request has used more than usual, and then asks the database. So a quota holds
+    over all processes, and usual reports cost no query.
 
-    :param clock: seconds that never go back
+    :param clock: monotonic seconds
     """
 
     def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
@@ -72,9 +72,9 @@ class Quotas:
         self._usages: OrderedDict[bytes, _Usage] = OrderedDict()
 
     def refused(self, connection: Connection, incoming: Sequence[ReceivedReport]) -> dict[int, StoreResult]:
-        """Return which of the reports are not to be stored, by their places, and why.
+        """Return the reports that must not be stored, by their positions, with the reason.
 
-        That one is stored already, and needs no room, is for the caller to find out.
+        The caller checks whether one of them is stored already, and so needs no room.
         """
         tokens = [one.token for one in incoming if one.token is not None]
         if not tokens:
@@ -97,7 +97,7 @@ class Quotas:
         return refused
 
     def _remaining(self, connection: Connection, request: bytes, token: CallbackToken, sizes: Sequence[int]) -> int:
-        """Return how many more reports of a request may be stored, of those that came with these sizes."""
+        """Return how many of a request's reports may be stored, given the sizes of their bodies."""
         usage = self._usage(request)
         if usage.spent is not None and self._clock() < usage.spent:
             return 0
@@ -128,19 +128,19 @@ class Quotas:
 
 
 def _size(body: str) -> int:
-    """Return how many bytes a body has; to encode it takes long."""
+    """Return the bytes of a body, without encoding it where it is ASCII."""
     return len(body) if body.isascii() else len(body.encode())
 
 
 def _horizon(connection: Connection, tokens: Sequence[CallbackToken]) -> datetime | None:
-    """Return up to when requests were pruned, ``None`` where that matters to none of these."""
+    """Return the time up to which requests were pruned, ``None`` if all tokens are younger than any pruning."""
     youngest = datetime.now(UTC) - MIN_RETENTION
     oldest = min((token.issued for token in tokens if token.issued), default=youngest)
     return pruned_before(connection) if oldest < youngest else None
 
 
 def _used(connection: Connection, request: bytes) -> tuple[int, int]:
-    """Return how many reports of a request are stored, and how many bytes their bodies take."""
+    """Return the number of stored reports of a request, and the bytes of their bodies."""
     length = _LENGTH[connection.dialect.name]
     theirs = reports.c.digest.between(request + bytes(32 - PREFIX_BYTES), request + b"\xff" * (32 - PREFIX_BYTES))
     number, size = connection.execute(select(func.count(), func.coalesce(func.sum(length), 0)).where(theirs)).one()

@@ -1,4 +1,4 @@
-"""What proves a report genuine, by connection: read off the loop, remembered for a minute, read again in doubt."""
+"""The secrets that verify reports, by connection: read off the event loop, cached for a minute, re-read on mismatch."""
 
 from __future__ import annotations
 
@@ -26,26 +26,26 @@ READ_SECONDS = 10.0
 MAX_ENTRIES = 1000
 MAX_READS = 16
 MAX_WAITING = 1000
-"""Who wait for the same reading."""
+"""Requests that wait for the same connection to be read."""
 
 LOOKUPS_PER_SECOND = 10.0
 LOOKUP_BURST = 100
-"""How often names are looked up that nothing speaks for: so often in the long run, and so many in a row."""
+"""Rate and burst of look-ups of connection ids that are neither known nor expected."""
 
 EXPECTED_SECONDS = 30.0
-"""How long a list of the connections there are is taken for true."""
+"""How long the list of existing connections is cached."""
 
 _CONN_ID = re.compile(r"[\w#!()\-.:/\\]{1,250}")
-"""What Airflow lets a connection be called."""
+"""The connection ids that Airflow accepts."""
 
 
 @dataclass(frozen=True, slots=True)
 class ConnectionSecrets:
-    """What a connection's reports are proved with.
+    """The secrets that verify a connection's reports.
 
     :param callback_secrets: the first signs callback URLs, all verify them
-    :param webhook_secret: what account webhooks are signed with
-    :param signature_header: the header their signature is in; without either of the two that endpoint is closed
+    :param webhook_secret: signs account webhooks
+    :param signature_header: the header of that signature; without this or ``webhook_secret`` the webhook is closed
     :param callback_lifetime: how long a callback URL takes reports
     """
 
@@ -67,14 +67,14 @@ class _Entry:
 
 
 class SecretsCache:
-    """The keys of all connections. Made for one event loop.
+    """The secrets of all connections. For one event loop.
 
-    Made-up names cost a lookup each, so there are few of them: names that were found before, or are
-    expected, do not wait for the others and are not counted with them.
+    A sender can make up connection ids, and each costs a look-up. So look-ups of unknown ids are limited. Ids that are
+    known or expected do not wait for them, and do not count towards that limit.
 
-    :param read: reads a connection, which may block; ``None`` where there is no such connection
-    :param expected: names connections there are, as far as can be told, which may block; called now and then
-    :param clock: seconds that never go back
+    :param read: reads a connection, and may block; ``None`` for an unknown id
+    :param expected: lists existing connections as far as possible, and may block; called every ``EXPECTED_SECONDS``
+    :param clock: monotonic seconds
     """
 
     def __init__(
@@ -92,18 +92,19 @@ class SecretsCache:
         self._lookups_left = float(LOOKUP_BURST)
         self._counted = clock()
         self._waiting: Counter[str] = Counter()
-        # Threads of their own, so that made-up names that are looked up slowly keep no other from being read.
+        # Separate threads, so that slow look-ups of made-up ids delay no other connection.
         self._for_expected = ThreadPoolExecutor(MAX_READS, "cpaas-connections")
         self._for_others = ThreadPoolExecutor(MAX_READS, "cpaas-unknown-connections")
-        # Apart, so that made-up names cannot push real ones out.
+        # Separate, so that made-up ids cannot displace real ones.
         self._known: dict[str, _Entry] = {}
         self._unknown: dict[str, _Entry] = {}
         self._reading: dict[str, Task[ConnectionSecrets | None]] = {}
 
     async def get(self, conn_id: str) -> ConnectionSecrets | None:
-        """Return a connection's keys, or ``None`` where there is no such connection.
+        """Return a connection's secrets, or ``None`` for an unknown id.
 
-        :raises SecretsUnavailableError: when it was never read and cannot be now, or too many names are asked for
+        :raises SecretsUnavailableError: when the connection cannot be read and is not cached, or too many unknown ids
+            are being looked up
         """
         entry = self._known.get(conn_id) or self._unknown.get(conn_id)
         if entry is not None and self._clock() < entry.until:
@@ -113,11 +114,11 @@ class SecretsCache:
         return await self._read_shared(conn_id)
 
     async def refresh_after_mismatch(self, conn_id: str, rejected: ConnectionSecrets) -> ConnectionSecrets | None:
-        """Return newer keys than those that did not fit, or ``None`` if there are none.
+        """Return newer secrets than those that did not verify a report, or ``None`` if there are none.
 
-        The connection is read anew at most once in 5 s for that, however much arrives that fits nothing.
+        Reads the connection again at most once in ``RECHECK_SECONDS``, however many invalid reports arrive.
 
-        :raises SecretsUnavailableError: when it cannot be read
+        :raises SecretsUnavailableError: when the connection cannot be read
         """
         entry = self._known.get(conn_id)
         if entry is None or entry.secrets is not rejected:
@@ -141,7 +142,7 @@ class SecretsCache:
             raise SecretsUnavailableError("Too many requests are waiting for the same connection to be read.")
         self._waiting[conn_id] += 1
         try:
-            # Shielded: others wait for it too.
+            # Shielded, so that one cancelled request does not cancel the read for the others.
             return await asyncio.wait_for(asyncio.shield(task), READ_SECONDS)
         except TimeoutError:
             return self._stale(conn_id, "no response in time")
@@ -154,7 +155,7 @@ class SecretsCache:
         if self._clock() >= self._expected_until:
             try:
                 self._expected = await self._list.result(READ_SECONDS)
-            except Exception as error:  # noqa: BLE001 - as below; what was expected before still is
+            except Exception as error:  # noqa: BLE001 - as below; the last list stays
                 throttled_log.warning(
                     "list", f"Connections cannot be listed ({type(error).__name__}). Looking up each by its id."
                 )
@@ -162,9 +163,9 @@ class SecretsCache:
         return conn_id in self._expected
 
     def _count_lookup(self) -> None:
-        """Let one more name be looked up that nothing speaks for.
+        """Count a look-up of an unknown id.
 
-        :raises SecretsUnavailableError: when there were too many
+        :raises SecretsUnavailableError: when there are too many
         """
         now = self._clock()
         more = (now - self._counted) * LOOKUPS_PER_SECOND
@@ -185,12 +186,12 @@ class SecretsCache:
 
     def _forget_reading(self, conn_id: str, done: Task[ConnectionSecrets | None]) -> None:
         self._reading.pop(conn_id, None)
-        # Asked for here, as all who waited may have given up.
+        # Retrieved here, because every waiting request may have been cancelled.
         if not done.cancelled():
             done.exception()
 
     def _stale(self, conn_id: str, why: str) -> ConnectionSecrets | None:
-        """Return what is still remembered, so that a secrets backend that is away keeps no report out."""
+        """Return the cached secrets, so that reports are accepted while the secrets backend is unavailable."""
         entry = self._known.get(conn_id)
         what = "verified with the last known secrets" if entry else "refused, and their senders asked to retry"
         throttled_log.warning(what, f"Connection {conn_id!r} cannot be read ({why}). Its delivery reports are {what}.")

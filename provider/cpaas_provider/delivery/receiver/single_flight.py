@@ -1,4 +1,4 @@
-"""A call that blocks, made once for all who ask at the same time, and waited for no longer than one cares to."""
+"""A blocking call, made once for all concurrent callers, each with its own time limit."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ Found = TypeVar("Found")
 
 
 class SingleFlight(Generic[Found]):
-    """However many ask, one thread is busy with it. Made for one event loop.
+    """Shares one call between concurrent callers. For one event loop.
 
-    :param work: what is called, in a thread
+    :param work: is called in a thread
     """
 
     def __init__(self, work: Callable[[], Found]) -> None:
@@ -21,18 +21,18 @@ class SingleFlight(Generic[Found]):
         self._task: Task[Found] | None = None
 
     async def result(self, seconds: float) -> Found:
-        """Return what it returns, or raise what it raises.
+        """Return or raise what the call returns or raises.
 
-        :raises TimeoutError: when it takes longer; it goes on, and the next caller waits for the same call
+        :raises TimeoutError: when it takes longer; the call goes on, and the next caller waits for it
         """
         if self._task is None:
             self._task = asyncio.create_task(asyncio.to_thread(self._work))
             self._task.add_done_callback(self._ended)
-        # Shielded: one who gives up must not stop it for the others.
+        # Shielded, so that one cancelled caller does not cancel the call for the others.
         return await asyncio.wait_for(asyncio.shield(self._task), seconds)
 
     def _ended(self, task: Task[Found]) -> None:
         self._task = None
-        # Asked for here, as all who waited may have given up.
+        # Retrieved here, because every caller may have been cancelled.
         if not task.cancelled():
             task.exception()

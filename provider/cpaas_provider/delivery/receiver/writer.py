@@ -1,4 +1,4 @@
-"""Group commit: what arrives while one transaction runs goes into the next, all of it together."""
+"""Group commit: reports that arrive while a transaction runs are stored together in the next one."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ ReportSource = Literal["callback", "webhook"]
 
 
 class ReceivedReport(NamedTuple):
-    """An authentic report, as it came.
+    """An authentic report as it was received.
 
-    :param conn_id: the connection it came for
-    :param token: what the callback URL says; ``None`` at the account webhook
+    :param conn_id: the connection whose token or signature proves it
+    :param token: the token of the callback URL; ``None`` at the account webhook
     :param body: the raw JSON text
-    :param at: when it came, with its time zone
+    :param at: when it arrived, with a time zone
     """
 
     conn_id: str
@@ -38,14 +38,14 @@ class ReceivedReport(NamedTuple):
 
 
 class StoreResult(Enum):
-    """What the store made of it: the first four are kept for good, the others are not stored."""
+    """The result of storing a report. The first four are stored for good, the others are not stored."""
 
     NEW = "new"
     REPEATED = "repeated"
     UNREADABLE = "unreadable"
-    # It is about a recipient that its request does not have: it is kept as it came, and nothing else.
+    # Its request does not have this recipient: the raw report is stored, and no status changes.
     EXCESS = "excess"
-    # It came to the callback URL of a request that was pruned, or that has brought all that it may.
+    # It came to the callback URL of a request that was pruned, or that has used up its quota.
     EXPIRED = "expired"
     TOO_MANY = "too_many"
 
@@ -53,10 +53,10 @@ class StoreResult(Enum):
 Write = Callable[[Sequence[ReceivedReport]], list[StoreResult]]
 
 MAX_PENDING = 2000
-"""Reports of one connection that wait to be stored; of all, twice as many."""
+"""Reports of one connection that wait to be stored. The limit for all connections is twice as high."""
 
 MAX_BATCH = 500
-"""Reports in one transaction, so that none takes long."""
+"""Reports in one transaction, so that no transaction takes long."""
 
 _Waiting = tuple[ReceivedReport, "Future[StoreResult]"]
 
@@ -66,26 +66,26 @@ class BackpressureError(Exception):
 
 
 class ReportSink(Protocol):
-    """What stores reports."""
+    """Stores reports."""
 
     async def submit(self, received: ReceivedReport) -> StoreResult:
-        """Return once it is stored."""
+        """Return once the report is stored."""
         ...
 
     async def close(self) -> None:
-        """Store what is in hand."""
+        """Store all pending reports."""
         ...
 
 
 class ReportWriter:
     """Takes reports from one event loop and stores them in a thread of its own.
 
-    A transaction begins with the first report, without waiting for more. What arrives before its commit goes into the
-    next one, so a report waits for at most two commits. Beginning the next one before it would halve its size,
-    and most of the work is by transaction.
+    A transaction begins with the first report, without waiting for more. Reports that arrive before its commit go into
+    the next one, so a report waits for at most two commits. One transaction runs at a time: two at once would each have
+    half the reports, and most of the work is per transaction.
 
-    :param write: stores reports in one transaction, durably, and returns the result of each
-    :param max_pending: how many of one connection may be in hand, 1 or more; of all, twice as many
+    :param write: stores reports durably in one transaction, and returns the result of each
+    :param max_pending: pending reports of one connection, 1 or more; for all connections, twice as many
     """
 
     def __init__(self, write: Write, *, max_pending: int = MAX_PENDING) -> None:
@@ -95,16 +95,17 @@ class ReportWriter:
         self._all_pending = 0
         self._closed = False
         self._queue: SimpleQueue[_Waiting | None] = SimpleQueue()
-        # A daemon, lest a server that is killed waits for it: what was not committed was not acknowledged.
+        # A daemon, so that a server that is stopped does not wait for it: an uncommitted report was not acknowledged.
         self._thread = threading.Thread(target=self._work, name="cpaas-delivery-writer", daemon=True)
         self._thread.start()
 
     async def submit(self, received: ReceivedReport) -> StoreResult:
-        """Return the result of a report, once it is stored. Giving up waiting does not take it back.
+        """Return the result of a report once it is stored. Cancelling the wait does not withdraw the report.
 
-        :raises BackpressureError: when there is no room, or the writer is closed; it was not stored
-        :raises RejectedDataError: when the database rejects what this one says; those that came with it are stored
-        :raises DatabaseError: when the transaction failed; nothing of it was stored
+        :raises BackpressureError: when too many reports are pending, or the writer is closed; it was not stored
+        :raises RejectedDataError: when the database rejects the data of this report; other reports of its transaction
+            are stored
+        :raises DatabaseError: when the transaction failed; it was not stored
         """
         pending, conn_id = self._pending, received.conn_id
         if self._closed or pending[conn_id] >= self._max_pending or self._all_pending >= 2 * self._max_pending:
@@ -118,26 +119,26 @@ class ReportWriter:
         return await future
 
     async def close(self) -> None:
-        """Take no more, and return once all that is in hand is stored or has failed."""
+        """Refuse further reports, and return once all pending ones are stored or have failed."""
         if not self._closed:
             self._closed = True
             self._queue.put(None)
         await asyncio.to_thread(self._thread.join)
 
     def _work(self) -> None:
-        going_on = True
-        while going_on:
+        is_closed = False
+        while not is_closed:
             batch = [self._queue.get()]
             with contextlib.suppress(Empty):
                 while batch[-1] is not None and len(batch) < MAX_BATCH:
                     batch.append(self._queue.get_nowait())
-            waiting = [one for one in batch if one is not None]
-            going_on = len(waiting) == len(batch)
+            waiting = [item for item in batch if item is not None]
+            is_closed = len(waiting) < len(batch)
             if waiting:
                 self._store(waiting)
 
     def _store(self, waiting: list[_Waiting]) -> None:
-        """Write them together; where the database rejects one of them, bisect, so that it fails alone."""
+        """Store reports in one transaction. If the database rejects one of them, bisect, so that it fails alone."""
         try:
             results = self._write([received for received, _ in waiting])
         except RejectedDataError as error:
@@ -147,14 +148,14 @@ class ReportWriter:
             half = len(waiting) // 2
             self._store(waiting[:half])
             self._store(waiting[half:])
-        except Exception as error:  # noqa: BLE001 - whatever it is, those who wait have to know
+        except Exception as error:  # noqa: BLE001 - every waiting request must get the error
             self._wake(waiting, error)
         else:
             self._wake(waiting, results)
 
     def _wake(self, waiting: list[_Waiting], outcome: list[StoreResult] | Exception) -> None:
         futures, conn_ids = [future for _, future in waiting], Counter(received.conn_id for received, _ in waiting)
-        # On a loop that is closed no caller waits.
+        # Nothing waits on a closed event loop.
         with contextlib.suppress(RuntimeError):
             futures[0].get_loop().call_soon_threadsafe(self._resolve, futures, conn_ids, outcome)
 
@@ -166,7 +167,7 @@ class ReportWriter:
         if isinstance(outcome, list) and len(outcome) != len(futures):
             outcome = AssertionError("The report writer must return one result for each report.")
         for place, future in enumerate(futures):
-            # Its caller may have given up waiting.
+            # The request may have been cancelled.
             if not future.done():
                 if isinstance(outcome, Exception):
                     future.set_exception(outcome)
@@ -175,9 +176,9 @@ class ReportWriter:
 
 
 class LazyReportWriter:
-    """A writer that is opened, off the event loop, by the first report.
+    """A writer that the first report opens, off the event loop.
 
-    :param open_writer: opens the database, which may block; called again by the next report when it failed
+    :param open_writer: opens the database, and may block; called again for the next report if it failed
     """
 
     def __init__(self, open_writer: Callable[[], ReportSink]) -> None:
@@ -189,13 +190,13 @@ class LazyReportWriter:
         """Return the result of a report.
 
         :raises BackpressureError: as ``ReportWriter``
-        :raises DatabaseError: as ``ReportWriter``, and when the store cannot be opened
+        :raises DatabaseError: as ``ReportWriter``, and when the database cannot be opened
         """
         writer = self._writer or await self._opened()
         return await writer.submit(received)
 
     async def close(self) -> None:
-        """Store what is in hand. The next report opens it anew."""
+        """Store all pending reports. The next report opens the writer again."""
         writer, self._writer = self._writer, None
         if writer is not None:
             await writer.close()
@@ -204,7 +205,7 @@ class LazyReportWriter:
         if self._opening is None:
             self._opening = asyncio.ensure_future(asyncio.to_thread(self._open_writer))
             self._opening.add_done_callback(self._install)
-        # Shielded: one who gives up must not stop it for the others.
+        # Shielded, so that one cancelled request does not stop it for the others.
         return await asyncio.shield(self._opening)
 
     def _install(self, opening: Future[ReportSink]) -> None:

@@ -1,8 +1,8 @@
-"""Which recipients a request has: no more than it was sent to, and each of them once.
+"""Which reported recipients belong to a request: no more than it was sent to, and each of them once.
 
-What proves a report proves it for one request. Where the recipients of that are noted (``track_recipients``), it takes
-reports of those alone; where they are not, of the first it is told of, as many as it has. One that has a single
-recipient needs no name for him.
+A token or signature proves a report for one request. If the recipients of the request are recorded
+(``track_recipients``), only their reports count. Otherwise the first reported recipients count, up to the number of the
+request. Reports of a request with one recipient need not name it.
 """
 
 from __future__ import annotations
@@ -42,30 +42,30 @@ from cpaas_provider.delivery.tracking.recipient_status import Key, Request, key_
 Row = dict[str, Any]
 
 UNNAMED_PREFIX = "#"
-"""Begins what stands for a recipient whose name is not told, or not any more."""
+"""Prefix of the placeholder for a recipient that no report names, or whose name was erased."""
 
 _MOST_ROWS = 1000
-"""Rows of a request to one that are looked at; it has more than one only until it is noted."""
+"""Rows that are read of a request with one recipient. It can have more only until it is recorded."""
 
 _LOCKS = 0x63706173
-"""The space of 256 locks that requests share, as a database has room for some thousand."""
+"""Namespace of the 256 advisory locks that all requests share: a database can hold only some thousands."""
 
 
 def unnamed_recipient(reference: str) -> str:
-    """Return what stands for the one recipient of a request while no report names him."""
+    """Return the placeholder for the only recipient of a request while no report names it."""
     return f"{UNNAMED_PREFIX}{reference}"
 
 
 def request_of(row: Mapping[str, Any]) -> Request:
-    """Return the request a row is about."""
+    """Return the request of a row."""
     return row["campaign"], row["conn_id"], row["reference"]
 
 
 def record_statuses(connection: Connection, reported: Sequence[tuple[Row, int | None]]) -> list[bool]:
-    """Bring the rows of recipients up to date; return for each report whether its recipient is one of the request's.
+    """Update the rows of recipients, and return for each report whether its recipient belongs to the request.
 
-    :param reported: rows as reports name their recipients, each with how many recipients its request has, ``None``
-        where that is not known; a name may be empty where that is one
+    :param reported: rows as reports name their recipients, each with the number of recipients of its request, ``None``
+        if that is not known; the name may be empty if that number is 1
     """
     single = [place for place, (_, most) in enumerate(reported) if most == 1]
     rows: list[Row | None] = [row for row, _ in reported]
@@ -85,12 +85,12 @@ def record_statuses(connection: Connection, reported: Sequence[tuple[Row, int | 
 def _write(
     connection: Connection, rows: Mapping[Key, Mapping[str, Any]], bounded: Collection[Request]
 ) -> tuple[set[Key], dict[Request, int]]:
-    """Write rows, and return those that are new, as far as they are of the requests that matter, and their numbers.
+    """Write rows, and return the new ones of the bounded requests with the numbers of these requests.
 
-    To count a request's rows takes the longer the more there are. So their number is kept, which is no less than that,
-    and they are counted where it is too great, or is not known yet. What changes it has the request to itself.
+    Counting the rows of a request takes longer the more there are. So a number is kept, which is never too low, and the
+    rows are counted only if it is too high or not known yet. A lock on the request protects every change of it.
 
-    On SQLite, where no other process writes meanwhile, who is new is asked before, and with it the numbers so far.
+    On SQLite a query before the write finds the new rows and the numbers, because no other process writes meanwhile.
     """
     if not bounded:
         upsert_statuses(connection, rows)
@@ -115,9 +115,9 @@ def _write(
 def _drop_surplus(
     connection: Connection, most_of: Mapping[Request, int], new: Sequence[Key], numbers: Mapping[Request, int]
 ) -> set[Key]:
-    """Delete the rows that requests have no recipients for, the last ones first, and return them.
+    """Delete rows beyond the number of recipients of their request, the last ones first, and return their keys.
 
-    :param numbers: which are kept of the requests with new rows, these among them
+    :param numbers: the kept numbers of the requests with new rows, which include these rows
     """
     added: dict[Request, list[Key]] = {}
     for key in new:
@@ -129,7 +129,7 @@ def _drop_surplus(
         there = number - len(keys)
         room = 0 if tracked else max(0, min(len(keys), most - there))
         surplus.update(keys[room:])
-        # No stranger is ever one of those that are known.
+        # A recorded request takes no new recipient.
         if (kept := most if tracked else there + room) != numbers[request]:
             set_number(connection, request, kept)
     for key in surplus:
@@ -138,7 +138,7 @@ def _drop_surplus(
 
 
 def _resolve_single(connection: Connection, rows: Sequence[Row]) -> list[Row | None]:
-    """Return rows of requests to one, each under his name; ``None`` where it is about another recipient."""
+    """Return the rows of requests with one recipient under its name; ``None`` for a row of another recipient."""
     if not rows:
         return []
     requests_ = dict.fromkeys(map(request_of, rows))
@@ -150,7 +150,7 @@ def _resolve_single(connection: Connection, rows: Sequence[Row]) -> list[Row | N
             there[found[:3]].add(found[3])
     before = {request: set(names) for request, names in there.items()}
     named = [_own_name(row, there[request_of(row)]) for row in rows]
-    # Who the one recipient is may be told by a later report than the first.
+    # A later report may name the recipient that the first one did not.
     names = {request: _known_name(request, known) or unnamed_recipient(request[2]) for request, known in there.items()}
     for request, known in before.items():
         _move(connection, request, {one for one in known if is_unnamed(one, request[2])}, names[request])
@@ -163,9 +163,9 @@ def _resolve_single(connection: Connection, rows: Sequence[Row]) -> list[Row | N
 
 
 def _own_name(row: Row, there: set[str]) -> str | None:
-    """Return the name the one recipient of a request has, once a report is in; ``None`` where it is about another.
+    """Return the name of the only recipient of a request, given a report; ``None`` if the report is of another one.
 
-    :param there: the names he has had
+    :param there: the names it has had; the report's is added if no name is known
     """
     recipient, nameless = row["recipient"], unnamed_recipient(row["reference"])
     known = _known_name(request_of(row), there)
@@ -177,26 +177,26 @@ def _own_name(row: Row, there: set[str]) -> str | None:
 
 
 def _known_name(request: Request, names: Iterable[str]) -> str | None:
-    """Return the name of the one recipient, as far as it is known."""
+    """Return the name of the only recipient, or ``None`` if no report named it."""
     return min((name for name in names if not is_unnamed(name, request[2])), default=None)
 
 
 def is_unnamed(recipient: str, reference: str) -> bool:
-    """Tell whether this is no recipient's name, but stands for one that was not told."""
+    """Return whether this is the placeholder for a recipient that no report named."""
     return recipient in ("", unnamed_recipient(reference))
 
 
 def merge_recipients(
     connection: Connection, campaign: str, conn_id: str, made: Mapping[str, int], known: Collection[str] | None = None
 ) -> None:
-    """Have requests that are noted now keep the rows of their own recipients alone, one for each.
+    """Keep only the rows of a request's own recipients, one each, now that the request is recorded.
 
-    :param made: how many recipients each has, by its reference
-    :param known: who they are, where that is noted; of one request then
+    :param made: the number of recipients of each request, by its reference
+    :param known: the recipients, if they are recorded; ``made`` has one request then
     """
     ours = [(campaign, conn_id, reference) for reference in made]
     lock(connection, ours)
-    # What is reported of them meanwhile waits, and is counted then.
+    # Concurrent reports of them wait for the lock, and are counted after it.
     add_to_numbers(connection, dict.fromkeys(ours, 0), anew=True)
     there: dict[str, list[Any]] = {}
     for references in batched(made):
@@ -234,7 +234,7 @@ def _is(request: Request) -> ColumnElement[bool]:
 
 
 def _move(connection: Connection, request: Request, recipients: Collection[str], name: str) -> None:
-    """Put what is known of recipients under the name of the one they turned out to be."""
+    """Move the rows of a recipient to the name that turned out to be its own."""
     if others := sorted(set(recipients) - {name}):
         taken = delete(deliveries).where(_is(request), deliveries.c.recipient.in_(others)).returning(deliveries)
         now = datetime.now(UTC)
@@ -243,15 +243,15 @@ def _move(connection: Connection, request: Request, recipients: Collection[str],
 
 
 def lock(connection: Connection, changing: Iterable[Request]) -> None:
-    """Let no other process make rows of these requests meanwhile; SQLite has one writer at a time anyway."""
+    """Lock requests, so that no other process adds rows to them. SQLite has one writer at a time anyway."""
     if connection.dialect.name == "postgresql":
-        # In one order, or two processes could wait for each other.
+        # In a fixed order, so that two processes cannot deadlock.
         numbers = sorted({sha256(json.dumps(request).encode()).digest()[0] for request in changing})
         connection.execute(_LOCKING, {"space": _LOCKS, "numbers": numbers})
 
 
 def _count(connection: Connection, wanted: Sequence[Request]) -> Iterator[tuple[Request, int, bool]]:
-    """Yield how many rows requests have, and whether these are all their recipients."""
+    """Yield the number of rows of each request, and whether its recipients are recorded."""
     for some in batched(wanted):
         for row in connection.execute(_find(connection.dialect.name).count, {"wanted": json.dumps(some)}):
             yield row[:3], row[3], bool(row[4])
@@ -261,7 +261,7 @@ _NAME = tuple(deliveries.primary_key.columns)
 
 
 class _Find:
-    """Queries for a list of names, given as JSON, each of which the database finds by the primary key."""
+    """Queries for a JSON list of keys. The database finds each by the primary key."""
 
     def __init__(self, dialect: str) -> None:
         given: Any = bindparam("wanted", type_=String())
@@ -281,9 +281,9 @@ class _Find:
 
     @functools.cached_property
     def all_of(self) -> Select[Any]:
-        """Who has a row in these requests."""
+        """The recipients with a row in these requests."""
         if self._by_row:
-            # Each is looked for by itself: joined, a table that has just grown would be read from end to end.
+            # One index look-up each: with a join, PostgreSQL would scan a table that has grown since its last ANALYZE.
             theirs = (
                 select(deliveries.c.recipient).where(self._among(*_NAME[:3])).limit(_MOST_ROWS).correlate(self._wanted)
             )
@@ -295,15 +295,15 @@ class _Find:
 
     @functools.cached_property
     def existing(self) -> Select[Any]:
-        """By their places: which of these recipients have one, and the number of rows that is kept of their request."""
+        """By position: whether a recipient has a row, and the kept number of its request."""
         there = exists().where(self._among(*_NAME)).correlate(self._wanted)
         number = select(request_counts.c.recipients).where(self._among(*request_counts.primary_key.columns))
         return select(self._wanted.c.key, there, number.correlate(self._wanted).scalar_subquery())
 
     @functools.cached_property
     def count(self) -> Select[Any]:
-        """How many recipients of these requests have one, and whether their recipients are noted."""
-        # Who is not named is passed over by the index, which a condition row by row would take ten times as long for.
+        """The number of named recipients with a row in these requests, and whether their recipients are recorded."""
+        # A range on the index skips unnamed recipients, in a tenth of the time of a condition for each row.
         rows = select(func.count()).select_from(deliveries).where(self._among(*_NAME[:3]), deliveries.c.recipient > "")
         noted = and_(requests.c.conn_id == self._parts[1], requests.c.reference == self._parts[2])
         numbers = (rows.correlate(self._wanted), select(requests.c.tracked).where(noted).correlate(self._wanted))

@@ -1,4 +1,4 @@
-"""How many recipients of each request have a row, kept up to date with every new row."""
+"""The number of recipients with a row, for each request, updated with every new row."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ from cpaas_provider.database.schema import deliveries, request_counts
 from cpaas_provider.delivery.tracking.recipient_status import Key, Request, insert_into, status_upsert
 
 _COUNTED = "counted"
-"""Says of a row whether its request is one whose number is kept."""
+"""A column of the statement: whether the number of the row's request is kept."""
 
 
 def upsert_and_count(
     connection: Connection, rows: Mapping[Key, Mapping[str, Any]], counted: Collection[Request]
 ) -> tuple[set[Key], dict[Request, int]]:
-    """Bring what is known of recipients up to date on PostgreSQL, and the numbers of their requests.
+    """Update the rows of recipients on PostgreSQL, and the numbers of their requests.
 
     :param counted: the requests whose numbers are kept
-    :return: who of these had no row, and the numbers of their requests from now on
+    :return: the new rows of these requests, and the updated numbers
     """
     new: set[Key] = set()
     numbers: dict[Request, int] = {}
@@ -56,9 +56,9 @@ def upsert_and_count(
 
 
 class _CountingUpsert:
-    """One statement in the place of two, each of which costs PostgreSQL and us as much as some rows do.
+    """One statement instead of two: each statement costs as much as several rows do.
 
-    It joins as little as can be: PostgreSQL takes longer to plan a join than for the rows.
+    It joins as little as possible: PostgreSQL takes longer to plan a join than to process the rows.
 
     :param mixed: some of the rows are of requests whose numbers are not kept
     """
@@ -70,7 +70,7 @@ class _CountingUpsert:
         )
         self.given = Recordset([*columns, *([Column(_COUNTED, Boolean)] if mixed else [])])
         rows = select(*self.given.table.c).cte("rows") if mixed else self.given.table
-        # A row that was there has been locked before it is changed.
+        # An existing row has been locked, so its xmax is not 0.
         is_new: ColumnElement[bool] = literal_column("xmax = 0").label("is_new")
         upsert = status_upsert("postgresql").from_select(names, select(*(rows.c[name] for name in names)))
         written = upsert.returning(*(deliveries.c[name] for name in key), deliveries.c.updated_at, is_new).cte(
@@ -81,7 +81,7 @@ class _CountingUpsert:
         if mixed:
             same = and_(*(written.c[name] == rows.c[name] for name in key))
             more = more.where(exists().where(same, rows.c[_COUNTED]).correlate(written))
-        # In the order of all others who change them, or two processes could wait for each other.
+        # In the same order everywhere, so that two processes cannot deadlock.
         more = more.group_by(*theirs).order_by(*(collate(part, "C") for part in theirs))
         addition = _addition("postgresql", anew=False).from_select([*request, "recipients", "updated_at"], more)
         numbers = addition.returning(*request_counts.primary_key.columns, request_counts.c.recipients).cte("numbers")
@@ -93,18 +93,18 @@ _counting_upsert = functools.cache(_CountingUpsert)
 
 
 def add_to_numbers(connection: Connection, added: Mapping[Request, int], *, anew: bool = False) -> None:
-    """Add to the numbers of rows that requests have.
+    """Add to the numbers of requests.
 
-    :param anew: they are 0 from now on, so that the rows are counted
+    :param anew: set them to 0, so that the rows are counted at the next report
     """
     now = datetime.now(UTC)
     columns = ("campaign", "conn_id", "reference", "recipients", "updated_at")
-    # In one order, or two processes could wait for each other.
+    # In a fixed order, so that two processes cannot deadlock.
     rows = [dict(zip(columns, (*request, added[request], now), strict=True)) for request in sorted(added)]
     insert_many(connection, _addition(connection.dialect.name, anew), rows)
 
 
-# Built once: SQLAlchemy takes longer to build one than the database to carry it out.
+# Built once: SQLAlchemy takes longer to build a statement than the database to run it.
 @functools.cache
 def _addition(dialect: str, anew: bool) -> Any:
     insert = insert_into(dialect, request_counts)
@@ -115,6 +115,6 @@ def _addition(dialect: str, anew: bool) -> Any:
 
 
 def set_number(connection: Connection, request: Request, number: int) -> None:
-    """Set the number of a request that was counted."""
+    """Set the number of a request to a fresh count."""
     same = [column == value for column, value in zip(request_counts.primary_key.columns, request, strict=True)]
     connection.execute(update(request_counts).where(*same).values(recipients=number))

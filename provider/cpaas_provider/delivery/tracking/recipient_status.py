@@ -1,4 +1,4 @@
-"""Where each recipient of a request stands: a row for each, by the strongest of what was reported."""
+"""The status of each recipient of a request: one row each, by the report of the highest rank."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ Request = tuple[str, str, str]
 """Campaign, connection and reference."""
 
 Key = tuple[str, str, str, str]
-"""Campaign, connection, reference of the request, and recipient: what there is one row for."""
+"""Campaign, connection, reference of the request, and recipient: the key of a row."""
 
 
 def key_of(row: Mapping[str, Any]) -> Key:
-    """Return what names the row of a recipient."""
+    """Return the key of a row."""
     return row["campaign"], row["conn_id"], row["reference"], row["recipient"]
 
 
 def merge(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what two reports come to for the same recipient: the stronger, of equals the one that came first."""
+    """Return two rows of one recipient merged: the higher rank wins, and the first of two equal ones."""
     strong, weak = (other, one) if other["delivery_status"] > one["delivery_status"] else (one, other)
     return {
         **strong,
@@ -43,7 +43,7 @@ def merge(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def merge_rows(rows: Iterable[Mapping[str, Any]]) -> dict[Key, Mapping[str, Any]]:
-    """Return one row for each recipient, in the order they first come in."""
+    """Return one merged row for each recipient, in the order of their first rows."""
     found: dict[Key, Mapping[str, Any]] = {}
     for row in rows:
         key = key_of(row)
@@ -52,17 +52,17 @@ def merge_rows(rows: Iterable[Mapping[str, Any]]) -> dict[Key, Mapping[str, Any]
 
 
 def upsert_statuses(connection: Connection, rows: Mapping[Key, Mapping[str, Any]]) -> None:
-    """Bring what is known of recipients up to date; what is known already is not touched."""
+    """Update the rows of recipients. Rows that say nothing new change nothing."""
     insert_many(connection, status_upsert(connection.dialect.name), [rows[key] for key in sorted(rows)])
 
 
-# Built once: SQLAlchemy takes longer to build one than the database to carry it out.
+# Built once: SQLAlchemy takes longer to build a statement than the database to run it.
 @functools.cache
 def status_upsert(dialect: str) -> Any:
-    """Return the insertion that does so, without its rows."""
+    """Return the insertion of ``upsert_statuses``, without rows."""
     insert = insert_into(dialect, deliveries)
     there, new = deliveries.c, insert.excluded
-    # Of a recipient that is only recorded as sent to, any report says more.
+    # Any report says more than the record that a request was sent.
     stronger = or_(new.delivery_status > there.delivery_status, and_(there.status == _NOTHING, new.status != _NOTHING))
     return insert.on_conflict_do_update(
         index_elements=list(deliveries.primary_key.columns),
@@ -77,10 +77,10 @@ def status_upsert(dialect: str) -> Any:
 
 
 def insert_into(dialect: str, table: Table) -> Any:
-    """Return an insertion that may say what is to be done where a row is there already."""
+    """Return an insertion that can resolve conflicts."""
     return _INSERTS[dialect](table)
 
 
 def insert_for(connection: Connection, table: Table) -> Any:
-    """Return the same for a connection's database."""
+    """Return ``insert_into`` for the database of a connection."""
     return insert_into(connection.dialect.name, table)

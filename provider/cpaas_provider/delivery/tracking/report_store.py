@@ -1,4 +1,4 @@
-"""Where reports are kept: each as it came, and what they come to for each recipient, in one transaction."""
+"""Stores reports: the raw report and the status of its recipient, in one transaction."""
 
 from __future__ import annotations
 
@@ -32,24 +32,24 @@ from cpaas_provider.delivery.tracking.recipient_status import insert_into
 log = logging.getLogger(__name__)
 
 UNTRACKED_PREFIX = "~"
-"""Stands before the id of a message that is not recorded yet, in the place of its campaign."""
+"""Prefix of the message id that takes the place of the campaign while the request of a message is not recorded."""
 
-# Only the strings of JSON hold any.
+# In JSON only strings contain such characters.
 _NOT_ASCII = re.compile(r"[^\x00-\x7f]+")
 
 _OURS = re.compile(r"cpaas-[a-z2-7]{24}")
 
 _MOST_KINDS = 10_000
-"""Campaigns of which is remembered what they send, which never changes."""
+"""Campaigns whose kind is cached. It never changes."""
 
 KINDS = {"send_sms": "sms", "send_email": "email", "buy_airtime": "airtime"}
-"""What the operations of sends are about."""
+"""The kind of message of each operation."""
 
 _KNOWN = select(reports.c.digest).where(reports.c.digest.in_(bindparam("digests", expanding=True)))
 
 
 class _Owner(NamedTuple):
-    """Whose a report is."""
+    """The request that a report belongs to."""
 
     campaign: str | None = None
     reference: str | None = None
@@ -57,7 +57,7 @@ class _Owner(NamedTuple):
 
 
 class ReportStore:
-    """Keeps reports for good.
+    """Stores reports for good.
 
     :param database: SQLite or PostgreSQL
     :raises DatabaseError: when it is another database
@@ -71,16 +71,14 @@ class ReportStore:
         self._permanent = PermanentFailures.configured()
 
     def save(self, incoming: Sequence[ReceivedReport]) -> list[StoreResult]:
-        """Store reports in one transaction, durable when this returns; say for each what became of it.
+        """Store reports in one transaction, durable when this returns, and return the result of each.
 
-        A repeat changes nothing but its count. What a recipient's state is goes by the rank of the reports, whatever
-        order they come in.
+        A repeated report changes only its count. The status of a recipient is that of the highest rank, in whatever
+        order reports arrive. A single report that the database rejects is stored as raw text, without its values.
 
-        What the database rejects is stored as raw text, if it came alone: it is read as a report of unknown shape.
-
-        :raises RejectedDataError: when the database rejects one of several, or also the raw text of one; nothing of it
-            is stored then
-        :raises DatabaseError: when that cannot be done; nothing of it is stored then
+        :raises RejectedDataError: when the database rejects one of several reports, or the raw text of a single one;
+            nothing was stored
+        :raises DatabaseError: when the transaction failed; nothing was stored
         """
         if not incoming:
             return []
@@ -92,11 +90,11 @@ class ReportStore:
             return self._database.write(partial(self._save, [_as_raw(incoming[0])]))
 
     def _save(self, incoming: Sequence[ReceivedReport], connection: Connection) -> list[StoreResult]:
-        """Store what callback URLs may bring, and everything from the account's webhook."""
+        """Store the reports that are within the quotas of callback URLs, and all reports of the webhook."""
         refused = self._quotas.refused(connection, incoming)
         if not refused:
             return self._store(incoming, connection)
-        # One that is stored already takes no room, and its repeat is answered so.
+        # A report that is stored already needs no room, and is acknowledged as repeated.
         tokens = {place: incoming[place].token for place in refused}
         digests = {
             place: _digest(incoming[place], _Owner(reference=token.reference))
@@ -116,7 +114,7 @@ class ReportStore:
         now = datetime.now(UTC)
         digests = [_digest(received, place) for received, place in zip(incoming, places, strict=True)]
         first = _insert_raw(connection, incoming, places, digests)
-        # Nothing is noted of an orphan's campaign.
+        # Nothing is recorded of the campaign of an untracked message.
         noted = {one.campaign for one in places if one.campaign and not one.campaign.startswith(UNTRACKED_PREFIX)}
         kinds = self._kinds_of(connection, noted)
         results, rows = [StoreResult.REPEATED] * len(incoming), dict[int, Row]()
@@ -147,17 +145,17 @@ class ReportStore:
         return self._permanent.listed(received.report, row["kind"], received.conn_id)
 
     def _suppress(self, connection: Connection, listed: Sequence[Listed]) -> None:
-        """Put recipients that can never be reached on the suppression list of the connection that proved the report."""
+        """Add recipients with a permanent failure to the suppression list of the connection that proved the report."""
         if not listed:
             return
         try:
             add_listed(connection, listed)
         except HashSecretMissingError as error:
-            # The report itself is stored: the service would only repeat it.
+            # No error: the report itself is stored, and the service would only repeat it.
             log.warning("%s. The suppression list did not get %d recipients.", str(error).rstrip("."), len(listed))
 
     def _kinds_of(self, connection: Connection, campaigns: set[str]) -> dict[str, str]:
-        """Tell what campaigns send, as their reports may not say it."""
+        """Return the kind of message of campaigns, because their reports may not contain it."""
         if len(self._kinds) > _MOST_KINDS:
             self._kinds.clear()
         if unknown := campaigns.difference(self._kinds):
@@ -166,17 +164,16 @@ class ReportStore:
 
 
 def _as_raw(received: ReceivedReport) -> ReceivedReport:
-    """Return a report as JSON that any database takes, and nothing read from it."""
+    """Return a report as ASCII, which every database accepts, without the values read from it."""
     body = _NOT_ASCII.sub(lambda found: json.dumps(found[0])[1:-1], received.body)
     return received._replace(report=Report(None), body=body)
 
 
 def _owners(connection: Connection, incoming: Sequence[ReceivedReport]) -> list[_Owner]:
-    """Tell whose each report is: by its token, else by the reference or the id of a message that was noted.
+    """Return the request of each report: by its token, else by the reference or the message id of a recorded request.
 
-    A reference or an id is one of the connection that proved the report; to any other it is a stranger's.
-
-    One that is of no request noted yet waits under its reference, or the id of its message, for that to be.
+    References and ids are those of the connection that proved the report. They match no request of another one. A
+    report whose request is not recorded yet is stored under its reference or its message id until it is.
     """
     webhook = [received for received in incoming if received.token is None]
     references = {(received.conn_id, received.report.reference) for received in webhook if received.report.reference}
@@ -200,7 +197,7 @@ def _owners(connection: Connection, incoming: Sequence[ReceivedReport]) -> list[
 def _recorded(
     connection: Connection, column: ColumnElement[str | None], names: Iterable[tuple[str, str]]
 ) -> dict[tuple[str, str | None], _Owner]:
-    """Return the requests of these connections that are named so."""
+    """Return the requests with these references or message ids, each with its connection."""
     of_each: dict[str, list[str]] = {}
     for conn_id, name in names:
         of_each.setdefault(conn_id, []).append(name)
@@ -216,7 +213,7 @@ def _recorded(
 
 @functools.cache
 def _recorded_query(dialect: str, column: ColumnElement[str | None]) -> Select[Any]:
-    """Return the query for the requests of a connection that are named so."""
+    """Return the query for the requests of a connection by reference or message id."""
     names: Any = bindparam("names", type_=String())
     named: ColumnElement[bool]
     if dialect == "sqlite":
@@ -232,21 +229,21 @@ def _digest(received: ReceivedReport, place: _Owner) -> bytes:
     body = text.encode()
     whole = _measured(conn_id, source, place.reference or "") + len(body).to_bytes(4, "big") + body
     digest = sha256_digest(whole)
-    # All of one request lie together, so that they can be counted.
+    # The reports of a request share a prefix, so that they can be counted.
     return digest if token is None else digest_prefix(conn_id, token.reference) + digest[PREFIX_BYTES:]
 
 
-# All reports of a request begin with the same.
+# The same for all reports of a request.
 @functools.lru_cache(maxsize=10_000)
 def _measured(*texts: str) -> bytes:
-    """Return texts one after the other, each with its length before it."""
+    """Return texts joined, each with its length before it."""
     return b"".join([len(part).to_bytes(4, "big") + part for part in [text.encode() for text in texts]])
 
 
 def _insert_raw(
     connection: Connection, incoming: Sequence[ReceivedReport], places: Sequence[_Owner], digests: Sequence[bytes]
 ) -> set[bytes]:
-    """Store the reports as they came, and return which of them had never come before."""
+    """Store the raw reports, and return the digests of those that are new."""
     rows: dict[bytes, dict[str, Any]] = {}
     for received, place, digest in zip(incoming, places, digests, strict=True):
         if digest in rows:
@@ -262,7 +259,7 @@ def _insert_raw(
             "body": received.body,
             "received_count": 1,
         }
-    # In one order, or two processes could wait for each other.
+    # In a fixed order, so that two processes cannot deadlock.
     ordered = [rows[digest] for digest in sorted(rows)]
     if connection.dialect.name == "sqlite":
         known = insert_missing(connection, _raw_insert(), ordered, reports.c.digest)
@@ -292,16 +289,16 @@ def _kinds(connection: Connection, campaigns: Iterable[str]) -> dict[str, str]:
 
 
 def _row(received: ReceivedReport, place: _Owner, kind: str | None, now: datetime) -> dict[str, Any] | None:
-    """Return what a report says of its recipient; ``None`` where that, or who it is, cannot be told."""
+    """Return the row for the recipient of a report; ``None`` if the status or the recipient is unknown."""
     report = received.report
-    # Where a request has one recipient, he need not be named; of one that is not noted yet, that is not known.
+    # A report of a request with one recipient need not name it. Of an unrecorded request the number is not known.
     may_be_nameless = place.recipients in (1, None)
     if report.delivery_status is None or place.campaign is None or not (report.recipient or may_be_nameless):
         return None
     return {
         "campaign": place.campaign,
         "recipient": report.recipient,
-        # Who waits for a message to be noted is one by its id, whatever else reports call it.
+        # An untracked message is identified by its id alone.
         "reference": "" if place.campaign.startswith(UNTRACKED_PREFIX) else place.reference or "",
         "message_id": report.message_id,
         "conn_id": received.conn_id,
@@ -316,9 +313,9 @@ def _row(received: ReceivedReport, place: _Owner, kind: str | None, now: datetim
 
 
 def _counted(row: Row, minute: datetime) -> Counted:
-    """Return what a new report is counted as for the pages."""
+    """Return the counter of a new report for the pages."""
     campaign = row["campaign"]
-    # A message that is in no campaign has the name of its request, and there may be millions of them.
+    # The campaign of a single message is the reference of its request, and there may be millions.
     alone = campaign == row["reference"] or campaign.startswith(UNTRACKED_PREFIX)
     return Counted(NO_CAMPAIGN if alone else campaign, minute, row["conn_id"], row["delivery_status"])
 
@@ -333,7 +330,7 @@ _FLAGS = {
 }
 
 
-# Built once: SQLAlchemy takes longer to build one than the database to carry it out.
+# Built once: SQLAlchemy takes longer to build a statement than the database to run it.
 @functools.cache
 def _raw_upsert(dialect: str) -> Any:
     insert = insert_into(dialect, reports)

@@ -1,4 +1,4 @@
-"""Callback tokens kept out of what a server logs of its requests, also where a URL just misses the receiver."""
+"""Keeps callback tokens out of a server's access log, also in URLs that no route matches."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ from cpaas_provider.delivery.receiver.http.responses import Send
 HIDDEN = "..."
 
 _DOT = r"(?:\.|%(?:25)*2[eE])"
-# Names, numbers and a proof with dots between them, the proof long enough to be one; and whatever hangs on to it.
+# Names and numbers and a signature, separated by dots, with anything that follows directly.
 _TOKEN = re.compile(rf"[A-Za-z0-9_~-]+(?:{_DOT}[A-Za-z0-9_~-]+)+{_DOT}[A-Za-z0-9_~-]{{16,}}[^/&]*")
 
 
 def hide_tokens(text: str) -> str:
-    """Return a path or a query with dots in the place of all that looks like a callback token."""
+    """Return a path or a query with ``...`` in place of all that looks like a callback token."""
     return _TOKEN.sub(HIDDEN, text)
 
 
 class TokenHidingMiddleware:
-    """Middleware: what logs a request after it was answered sees no token.
+    """Middleware that removes tokens from a request's scope before the server logs it.
 
-    :param app: what answers
+    :param app: the application that answers
     """
 
     def __init__(self, app: Any) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request."""
+        """Pass a request on, and hide its token afterwards."""
         try:
             await self._app(scope, receive, send)
         finally:

@@ -1,7 +1,7 @@
-"""Limits on what a connection costs before there is a request: its size, its time, and how many such there are.
+"""Limits on connections that have sent no request yet: bytes, time and number.
 
-uvicorn limits bodies by the application alone, and heads not at all where httptools reads them; a limit on its
-concurrency refuses all requests once connections that say nothing have reached it.
+uvicorn leaves bodies to the application, and does not limit heads that httptools reads. Its limit on concurrency counts
+idle connections, so that enough of them stop all requests.
 """
 
 from __future__ import annotations
@@ -16,23 +16,23 @@ from uvicorn.protocols.http.auto import AutoHTTPProtocol
 from uvicorn.server import ServerState
 
 MAX_HEAD = 16 * 1024
-"""Bytes of a request line with its headers; what the last read brings may come on top."""
+"""Bytes of a request line with its headers. The last read from the socket may exceed it."""
 
 HEAD_SECONDS = 10.0
-"""How long a head may take, from the connection or the response before it."""
+"""How long a head may take, from the start of the connection or from the last response."""
 
 MAX_CONNECTIONS = 2000
-"""Of one worker, where the system allows it so many files."""
+"""Connections of one worker, if the system allows that many files."""
 
 FILES_BESIDE = 150
-"""Files that a worker needs for all else."""
+"""Files that a worker needs beside connections."""
 
 _TOO_SLOW = b"HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 _TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 
 
 def max_connections() -> int:
-    """Let this process have as many files as it may need, and return how many connections it can keep."""
+    """Raise this process's limit on files as far as needed, and return how many connections it can hold."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = MAX_CONNECTIONS + FILES_BESIDE
     if soft != resource.RLIM_INFINITY and soft < wanted:
@@ -44,7 +44,7 @@ def max_connections() -> int:
 
 
 class _IdleConnections:
-    """The connections of a server that have no request under way, the one that has waited for the longest first."""
+    """The connections of a server without a request in progress, the longest idle one first."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.most = max_connections()
@@ -62,7 +62,7 @@ class _IdleConnections:
         self._deadlines.pop(one, None)
 
     def displace(self) -> None:
-        """Close the one that has waited for the longest."""
+        """Close the connection that has been idle longest."""
         first = next(iter(self._deadlines), None)
         if first is not None:
             self._deadlines.pop(first)
@@ -82,10 +82,10 @@ _idle_connections: weakref.WeakKeyDictionary[ServerState, _IdleConnections] = we
 
 
 class Limits(asyncio.Protocol):
-    """What comes before a protocol of uvicorn's, to keep it within limits.
+    """Base class that adds limits to a protocol of uvicorn.
 
-    Beyond the number of connections there may be, a new one takes the place of that which has been without a request
-    for the longest: those who send theirs at once go on being served.
+    At the limit of connections, a new one displaces the one that has been idle longest. So senders that send their
+    requests at once are still served.
     """
 
     transport: asyncio.Transport
@@ -95,7 +95,7 @@ class Limits(asyncio.Protocol):
     cycle: Any
 
     def connection_made(self, transport: Any) -> None:
-        """Take a connection."""
+        """Track a new connection."""
         super().connection_made(transport)
         self._head = 0
         if self.server_state not in _idle_connections:
@@ -106,7 +106,7 @@ class Limits(asyncio.Protocol):
             self._others.displace()
 
     def data_received(self, data: bytes) -> None:
-        """Read what came, and see whether that was a whole head."""
+        """Read received bytes, and check the size of an incomplete head."""
         super().data_received(data)
         if self.transport.is_closing():
             return
@@ -126,12 +126,12 @@ class Limits(asyncio.Protocol):
             self._others.add(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Let go of it."""
+        """Stop tracking the connection."""
         self._others.discard(self)
         super().connection_lost(exc)
 
     def end(self, response: bytes) -> None:
-        """Close it, with an answer if anything of a request was there."""
+        """Close the connection, with a response if a part of a request has arrived."""
         if not self.transport.is_closing():
             if self._head:
                 self.transport.write(response)
@@ -142,4 +142,4 @@ class Limits(asyncio.Protocol):
 
 
 class BoundedProtocol(Limits, AutoHTTPProtocol):  # type: ignore[misc, valid-type]  # chosen by what is installed
-    """HTTP as uvicorn speaks it, within limits."""
+    """uvicorn's HTTP protocol, with limits."""

@@ -1,4 +1,4 @@
-"""How much an endpoint may have in hand, for each connection and in all; slow senders make room for others."""
+"""How many requests and bytes an endpoint holds at once, per connection and in total. Slow senders are displaced."""
 
 from __future__ import annotations
 
@@ -9,16 +9,17 @@ from collections.abc import Callable
 from cpaas_provider.delivery.receiver.http.responses import OVERLOADED, RefusalError
 
 TOTAL_FACTOR = 2
-"""In all there is room for this many times what one connection may have in hand, so that none can take it all."""
+"""The total limit is this many times the limit of one connection, so that one connection cannot use all of it."""
 
 
 class WaitTimer:
-    """DeliveryCounts time in small parts for all who wait, each part once, however late it is.
+    """Counts waiting time in small steps, for all waiting requests at once.
 
-    So what the server itself takes, where it has more to do than it can, is not counted against a sender whose body
-    may have been there for long. One timer serves all: most who wait have what they wait for before it is due.
+    A step counts once, however late the event loop is. So time that an overloaded server needs for itself does not
+    count against a sender whose body has long arrived. One timer serves all requests, because most of them end before
+    a step does.
 
-    :param seconds: returns how long a part is
+    :param seconds: returns the length of a step
     """
 
     def __init__(self, seconds: Callable[[], float]) -> None:
@@ -27,29 +28,29 @@ class WaitTimer:
         self._timer: asyncio.TimerHandle | None = None
 
     def add(self, count: Callable[[float], None]) -> None:
-        """Have each part of time counted from now on."""
+        """Call ``count`` with the length of every step from now on."""
         self._waiting[count] = None
         if self._timer is None:
-            self._begin_part()
+            self._begin_step()
 
     def discard(self, count: Callable[[float], None]) -> None:
-        """Count no more."""
+        """Stop calling ``count``."""
         self._waiting.pop(count, None)
 
-    def _begin_part(self) -> None:
+    def _begin_step(self) -> None:
         seconds = self._seconds()
-        self._timer = asyncio.get_running_loop().call_later(seconds, self._end_part, seconds)
+        self._timer = asyncio.get_running_loop().call_later(seconds, self._end_step, seconds)
 
-    def _end_part(self, seconds: float) -> None:
+    def _end_step(self, seconds: float) -> None:
         self._timer = None
         for count in list(self._waiting):
             count(seconds)
         if self._waiting:
-            self._begin_part()
+            self._begin_step()
 
 
 class LoadLimiter:
-    """LoadLimiter for requests, and for the bytes of their bodies.
+    """Limits the requests in progress and the bytes of their bodies.
 
     :param max_requests: requests of one connection
     :param max_bytes: bytes of the bodies of one connection
@@ -65,9 +66,9 @@ class LoadLimiter:
         self._readers: dict[Slot, None] = {}
 
     def enter(self, slot: Slot) -> None:
-        """Take in one request, in the place of a slow one where there is no other.
+        """Admit a request. At the limit it displaces a slow one.
 
-        :raises RefusalError: when there is no room
+        :raises RefusalError: at the limit, when no request is slow
         """
         if not self._has_capacity(slot.conn_id) and not self._displace(slot.conn_id):
             raise RefusalError(OVERLOADED)
@@ -76,9 +77,9 @@ class LoadLimiter:
         self._readers[slot] = None
 
     def take(self, slot: Slot, size: int) -> None:
-        """Take in a piece of a body.
+        """Count a piece of a body.
 
-        :raises RefusalError: when there is no room
+        :raises RefusalError: when a limit on bytes is reached
         """
         left = TOTAL_FACTOR * self._max_bytes - self._all_bytes
         if size > min(left, self._max_bytes - self._bytes[slot.conn_id]):
@@ -88,42 +89,42 @@ class LoadLimiter:
         slot.size += size
 
     def leave(self, slot: Slot) -> None:
-        """Let a request go, with as much of its body as was taken in."""
+        """Remove a request and the bytes of its body."""
         self._readers.pop(slot, None)
-        for held, gone in ((self._requests, 1), (self._bytes, slot.size)):
-            held[slot.conn_id] -= gone
-            if not held[slot.conn_id]:
-                del held[slot.conn_id]
+        for counter, amount in ((self._requests, 1), (self._bytes, slot.size)):
+            counter[slot.conn_id] -= amount
+            if not counter[slot.conn_id]:
+                del counter[slot.conn_id]
         self._all_requests -= 1
         self._all_bytes -= slot.size
 
     def end_waiting(self, slot: Slot) -> None:
-        """Note that all of a body is there, so that its place is not given to another."""
+        """Record that the whole body has arrived, so that the request is not displaced."""
         self._readers.pop(slot, None)
 
     def _has_capacity(self, conn_id: str) -> bool:
         return self._requests[conn_id] < self._max_requests and self._all_requests < TOTAL_FACTOR * self._max_requests
 
     def _displace(self, conn_id: str) -> bool:
-        """Send away the one whose body has been waited for the longest; tell whether there was one to send away."""
-        own = self._requests[conn_id] >= self._max_requests
-        slow = next((one for one in self._readers if one.conn_id == conn_id or not own), None)
-        if slow is None or not slow.is_slow():
+        """End the request that has waited longest for its body, if it is slow. Return whether it was."""
+        only_own = self._requests[conn_id] >= self._max_requests
+        oldest = next((slot for slot in self._readers if slot.conn_id == conn_id or not only_own), None)
+        if oldest is None or not oldest.is_slow():
             return False
-        slow.leave()
-        slow.send_away()
+        oldest.leave()
+        oldest.send_away()
         return True
 
 
 class Slot:
-    """A request that has a place in a room.
+    """The place of one request within the limits.
 
-    :param is_slow: tells whether it has been waited for long enough to be sent away
+    :param is_slow: returns whether the request may be displaced
     :param send_away: ends the wait for its body
-    :raises RefusalError: when there is no room
+    :raises RefusalError: when there is no place
     """
 
-    __slots__ = ("_here", "_limiter", "conn_id", "is_slow", "send_away", "size")
+    __slots__ = ("_is_held", "_limiter", "conn_id", "is_slow", "send_away", "size")
 
     def __init__(
         self, limiter: LoadLimiter, conn_id: str, is_slow: Callable[[], bool], send_away: Callable[[], None]
@@ -133,23 +134,23 @@ class Slot:
         self.send_away = send_away
         self.size = 0
         self._limiter = limiter
-        self._here = False
+        self._is_held = False
         limiter.enter(self)
-        self._here = True
+        self._is_held = True
 
     def take(self, size: int) -> None:
-        """Take in a piece of the body.
+        """Count a piece of the body.
 
-        :raises RefusalError: when there is no room
+        :raises RefusalError: when a limit on bytes is reached
         """
         self._limiter.take(self, size)
 
     def stay(self) -> None:
-        """Keep the place for good, as all of the body is there."""
+        """Keep the place until ``leave``: the whole body has arrived."""
         self._limiter.end_waiting(self)
 
     def leave(self) -> None:
-        """Give back the place, once."""
-        if self._here:
-            self._here = False
+        """Give the place back. Further calls do nothing."""
+        if self._is_held:
+            self._is_held = False
             self._limiter.leave(self)

@@ -27,16 +27,16 @@ from cpaas_provider.delivery.receiver.http.responses import (
 
 GRACE_SECONDS = 2.0
 MIN_BYTES_PER_SECOND = 32 * 1024
-"""How slowly a body may come, after a while of grace."""
+"""The lowest rate at which a body may arrive after ``GRACE_SECONDS``."""
 
 GRACE_PARTS = 8
-"""Parts that the time of grace is counted in."""
+"""Steps in which ``GRACE_SECONDS`` are counted."""
 
 DISPLACEABLE_AFTER = 0.5
-"""Seconds after which one whose body is not there makes room for others."""
+"""Seconds after which a request whose body has not arrived may be displaced."""
 
 REST_SECONDS = 0.2
-"""How long what is left of a refused request is read."""
+"""How long the rest of a refused request is read."""
 
 Result = TypeVar("Result")
 Receive = Callable[[], Awaitable[Message]]
@@ -46,18 +46,18 @@ _JSON_TYPE = re.compile(r"(application|text)/([a-z0-9!#$&^_.+-]+\+)?json")
 
 
 class ClientDisconnectError(Exception):
-    """Who sent it no longer waits for an answer."""
+    """The sender closed the connection before the response."""
 
 
 def part_of_grace() -> float:
-    """Return the seconds in which waiting is counted."""
+    """Return the length of the steps in which waiting time is counted, in seconds."""
     return min(GRACE_SECONDS, BODY_TIMEOUT) / GRACE_PARTS
 
 
 class BoundedRequest:
-    """A request that is being read, and waits for its answer.
+    """A request whose body is read, and which then waits for its response.
 
-    :param wait_timer: count the time it waits
+    :param wait_timer: counts the time it waits
     """
 
     __slots__ = (
@@ -85,14 +85,14 @@ class BoundedRequest:
         self.read_whole = False
 
     def enter(self, limiter: LoadLimiter, conn_id: str) -> None:
-        """Take a place, now that something speaks for the request.
+        """Take a place within the limits, once the token or the headers make the request plausible.
 
         :raises RefusalError: when there is none
         """
         self._slot = Slot(limiter, conn_id, self._is_slow, self._send_away)
 
     def done(self) -> None:
-        """Give back the place it took."""
+        """Give its place back."""
         self._wait_timer.discard(self._count)
         slot, self._slot = self._slot, None
         if slot is not None:
@@ -108,12 +108,12 @@ class BoundedRequest:
     async def body(self) -> bytes:
         """Return the body.
 
-        :raises RefusalError: 413 as soon as it is known to be over 256 KiB, 408 when it comes too slowly, 503 for lack
-            of room
-        :raises ClientDisconnectError: when the sender hung up
+        :raises RefusalError: 413 for more than 256 KiB, 408 when the body arrives too slowly, 503 when a limit is
+            reached
+        :raises ClientDisconnectError: when the sender closed the connection
         """
         length = self.header(b"content-length")
-        # A number this long may be of more digits than Python reads.
+        # Python refuses to read numbers of very many digits.
         if length and length.isdecimal() and (len(length) > 10 or int(length) > MAX_BODY):
             raise RefusalError(TOO_LARGE)
         try:
@@ -122,9 +122,9 @@ class BoundedRequest:
             raise RefusalError(OVERLOADED if self._moved else REQUEST_TIMEOUT) from None
 
     async def within(self, seconds: Callable[[], float], work: Awaitable[Result]) -> Result:
-        """Wait for something, as ``asyncio.timeout`` does, at a small part of its cost.
+        """Wait as ``asyncio.timeout`` does, at a small part of its cost.
 
-        :param seconds: returns how many seconds it may take
+        :param seconds: returns how many seconds ``work`` may take
         :raises TimeoutError: when it took longer
         """
         task = self._task = asyncio.current_task()
@@ -142,7 +142,7 @@ class BoundedRequest:
             self._task = None
 
     async def take_rest(self) -> None:
-        """Read on for a moment, and keep nothing of it: what was sent together with the head is there by then."""
+        """Read and drop the rest of the body for a moment. What the sender sent with the head arrives by then."""
         self.done()
         size = 0
         with contextlib.suppress(TimeoutError):
@@ -171,7 +171,7 @@ class BoundedRequest:
         return bytes(body)
 
     def _count(self, seconds: float) -> None:
-        """Count how long it has waited, and end that where it has been for too long."""
+        """Add to the time the request has waited, and end the wait after its time limit."""
         if self._task is not None:
             self._waited += seconds
             if self._waited >= self._timeout():
@@ -193,7 +193,7 @@ class BoundedRequest:
         self._give_up()
 
     def check_type(self) -> None:
-        """See that the body says it is JSON.
+        """Check that the headers declare JSON.
 
         :raises RefusalError: 415 otherwise
         """
@@ -207,12 +207,12 @@ class BoundedRequest:
 
 
 def read_json(raw: bytes) -> tuple[str, Any]:
-    """Return a body's text and what it says.
+    """Return a body as text and as a value.
 
-    :raises RefusalError: 422 when it is not JSON in UTF-8, or nested deeper than can be read
+    :raises RefusalError: 422 when it is not JSON in UTF-8, or is nested too deeply
     """
     try:
-        # The codec that does so is written in Python.
+        # The codec utf-8-sig is written in Python, and slow.
         text = raw.removeprefix(BOM_UTF8).decode()
         return text, _value(text)
     except (ValueError, RecursionError):
@@ -223,15 +223,15 @@ def _value(text: str) -> Any:
     try:
         return msgspec.json.decode(text)
     except msgspec.DecodeError:
-        # What it refuses, such as NaN or half a character, Python may read.
-        return _value_for_python(text)
+        # Python reads some of what msgspec refuses, such as NaN or half of a surrogate pair.
+        return _python_value(text)
 
 
-def _value_for_python(text: str) -> Any:
+def _python_value(text: str) -> Any:
     try:
         return json.loads(text)
     except json.JSONDecodeError:
         raise
     except ValueError:
-        # A whole number of more digits than Python turns into one. It is JSON all the same.
+        # An integer of more digits than Python converts is valid JSON.
         return json.loads(text, parse_int=float)

@@ -11,7 +11,7 @@ MAX_BODY = 256 * 1024
 BODY_TIMEOUT = 10.0
 RETRY_AFTER = 10
 RESPONSE_TIMEOUT = 8.0
-"""How long a sender whose body is there waits for an answer, whatever the database does."""
+"""How long a sender waits for a response after its body, whatever the database does."""
 
 Message = MutableMapping[str, Any]
 Send = Callable[[Message], Awaitable[None]]
@@ -27,7 +27,7 @@ class Response:
 
     @classmethod
     def of(cls, status: int, content: dict[str, str], **headers: str) -> Response:
-        """Return an answer; of a header's name the underscores are hyphens."""
+        """Return a response. Underscores in header names become hyphens."""
         body = json.dumps(content).encode()
         more = tuple((name.replace("_", "-").encode(), value.encode()) for name, value in headers.items())
         fixed = ((b"content-type", b"application/json"), (b"content-length", str(len(body)).encode()))
@@ -36,8 +36,8 @@ class Response:
     async def send_to(self, send: Send, *, take_rest: Callable[[], Awaitable[None]] | None = None) -> None:
         """Send it.
 
-        :param take_rest: reads for a moment on where not all of the request was read. The connection is let go
-            afterwards; with a part of the request unread that would be a reset, and the answer might be lost
+        :param take_rest: reads the rest of a request that was not read whole. The connection is closed afterwards.
+            Closing it with unread data resets it, and the sender may lose the response
         """
         headers = [*self.headers, (b"connection", b"close")] if take_rest else list(self.headers)
         await send({"type": "http.response.start", "status": self.status, "headers": headers})
@@ -50,7 +50,7 @@ class Response:
 
 
 class RefusalError(Exception):
-    """The report is refused with this answer."""
+    """The report is refused with this response."""
 
     def __init__(self, response: Response) -> None:
         super().__init__(response.status)
@@ -64,7 +64,7 @@ def _refusal(status: int, detail: str, **headers: str) -> Response:
 STORED = Response.of(200, {"status": "stored"})
 CLIENT_DISCONNECTED = _refusal(400, "The connection closed before the whole body arrived.")
 BAD_SIGNATURE = _refusal(401, "The signature is missing or wrong.", www_authenticate="Signature")
-# The same for a connection that is not there, an invalid token and a closed endpoint: it does not say which.
+# The same for an unknown connection, an invalid token and a closed endpoint, so that it does not disclose which.
 NOT_FOUND = _refusal(404, "Not found.")
 METHOD_NOT_ALLOWED = _refusal(405, "Send delivery reports with POST.", allow="POST")
 REQUEST_TIMEOUT = _refusal(408, f"The body did not arrive within {BODY_TIMEOUT:g} s.")
