@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import func, select
 
+from cpaas_provider.api.client import AsyncCpaasClient
+from cpaas_provider.database.database import open_database
+from cpaas_provider.database.schema import phone_records
+from cpaas_provider.operators._runtime.contacts import bulk_lookup
 from cpaas_provider.operators.lookup import BulkPhoneLookupOperator
 from cpaas_provider.operators.sms import SmsCampaignOperator
 from cpaas_provider.sources import CsvSource, PhoneLookupSource
+from tests.airflow.harness.fixed_response import responding
 from tests.airflow.harness.stage import Stage, balance, fault
 from tests.airflow.harness.tries import Run, Try, new_dag
+from tests.unit.database.conftest import postgres_url as postgres_url
+from tests.unit.database.conftest import sqlite_url as sqlite_url
+from tests.unit.database.conftest import url as url
 from tests.unit.docs.results import documented_keys
 
 pytestmark = pytest.mark.usefixtures("own_database")
@@ -201,3 +211,68 @@ def test_first_number_of_a_file_without_a_header_is_not_shown(stage: Stage, tmp_
 def test_argument_that_cannot_work_is_refused_in_the_dag_file(given: dict[str, Any], words: str) -> None:
     with pytest.raises(ValueError, match=words), new_dag():
         BulkPhoneLookupOperator(task_id="bad", **{"source": [], "results_path": "out.jsonl", **given})
+
+
+class TestPaidForOnce:
+    """What was paid for is used again, whatever the service answers and however the cache is keyed."""
+
+    @pytest.fixture(autouse=True)
+    def database(self, own_database: None, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("AIRFLOW__CPAAS__DATABASE", url)
+
+    @pytest.mark.parametrize("operator", ["\0", "MTN\0", "\ud800"])
+    @pytest.mark.parametrize("suffix", [".jsonl", ".parquet"])
+    def test_answer_that_no_database_takes_is_stored_without_that_character(
+        self, stage: Stage, tmp_path: Path, operator: str, suffix: str
+    ) -> None:
+        body = json.dumps({"msisdn": LAGOS, "operator": operator, "country": operator}).encode()
+        source, results = [{"phone": LAGOS, "name": operator}], tmp_path / f"out{suffix}"
+        with responding(200, body, Content_Type="application/json") as url:
+            stage.connect("cpaas_default", host=url)
+            done = look_up(stage, source, results, include_columns=["name"]).once()
+        assert (done.state, done.result["lookups"]) == ("success", 1), done.error
+        again = look_up(stage, source, results, include_columns=["name"]).once()
+        assert (again.state, again.result["cached"]) == ("success", 1)
+
+    def test_number_that_comes_again_later_in_the_list_is_looked_up_once_without_a_cache(
+        self, stage: Stage, tmp_path: Path
+    ) -> None:
+        rows = [f"+23480357{number:05d},Name" for number in range(200)]
+        source = written(tmp_path / "many.csv", [*rows, rows[0], rows[7]])
+        done = look_up(stage, source, tmp_path / "out.jsonl", lookup_ttl=0).once()
+        assert (done.result["rows"], done.result["lookups"], requests(stage)) == (202, 200, 200)
+
+    @pytest.mark.parametrize("secrets", [("old", "new,old"), ("", "first")])
+    def test_lookups_from_before_a_new_callback_secret_are_found(
+        self, stage: Stage, numbers: str, tmp_path: Path, secrets: tuple[str, str]
+    ) -> None:
+        for secret in secrets:
+            stage.connect("cpaas_default", **({"callback_secret": secret} if secret else {}))
+            done = look_up(stage, numbers, tmp_path / "out.jsonl").once()
+        assert (done.result["lookups"], done.result["cached"], requests(stage)) == (0, 6, 6)
+        with new_dag() as dag:
+            SmsCampaignOperator(task_id="send", source=numbers, content="Hello", skip_dnd=True)
+        assert Run(stage, dag).once().result["dnd"] == 1
+        assert requests(stage) == 6
+
+    def test_lookups_are_stored_while_others_are_still_made(
+        self, stage: Stage, numbers: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        stage.connect("cpaas_default", max_concurrency=1)
+        look_up_number, stored = AsyncCpaasClient.run, list[int]()
+
+        async def slow_last(client: AsyncCpaasClient, call: Any) -> Any:
+            if NUMBERS[-1] in str(call.fields):
+                with open_database() as database, database.connect() as connection:
+                    for _ in range(500):
+                        found = connection.execute(select(func.count()).select_from(phone_records)).scalar_one()
+                        if found:
+                            break
+                        await asyncio.sleep(0.01)
+                stored.append(found)
+            return await look_up_number(client, call)
+
+        monkeypatch.setattr(bulk_lookup, "_STORE_EVERY", 0.01)
+        monkeypatch.setattr(AsyncCpaasClient, "run", slow_last)
+        assert look_up(stage, numbers, tmp_path / "out.jsonl").once().state == "success"
+        assert stored == [5]
