@@ -58,7 +58,7 @@ class PhoneLookupOperator(CpaasOperator):
 class BulkPhoneLookupOperator(CpaasOperator):
     """Look up every phone number in a source, and write what the service knows of them to a file.
 
-    The service charges for a lookup. Lookups are stored in the provider's database as they are made, and used again for
+    The service charges for a lookup. Lookups are stored in the provider's database every second, and used again for
     ``lookup_ttl``, by this operator and by the ``skip_dnd`` of campaigns. So a retry, or a run with the same numbers,
     pays only for numbers that are not stored. ``PhoneLookupSource`` reads the file as the source of a campaign.
 

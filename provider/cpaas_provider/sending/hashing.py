@@ -117,6 +117,11 @@ def _knows_no_capitals(operation: str) -> bool:
     return operation.partition("/")[0] == EMAIL_OPERATION
 
 
+def lookup_hashers(secrets: Sequence[str]) -> list[Callable[[str], bytes]]:
+    """Return what hashes a number as the cache of lookups knows it: one for each secret, that of new entries first."""
+    return [KeyedHasher(secret, ("lookups",)).member_hasher("lookup_phone") for secret in secrets]
+
+
 def campaign_identity(idempotency_key: str) -> tuple[str | int, ...]:
     """Return what a campaign is known by that happens once, whatever run asks for it."""
     return "campaign", idempotency_key

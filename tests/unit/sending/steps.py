@@ -334,7 +334,15 @@ class Dnd:
         async def look_up(address: str) -> bool | None:
             return (await client.run(lookup_phone(f"+{address}"))).dnd
 
-        return DndFilter(table, look_up, str.encode, None, ttl=timedelta(), on_error=self._on_error, at_once=2)
+        return DndFilter(
+            table,
+            look_up,
+            lambda address: [address.encode()],
+            None,
+            ttl=timedelta(),
+            on_error=self._on_error,
+            at_once=2,
+        )
 
 
 class Slow:

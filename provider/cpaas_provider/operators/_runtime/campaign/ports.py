@@ -13,7 +13,7 @@ from cpaas_provider.links.delivery import page_url, push_link
 from cpaas_provider.operators._runtime.campaign.partition_count import check_partition_count
 from cpaas_provider.sending.campaign.guards.dnd import DndFilter, OnLookupError
 from cpaas_provider.sending.campaign.progress import LookUps
-from cpaas_provider.sending.hashing import KeyedHasher
+from cpaas_provider.sending.hashing import lookup_hashers
 from cpaas_provider.sending.run_guard import check_run_may_send
 
 if TYPE_CHECKING:
@@ -127,11 +127,11 @@ class DndLookups:
         """Return the filter."""
         from cpaas_provider.operators._runtime.campaign.store import open_lookup_cache
 
-        hasher = KeyedHasher(self._connection.hash_secrets[0], ("lookups",))
+        hashers = lookup_hashers(self._connection.hash_secrets)
         return DndFilter(
             table,
             partial(self._look_up, client),
-            partial(hasher.member, "lookup_phone"),
+            lambda address: [hash_of(address) for hash_of in hashers],
             open_lookup_cache(self._runtime),
             ttl=self._options.lookup_ttl,
             on_error=OnLookupError(self._options.on_lookup_error),

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
+import re
 import tempfile
 import time
 from collections import deque
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -27,13 +29,14 @@ from cpaas_provider.api.errors import (
 from cpaas_provider.api.operations import lookup_phone
 from cpaas_provider.api.recipients.msisdn import normalise_msisdn
 from cpaas_provider.api.redact import describe_columns
+from cpaas_provider.database.errors import DatabaseError
 from cpaas_provider.database.lookups import LookupCache, PhoneRecord
 from cpaas_provider.operators._runtime.errors import PreflightError
 from cpaas_provider.operators._runtime.results import check_results_path, storage_path
 from cpaas_provider.operators._runtime.runner import REPORT_KEY, Attempt
 from cpaas_provider.sending.campaign.guards.dnd import MOST_FAILURES_IN_A_ROW, LookupCircuitOpenError
 from cpaas_provider.sending.errors import SendingError
-from cpaas_provider.sending.hashing import KeyedHasher
+from cpaas_provider.sending.hashing import lookup_hashers
 from cpaas_provider.sources import as_source
 from cpaas_provider.sources.base import InvalidRow, Row, SourceError
 from cpaas_provider.sources.files import redacted_path
@@ -46,8 +49,12 @@ if TYPE_CHECKING:
     from cpaas_provider.sources.base import Source
 
 _ROWS_AT_ONCE = 200
-"""Rows whose numbers are looked up together, and whose lookups are stored in one transaction."""
+"""Rows whose numbers are looked up together."""
+_STORE_EVERY = 1.0
+"""Seconds after which lookups are stored. A try that is killed loses no more of what was paid for."""
 _COUNTRIES_SHOWN = 50
+_UNSTORABLE = re.compile("[\0\ud800-\udfff]")
+"""What JSON may hold and databases and files do not: NUL, and half a character."""
 
 
 class LookupLimitError(SendingError):
@@ -88,11 +95,13 @@ class _Phone(NamedTuple):
     """A row with a number.
 
     :param hash: what the cache knows the number by
+    :param older: what it knew the number by, under earlier secrets of the connection
     """
 
     row: int
     number: str
     hash: bytes
+    older: tuple[bytes, ...]
     others: tuple[str | None, ...]
 
 
@@ -118,8 +127,9 @@ class BulkLookup(Attempt):
         check_results_path(spec.results_path)
         source = self._source()
         connection = runtime.connection
-        hasher = KeyedHasher(connection.hash_secrets[0], ("lookups",))
-        self._hash_of = hasher.member_hasher("lookup_phone")
+        self._hash_of, *self._older_hash_of = lookup_hashers(connection.hash_secrets)
+        # Not later than that: a number that comes twice is looked up once, however short the time is.
+        self._since = timezone.utcnow() - spec.lookup_ttl
         # Without it a retry would pay for every number again.
         self._cache = LookupCache(runtime.database)
         self._is_begun = True
@@ -180,19 +190,43 @@ class BulkLookup(Attempt):
         """Return the lines of some rows. What was paid for is stored before anything is raised."""
         read = [self._read(row, client.settings.default_region) for row in rows]
         phones = {one.hash: one.number for one in read if isinstance(one, _Phone)}
-        since = timezone.utcnow() - self._spec.lookup_ttl
-        known = await asyncio.to_thread(self._cache.get_records, list(phones), since)
+        names = {name: one.hash for one in read if isinstance(one, _Phone) for name in (*reversed(one.older), one.hash)}
+        stored = await asyncio.to_thread(self._cache.get_records, list(names), self._since)
+        known = {names[name]: stored[name] for name in names if name in stored}
         self._counts["cached"] += len(known)
         wanted = {hashed: number for hashed, number in phones.items() if hashed not in known}
         self._refuse_too_many(len(wanted))
         found: dict[bytes, PhoneRecord] = {}
         try:
-            await self._runtime.stop.finish(self._ask_all(client, wanted, found), client)
+            async with self._storing(found):
+                await self._runtime.stop.finish(self._ask_all(client, wanted, found), client)
         finally:
             self._counts["lookups"] += len(found)
-            if found:
-                self._cache.set_records(found, timezone.utcnow())
         return [self._line(one, known | found) for one in read]
+
+    @contextlib.asynccontextmanager
+    async def _storing(self, found: Mapping[bytes, PhoneRecord]) -> AsyncIterator[None]:
+        """Store what is found while more is looked up, and at the end the rest."""
+        stored = set[bytes]()
+
+        async def store_now_and_then() -> None:
+            while True:
+                await asyncio.sleep(_STORE_EVERY)
+                new = {hashed: record for hashed, record in found.items() if hashed not in stored}
+                # A failure is raised at the end, when the rest is stored.
+                with contextlib.suppress(DatabaseError):
+                    if new:
+                        await asyncio.to_thread(self._cache.set_records, new, timezone.utcnow())
+                        stored.update(new)
+
+        storing = asyncio.create_task(store_now_and_then())
+        try:
+            yield
+        finally:
+            storing.cancel()
+            await asyncio.wait([storing])
+            if rest := {hashed: record for hashed, record in found.items() if hashed not in stored}:
+                self._cache.set_records(rest, timezone.utcnow())
 
     async def _ask_all(
         self, client: AsyncCpaasClient, wanted: Mapping[bytes, str], found: dict[bytes, PhoneRecord]
@@ -212,7 +246,9 @@ class BulkLookup(Attempt):
                     self._failures_in_a_row += 1
                 else:
                     self._failures_in_a_row = 0
-                    found[hashed] = PhoneRecord(record.operator, record.country, record.ported, record.dnd)
+                    found[hashed] = PhoneRecord(
+                        _storable(record.operator), _storable(record.country), record.ported, record.dnd
+                    )
 
         await asyncio.gather(*(ask_one_after_the_other() for _ in range(client.settings.max_concurrency)))
         if ended:
@@ -232,8 +268,10 @@ class BulkLookup(Attempt):
             number = f"+{normalise_msisdn(value, default_region)}"
         except ValueError as error:
             return InvalidRow(row.number, f"{self._spec.phone_column} {error}")
-        texts = tuple(None if one is None else str(one) for one in others)
-        return _Phone(row.number, number, self._hash_of(number.removeprefix("+")), texts)
+        texts = tuple(None if one is None else _storable(str(one)) for one in others)
+        digits = number.removeprefix("+")
+        older = tuple(hash_of(digits) for hash_of in self._older_hash_of)
+        return _Phone(row.number, number, self._hash_of(digits), older, texts)
 
     def _line(self, row: _Phone | InvalidRow, known: Mapping[bytes, PhoneRecord]) -> dict[str, Any]:
         line: dict[str, Any] = dict.fromkeys(self._columns)
@@ -281,6 +319,11 @@ class BulkLookup(Attempt):
     def _report(self) -> dict[str, Any]:
         most = sorted(self._countries.items(), key=lambda one: (-one[1], one[0]))[:_COUNTRIES_SHOWN]
         return {**self._counts, "countries": dict(most), "results_path": redacted_path(self._spec.results_path)}
+
+
+def _storable(text: str | None) -> str | None:
+    """Return text as every database and file takes it: what was paid for must not be lost for one character."""
+    return None if text is None else _UNSTORABLE.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
 def _in_words(counts: Mapping[str, Any]) -> str:

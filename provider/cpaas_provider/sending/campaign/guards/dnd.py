@@ -66,7 +66,7 @@ class DndFilter:
 
     :param look_up: asks the service for one number; returns its do-not-disturb flag, ``None`` where the service
         does not return one
-    :param hash_of: by which the cache knows a number; the same in all campaigns
+    :param hashes_of: by which the cache knows a number, the same in all campaigns: the first is that of new entries
     :param cache: ``None`` for none
     :param ttl: for how long a look-up holds
     :param at_once: how many look-ups are under way at a time, at most
@@ -79,7 +79,7 @@ class DndFilter:
         self,
         plan: RecipientTable,
         look_up: Callable[[str], Awaitable[bool | None]],
-        hash_of: Callable[[str], bytes],
+        hashes_of: Callable[[str], Sequence[bytes]],
         cache: LookupCache | None,
         *,
         ttl: timedelta,
@@ -88,7 +88,7 @@ class DndFilter:
     ) -> None:
         self._plan = plan
         self._look_up = look_up
-        self._hash_of = hash_of
+        self._hashes_of = hashes_of
         self._cache = cache
         self._ttl = ttl
         self._on_error = on_error
@@ -104,8 +104,14 @@ class DndFilter:
         :raises LookupFailedError: when a look-up fails and ``on_error`` says so
         :raises LookupCircuitOpenError: when no more lookups are made, and no recipient may be sent to without one
         """
-        hashes = {recipient.place: self._hash_of(recipient.address) for recipient in recipients}
-        known = await self._read_cache(list(hashes.values()))
+        hashes, newest = dict[int, bytes](), dict[bytes, bytes]()
+        for recipient in recipients:
+            names = self._hashes_of(recipient.address)
+            hashes[recipient.place] = names[0]
+            # Where there are several, the newest counts: it comes last.
+            newest.update(dict.fromkeys(reversed(names), names[0]))
+        stored = await self._read_cache(list(newest))
+        known = {newest[name]: stored[name] for name in newest if name in stored}
         uncached = [recipient for recipient in recipients if hashes[recipient.place] not in known]
         answers, error = await self._ask_all(uncached)
         found = {hashes[place]: answer for place, answer in answers.items() if answer is not None}

@@ -66,7 +66,7 @@ def disturb(
     service: Service, plan: RecipientTable, book: Book | None = None, on_error: str = "skip", ttl: timedelta = DAYS
 ) -> DndFilter:
     return DndFilter(
-        plan, service.look_up, lambda address: address.encode(), book, ttl=ttl, on_error=OnLookupError(on_error)
+        plan, service.look_up, lambda address: [address.encode()], book, ttl=ttl, on_error=OnLookupError(on_error)
     )
 
 
