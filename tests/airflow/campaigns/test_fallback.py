@@ -12,7 +12,8 @@ import pytest
 from cpaas_provider.delivery.receiver.app import create_app
 from cpaas_provider.hooks._receiver import get_receiver_connection
 from cpaas_provider.task_groups import UndeliveredSource, deliver_with_fallback
-from tests.airflow.harness.examples import states
+from tests.airflow.harness.examples import bounded, states
+from tests.airflow.harness.running import run
 from tests.airflow.harness.tries import new_dag
 from tests.ports import listening
 from tests.sandbox import connection_json
@@ -23,6 +24,7 @@ pytestmark = pytest.mark.usefixtures("own_database")
 NUMBERS = [f"234803555080{number}" for number in range(1, 6)]
 ADDRESSES = [f"person{number}@example.com" for number in range(1, 6)]
 GROUP = "closed_on_friday"
+SENDERS = {"sms": "Example", "whatsapp": "Example", "email": "news@example.com"}
 
 
 @pytest.fixture
@@ -113,6 +115,15 @@ class TestSource:
         source = UndeliveredSource([{"email": one} for one in ADDRESSES], results, column="email")
         assert self.rows(source, "email") == [one for one in ADDRESSES if one != ADDRESSES[3]]
 
+    @pytest.mark.parametrize(
+        "one", ["ada@bücher.example", "ada@xn--bcher-kva.example", "\ufeffAda@BU\u0308CHER.example"]
+    )
+    @pytest.mark.parametrize("other", ["ada@bücher.example", "ada@xn--bcher-kva.example"])
+    def test_addresses_are_compared_in_one_form(self, tmp_path: Path, one: str, other: str) -> None:
+        results = tmp_path / "delivered.jsonl"
+        results.write_text(json.dumps({"recipient": other, "outcome": "delivered"}))
+        assert self.rows(UndeliveredSource([{"email": one}], results, column="email"), "email") == []
+
     def test_first_number_of_a_file_without_a_header_is_not_shown(self, results: Path, tmp_path: Path) -> None:
         from cpaas_provider.sources.base import SourceError
 
@@ -138,6 +149,48 @@ class TestSource:
             file.write("{broken\n")
         with pytest.raises(SourceError, match="Line 5 of the delivery results"):
             self.rows(UndeliveredSource([{"phone": NUMBERS[0]}], results, column="phone"), "phone")
+
+
+class TestForms:
+    """Recipients that were delivered to are known in whatever form the source has them."""
+
+    @pytest.fixture
+    def receiver(self, sandbox, cpaas_default, monkeypatch):
+        app = create_app(get_receiver_connection, guard=None, emit_metric=lambda *_: None)
+        with listening() as (listener, url), running(app, listener):
+            extras = {"callback_url": url, "callback_secret": "of-callbacks", "default_region": "NG"}
+            monkeypatch.setenv("AIRFLOW_CONN_CPAAS_DEFAULT", connection_json(sandbox.connection, **extras))
+            monkeypatch.setenv("AIRFLOW_CONN_SECOND", connection_json(sandbox.connection, **extras))
+            yield
+
+    @pytest.mark.parametrize(
+        ("steps", "rows"),
+        [
+            # Numbers of the connection's region, whether the group names it or not.
+            (("sms", "email"), [("08035550801", "a@example.com"), ("+2348035550802", "b@example.com")]),
+            (("sms", "whatsapp", "email"), [("0803 555 0801", "a@example.com"), (2348035550802, "b@example.com")]),
+            # Addresses as a campaign reads them: without invisible marks and capitals.
+            (("email", "sms"), [("08035550801", "\u200bA.B@EXAMPLE.com "), ("08035550802", "Postmaster@example.com")]),
+        ],
+    )
+    @pytest.mark.parametrize("conn_id", ["cpaas_default", "{{ 'SECOND' | lower }}"])
+    def test_nobody_who_was_delivered_to_gets_the_next_channel(
+        self, receiver, sandbox, tmp_path, steps, rows, conn_id
+    ) -> None:
+        with new_dag() as dag:
+            deliver_with_fallback(
+                "group",
+                source=[{"phone": phone, "email": address} for phone, address in rows],
+                steps=[{"channel": one, "content": "Closed on Friday.", "sender_id": SENDERS[one]} for one in steps],
+                results_folder=f"file://{tmp_path}/out",
+                wait=60,
+                cpaas_conn_id=conn_id,
+            )
+        with bounded(120):
+            done = run(dag)
+        assert done.state(f"group.{steps[0]}") == "success"
+        assert [done.state(f"group.{one}") for one in steps[1:]] == ["skipped"] * (len(steps) - 1)
+        assert len(sandbox.inbox("sms")["items"]) + len(sandbox.inbox("email")["items"]) == len(rows)
 
 
 @pytest.mark.parametrize(
