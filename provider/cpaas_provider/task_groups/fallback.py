@@ -49,7 +49,8 @@ def deliver_with_fallback(
     :param results_folder: a folder for the results files that all workers reach. It must differ from run to run, such
         as ``"s3://campaigns/{{ run_id }}"`` (templated)
     :param wait: for how long to wait for delivery, as a timedelta or in seconds, unless a step says otherwise
-    :param region: two-letter region of numbers that are not international, if the connection has a ``default_region``
+    :param region: two-letter region of numbers that are not international. Default: the ``default_region`` of the
+        connection of each campaign
     :param common: arguments of all campaigns, such as ``cpaas_conn_id`` and ``max_recipients``
     :return: the group, to be ordered like a task
     :raises ValueError: when a step cannot be used
@@ -73,6 +74,7 @@ def deliver_with_fallback(
                     column=campaign.recipient_column,
                     accepted=f"{{{{ (ti.xcom_pull(task_ids='{campaign.task_id}') or {{}}).get('sent', 0) }}}}",
                     region=region,
+                    cpaas_conn_id=campaign.cpaas_conn_id,
                 )
     return group
 

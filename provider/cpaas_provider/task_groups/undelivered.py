@@ -20,7 +20,8 @@ _DELIVERED = "delivered"
 class UndeliveredSource(_validators.Argument):
     """The rows of a source, without recipients that a message was delivered to.
 
-    It compares the source with the results file of a ``DeliverySensor``. Rows whose recipient cannot be read stay: the
+    It compares the source with the results file of a ``DeliverySensor``, in any usual form of a number or address. Rows
+    whose recipient cannot be read stay: the
     next channel may have another column for them. Rows whose recipient is reported as undelivered, has no final status
     or no report at all stay, too.
 
@@ -30,19 +31,30 @@ class UndeliveredSource(_validators.Argument):
     :param accepted: the number of recipients that the message was sent to, such as
         ``"{{ (ti.xcom_pull(task_ids='send') or {}).get('sent', 0) }}"``. If it is 0, no file is needed, and all rows
         stay. Default: the file is needed (templated)
-    :param region: two-letter region of numbers that are not international, e.g. ``NG`` (templated)
+    :param region: two-letter region of numbers that are not international, e.g. ``NG``. Default: the
+        ``default_region`` of ``cpaas_conn_id`` (templated)
+    :param cpaas_conn_id: the connection that the message was sent through (templated). Default: none, then numbers that
+        are not international are read with ``region`` only
     """
 
-    template_fields = ("source", "delivery_results", "accepted", "region")
+    template_fields = ("source", "delivery_results", "accepted", "region", "cpaas_conn_id")
 
     def __init__(
-        self, source: Any, delivery_results: Any, *, column: str, accepted: Any = None, region: str | None = None
+        self,
+        source: Any,
+        delivery_results: Any,
+        *,
+        column: str,
+        accepted: Any = None,
+        region: str | None = None,
+        cpaas_conn_id: str | None = None,
     ) -> None:
         self.source = source
         self.delivery_results = _validators.path("delivery_results", delivery_results)
         self.column = _validators.text("column", column)
         self.accepted = accepted
         self.region = _validators.text_or_none("region", region)
+        self.cpaas_conn_id = _validators.text_or_none("cpaas_conn_id", cpaas_conn_id)
 
     @contextmanager
     def open(self) -> Iterator[Table]:
@@ -53,7 +65,7 @@ class UndeliveredSource(_validators.Argument):
         delivered = array("Q") if str(self.accepted).strip() == "0" else self._delivered()
         source = as_source(self.source)
         with source.open() as table:
-            yield _UndeliveredTable(table, str(source), self.column, _recognised(delivered, self.region))
+            yield _UndeliveredTable(table, str(source), self.column, _recognised(delivered, self._region()))
 
     def __str__(self) -> str:
         try:
@@ -61,6 +73,14 @@ class UndeliveredSource(_validators.Argument):
         except ValueError:
             # Airflow shows it before the template is rendered.
             return "undelivered rows of a source"
+
+    def _region(self) -> str | None:
+        """Return the region in which the campaign has read national numbers."""
+        if self.region is not None or self.cpaas_conn_id is None:
+            return self.region
+        from cpaas_provider.hooks.cpaas import CpaasHook
+
+        return CpaasHook(self.cpaas_conn_id).get_connection_settings().settings.default_region
 
     def _delivered(self) -> array[int]:
         """Return the sorted hashes of the recipients that the message was delivered to, 8 bytes each."""
@@ -74,7 +94,8 @@ class UndeliveredSource(_validators.Argument):
                     )
                 recipient, outcome = row.values
                 if outcome == _DELIVERED and recipient:
-                    found.append(_hash(str(recipient).lower()))
+                    text = str(recipient)
+                    found.append(_hash(_address(text) if "@" in text else text))
         return array("Q", sorted(found))
 
 
@@ -115,7 +136,7 @@ def _recognised(delivered: array[int], region: str | None) -> Callable[[Any], bo
         if not delivered or not text:
             return False
         if "@" in text:
-            wanted = text.lower()
+            wanted = _address(text)
         else:
             try:
                 wanted = normalise_msisdn(value, region)
@@ -126,6 +147,16 @@ def _recognised(delivered: array[int], region: str | None) -> Callable[[Any], bo
         return place < len(delivered) and delivered[place] == hashed
 
     return is_delivered
+
+
+def _address(text: str) -> str:
+    """Return the one form of an address, as a campaign reads it."""
+    from cpaas_provider.api.recipients.email_address import InvalidEmailAddressError, normalise_email
+
+    try:
+        return normalise_email(text).lower()
+    except InvalidEmailAddressError:
+        return text.lower()
 
 
 def _hash(recipient: str) -> int:
