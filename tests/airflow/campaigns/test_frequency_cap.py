@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 from collections import Counter
-from datetime import timedelta
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 from airflow.sdk import task
+from sqlalchemy import func, select, update
 
+from cpaas_provider.database.database import open_database
+from cpaas_provider.database.errors import DatabaseError
+from cpaas_provider.database.recipients import frequency
+from cpaas_provider.database.recipients.frequency import MessageCounts
+from cpaas_provider.database.schema import campaigns, message_counts
 from cpaas_provider.hooks.cpaas import CpaasHook
 from cpaas_provider.operators.email import EmailCampaignOperator, SendEmailOperator
 from cpaas_provider.operators.sms import SendSmsOperator, SmsCampaignOperator
 from tests.airflow.harness.campaigns import (
     accept_all,
     all_requests,
+    around_requests,
     counts,
     digits,
     lines,
@@ -176,6 +184,76 @@ class TestSingleSends:
             remind()
         assert Run(stage, dag).once().result == [0, 0, 1]
         assert reached(stage) == Counter(digits(1))
+
+
+class TestOverTries:
+    """A message counts from the try in which it may have left, and only the current try gives one back."""
+
+    @pytest.mark.parametrize("keyed", [False, True])
+    def test_replaced_try_gives_nothing_back(
+        self, stage: Stage, monkeypatch: pytest.MonkeyPatch, url: str, keyed: bool
+    ) -> None:
+        small_packs(stage, 1)
+        run = sms(stage, rows(3), frequency_cap=ONE, **({"idempotency_key": "spring"} if keyed else {}))
+
+        async def replaced_meanwhile(request: Callable[[], Awaitable[Any]]) -> Any:
+            run.clear()
+            with open_database(url) as database:
+                if keyed:
+                    database.write(lambda one: one.execute(update(campaigns).values(owner="another", fencing_token=99)))
+                # What the new try does before its requests leave.
+                database.write(lambda one: one.execute(update(message_counts).values(counted_at=datetime.now(UTC))))
+            return await request()
+
+        around_requests(monkeypatch, replaced_meanwhile)
+        replaced = run.once()
+        assert "The other try continues from the journal" in replaced.error
+        assert "2 recipients were not sent, and still count for the frequency cap" in replaced.log
+        monkeypatch.undo()
+        assert counted_messages(url) == 3
+
+    def test_message_of_a_killed_try_counts_from_the_try_that_sends_it(
+        self, stage: Stage, monkeypatch: pytest.MonkeyPatch, url: str
+    ) -> None:
+        stage.sandbox.control("POST", "faults", dict(fault("send_sms", "rate_limit", retry_after=0)[2]))
+        run = sms(stage, rows(2), frequency_cap=ONE)
+        with monkeypatch.context() as killed:
+            killed.setattr(MessageCounts, "release", lambda *_: None)
+            assert run.once().state == "up_for_retry"
+        accept_all(stage)
+        with open_database(url) as database:
+            days_ago = datetime.now(UTC) - timedelta(days=5)
+            database.write(lambda one: one.execute(update(message_counts).values(counted_at=days_ago)))
+        assert counts(run.once().result) == {"sent": 2}
+        done = sms(stage, rows(2), frequency_cap=(1, timedelta(days=4))).once()
+        assert (done.state, done.report["frequency_capped"]) == ("skipped", 2)
+        assert reached(stage) == Counter(digits(2))
+
+    @pytest.mark.parametrize("operator", ["campaign", "single"])
+    def test_database_that_fails_in_the_middle_leaves_nobody_counted(
+        self, stage: Stage, monkeypatch: pytest.MonkeyPatch, url: str, operator: str
+    ) -> None:
+        stage.connect("cpaas_default", recipients_per_request=1000)
+        reserve, failing = frequency._reserve, iter([False, True])
+
+        def failing_then(*given: Any, **named: Any) -> Any:
+            if next(failing):
+                raise DatabaseError("It is gone.")
+            return reserve(*given, **named)
+
+        monkeypatch.setattr(frequency, "_reserve", failing_then)
+        recipients = [f"+{one}" for one in digits(600)]
+        if operator == "single":
+            failed = send(stage, recipients=recipients).once()
+        else:
+            failed = sms(stage, rows(600), frequency_cap=ONE).once()
+        assert "The frequency cap could not be checked" in failed.error
+        assert (all_requests(stage), counted_messages(url)) == (0, 0)
+
+
+def counted_messages(url: str) -> int:
+    with open_database(url) as database, database.connect() as connection:
+        return int(connection.execute(select(func.count()).select_from(message_counts)).scalar_one())
 
 
 @pytest.mark.parametrize(
