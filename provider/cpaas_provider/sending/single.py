@@ -158,7 +158,12 @@ class SingleSendState:
     async def _below_cap(self, recipients: tuple[str, ...], stop: StopSignal) -> tuple[str, ...]:
         if self._frequency_cap is None or not recipients:
             return recipients
-        capped = await stop.finish(in_thread(partial(self._frequency_cap.reserve, recipients)))
+        try:
+            capped = await stop.finish(in_thread(partial(self._frequency_cap.reserve, recipients)))
+        except BaseException:
+            # Some of them may be counted.
+            await self._release_unsent(recipients)
+            raise
         if capped:
             self.frequency_capped |= frozenset(capped)
             log.warning("Not sent to %d of %d recipients, by the frequency cap.", len(capped), len(recipients))

@@ -76,7 +76,10 @@ class FrequencyCap(Protocol):
         """Count a message to each recipient who may get one, and return the others. This may block."""
 
     def release(self, recipients: Sequence[str]) -> None:
-        """Do not count the messages to recipients: they were not sent. This may block."""
+        """Do not count the messages to recipients: they were not sent. This may block.
+
+        :raises Exception: when another try may have taken the place of this one, and sent them
+        """
 
 
 class Delivery(Protocol):

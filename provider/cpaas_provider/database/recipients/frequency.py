@@ -88,7 +88,7 @@ def erase_counts(database: Database, recipients: Iterable[str]) -> int:
 
 def _reserve(connection: Connection, cap: Cap, send: str, recipients: Sequence[str], at: datetime) -> set[str]:
     # Of two sends to the same recipient, the second counts what the first has counted.
-    lock_for_writing(connection, f"message_counts\0{cap.category}")
+    lock_for_writing(connection, _lock_name(cap))
     hasher = writing_hasher(connection)
     since = at - cap.period
     counted = _counted(connection, hasher, cap.category, recipients)
@@ -97,6 +97,8 @@ def _reserve(connection: Connection, cap: Cap, send: str, recipients: Sequence[s
         messages = counted.get(recipient, [])
         own = next((one for one in messages if one.send == send), None)
         if own is not None and own.at > since:
+            # It may leave only now, and counts from then on.
+            again.append(own.recipient_hash)
             continue
         others = sum(1 for one in messages if one.send != send and one.at > since)
         if cap.messages is not None and others >= cap.messages:
@@ -107,7 +109,7 @@ def _reserve(connection: Connection, cap: Cap, send: str, recipients: Sequence[s
             row = {"category": cap.category, "recipient_hash": hasher.hash(recipient), "send": send, "counted_at": at}
             new.append(row)
     if again:
-        theirs = _of_send(cap.category, send, again)
+        theirs = (*_of_send(cap.category, send, again), message_counts.c.counted_at < at)
         connection.execute(update(message_counts).where(*theirs).values(counted_at=at))
     if new:
         _insert(connection, new)
@@ -139,10 +141,16 @@ def _counted(
 
 
 def _release(connection: Connection, cap: Cap, send: str, recipients: Sequence[str]) -> None:
+    # What counts them at this moment, in another thread that is not waited for, comes first.
+    lock_for_writing(connection, _lock_name(cap))
     if (hasher := read_hasher(connection)) is None:
         return
     for some in batched(one for recipient in recipients for one in hasher.hashes(recipient)):
         connection.execute(delete(message_counts).where(*_of_send(cap.category, send, some)))
+
+
+def _lock_name(cap: Cap) -> str:
+    return f"message_counts\0{cap.category}"
 
 
 def _of_send(category: str, send: str, hashes: Sequence[bytes]) -> tuple[Any, ...]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from cpaas_provider.operators._runtime.context import cli_address, run_info, task_digest, task_key, try_info
 from cpaas_provider.operators._runtime.state.store import open_state_store
-from cpaas_provider.sending.journal.store import record_nothing_sent
+from cpaas_provider.sending.journal.store import confirm_current, record_nothing_sent
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -194,6 +194,14 @@ class TaskRuntime:
 
         for name, value in figures.items():
             stats.gauge(f"{prefix}.{name}", value, tags=self.tags)
+
+    def confirm_current(self) -> None:
+        """Check that this try is the current one of its task instance.
+
+        :raises SendingError: when another try has taken its place, or that cannot be found out
+        """
+        if self.state_store is not None:
+            confirm_current(self.state_store, self.try_info)
 
     def record_nothing_sent(self) -> None:
         """Record in the state store that this try sent nothing, unless there is a journal or the store failed."""

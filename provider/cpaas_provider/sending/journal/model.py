@@ -19,6 +19,9 @@ JOURNAL_KEY = "cpaas_journal"
 NOTHING_SENT_KEY = "cpaas_nothing_sent"
 """The key under which a try notes that it ended before it began a request."""
 
+CURRENT_KEY = "cpaas_current_try"
+"""The key under which a try writes its number, to find out whether Airflow still lets it write."""
+
 CAMPAIGN_MARKER = "cpaas_campaign"
 """The key under which a task that sends a campaign with a key notes that the database holds a journal of it."""
 

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from cpaas_provider.database.errors import LeaseLostError
 from cpaas_provider.sending.errors import JournalUnavailableError, TrySupersededError
-from cpaas_provider.sending.journal.model import NOTHING_SENT_KEY
+from cpaas_provider.sending.journal.model import CURRENT_KEY, NOTHING_SENT_KEY
 from cpaas_provider.sending.journal.segments import newest_series
 
 log = logging.getLogger(__name__)
@@ -78,6 +78,18 @@ def record_nothing_sent(store: StateStore, tries: TryInfo) -> None:
             store.set(NOTHING_SENT_KEY, {"max_tries": tries.max_tries})
     except Exception as error:  # noqa: BLE001 - the failure that is being noted matters more
         log.warning("The record that this try sent nothing could not be stored (%s).", type(error).__name__)
+
+
+def confirm_current(store: StateStore, tries: TryInfo) -> None:
+    """Check by a write that a try is the current one: Airflow lets no other one write.
+
+    :raises TrySupersededError: when another try has taken its place
+    :raises JournalUnavailableError: when that cannot be found out
+    """
+    try:
+        store.set(CURRENT_KEY, tries.number)
+    except Exception as error:  # noqa: BLE001 - Airflow raises several kinds
+        raise storage_error(error, "written") from None
 
 
 def is_superseded(error: BaseException) -> bool:

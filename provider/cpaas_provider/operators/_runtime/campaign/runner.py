@@ -73,6 +73,7 @@ class CampaignRunner(Attempt):
         self.has_task_journal = spec.idempotency_key is None
         self._partition = Partition.read(spec.partition)
         self._under_way: tuple[Campaign, RecipientLoader] | None = None
+        self._confirm_current = runtime.confirm_current
         self._reports: DeliveryReports | None = None
         self._progress: CampaignProgress | None = None
 
@@ -203,7 +204,9 @@ class CampaignRunner(Attempt):
             publish=self._publish,
             part=part,
             suppressions=self._suppressions(),
-            frequency_cap=open_frequency_cap(runtime, spec.frequency_cap, spec.frequency_category, reference),
+            frequency_cap=open_frequency_cap(
+                runtime, spec.frequency_cap, spec.frequency_category, reference, self._confirm_current
+            ),
         )
         planner = RecipientLoader(
             plan,
@@ -273,6 +276,7 @@ class CampaignRunner(Attempt):
 
             key = CampaignKey(spec.conn_id, spec.idempotency_key, self._connection.base_url)
             store = keyed = open_campaign_store(key, self._partition, runtime)
+            self._confirm_current = keyed.confirm_current
             # Its own, as with a new API key every recipient would else be unknown.
             identity, secrets = campaign_identity(spec.idempotency_key), (keyed.secret,)
             # What is stored there is not dropped by a clear, and each run tries the rejected again.

@@ -97,6 +97,13 @@ class MarkedStateStore:
         """Remove what is stored under a key."""
         self._state.delete(key)
 
+    def confirm_current(self) -> None:
+        """Check that no other task has the campaign meanwhile.
+
+        :raises DatabaseError: when one has, or that cannot be found out
+        """
+        self._state.renew()
+
     def _mark(self) -> None:
         # Not before: a try whose first write fails has sent nothing, and must not look as if its journal was lost.
         try:

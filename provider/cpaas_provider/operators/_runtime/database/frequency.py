@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -24,15 +24,22 @@ class StoredFrequencyCap:
 
     :param limit: how many messages within how long; ``None`` counts them, and limits none
     :param send: the name of the send, the same in all its tries
+    :param confirm: raises where another try may have taken the place of this one
     """
 
     def __init__(
-        self, runtime: TaskRuntime, limit: tuple[int, timedelta] | None, category: str | None, send: str
+        self,
+        runtime: TaskRuntime,
+        limit: tuple[int, timedelta] | None,
+        category: str | None,
+        send: str,
+        confirm: Callable[[], None],
     ) -> None:
         self._runtime = runtime
         self._limit = limit
         self._category = category or DEFAULT_CATEGORY
         self._send = send
+        self._confirm = confirm
 
     def reserve(self, recipients: Sequence[str]) -> Collection[str]:
         """Count a message to each recipient who may get one, and return the others.
@@ -52,7 +59,10 @@ class StoredFrequencyCap:
         """Do not count the messages to recipients: they were not sent.
 
         :raises DatabaseError: when the database cannot be written
+        :raises SendingError: when another try has taken the place of this one, or that cannot be found out. It may have
+            sent them, and counts them as its own
         """
+        self._confirm()
         self._counts.release(recipients)
 
     @cached_property
@@ -67,7 +77,14 @@ class StoredFrequencyCap:
 
 
 def open_frequency_cap(
-    runtime: TaskRuntime, limit: tuple[int, timedelta] | None, category: str | None, send: str
+    runtime: TaskRuntime,
+    limit: tuple[int, timedelta] | None,
+    category: str | None,
+    send: str,
+    confirm: Callable[[], None],
 ) -> StoredFrequencyCap | None:
-    """Return the frequency cap of a send, ``None`` where its messages are not counted."""
-    return StoredFrequencyCap(runtime, limit, category, send) if limit or category else None
+    """Return the frequency cap of a send, ``None`` where its messages are not counted.
+
+    :param confirm: raises where another try may have taken the place of this one
+    """
+    return StoredFrequencyCap(runtime, limit, category, send, confirm) if limit or category else None

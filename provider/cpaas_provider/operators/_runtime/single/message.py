@@ -182,7 +182,7 @@ class MessageRequest:
         self, runtime: TaskRuntime, limit: tuple[int, timedelta] | None, category: str | None, send: str
     ) -> FrequencyCap | None:
         """Return what counts the message."""
-        return open_frequency_cap(runtime, limit, category, send)
+        return open_frequency_cap(runtime, limit, category, send, runtime.confirm_current)
 
     def suppressions(self, runtime: TaskRuntime) -> SuppressionList | None:
         """Return the entries of the suppression list that count."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -34,17 +35,22 @@ class TaskStateStore:
 
     def __init__(self, accessor: Any) -> None:
         self._accessor = accessor
+        # The journal has a thread of its own, and dag.test() mixes up what two threads ask for at once.
+        self._one_at_a_time = threading.Lock()
 
     def get(self, key: str) -> Any:
         """Return what is stored, or ``None``."""
-        return self._accessor.get(key)
+        with self._one_at_a_time:
+            return self._accessor.get(key)
 
     def set(self, key: str, value: Any) -> None:
         """Store for good, before returning."""
         from airflow.sdk.execution_time.context import NEVER_EXPIRE
 
-        self._accessor.set(key, value, retention=NEVER_EXPIRE)
+        with self._one_at_a_time:
+            self._accessor.set(key, value, retention=NEVER_EXPIRE)
 
     def delete(self, key: str) -> None:
         """Remove what is stored under a key, if anything is."""
-        self._accessor.delete(key)
+        with self._one_at_a_time:
+            self._accessor.delete(key)

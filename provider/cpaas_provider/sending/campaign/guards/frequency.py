@@ -33,7 +33,12 @@ class FrequencyFilter:
         if not recipients:
             return []
         addresses = [one.address for one in recipients]
-        capped = await in_thread(lambda: self._cap.reserve(addresses))
+        try:
+            capped = await in_thread(lambda: self._cap.reserve(addresses))
+        except BaseException:
+            # Some of them may be counted.
+            self.not_sent(recipients)
+            raise
         self._plan.exclude([one.place for one in recipients if one.address in capped], RecipientStatus.FREQUENCY_CAPPED)
         permitted = [one for one in recipients if one.address not in capped]
         self.not_sent(permitted)
