@@ -74,3 +74,34 @@ def test_stored_alert_shows_nothing_and_is_opened_by_any_secret_of_its_connectio
 def test_name_of_a_group_depends_on_the_secret() -> None:
     assert group_name("a", "2348035550001") == group_name("a", "2348035550001")
     assert len({group_name("a", "x"), group_name("b", "x"), group_name("a", "y")}) == 3
+
+
+@pytest.mark.parametrize("count", [1, 500])
+@pytest.mark.parametrize("link", [LINK, None, "https://airflow.example.com/" + "y" * 400])
+@pytest.mark.parametrize(
+    "content",
+    ["https://airflow.example.com/" + "x" * 5000, "e" + "\u0301" * 5000, "a\u200d" * 5000],
+    ids=["link", "accents", "joined"],
+)
+def test_text_of_one_piece_that_is_too_long_is_replaced_by_the_default(
+    content: str, link: str | None, count: int
+) -> None:
+    own = dataclasses.replace(ALERT, content=content, link=link)
+    text = sms_text(own, count, FAILED, SINCE)
+    assert text.startswith("Airflow: orders.load failed" if count == 1 else "Airflow: 500 alerts since 12:30 UTC: ")
+    assert measure_sms(text).pages <= 2
+    title, body = email_texts(dataclasses.replace(own, channel="email", subject=content), count, FAILED, SINCE)
+    assert title.startswith("Airflow: orders.load failed" if count == 1 else "Airflow: 500 alerts since 12:30 UTC: ")
+    assert body.startswith("orders.load failed" if count == 1 else "500 alerts since 12:30 UTC:\n- orders.load failed")
+    assert len(body) <= 4000
+
+
+def test_number_of_others_is_whole_in_an_email_with_long_texts() -> None:
+    own = dataclasses.replace(ALERT, channel="email", subject="Broken orders " * 20, content="Call the shop. " * 500)
+    subjects = {f"{'d' * 250}.task_{number} failed": 20 for number in range(20)} | {OTHERS: 100}
+    subject, content = email_texts(own, 500, subjects, SINCE)
+    assert subject.endswith("... (and 499 more)")
+    assert content.startswith("Call the shop. ")
+    assert "\n\n500 alerts since 12:30 UTC:\n- " in content
+    assert content.endswith(f"...\n\n{LINK}")
+    assert (len(subject), len(content)) <= (150, 4000)

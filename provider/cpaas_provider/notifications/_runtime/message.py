@@ -69,33 +69,48 @@ def _fernet_key(secret: str) -> bytes:
 
 def sms_text(alert: Alert, count: int, subjects: Mapping[str, int], first_at: datetime) -> str:
     """Return the text of an SMS about some alerts: short, with their number and the link whole."""
-    if alert.content is None:
-        text, more = f"Airflow: {_summary(alert, count, subjects, first_at, _SHOWN_IN_SMS)}", ""
-    else:
-        text = alert.content
+    if alert.content is not None:
         more = f" (and {count - 1} more since {_time(first_at)})" if count > 1 else ""
+        if text := _fitted(alert.content, more, alert):
+            return text
+    return _fitted(f"Airflow: {_summary(alert, count, subjects, first_at, _SHOWN_IN_SMS)}", "", alert)
+
+
+def _fitted(text: str, more: str, alert: Alert) -> str:
+    """Return a text with its ending; nothing where not even its beginning fits, as that of a very long link."""
     endings = [f"{more} {alert.link}", more] if alert.link else [more]
     for ending in endings:
         shortened = shorten_sms(text, alert.max_pages, ending)
         if len(shortened) - len(ending) >= min(len(text), _LEAST):
-            break
-    return shortened
+            return shortened
+    return "" if shortened == ending.lstrip() else shortened
 
 
 def email_texts(alert: Alert, count: int, subjects: Mapping[str, int], first_at: datetime) -> tuple[str, str]:
-    """Return the subject and the text of an email about some alerts."""
+    """Return the subject and the text of an email about some alerts: their number and the link are whole."""
     summary = _summary(alert, count, subjects, first_at, _SHOWN_IN_SMS)
-    if alert.subject is None:
-        title = f"Airflow: {summary}"
-    else:
-        title = alert.subject + (f" (and {count - 1} more)" if count > 1 else "")
-    parts = [] if count == 1 else [f"{count} alerts since {_time(first_at)}:\n{_listed(subjects)}"]
-    parts = parts or [f"{summary}."] if alert.content is None else [alert.content, *parts]
-    ending = f"\n\n{alert.link}" if alert.link else ""
+    title = f"Airflow: {summary}"
+    if alert.subject is not None:
+        more = f" (and {count - 1} more)" if count > 1 else ""
+        title = _begun(_one_line(alert.subject), MAX_SUBJECT_CHARACTERS, more) or title
+    listing = f"{summary}." if count == 1 else f"{count} alerts since {_time(first_at)}:\n{_listed(subjects)}"
+    link = f"\n\n{alert.link}" if alert.link else ""
+    content = ""
+    if alert.content is not None:
+        more = "" if count == 1 else f"\n\n{shorten(listing, MAX_EMAIL_CHARACTERS // 2)}"
+        content = _begun(alert.content, MAX_EMAIL_CHARACTERS, more + link)
+    return shorten(_one_line(title), MAX_SUBJECT_CHARACTERS), content or shorten(listing, MAX_EMAIL_CHARACTERS, link)
+
+
+def _begun(text: str, most: int, ending: str) -> str:
+    """Return a text with its ending within a number of characters; nothing where not even its beginning fits."""
+    shortened = shorten(text, most, ending)
+    return "" if shortened == ending.lstrip() else shortened
+
+
+def _one_line(text: str) -> str:
     # A line break would end the subject's header.
-    return shorten(" ".join(title.split()), MAX_SUBJECT_CHARACTERS), shorten(
-        "\n\n".join(parts), MAX_EMAIL_CHARACTERS, ending
-    )
+    return " ".join(text.split())
 
 
 def _summary(alert: Alert, count: int, subjects: Mapping[str, int], first_at: datetime, shown: int) -> str:
