@@ -36,6 +36,9 @@ CHECK_AGAIN = timedelta(minutes=10)
 UNRECORDED_AFTER = timedelta(minutes=5)
 """After which a request whose result was not recorded had a sender that died."""
 
+AHEAD = timedelta(minutes=1)
+"""A moment further ahead is from a clock that was wrong then, or is now. Nothing waits for it."""
+
 
 @dataclass(frozen=True)
 class Timing:
@@ -129,7 +132,8 @@ class AlertGroups:
                 "window_seconds": int(window.total_seconds()),
             }
             token: int | None = None
-            has_leader = row.leads_until is not None and now + self._timing.quiet <= row.leads_until
+            longest = now + self._timing.max_wait
+            has_leader = row.leads_until is not None and now + self._timing.quiet <= row.leads_until <= longest
             if not has_leader and not self._has_sender(connection, row, now):
                 token = change["fencing_token"] = row.fencing_token + 1
                 change |= self._lease(now)
@@ -149,7 +153,7 @@ class AlertGroups:
             if row is None or row.fencing_token != token or not row.alerts:
                 return None
             if not self._has_sender(connection, row, now):
-                return max(timedelta(), self._due(row, for_leader=True) - now)
+                return max(timedelta(), self._due(row, now, for_leader=True) - now)
         self._database.write(lambda connection: _resign(connection, name, token))
         return None
 
@@ -175,11 +179,9 @@ class AlertGroups:
 
         def work(connection: Connection) -> PendingAlerts | None:
             row, now = _locked(connection, name), self._clock()
-            if row is None or not row.alerts or (row.lease_expires_at is not None and row.lease_expires_at > now):
+            if row is None or not row.alerts or self._is_leased(row, now) or self._due(row, now, for_leader=False) > now:
                 return None
-            return (
-                self._take(connection, row, row.fencing_token + 1) if self._due(row, for_leader=False) <= now else None
-            )
+            return self._take(connection, row, row.fencing_token + 1)
 
         return self._database.write(work)
 
@@ -263,8 +265,10 @@ class AlertGroups:
 
         def work(connection: Connection) -> bool:
             now = self._clock()
-            lease = {"owner": owner, "expires_at": now + timedelta(seconds=seconds)}
-            mine = and_(leases.c.name == BACKGROUND_SENDER, or_(leases.c.owner == owner, leases.c.expires_at <= now))
+            expires_at = now + timedelta(seconds=seconds)
+            lease = {"owner": owner, "expires_at": expires_at}
+            free = or_(leases.c.expires_at <= now, leases.c.expires_at > expires_at + AHEAD)
+            mine = and_(leases.c.name == BACKGROUND_SENDER, or_(leases.c.owner == owner, free))
             raised = leases.c.fencing_token + 1
             if connection.execute(update(leases).where(mine).values(fencing_token=raised, **lease)).rowcount:
                 return True
@@ -290,17 +294,24 @@ class AlertGroups:
         until = now + self._timing.max_wait
         return {"leads_until": until, "lease_expires_at": until + self._timing.request}
 
-    def _due(self, row: Row[Any], *, for_leader: bool) -> datetime:
+    def _is_leased(self, row: Row[Any], now: datetime) -> bool:
+        longest = max(self._timing.max_wait + self._timing.request, RETRY) + AHEAD
+        return row.lease_expires_at is not None and now < row.lease_expires_at <= now + longest
+
+    def _due(self, row: Row[Any], now: datetime, *, for_leader: bool) -> datetime:
         """Return when the next notification is due.
 
         A leader cannot wait until the window closes. Within it, too, its notification is due after the quiet time.
         """
         begins: datetime = row.first_at
         closes: datetime | None = None
-        if row.sent_at is not None:
+        if row.sent_at is not None and row.sent_at <= now + AHEAD:
             closes = row.sent_at + timedelta(seconds=row.window_seconds)
             begins = max(begins, closes)
         due: datetime = min(row.last_at + self._timing.quiet, begins + self._timing.longest)
+        if max(row.first_at, row.last_at) > now + AHEAD:
+            # How long a leader has waited is known by its own clock.
+            due = now + self._timing.quiet if for_leader else now
         return due if for_leader or closes is None else max(due, closes)
 
     def _has_sender(self, connection: Connection, row: Row[Any], now: datetime) -> bool:

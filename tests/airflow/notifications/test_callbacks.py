@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import time
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any
@@ -23,9 +25,13 @@ from airflow.triggers.callback import CallbackTrigger
 from airflow.utils.session import create_session
 from sqlalchemy import select
 
+from cpaas_provider.hooks.cpaas import CpaasHook
 from cpaas_provider.notifications import EmailNotifier, SmsNotifier
+from cpaas_provider.notifications._runtime import request
+from cpaas_provider.notifications._runtime import run as run_module
 from tests.airflow.harness.running import run
 from tests.airflow.harness.tries import Run, new_dag
+from tests.airflow.notifications.conftest import QUICK
 
 PHONE, OTHER = "0803 555 0001", "+2348035550002"
 DIGITS = "2348035550001"
@@ -180,6 +186,46 @@ class TestFaults:
         assert "Without it the number of notifications has no limit, so nothing was sent." in log
         assert texts() == []
         assert "Notification sent" in notified(stage, SmsNotifier(recipients=PHONE, window=0))
+        assert len(texts()) == 1
+
+
+class TestBounds:
+    """A notifier ends within some seconds, whatever is slow."""
+
+    @pytest.fixture(autouse=True)
+    def _short(self, monkeypatch) -> None:
+        monkeypatch.setattr(request, "CONNECT_SECONDS", 0.3)
+        monkeypatch.setattr(request, "CALLER_SECONDS", 0.7)
+        monkeypatch.setattr(run_module, "CALLER_SECONDS", 0.7)
+
+    @pytest.mark.parametrize("window", [0, 60])
+    def test_pause_of_a_shared_rate_limit_is_not_waited_for(self, stage, texts, window) -> None:
+        stage.connect("shared", share_rate_limit=True)
+        with CpaasHook("shared").get_conn() as client:
+            client.get_contact_table()
+            client.rate_limiter.block_for(60)
+            client.rate_limiter.share_hold()
+        began = time.monotonic()
+        log = notified(stage, SmsNotifier(recipients=PHONE, cpaas_conn_id="shared", window=window))
+        assert time.monotonic() - began < 10
+        assert "Notification not sent, alerts: 1." in log
+        assert texts() == []
+
+    def test_response_that_arrives_byte_by_byte_is_of_unknown_outcome(self, stage, texts) -> None:
+        stage.sandbox.control("POST", "faults", {"operation": "send_sms", "kind": "slow_drip", "seconds": 30})
+        began = time.monotonic()
+        log = notified(stage, SmsNotifier(recipients=PHONE))
+        assert time.monotonic() - began < 10
+        assert "is of unknown outcome. It may have been sent, so it is not sent again." in log
+
+    def test_clock_that_was_ahead_does_not_keep_a_caller_waiting(self, stage, texts, monkeypatch) -> None:
+        notifier = SmsNotifier(recipients=PHONE)
+        monkeypatch.setattr(
+            run_module, "TIMING", replace(QUICK, quiet=timedelta(minutes=50), longest=timedelta(minutes=55))
+        )
+        began = time.monotonic()
+        notified(stage, notifier)
+        assert time.monotonic() - began < 10
         assert len(texts()) == 1
 
 

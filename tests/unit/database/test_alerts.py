@@ -235,3 +235,44 @@ class TestBackgroundSender:
         assert groups.take_due("group") is None
         clock.pass_(RETRY.total_seconds())
         assert groups.take_due("group") is not None
+
+
+class TestClockSetBack:
+    """What was stored by a clock that was an hour ahead keeps nothing waiting."""
+
+    def test_caller_leads_in_place_of_one_that_seems_to_lead_for_an_hour(
+        self, groups: AlertGroups, clock: Clock
+    ) -> None:
+        assert alert(groups) == 1
+        clock.pass_(-3600)
+        assert alert(groups) == 2
+        assert groups.due_in("group", 2) == QUIET
+        assert sent(groups, 2).count == 2
+
+    def test_leader_of_the_wrong_clock_still_waits_for_a_quiet_moment_only(
+        self, groups: AlertGroups, clock: Clock
+    ) -> None:
+        token = alert(groups)
+        assert token is not None
+        clock.pass_(-3600)
+        assert groups.due_in("group", token) == QUIET
+
+    def test_background_sender_sends(self, groups: AlertGroups, clock: Clock) -> None:
+        sent(groups, alert(groups))
+        assert groups.acquire_background("old", 60)
+        alert(groups)
+        clock.pass_(-3600)
+        assert groups.acquire_background("new", 60)
+        first = groups.take_due("group")
+        assert first is not None
+        groups.finish(first, not_sent=True)
+        clock.pass_(-3600)
+        assert groups.take_due("group") is not None
+
+    def test_lease_of_another_background_sender_with_a_clock_some_seconds_ahead_holds(
+        self, groups: AlertGroups, clock: Clock
+    ) -> None:
+        clock.pass_(30)
+        assert groups.acquire_background("ahead", 60)
+        clock.pass_(-30)
+        assert not groups.acquire_background("other", 60)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
-from collections.abc import Mapping
+import threading
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import Enum
@@ -13,6 +15,7 @@ from cpaas_provider.api.amounts import counted
 from cpaas_provider.api.errors import CpaasError, CpaasNotSentError, CpaasUnknownOutcomeError
 
 if TYPE_CHECKING:
+    from cpaas_provider.api.client import CpaasClient
     from cpaas_provider.api.settings import ClientOptions
     from cpaas_provider.hooks.connection import CpaasConnection
     from cpaas_provider.notifications._runtime.message import Alert
@@ -22,6 +25,9 @@ log = logging.getLogger(__name__)
 CONNECT_SECONDS = 3.0
 CALLER_SECONDS = 5.0
 """How long a caller waits for a response: Airflow ends a task's process 20 seconds after the task has ended."""
+
+BACKGROUND_SECONDS = 30.0
+"""After which the background sender makes no further attempt: it has other notifications to send."""
 
 
 class Outcome(Enum):
@@ -50,7 +56,8 @@ def send(alert: Alert, alerts: Batch, connection: CpaasConnection, *, seconds: f
     """
     about = counted(alerts.count, "alert")
     try:
-        rejected = _request(alert, alerts, _hurried(connection, seconds))
+        with _hurried(connection, seconds).make_client() as client, _bounded(client, seconds):
+            rejected = _request(alert, alerts, client)
     except CpaasNotSentError as error:
         log.warning("Notification not sent, alerts: %s. The next one reports them. %s", alerts.count, error)
         return Outcome.NOT_SENT
@@ -67,6 +74,15 @@ def send(alert: Alert, alerts: Batch, connection: CpaasConnection, *, seconds: f
             "Notification about %s was rejected. Nothing was sent, and it is not sent again. %s", about, error
         )
         return Outcome.REJECTED
+    except Exception as error:  # noqa: BLE001 - its words may show values
+        log.error(  # noqa: TRY400 - as above
+            "Notification %s about %s is of unknown outcome. It may have been sent, so it is not sent again. %s.",
+            alerts.reference,
+            about,
+            type(error).__name__,
+        )
+        log.debug("What failed in a notification.", exc_info=error)
+        return Outcome.UNKNOWN
     log.info(
         "Notification sent: %s, alerts: %s, recipients: %s, reference: %s.",
         alert.channel,
@@ -92,26 +108,43 @@ def _hurried(connection: CpaasConnection, seconds: float | None) -> CpaasConnect
     return replace(connection, options={**connection.options, **limits})
 
 
-def _request(alert: Alert, alerts: Batch, connection: CpaasConnection) -> int:
+@contextlib.contextmanager
+def _bounded(client: CpaasClient, seconds: float | None) -> Iterator[None]:
+    """Bound all that a client may do: it may also wait for a rate limit, and a response may arrive byte by byte."""
+
+    def end() -> None:
+        client.stop()
+        if seconds is not None:
+            client.close()
+
+    timer = threading.Timer(BACKGROUND_SECONDS if seconds is None else CONNECT_SECONDS + seconds, end)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+def _request(alert: Alert, alerts: Batch, client: CpaasClient) -> int:
     """Make the request, and return the number of recipients that the service rejected."""
     from cpaas_provider.notifications._runtime.message import email_texts, sms_text
 
     given = alerts.count, alerts.subjects, alerts.first_at
-    with connection.make_client() as client:
-        if alert.channel == "sms":
-            # With a plus there is one reading only; bare digits would be read once more, perhaps as national ones.
-            numbers = [f"+{one}" for one in alert.recipients]
-            sms = client.send_sms(
-                numbers, alert.sender_id, sms_text(alert, *given), channel="sms", external_ref=alerts.reference
-            )
-            return len(sms.rejected_recipients)
-        subject, content = email_texts(alert, *given)
-        email = client.send_email(
-            list(alert.recipients),
-            alert.sender_id,
-            content,
-            subject=subject,
-            from_name=alert.from_name,
-            external_ref=alerts.reference,
+    if alert.channel == "sms":
+        # With a plus there is one reading only; bare digits would be read once more, perhaps as national ones.
+        numbers = [f"+{one}" for one in alert.recipients]
+        sms = client.send_sms(
+            numbers, alert.sender_id, sms_text(alert, *given), channel="sms", external_ref=alerts.reference
         )
-        return len(email.rejected_recipients)
+        return len(sms.rejected_recipients)
+    subject, content = email_texts(alert, *given)
+    email = client.send_email(
+        list(alert.recipients),
+        alert.sender_id,
+        content,
+        subject=subject,
+        from_name=alert.from_name,
+        external_ref=alerts.reference,
+    )
+    return len(email.rejected_recipients)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import secrets
+import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
@@ -68,6 +69,8 @@ class NotifierRun:
         self._context = context
         self._closing = contextlib.ExitStack()
         self._next: Callable[[], float | None] = self._begin
+        # By a clock that nobody sets, and with the time that the database took.
+        self._until = time.monotonic() + TIMING.max_wait.total_seconds()
         self._connection: CpaasConnection
         self._alert: Alert
         self._groups: AlertGroups
@@ -121,8 +124,9 @@ class NotifierRun:
         if due_in is None:
             log.info("Alert added to the next notification, which another process sends.")
             return None
-        if due_in:
-            return min(_LOOK, due_in.total_seconds())
+        seconds = min(_LOOK, due_in.total_seconds(), self._until - time.monotonic())
+        if seconds > 0:
+            return seconds
         pending = self._groups.take(self._name, self._token)
         if pending is not None:
             deliver(pending, self._alert, self._connection, self._groups, seconds=CALLER_SECONDS)
