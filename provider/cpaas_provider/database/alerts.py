@@ -179,7 +179,9 @@ class AlertGroups:
 
         def work(connection: Connection) -> PendingAlerts | None:
             row, now = _locked(connection, name), self._clock()
-            if row is None or not row.alerts or self._is_leased(row, now) or self._due(row, now, for_leader=False) > now:
+            if row is None or not row.alerts or self._is_leased(row, now):
+                return None
+            if self._due(row, now, for_leader=False) > now:
                 return None
             return self._take(connection, row, row.fencing_token + 1)
 

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import json
+import logging
+from datetime import UTC, datetime, timedelta
+
 import pytest
+from cryptography.fernet import Fernet
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
+from sqlalchemy import update
 
+from cpaas_provider.database import schema
+from cpaas_provider.database.alerts import AlertGroups
 from cpaas_provider.database.database import open_database
 from cpaas_provider.hooks._receiver import get_receiver_connection
 from cpaas_provider.notifications import SmsNotifier
-from cpaas_provider.notifications._runtime import background
+from cpaas_provider.notifications._runtime import background, message
 from cpaas_provider.notifications._runtime.background import BackgroundSender, send_while_serving
 from tests.airflow.harness.examples import wait_for
 from tests.airflow.notifications.callers import ON_CALL, context
+from tests.airflow.notifications.conftest import QUICK
 
 
 @pytest.mark.usefixtures("quick")
@@ -43,4 +52,61 @@ def test_not_reaching_the_service_leaves_the_alerts_to_callers(stage, texts) -> 
     notifier(context(2))
     [text] = texts()
     assert text.startswith("Airflow: 2 alerts since ")
+    sender.stop()
+
+
+def waiting(name: str, **changes: object) -> None:
+    """Leave an alert to the background sender, as a caller does that was killed."""
+    alert = message.Alert("sms", [ON_CALL[1:]], "Ops", None, f"orders.{name} failed", None)
+    connection = get_receiver_connection("cpaas_default")
+    assert connection is not None
+    with open_database() as database:
+        groups = AlertGroups(database, QUICK)
+        groups.add(name, "cpaas_default", f"orders.{name} failed", message.seal(alert, connection.hash_secrets), HOUR)
+        passed = {"lease_expires_at": None, "leads_until": None, **changes}
+        row = update(schema.notifications).where(schema.notifications.c.name == name)
+        database.write(lambda opened: opened.execute(row.values(**passed)))
+
+
+HOUR = timedelta(hours=1)
+WHOLE = {
+    "channel": "sms",
+    "recipients": [ON_CALL[1:]],
+    "sender_id": "Ops",
+    "content": "Look!",
+    "headline": "",
+    "link": None,
+}
+AGED = {"first_at": datetime.now(UTC) - HOUR, "last_at": datetime.now(UTC) - HOUR}
+
+
+@pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize(
+    ("newer", "sent"),
+    [(WHOLE | {"unheard_of": 1}, ["Look!"]), ({"unheard_of": 1}, []), ([], [])],
+)
+def test_alert_of_a_newer_version_keeps_no_other_waiting(stage, texts, caplog, newer, sent) -> None:
+    """As workers are upgraded before the API server."""
+    connection = get_receiver_connection("cpaas_default")
+    assert connection is not None
+    key = Fernet(message._fernet_key(connection.hash_secrets[0]))
+    waiting("a_newer", message=key.encrypt(json.dumps(newer).encode()).decode(), **AGED)
+    waiting("other", **AGED)
+    sender = BackgroundSender(get_receiver_connection)
+    assert sender.run_once()
+    assert sorted(texts()) == ["Airflow: orders.other failed", *sent]
+    sender.stop()
+
+
+@pytest.mark.usefixtures("quick")
+def test_alert_of_now_is_sent_although_others_waited_for_a_day(stage, texts, caplog) -> None:
+    caplog.set_level(logging.INFO)
+    now, days_ago = datetime.now(UTC), datetime.now(UTC) - timedelta(days=2)
+    waiting("new", alerts=26, first_at=days_ago, last_at=now - timedelta(minutes=1))
+    waiting("old", alerts=26, first_at=days_ago - HOUR, last_at=days_ago)
+    sender = BackgroundSender(get_receiver_connection)
+    assert sender.run_once()
+    [text] = texts()
+    assert text.startswith(f"Airflow: 26 alerts since {days_ago:%H:%M} UTC: orders.new failed")
+    assert "Not sent, because the last is over a day old: 26 alerts." in caplog.text
     sender.stop()

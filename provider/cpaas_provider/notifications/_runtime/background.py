@@ -41,7 +41,7 @@ STANDBY_PAUSE = 15.0
 
 LEASE_SECONDS = 60.0
 MAX_AGE = timedelta(days=1)
-"""An older alert is not sent: it comes too late to help."""
+"""Alerts of which the last is older are not sent: they come too late to help."""
 
 
 def send_while_serving(app: FastAPI, read_connection: Callable[[str], CpaasConnection | None]) -> FastAPI:
@@ -96,9 +96,9 @@ class BackgroundSender(BackgroundJob):
         pending = groups.take_due(waiting.name)
         if pending is None:
             return
-        if datetime.now(UTC) - pending.first_at > MAX_AGE:
+        if datetime.now(UTC) - pending.last_at > MAX_AGE:
             groups.finish(pending)
-            log.error("Not sent, because the first is over a day old: %s.", counted(pending.count, "alert"))
+            log.error("Not sent, because the last is over a day old: %s.", counted(pending.count, "alert"))
             return
         # The newest alert of those that are pending, which may not be the one that was read before.
         connection, alert = opened

@@ -6,7 +6,7 @@ import base64
 import hmac
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from datetime import UTC, datetime
 from hashlib import sha256
 
@@ -48,14 +48,18 @@ def seal(alert: Alert, secrets: Sequence[str]) -> str:
 
 
 def unseal(stored: str, secrets: Sequence[str]) -> Alert | None:
-    """Return a stored alert; ``None`` where none of the secrets of its connection opens it."""
+    """Return a stored alert; ``None`` where none of the secrets of its connection opens it, or it is of no known form.
+
+    What a newer version of the provider stored beside is left out.
+    """
     from cryptography.fernet import Fernet, InvalidToken, MultiFernet
 
     try:
         plain = MultiFernet([Fernet(_fernet_key(one)) for one in secrets]).decrypt(stored.encode())
-    except InvalidToken:
+        found = json.loads(plain)
+        return Alert(**{one.name: found[one.name] for one in fields(Alert) if one.name in found})
+    except (InvalidToken, ValueError, TypeError):
         return None
-    return Alert(**json.loads(plain))
 
 
 def group_name(secret: str, *parts: object) -> str:

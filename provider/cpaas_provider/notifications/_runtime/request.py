@@ -74,7 +74,7 @@ def send(alert: Alert, alerts: Batch, connection: CpaasConnection, *, seconds: f
             "Notification about %s was rejected. Nothing was sent, and it is not sent again. %s", about, error
         )
         return Outcome.REJECTED
-    except Exception as error:  # noqa: BLE001 - its words may show values
+    except Exception as error:
         log.error(  # noqa: TRY400 - as above
             "Notification %s about %s is of unknown outcome. It may have been sent, so it is not sent again. %s.",
             alerts.reference,
