@@ -195,9 +195,10 @@ def list_rows(
     if wanted.conn_id is not None:
         query = query.where(there.conn_id == wanted.conn_id)
     if wanted.first is not None:
-        query = query.where(there.started_at >= _midnight(wanted.first))
+        query = query.where(there.started_at >= datetime.combine(wanted.first, time.min, UTC))
     if wanted.last is not None:
-        query = query.where(there.started_at < _midnight(wanted.last) + timedelta(days=1))
+        # Not before the next midnight: the last of all days has none.
+        query = query.where(there.started_at <= datetime.combine(wanted.last, time.max, UTC))
     if wanted.before is not None:
         query = query.where(tuple_(there.started_at, there.reference) < tuple_(*wanted.before))
     query = query.order_by(there.started_at.desc(), there.reference.desc()).limit(PAGE_ROWS + 1)
@@ -211,10 +212,6 @@ def find_campaign(connection: Connection, reference: str) -> CampaignRow | None:
         return _row(found)
     send = connection.execute(select(sends).where(sends.c.campaign == reference)).first()
     return None if send is None else _of_send(connection, send)
-
-
-def _midnight(day: date) -> datetime:
-    return datetime.combine(day, time(), UTC)
 
 
 def _row(row: Row[Any]) -> CampaignRow:
