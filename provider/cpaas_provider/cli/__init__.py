@@ -19,12 +19,12 @@ from airflow.cli.cli_config import (
     CLICommand,
     GroupCommand,
     lazy_load_command,
-    positive_int,
 )
 
 from cpaas_provider.cli.contacts.commands import contact_commands
 from cpaas_provider.cli.deliveries.commands import campaign_commands, delivery_commands
 from cpaas_provider.cli.messages.commands import message_commands, otp_commands
+from cpaas_provider.cli.numbers import MOST_DAYS, MOST_PORT, MOST_ROWS, whole_number
 from cpaas_provider.cli.sandbox import SANDBOX_ARGS
 from cpaas_provider.cli.suppressions.commands import suppression_commands
 from cpaas_provider.provider_info import DEFAULT_CONN_ID
@@ -63,17 +63,17 @@ _FILTERS = (
     ),
     Arg(
         ("--limit",),
-        type=positive_int(allow_zero=False),
+        type=whole_number(MOST_ROWS),
         default=100,
         help="Show at most this many requests, newest first (default: %(default)s)",
     ),
 )
 _RECEIVER = (
     Arg(("--host",), default="127.0.0.1", help="Address to listen on (default: %(default)s)"),
-    Arg(("--port",), type=positive_int(allow_zero=False), default=8099, help="Port (default: %(default)s)"),
+    Arg(("--port",), type=whole_number(MOST_PORT), default=8099, help="Port (default: %(default)s)"),
     Arg(
         ("--workers",),
-        type=positive_int(allow_zero=False),
+        type=whole_number(1_000),
         default=1,
         help="Number of processes (default: %(default)s)",
     ),
@@ -87,13 +87,13 @@ _RECEIVER = (
 )
 _DAYS = Arg(
     ("--days",),
-    type=positive_int(allow_zero=False),
+    type=whole_number(MOST_DAYS),
     default=90,
     help="Delete what has not changed for this many days (default: %(default)s)",
 )
 _LOOKUP_DAYS = Arg(
     ("--lookup-days",),
-    type=positive_int(allow_zero=False),
+    type=whole_number(MOST_DAYS),
     default=365,
     help="Delete lookups older than this many days. With fewer than the longest lookup_ttl of your campaigns, numbers "
     "are looked up and charged again (default: %(default)s)",

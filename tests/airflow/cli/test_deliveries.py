@@ -53,6 +53,25 @@ def spring(database: Database) -> Database:
     return database
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("campaigns", "list", "--limit", "9" * 21),
+        ("deliveries", "show", "--limit", "9" * 5000),
+        ("suppressions", "list", "--limit", "0"),
+        ("lookup", "+2348031234567", "--max-age", "99999999999"),
+        ("lookup", "+2348031234567", "--max-age", "1e3"),
+        ("db", "prune", "--days", "99999999999"),
+        ("db", "prune", "--lookup-days", "-1"),
+        ("receiver", "--port", "65536"),
+        ("journal", "list", "--limit", "٣"),
+    ],
+)
+def test_a_number_out_of_bounds_is_a_wrong_argument(cli: Cli, command: tuple[str, ...]) -> None:
+    said = cli(*command)
+    assert (said.status, "must be a whole number from 1 to " in said.err) == (2, True), said.err
+
+
 def lines(said: Said) -> list[dict[str, Any]]:
     assert said.status == 0, said.err
     return said.lines

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from airflow.cli.cli_config import ARG_OUTPUT, ARG_VERBOSE, ARG_YES, ActionCommand, Arg, positive_int
+from airflow.cli.cli_config import ARG_OUTPUT, ARG_VERBOSE, ARG_YES, ActionCommand, Arg
 
+from cpaas_provider.cli.numbers import MOST_ROWS, whole_number
 from cpaas_provider.provider_info import DEFAULT_CONN_ID
 
 _CONN_ID = Arg(
@@ -23,7 +24,7 @@ _ANY_CONN_ID = Arg(("--conn-id",), help="Only maps of this connection (default: 
 _ANY_MAP = Arg(("--map",), dest="map_name", metavar="MAP", help="Only maps of this name (default: all)")
 _LIMIT = Arg(
     ("--limit",),
-    type=positive_int(allow_zero=False),
+    type=whole_number(MOST_ROWS),
     default=100,
     help="Show at most this number of unknown creations of each map (default: %(default)s)",
 )
@@ -52,7 +53,7 @@ _REPLACE = Arg(
 _DRY_RUN = Arg(("--dry-run",), action="store_true", help="Check the file against the map, and write nothing")
 _SAMPLE = Arg(
     ("--sample",),
-    type=positive_int(allow_zero=False),
+    type=whole_number(MOST_ROWS),
     default=100,
     help="Check this number of rows, chosen at random (default: %(default)s)",
 )
@@ -64,7 +65,7 @@ _MEND = Arg(
 )
 _MAX_GONE = Arg(
     ("--max-gone",),
-    type=positive_int(allow_zero=True),
+    type=whole_number(MOST_ROWS, least=0),
     default=100,
     help="With --mend, stop and mend none of them when more rows are gone (default: %(default)s)",
 )

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from airflow.cli.cli_config import ARG_OUTPUT, ARG_VERBOSE, ActionCommand, Arg, positive_int
+from airflow.cli.cli_config import ARG_OUTPUT, ARG_VERBOSE, ActionCommand, Arg
+
+from cpaas_provider.cli.numbers import MOST_ROWS, whole_number
 
 _OUTCOMES = ("in_flight", "undelivered", "delivered", "bounced", "opened", "clicked")
 _FILTERS = (
@@ -16,7 +18,7 @@ _FILTERS = (
     Arg(("--until",), metavar="TIME", help="Before this date or time"),
     Arg(
         ("--limit",),
-        type=positive_int(allow_zero=False),
+        type=whole_number(MOST_ROWS),
         default=100,
         help="Show at most this many, newest first (default: %(default)s)",
     ),

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from airflow.cli.cli_config import ARG_OUTPUT, ARG_VERBOSE, ActionCommand, Arg, positive_int
+from airflow.cli.cli_config import ARG_OUTPUT, ARG_VERBOSE, ActionCommand, Arg
 
+from cpaas_provider.cli.numbers import MOST_DAYS, whole_number
 from cpaas_provider.provider_info import DEFAULT_CONN_ID
 
 _CONN_ID = Arg(("--conn-id",), default=DEFAULT_CONN_ID, help="Connection to use (default: %(default)s)")
@@ -109,7 +110,7 @@ def message_commands(command: Callable[[str], Callable[..., Any]]) -> tuple[Acti
                 Arg(
                     ("--max-age",),
                     metavar="DAYS",
-                    type=positive_int(allow_zero=False),
+                    type=whole_number(MOST_DAYS),
                     default=30,
                     help="Use lookups of the cache that are at most this old, in days (default: %(default)s)",
                 ),

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from airflow.cli.cli_config import ARG_OUTPUT, ARG_VERBOSE, ActionCommand, Arg, positive_int
+from airflow.cli.cli_config import ARG_OUTPUT, ARG_VERBOSE, ActionCommand, Arg
+
+from cpaas_provider.cli.numbers import MOST_ROWS, whole_number
 
 _REASONS = ("opt_out", "complaint", "hard_bounce", "invalid_number")
 _CHANNELS = ("all", "sms", "whatsapp", "email")
@@ -42,7 +44,7 @@ _RECIPIENT = Arg(
 )
 _LIMIT = Arg(
     ("--limit",),
-    type=positive_int(allow_zero=False),
+    type=whole_number(MOST_ROWS),
     default=100,
     help="Show at most this many entries (default: %(default)s)",
 )
