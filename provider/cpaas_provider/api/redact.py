@@ -15,12 +15,17 @@ _NUMBER = re.compile(r"\+?\d(?:[\s().\-/]{0,2}\d){6,}")
 _ADDRESS_PART = r"[^\s@,;:<>\"'()\[\]]"
 # Begins only where a word begins: tried at each of its letters, a long word would take forever.
 _ADDRESS = re.compile(f"(?<!{_ADDRESS_PART}){_ADDRESS_PART}+@{_ADDRESS_PART}+")
+# A terminal that shows a log, or the output of a command, would obey some of them.
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 _HIDDEN = "***"
 _PUBLIC_FIELDS = frozenset({"channel", "network", "id", "row_id", "template_id", "is_trackable"})
 
 
 def redact(words: str, private: Iterable[str]) -> str:
-    """Return the service's words without what the request held, without numbers and addresses, and not too long."""
+    """Return the service's words without what the request held, without numbers and addresses, and not too long.
+
+    Control characters become blanks.
+    """
     words = _one_line(words)
     if len(words) > _MOST_READ:
         # Not in the middle of a word, which nothing below would know again.
@@ -41,7 +46,7 @@ def describe_columns(names: Collection[str]) -> str:
 
 
 def _one_line(words: str) -> str:
-    return " ".join(words.split())
+    return " ".join((words if words.isprintable() else _CONTROL.sub(" ", words)).split())
 
 
 def _without_pieces(words: str, private: str) -> str:

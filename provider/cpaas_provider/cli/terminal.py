@@ -31,7 +31,7 @@ def print_lines(lines: Sequence[dict[str, Any]], output: str, copied: Collection
         return
     if not lines:
         return
-    lines = [{name: "" if fact is None else fact for name, fact in line.items()} for line in lines]
+    lines = [{name: _shown(fact) for name, fact in line.items()} for line in lines]
     if output == "table":
         _print_table(console, lines, copied)
     else:
@@ -45,6 +45,13 @@ def print_record(record: dict[str, Any], output: str) -> None:
         return
     shown = {name: ", ".join(map(str, fact)) if isinstance(fact, list) else fact for name, fact in record.items()}
     print_lines([{"field": name, "value": fact} for name, fact in shown.items()], output, ("value",))
+
+
+def _shown(fact: Any) -> Any:
+    """Return a fact as a reader sees it: nothing in it may move the cursor or clear the screen."""
+    if isinstance(fact, str) and not fact.isprintable():
+        return "".join(one if one.isprintable() else " " for one in fact)
+    return "" if fact is None else fact
 
 
 def _print_table(console: AirflowConsole, lines: Sequence[dict[str, Any]], copied: Collection[str]) -> None:

@@ -53,6 +53,15 @@ def spring(database: Database) -> Database:
     return database
 
 
+@pytest.mark.parametrize("output", ["table", "plain", "json", "yaml"])
+def test_words_of_the_service_cannot_control_the_terminal(spring: Database, cli: Cli, output: str) -> None:
+    token = CallbackToken("spring", "pack", 3)
+    save_reports(spring, report(UMA, "failed", token=token, message_id="m-\x1b[2J", reason="gone\x1b[2J\x9b31m\x07"))
+    shown = cli("deliveries", "show", "spring", "--output", output)
+    assert shown.status == 0
+    assert shown.out.replace("\n", "").isprintable()
+
+
 @pytest.mark.parametrize(
     "command",
     [

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from datetime import UTC, datetime
 from typing import Any
 
@@ -12,8 +11,6 @@ from cpaas_provider.api.recipients.msisdn import mask_msisdn
 from cpaas_provider.api.redact import redact
 
 NOTHING = "\N{EN DASH}"
-
-_UNPRINTABLE = re.compile(r"[^\x20-\x7e\xa0-\U0010ffff]")
 
 
 def number(value: float | None) -> str:
@@ -69,7 +66,7 @@ def recipient(value: str) -> str:
 
 def words(value: Any) -> str:
     """Return words of the service or of a setting without numbers, addresses and control characters."""
-    return _UNPRINTABLE.sub(" ", redact(str(value), ()))
+    return redact(str(value), ())
 
 
 FILTERS = {
