@@ -135,6 +135,13 @@ class TestDatabase:
         assert (found, "airflow cpaas db migrate" in str(advice)) == ("warning", True)
         assert not (tmp_path / "cpaas.db").exists()
 
+    @pytest.mark.parametrize("place", ["/dev/null/cpaas.db", "/dev/null/deeper/cpaas.db"])
+    def test_a_file_that_cannot_be_created(self, doctor: Doctor, monkeypatch: pytest.MonkeyPatch, place: str) -> None:
+        monkeypatch.setenv("AIRFLOW__CPAAS__DATABASE", f"sqlite:///{place}")
+        said = doctor()
+        ((found, words, _),) = of(said, "database")
+        assert (said.status, found, "/dev/null is no folder" in words) == (1, "failed", True)
+
     @pytest.mark.parametrize("kind", ["sqlite", "postgres"])
     def test_one_with_tables(
         self, doctor: Doctor, kind: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch

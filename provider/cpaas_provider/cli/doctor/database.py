@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from datetime import UTC, datetime
+from pathlib import Path
 
-from sqlalchemy import func, select
+from sqlalchemy import URL, func, select
 from sqlalchemy.exc import SQLAlchemyError
 
 from cpaas_provider.cli.doctor.report import Findings, clock, failed, ok, skipped, warning
@@ -13,6 +15,7 @@ from cpaas_provider.database.database import Database, open_database, stored_rev
 from cpaas_provider.database.errors import DatabaseError
 from cpaas_provider.database.migrations import REVISIONS
 from cpaas_provider.database.schema import REPORT_DIALECTS
+from cpaas_provider.database.url import resolve_url
 
 CHECK = "database"
 _CLOCK = "clock of the database"
@@ -35,6 +38,9 @@ class DatabaseChecks:
             url, revision = stored_revision()
         except DatabaseError as error:
             yield failed(CHECK, str(error), _CORRECT)
+            return
+        if revision is None and (reason := _why_not_created(resolve_url())):
+            yield failed(CHECK, f"{url} cannot be created: {reason}.", _CORRECT)
             return
         if revision is None:
             yield warning(
@@ -95,3 +101,16 @@ class DatabaseChecks:
         """Close the database."""
         if self.database is not None:
             self.database.close()
+
+
+def _why_not_created(url: URL) -> str | None:
+    """Return why the file of a SQLite database cannot be created; ``None`` where nothing is known against it."""
+    if url.get_backend_name() != "sqlite":
+        return None
+    path = Path(url.database or "")
+    folder = next((one for one in path.absolute().parents if one.exists()), Path("/"))
+    if not folder.is_dir():
+        return f"{folder} is no folder"
+    if path.exists() or os.access(folder, os.W_OK | os.X_OK):
+        return None
+    return f"{folder} is not writable"
