@@ -24,8 +24,6 @@ MOST_BYTES = 4_096
 MOST = 50
 """Results one page shows."""
 
-_MOST_READ = 500
-
 
 @dataclass(frozen=True)
 class FoundDelivery:
@@ -83,10 +81,23 @@ def _by_reference(connection: Connection, who: Viewer, asked: str) -> list[Campa
 
 def _by_recipient(connection: Connection, who: Viewer, asked: str) -> list[FoundDelivery]:
     there = deliveries.c
-    rows = connection.execute(select(deliveries).where(there.recipient.in_(_spellings(asked))).limit(_MOST_READ)).all()
+    theirs = there.recipient.in_(_spellings(asked))
+    names = select(there.campaign).where(theirs)
+    own, tracked = task_progress.c, sends.c
+    dag_ids = union(
+        select(own.dag_id).where(own.reference.in_(names)), select(tracked.dag_id).where(tracked.campaign.in_(names))
+    )
+    # Before the limit, so that those of other DAGs take no place.
+    allowed = sorted(who.readable(connection.execute(dag_ids).scalars()))
+    seen_by_viewer = or_(
+        there.campaign.in_(select(own.reference).where(own.dag_id.in_(allowed))),
+        there.campaign.in_(select(tracked.campaign).where(tracked.dag_id.in_(allowed))),
+    )
+    newest = there.reported_at.desc(), there.campaign, there.reference
+    rows = connection.execute(select(deliveries).where(theirs, seen_by_viewer).order_by(*newest).limit(MOST)).all()
     known = {name: find_campaign(connection, name) for name in {row.campaign for row in rows}}
     seen = {row.reference: row for row in _readable(who, known.values())}
-    found = [
+    return [
         FoundDelivery(
             seen[row.campaign],
             row.recipient,
@@ -97,7 +108,6 @@ def _by_recipient(connection: Connection, who: Viewer, asked: str) -> list[Found
         for row in rows
         if row.campaign in seen
     ]
-    return sorted(found, key=lambda one: one.reported_at, reverse=True)[:MOST]
 
 
 def _spellings(asked: str) -> list[str]:

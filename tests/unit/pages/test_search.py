@@ -1,13 +1,16 @@
 from __future__ import annotations
 
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
+from sqlalchemy import Connection, insert, select
 
 from cpaas_provider.database.database import Database
+from cpaas_provider.database.schema import deliveries, task_progress
 from cpaas_provider.delivery.tracking.sent_requests import SentRequest
-from tests.unit.delivery.report_builders import ADA, OBI, begun, noted, report, save_reports, to
+from tests.unit.delivery.report_builders import ADA, OBI, UMA, WHEN, begun, noted, report, save_reports, to
 from tests.unit.pages.recorded import campaign
 
 
@@ -80,3 +83,34 @@ def test_without_a_question_there_is_a_form(reader: TestClient) -> None:
     page = reader.get("/search?q=spring").text
     assert '<form method="post"' in page
     assert "spring" not in page
+
+
+def many(database: Database, dag_id: str, conn_id: str, number: int, at: datetime) -> None:
+    """Have a recipient reported in many campaigns of a DAG."""
+    names = [f"{dag_id}-{one:03}" for one in range(number)]
+    campaign(database, names[0], dag_id=dag_id)
+    with database.connect() as connection:
+        first = connection.execute(select(task_progress).where(task_progress.c.reference == names[0])).one()
+    reported = {"recipient": UMA, "delivery_status": 0, "status": "sent", "reported_at": at, "updated_at": at}
+    flags = {"delivered": False, "failed": False, "clicked": False}
+    rows = [{"campaign": name, "conn_id": conn_id, "reference": "", **reported, **flags} for name in names]
+    progress = [{**first._mapping, "reference": name} for name in names[1:]]
+
+    def write(connection: Connection) -> None:
+        if progress:
+            connection.execute(insert(task_progress), progress)
+        connection.execute(insert(deliveries), rows)
+
+    database.write(write)
+
+
+def test_deliveries_of_other_dags_take_no_place_of_ones_own_and_the_newest_are_shown(
+    anonymous: TestClient, database: Database
+) -> None:
+    many(database, "a_theirs", "shop", 600, WHEN + timedelta(hours=2))
+    many(database, "b_mine", "shop", 600, WHEN)
+    many(database, "z_mine", "shop", 1, WHEN + timedelta(hours=1))
+    page = found(anonymous, UMA, **{"x-dags": "b_mine z_mine"})
+    assert "theirs" not in page
+    assert page.count("/cpaas/campaigns/b_mine-") == 49
+    assert page.index("/cpaas/campaigns/z_mine-000") < page.index("/cpaas/campaigns/b_mine-")
