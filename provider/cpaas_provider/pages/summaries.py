@@ -224,11 +224,13 @@ _UNDELIVERED = [int(status) for status in DeliveryStatus if status.final and not
 
 def _by_network(connection: Connection, campaign: str) -> tuple[Group, ...]:
     """Group by the network of a number's prefix, or by the domain of an address."""
+    from cpaas_provider.pages.html.formats import words
+
     there = deliveries.c
     domain = (
         func.substr(there.recipient, func.instr(there.recipient, "@"))
         if connection.dialect.name == "sqlite"
-        else func.concat("@", func.split_part(there.recipient, "@", 2))
+        else func.substring(there.recipient, "@[^@]*$")
     )
     is_address = there.recipient.like("%@%")
     name = case((is_address, domain), else_=func.substr(there.recipient, 1, _PREFIX)).label("name")
@@ -242,7 +244,8 @@ def _by_network(connection: Connection, campaign: str) -> tuple[Group, ...]:
     query = select(*columns).where(there.campaign == campaign).group_by(literal_column("1", String))
     found: dict[str, Group] = {}
     for key, example, delivered, undelivered, total in connection.execute(query):
-        label = key[1:] if key.startswith("@") else _network_of(example)
+        # What a report names may have more than one sign, or a number after it.
+        label = (words(key.rpartition("@")[2]) or "not named") if key.startswith("@") else _network_of(example)
         other = found.get(label, Group(label))
         found[label] = Group(
             label,

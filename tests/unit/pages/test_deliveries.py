@@ -124,3 +124,13 @@ def test_large_numbers_are_readable(database: Database, reader: TestClient) -> N
     begun(database)
     database.write(lambda connection: record_send_finished(connection, "spring", 1_000_000))
     assert "1,000,000" in reader.get("/campaigns/spring").text
+
+
+def test_domains_show_no_address_and_no_number(database: Database, reader: TestClient) -> None:
+    begun(database)
+    odd = ['"ada@home"@example.com', "ada@2348030000009", "<script>@example.com", "obi@example.com"]
+    save_reports(database, *(report(one, "delivered", token=to(*odd, reference="odd")) for one in odd))
+    page = reader.get("/deliveries?campaign=spring").text
+    for secret in ("2348030000009", "home&#34;@example.com", "<script>@"):
+        assert secret not in page
+    assert '<td data-name="Name">example.com</td>' in page
