@@ -53,3 +53,43 @@ def test_no_moment_is_used_by_both(url: str) -> None:
     assert left[-1] - left[0] >= (2 * TIMES - 1) / PER_SECOND - 0.1, [
         after - before for before, after in pairwise(left)
     ]
+
+
+_FORKING_WHILE_OTHERS_WAIT = """
+import os, signal, sys, threading, time
+from cpaas_provider.hooks._rate_limit.limiter import SharedRateLimiter
+from cpaas_provider.hooks._rate_limit.stored import StoredReservations
+
+signal.alarm(50)
+limiter = SharedRateLimiter(4.0, StoredReservations("forked"), "connection 'forked'")
+limiter.wait(time.sleep)
+threads = [threading.Thread(target=limiter.wait, args=(time.sleep,)) for _ in range(6)]
+for one in threads:
+    one.start()
+# Threads wait for their turn, sleep until their moment, or reserve one.
+for _ in range(int(sys.argv[1])):
+    time.sleep(0.05)
+    if not os.fork():
+        signal.alarm(20)
+        limiter.wait(time.sleep)
+        os.write(1, b"left\\n")
+        os._exit(0)
+for _ in range(int(sys.argv[1])):
+    assert os.wait()[1] == 0
+for one in threads:
+    one.join()
+limiter.close()
+"""
+
+
+def test_a_process_that_is_forked_while_requests_wait_makes_its_own(url: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", _FORKING_WHILE_OTHERS_WAIT, "8"],
+        cwd=Path(__file__).parents[3],
+        env={**os.environ, "AIRFLOW__CPAAS__DATABASE": url},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (0, "left\n" * 8), done.stderr
