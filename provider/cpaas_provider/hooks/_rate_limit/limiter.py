@@ -10,6 +10,7 @@ import os
 import random
 import threading
 import time
+import weakref
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
@@ -102,13 +103,19 @@ class SharedRateLimiter(Pace):
         self._free: deque[float] = deque()
         self._last = -math.inf
         """The last moment that was taken or given up."""
-        self._granted = self._used = 0
-        """Moments of the last reservation, and how many of them were used."""
-        self._process = os.getpid()
         self._is_new = True
         self._has_unshared_hold = False
         self._failures = 0
         self._try_at = -math.inf
+        self._begin()
+        _in_use.add(self)
+
+    def _begin(self) -> None:
+        """Begin without a moment at hand and without a request that waits; again in a process that was forked."""
+        self._lock = threading.Lock()
+        self._free.clear()
+        self._granted = self._used = 0
+        """Moments of the last reservation, and how many of them were used."""
         self._reserving = threading.Lock()
         # Requests wait one behind the other, so that none takes a moment long before it leaves.
         self._turn = threading.Lock()
@@ -302,14 +309,21 @@ class SharedRateLimiter(Pace):
         return max(LATEST, LATEST / self._pace)
 
     def _drop_late(self, now: float) -> None:
-        if self._process != os.getpid():
-            # The moments at hand are those of the process that was forked.
-            self._process = os.getpid()
-            self._free.clear()
-            self._granted = self._used = 0
         while self._free and self._free[0] < now - self._latest:
             self._give_up_first()
 
     def _give_up_first(self) -> float:
         self._last = self._free.popleft()
         return self._last
+
+
+_in_use: weakref.WeakSet[SharedRateLimiter] = weakref.WeakSet()
+
+
+def _begin_all() -> None:
+    """Begin anew in a process that was forked: moments, waiting requests and their locks are those of the other."""
+    for one in list(_in_use):
+        one._begin()
+
+
+os.register_at_fork(after_in_child=_begin_all)

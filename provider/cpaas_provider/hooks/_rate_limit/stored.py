@@ -21,15 +21,30 @@ TIMEOUT = 5.0
 
 
 _in_use: weakref.WeakSet[StoredReservations] = weakref.WeakSet()
+_held: list[StoredReservations] = []
+"""Those that make no reservation, because the process is being forked."""
 
 
-def _close_sessions() -> None:
-    """Close all sessions. No fork may carry one along: SQLite would rely on locks that only one of the two has."""
-    for one in list(_in_use):
+def _before_fork() -> None:
+    """Wait for reservations under way, and close all sessions.
+
+    No fork may carry one along: SQLite would rely on locks that only one of the two processes has, and on PostgreSQL
+    the end of one process would end a transaction of the other.
+    """
+    # In one order, or two threads that fork could wait for each other.
+    for one in sorted(_in_use, key=id):
+        one.hold_still()
+        _held.append(one)
+    for one in _held:
         one.close_sessions()
 
 
-os.register_at_fork(before=_close_sessions)
+def _after_fork() -> None:
+    while _held:
+        _held.pop().go_on()
+
+
+os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork)
 
 
 def make_rate_limiter(conn_id: str, requests_per_second: float) -> SharedRateLimiter:
@@ -48,7 +63,7 @@ class StoredReservations:
         self._url = url
         self._database: Database | None = None
         self._process = 0
-        self._opening = threading.Lock()
+        self._using = threading.Lock()
         _in_use.add(self)
 
     def reserve(self, count: int, requests_per_second: float, slowdown: float, *, is_first: bool) -> ReservedMoments:
@@ -57,7 +72,8 @@ class StoredReservations:
         :raises CpaasNotSentError: when the database cannot be used
         """
         try:
-            return self._table().reserve(Wanted(count, requests_per_second, slowdown, is_first))
+            with self._using:
+                return self._table().reserve(Wanted(count, requests_per_second, slowdown, is_first))
         except DatabaseError as error:
             raise self._failure(error) from None
 
@@ -67,27 +83,35 @@ class StoredReservations:
         :raises CpaasNotSentError: when the database cannot be used
         """
         try:
-            self._table().hold(seconds)
+            with self._using:
+                self._table().hold(seconds)
         except DatabaseError as error:
             raise self._failure(error) from None
 
     def close(self) -> None:
         """Close the database."""
-        with self._opening:
+        with self._using:
             database, self._database = self._database, None
-        if database is not None:
-            database.close()
+            if database is not None:
+                database.close()
+
+    def hold_still(self) -> None:
+        """Wait for the end of a reservation, and begin none until ``go_on``."""
+        self._using.acquire()
 
     def close_sessions(self) -> None:
-        """Close the sessions that no reservation is using. The next one opens another."""
+        """Close the sessions, of which none is in use. The next reservation opens another."""
         if self._database is not None:
             self._database.engine.dispose()
 
+    def go_on(self) -> None:
+        """Let reservations be made again. The next one opens a session."""
+        self._using.release()
+
     def _table(self) -> RateLimitTable:
-        with self._opening:
-            if self._database is None or self._process != os.getpid():
-                self._database, self._process = open_database(self._url, write_timeout=TIMEOUT), os.getpid()
-            return RateLimitTable(self._database, self._conn_id)
+        if self._database is None or self._process != os.getpid():
+            self._database, self._process = open_database(self._url, write_timeout=TIMEOUT), os.getpid()
+        return RateLimitTable(self._database, self._conn_id)
 
     def _failure(self, error: DatabaseError) -> CpaasNotSentError:
         return CpaasNotSentError(describe_unusable(self._conn_id, error, "the request was not sent"))
