@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from urllib.parse import parse_qs
 
-from sqlalchemy import Connection, or_, select, union
+from sqlalchemy import Connection, exists, or_, select, union
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -87,11 +87,13 @@ def _by_recipient(connection: Connection, who: Viewer, asked: str) -> list[Found
     dag_ids = union(
         select(own.dag_id).where(own.reference.in_(names)), select(tracked.dag_id).where(tracked.campaign.in_(names))
     )
-    # Before the limit, so that those of other DAGs take no place.
+    # Before the limit, so that those of other DAGs take no place, and what another connection was told is not shown.
     allowed = sorted(who.readable(connection.execute(dag_ids).scalars()))
     seen_by_viewer = or_(
-        there.campaign.in_(select(own.reference).where(own.dag_id.in_(allowed))),
-        there.campaign.in_(select(tracked.campaign).where(tracked.dag_id.in_(allowed))),
+        exists().where(own.reference == there.campaign, own.conn_id == there.conn_id, own.dag_id.in_(allowed)),
+        exists().where(
+            tracked.campaign == there.campaign, tracked.conn_id == there.conn_id, tracked.dag_id.in_(allowed)
+        ),
     )
     newest = there.reported_at.desc(), there.campaign, there.reference
     rows = connection.execute(select(deliveries).where(theirs, seen_by_viewer).order_by(*newest).limit(MOST)).all()

@@ -17,14 +17,14 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
 
-from sqlalchemy import Connection, String, and_, case, func, literal_column, select
+from sqlalchemy import ColumnElement, Connection, String, and_, case, func, literal_column, select
 
 from cpaas_provider.database.activity.upsert import upsert
 from cpaas_provider.database.database import Database
 from cpaas_provider.database.errors import DatabaseError
-from cpaas_provider.database.schema import deliveries, delivery_summaries, report_counts
+from cpaas_provider.database.schema import deliveries, delivery_summaries, report_counts, sends
 from cpaas_provider.delivery.reports import DeliveryStatus
-from cpaas_provider.delivery.tracking.counts import COMMIT_LAG, DeliveryCounts, read_counts
+from cpaas_provider.delivery.tracking.counts import COMMIT_LAG, IS_ACCEPTED, IS_COUNTED, DeliveryCounts, read_counts
 
 log = logging.getLogger(__name__)
 
@@ -200,11 +200,12 @@ def latest_reports(connection: Connection, campaigns: Iterable[str]) -> dict[str
 def count_campaign(connection: Connection, campaign: str) -> Summary:
     """Count the recipients of a campaign, by status, network and reason."""
     counts = read_counts(connection, [campaign]).get(campaign, DeliveryCounts())
+    which = _counted(connection, campaign)
     return Summary(
         **{name: getattr(counts, name) for name in ("delivered", "undelivered", "in_flight", "unknown")},
-        statuses=_by_status(connection, campaign),
-        networks=_by_network(connection, campaign),
-        reasons=_by_reason(connection, campaign),
+        statuses=_by_status(connection, which),
+        networks=_by_network(connection, which),
+        reasons=_by_reason(connection, which),
     )
 
 
@@ -212,8 +213,18 @@ def _of_counts(counts: DeliveryCounts) -> Summary:
     return Summary(counts.delivered, counts.undelivered, counts.in_flight, counts.unknown)
 
 
-def _by_status(connection: Connection, campaign: str) -> dict[str, int]:
-    query = select(deliveries.c.delivery_status, func.count()).where(deliveries.c.campaign == campaign)
+def _counted(connection: Connection, campaign: str) -> ColumnElement[bool]:
+    """Return which deliveries of a campaign count, as ``read_counts`` has it, so that the figures add up."""
+    mine = deliveries.c.campaign == campaign
+    send = connection.execute(select(sends.c.conn_id, sends.c.unknown).where(sends.c.campaign == campaign)).first()
+    if send is None:
+        return and_(mine, IS_COUNTED)
+    theirs = and_(mine, deliveries.c.conn_id == send.conn_id)
+    return theirs if send.unknown is None or send.unknown > 0 else and_(theirs, IS_ACCEPTED)
+
+
+def _by_status(connection: Connection, which: ColumnElement[bool]) -> dict[str, int]:
+    query = select(deliveries.c.delivery_status, func.count()).where(which)
     rows = connection.execute(query.group_by(deliveries.c.delivery_status).order_by(deliveries.c.delivery_status))
     return {DeliveryStatus(status).name.lower(): count for status, count in rows}
 
@@ -222,7 +233,7 @@ _DELIVERED = [int(status) for status in DeliveryStatus if status.delivered]
 _UNDELIVERED = [int(status) for status in DeliveryStatus if status.final and not status.delivered]
 
 
-def _by_network(connection: Connection, campaign: str) -> tuple[Group, ...]:
+def _by_network(connection: Connection, which: ColumnElement[bool]) -> tuple[Group, ...]:
     """Group by the network of a number's prefix, or by the domain of an address."""
     from cpaas_provider.pages.html.formats import words
 
@@ -241,7 +252,7 @@ def _by_network(connection: Connection, campaign: str) -> tuple[Group, ...]:
         func.count(case((there.delivery_status.in_(_UNDELIVERED), 1))),
         func.count(),
     )
-    query = select(*columns).where(there.campaign == campaign).group_by(literal_column("1", String))
+    query = select(*columns).where(which).group_by(literal_column("1", String))
     found: dict[str, Group] = {}
     for key, example, delivered, undelivered, total in connection.execute(query):
         # What a report names may have more than one sign, or a number after it.
@@ -274,12 +285,12 @@ def _network_of(example: str) -> str:
     return carrier.name_for_valid_number(found, "en") or f"+{found.country_code}, other"
 
 
-def _by_reason(connection: Connection, campaign: str) -> tuple[tuple[str, int], ...]:
+def _by_reason(connection: Connection, which: ColumnElement[bool]) -> tuple[tuple[str, int], ...]:
     """Group those that were not reached by the words of the service."""
     from cpaas_provider.pages.html.formats import words
 
     there = deliveries.c
-    failed = and_(there.campaign == campaign, there.delivery_status.in_(_UNDELIVERED))
+    failed = and_(which, there.delivery_status.in_(_UNDELIVERED))
     columns = there.status, there.reason, func.count().label("recipients")
     query = select(*columns).where(failed).group_by(there.status, there.reason)
     found: dict[str, int] = {}

@@ -10,7 +10,7 @@ from cpaas_provider.database.activity.progress import FAILED, RUNNING
 from cpaas_provider.database.database import Database
 from cpaas_provider.delivery.tracking.sent_requests import SentRequest
 from cpaas_provider.pages.campaigns import PAGE_ROWS
-from tests.unit.delivery.report_builders import ADA, OBI, begun, ended, noted, report, save_reports, to
+from tests.unit.delivery.report_builders import ADA, OBI, UMA, begun, ended, noted, report, save_reports, to
 from tests.unit.pages.recorded import campaign
 
 EVIL = '<script>alert(1)</script>" onmouseover="x'
@@ -26,6 +26,31 @@ def cells(page: str) -> dict[str, str]:
     row = page.partition("<tbody>")[2].partition("</tr>")[0]
     found = re.findall(r'<td class="n" data-name="([^"]+)">(.*?)</td>', row, re.DOTALL)
     return {name: " ".join(re.sub("<[^>]+>", " ", text).split()) for name, text in found}
+
+
+def tables(page: str) -> dict[str, int]:
+    """Return the recipients by network and by reason, of the page of a campaign."""
+    found = re.findall(r'data-name="(?:Name|Reason)">(.*?)</td><td class="n" data-name="Recipients">(\d+)</td>', page)
+    return {name: int(number) for name, number in found}
+
+
+def test_reports_that_do_not_count_are_in_no_figure_of_a_campaign(database: Database, reader: TestClient) -> None:
+    """Another connection can sign a token that names the campaign. A request may have taken the place of another."""
+    campaign(database, "spring", not_sent=0, sent=2)
+    begun(database, "spring")
+    noted(database, SentRequest("pack", 2))
+    save_reports(database, report(ADA, "delivered", token=to(ADA, OBI)), report(OBI, "failed", token=to(ADA, OBI)))
+    ended(database, expected=2)
+    before = reader.get("/campaigns/spring").text
+    assert sorted(tables(before).values()) == [1, 2]
+    forged = to(UMA, campaign="spring", reference="forged")
+    save_reports(database, report(UMA, "failed", token=forged, conn_id="other", reason="forged words"))
+    save_reports(database, report("uma@example.com", "failed", token=to(UMA, reference="replaced"), reason="replaced"))
+    after = reader.get("/campaigns/spring").text
+    assert tables(after) == tables(before)
+    assert "forged words" not in after
+    asked = reader.post("/search", data={"q": UMA}).text
+    assert "forged words" not in asked
 
 
 class TestList:
