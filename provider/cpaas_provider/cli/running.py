@@ -9,6 +9,7 @@ import sys
 import traceback
 from argparse import Namespace
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 from airflow.utils.cli import suppress_logs_and_warning
@@ -41,14 +42,15 @@ def guarded(work: Callable[[Namespace], None]) -> Callable[[Namespace], None]:
     @functools.wraps(work)
     def run(args: Namespace) -> None:
         try:
+            _open_closed_streams()
             suppress_logs_and_warning(providers_configuration_loaded(work))(args)
             sys.stdout.flush()
         except KeyboardInterrupt:
             sys.stderr.write("Stopped by Ctrl-C.\n")
             raise SystemExit(STOPPED) from None
         except BrokenPipeError:
-            # The reader has seen enough. Python would complain once more when it closes the stream.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            # The reader has seen enough.
+            _drop_output()
             raise SystemExit(FAILED) from None
         except _IN_WORDS as error:
             raise SystemExit(str(error)) from None
@@ -58,6 +60,34 @@ def guarded(work: Callable[[Namespace], None]) -> Callable[[Namespace], None]:
             raise SystemExit(f"The command failed because of an unexpected error: {where}.") from None
 
     return run
+
+
+def _open_closed_streams() -> None:
+    """Have nothing to read, and write to nowhere, where a shell has closed a stream: Python has ``None`` for it."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, Path(os.devnull).open(mode, encoding="utf-8"))  # noqa: SIM115 - as long as the program
+
+
+def _drop_output() -> None:
+    """Write to nowhere from now on. Python would complain once more when it closes the stream."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+@contextlib.contextmanager
+def after_sending(words: str) -> Iterator[None]:
+    """Print what was done, and do not fail where it cannot be printed: a script would do it again.
+
+    :param words: what was done
+    """
+    try:
+        yield
+        sys.stdout.flush()
+    except (OSError, UnicodeError) as error:
+        _drop_output()
+        reason = getattr(error, "strerror", None) or type(error).__name__
+        with contextlib.suppress(OSError):
+            warn(f"{words} The result could not be printed ({reason}).")
 
 
 def warn(text: str) -> None:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import os
+import re
+import sys
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -57,6 +61,58 @@ def one(said: Said) -> dict[str, Any]:
 
 def sms(cli: Cli, *more: str, to: Sequence[str] = (phone("ada"),), text: str = "Meet at noon") -> Said:
     return cli("send-sms", *to, "--content", text, "--output", "json", *more)
+
+
+class TestOutput:
+    """What happens to the output changes nothing of what was sent. Status 1 would have a script send again."""
+
+    @pytest.fixture(params=["broken pipe", "full disk", "closed"])
+    def output(self, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+        if request.param == "closed":
+            monkeypatch.setattr(sys, "stdout", None)
+            yield
+            return
+        reader, writer = os.pipe()
+        os.close(reader)
+        with os.fdopen(writer, "w") as broken, Path("/dev/full").open("w", encoding="utf-8") as full:
+            monkeypatch.setattr(sys, "stdout", broken if request.param == "broken pipe" else full)
+            yield
+
+    @pytest.mark.parametrize("form", ["json", "table"])
+    def test_a_message_that_was_accepted_ends_with_status_0(
+        self, cli: Cli, stage: Stage, output: None, form: str
+    ) -> None:
+        said = cli("send-sms", phone("ada"), "--content", "Hi", "--output", form)
+        assert said.status == 0, said.err
+        assert stage.sandbox.counters()["accepted"] == {"send_sms": 1}
+
+    def test_a_passcode_that_was_accepted_ends_with_status_0(self, cli: Cli, stage: Stage, output: None) -> None:
+        assert cli("otp", "request", phone("ada"), "--output", "json").status == 0
+        assert stage.sandbox.counters()["accepted"]["request_otp"] == 1
+
+    def test_it_is_said_on_standard_error(self, cli: Cli, stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+        with Path("/dev/full").open("w", encoding="utf-8") as full:
+            monkeypatch.setattr(sys, "stdout", full)
+            said = cli("send-sms", phone("ada"), "--content", "Hi", "--output", "json")
+        assert re.fullmatch(
+            r"The service accepted it for 1 recipient, references: cpaas-\w+\. "
+            r"The result could not be printed \(No space left on device\)\.\n",
+            said.err,
+        )
+
+    @pytest.mark.parametrize("command", ["show", "resolve"])
+    def test_a_command_on_the_journal_has_no_traceback(self, cli: Cli, command: str) -> None:
+        more = ("--sent",) if command == "resolve" else ()
+        said = cli("journal", command, "a", "b", "c", "--map-index", "9" * 21, *more)
+        assert (said.status, "because of an unexpected error" in said.err, "Traceback" in said.err) == (1, True, False)
+
+    @pytest.mark.parametrize("command", [("send-sms", "-", "--content", "Hi"), ("otp", "verify", "x")])
+    def test_closed_standard_input_is_an_empty_one(
+        self, cli: Cli, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...]
+    ) -> None:
+        monkeypatch.setattr("tests.airflow.harness.command_line.io", SimpleNamespace(StringIO=lambda _: None))
+        said = cli(*command)
+        assert (said.status, "There is no" in said.err, "unexpected" in said.err) == (1, True, False)
 
 
 class TestSendSms:

@@ -9,13 +9,10 @@ from argparse import Namespace
 from collections.abc import Callable
 from typing import Any
 
-from airflow.utils.cli import suppress_logs_and_warning
-from airflow.utils.providers_configuration_loader import providers_configuration_loaded
-
 from cpaas_provider.api.amounts import counted
 from cpaas_provider.api.errors import CpaasError
 from cpaas_provider.cli.contacts.files import PROGRESS_SECONDS
-from cpaas_provider.cli.running import connection_of, opened_database, until_stopped
+from cpaas_provider.cli.running import connection_of, guarded, opened_database, until_stopped
 from cpaas_provider.cli.terminal import aside, confirm, print_lines, say
 from cpaas_provider.contacts.errors import ContactsError
 from cpaas_provider.contacts.key_map import overview
@@ -52,8 +49,7 @@ class ChecksLeft:
             say(f"Checked {checked:,} of {counted(total, 'row')}, about {_duration(left)} left.", sys.stderr)
 
 
-@suppress_logs_and_warning
-@providers_configuration_loaded
+@guarded
 def cpaas_contacts_verify(args: Namespace) -> None:
     """Compare rows of the contact list with a key map."""
     with opened_database() as database:
@@ -115,8 +111,7 @@ def _lines(report: VerifyReport) -> list[dict[str, Any]]:
     return lines
 
 
-@suppress_logs_and_warning
-@providers_configuration_loaded
+@guarded
 def cpaas_contacts_resolve(args: Namespace) -> None:
     """Decide unknown creations."""
     chosen = [args.key is not None, args.row_number is not None, args.all]

@@ -8,11 +8,8 @@ from argparse import Namespace
 from collections.abc import Callable
 from pathlib import Path
 
-from airflow.utils.cli import suppress_logs_and_warning
-from airflow.utils.providers_configuration_loader import providers_configuration_loaded
-
 from cpaas_provider.api.amounts import counted
-from cpaas_provider.cli.running import connection_of, opened_database, until_stopped
+from cpaas_provider.cli.running import connection_of, guarded, opened_database, until_stopped
 from cpaas_provider.cli.terminal import say
 from cpaas_provider.contacts.key_map.importing import ImportReport, Target, adopt_rows, restore_map
 from cpaas_provider.contacts.key_map.map_files import export_map, is_export
@@ -42,8 +39,7 @@ class ProgressLines:
             say(f"{counted(rows, 'row')} {done}.", sys.stderr)
 
 
-@suppress_logs_and_warning
-@providers_configuration_loaded
+@guarded
 def cpaas_contacts_export_map(args: Namespace) -> None:
     """Write a key map into a file."""
     path = Path(args.file)
@@ -55,8 +51,7 @@ def cpaas_contacts_export_map(args: Namespace) -> None:
         say("The file holds the map's secret. Remove it when the map is imported.", sys.stdout)
 
 
-@suppress_logs_and_warning
-@providers_configuration_loaded
+@guarded
 def cpaas_contacts_import_map(args: Namespace) -> None:
     """Fill a key map from a file."""
     source = CsvSource(args.file)

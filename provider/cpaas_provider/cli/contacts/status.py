@@ -7,19 +7,15 @@ import sys
 from argparse import Namespace
 from typing import Any
 
-from airflow.utils.cli import suppress_logs_and_warning
-from airflow.utils.providers_configuration_loader import providers_configuration_loaded
-
 from cpaas_provider.api.amounts import counted
-from cpaas_provider.cli.running import opened_database
+from cpaas_provider.cli.running import guarded, opened_database
 from cpaas_provider.cli.terminal import READABLE, aside, confirm, print_lines, say
 from cpaas_provider.contacts.key_map import overview
 from cpaas_provider.contacts.key_map.key_map import KeyMap
 from cpaas_provider.contacts.key_map.maps import all_maps, find_map, forget_map
 
 
-@suppress_logs_and_warning
-@providers_configuration_loaded
+@guarded
 def cpaas_contacts_status(args: Namespace) -> None:
     """Show what key maps hold."""
     with opened_database() as database:
@@ -38,8 +34,7 @@ def cpaas_contacts_status(args: Namespace) -> None:
         say("There is no such contact map." if asked else "There is no contact map.", aside(args))
 
 
-@suppress_logs_and_warning
-@providers_configuration_loaded
+@guarded
 def cpaas_contacts_forget_map(args: Namespace) -> None:
     """Remove a key map."""
     with opened_database() as database:

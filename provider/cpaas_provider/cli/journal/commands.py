@@ -9,14 +9,14 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
-from airflow.utils.cli import action_cli, suppress_logs_and_warning
-from airflow.utils.providers_configuration_loader import providers_configuration_loaded
+from airflow.utils.cli import action_cli
 from airflow.utils.session import create_session
 
 from cpaas_provider.api.amounts import counted
 from cpaas_provider.cli.journal import messages as words
 from cpaas_provider.cli.journal import repository
 from cpaas_provider.cli.journal.instances import Found, Instance, JournalError
+from cpaas_provider.cli.running import guarded
 from cpaas_provider.cli.terminal import READABLE, aside, confirm, print_lines, say
 from cpaas_provider.sending.journal.model import RequestRecord, State
 from cpaas_provider.sending.journal.resolution import CannotResolveError, Resolution, ResolutionResult
@@ -35,8 +35,7 @@ _MORE = ("resolution", "result_id", "result", "personal", "previous_unknown", "p
 _NOTHING_MORE = dict.fromkeys(_MORE)
 
 
-@suppress_logs_and_warning
-@providers_configuration_loaded
+@guarded
 def cpaas_journal_list(args: Namespace) -> None:
     """List requests of many task instances; by default the unresolved ones."""
     unreadable: list[JournalError] = []
@@ -64,8 +63,7 @@ def cpaas_journal_list(args: Namespace) -> None:
         raise SystemExit(f"{counted(len(unreadable), 'journal')} could not be read and may hold unresolved requests.")
 
 
-@suppress_logs_and_warning
-@providers_configuration_loaded
+@guarded
 def cpaas_journal_show(args: Namespace) -> None:
     """Show all requests of one task instance; of many the unresolved ones, and counts of the others."""
     found = _read(args)
@@ -87,8 +85,7 @@ def cpaas_journal_show(args: Namespace) -> None:
 
 
 @action_cli  # type: ignore[untyped-decorator]  # Airflow leaves it unannotated
-@suppress_logs_and_warning
-@providers_configuration_loaded
+@guarded
 def cpaas_journal_resolve(args: Namespace) -> None:
     """Resolve requests of unknown outcome as sent or not sent."""
     if args.sent == args.not_sent:

@@ -6,13 +6,13 @@ import sys
 from argparse import Namespace
 
 from airflow.state import get_state_backend
-from airflow.utils.cli import action_cli, suppress_logs_and_warning
-from airflow.utils.providers_configuration_loader import providers_configuration_loaded
+from airflow.utils.cli import action_cli
 from airflow.utils.session import create_session
 from sqlalchemy.orm import Session
 
 from cpaas_provider.cli.journal import repository
 from cpaas_provider.cli.journal.instances import Instance, JournalError
+from cpaas_provider.cli.running import guarded
 from cpaas_provider.cli.terminal import confirm
 from cpaas_provider.sending.journal.model import CAMPAIGN_MARKER
 from cpaas_provider.sending.journal.resolution import NOTHING_CHANGED
@@ -21,8 +21,7 @@ _CONSEQUENCE = "After a clear, the task sends again to every recipient that [cpa
 
 
 @action_cli  # type: ignore[untyped-decorator]  # Airflow leaves it unannotated
-@suppress_logs_and_warning
-@providers_configuration_loaded
+@guarded
 def cpaas_journal_forget(args: Namespace) -> None:
     """Delete the record that a task instance stored a campaign's journal in a database."""
     asked = Instance(args.dag_id, args.run_id, args.task_id, args.map_index)

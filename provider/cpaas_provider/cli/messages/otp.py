@@ -17,7 +17,7 @@ from cpaas_provider.api.recipients.msisdn import normalise_msisdn
 from cpaas_provider.cli.messages.requests import CommandSpec, run_request
 from cpaas_provider.cli.messages.suppressions import StoredSuppressions, open_for
 from cpaas_provider.cli.messages.typed import StandardInput, masked, read_recipients
-from cpaas_provider.cli.running import FAILED, UNKNOWN, connection_of, guarded, read_line, warn
+from cpaas_provider.cli.running import FAILED, UNKNOWN, after_sending, connection_of, guarded, read_line, warn
 from cpaas_provider.cli.terminal import aside, print_record, say
 from cpaas_provider.database.recipients.suppressions import INVALID_NUMBER
 from cpaas_provider.sending.probes import OtpRecordProbe, otp_record, otp_result
@@ -65,8 +65,9 @@ def cpaas_otp_request(args: Namespace) -> None:
         sent = run_request(spec, args, connection, None, suppressions=suppressions, wait=wait)
     result = sent.outcome.accepted[-1].result or {}
     names = ("id", "status_desc", "outcome", "created_datetime", "expires_at")
-    print_record({"recipient": masked(recipient), **{name: result.get(name) for name in names}}, args.output)
-    say(f"To check the code: airflow cpaas otp verify {result.get('id')}", aside(args))
+    with after_sending(f"The service accepted it. Id of the passcode: {result.get('id')}."):
+        print_record({"recipient": masked(recipient), **{name: result.get(name) for name in names}}, args.output)
+        say(f"To check the code: airflow cpaas otp verify {result.get('id')}", aside(args))
 
 
 @guarded

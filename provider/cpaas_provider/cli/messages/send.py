@@ -18,7 +18,7 @@ from cpaas_provider.cli.messages.requests import CommandSpec, rejected_words, ru
 from cpaas_provider.cli.messages.suppressions import StoredSuppressions, all_suppressed, open_for
 from cpaas_provider.cli.messages.tracking import Tracking
 from cpaas_provider.cli.messages.typed import StandardInput, masked, read_file, read_recipients
-from cpaas_provider.cli.running import connection_of, guarded
+from cpaas_provider.cli.running import after_sending, connection_of, guarded
 from cpaas_provider.cli.terminal import aside, print_record, say
 from cpaas_provider.hooks.connection import CpaasConnection
 from cpaas_provider.sending.campaign.content import EMAIL, SMS, Channel
@@ -141,23 +141,27 @@ def _send(args: Namespace, command: _Command) -> None:
         sent = run_request(spec, args, connection, database, tracking, suppressions=suppressions)
     results = [entry.result or {} for entry in sent.outcome.accepted]
     latest = results[-1] if results else {}
-    print_record(
-        {
-            "id": latest.get("id"),
-            "recipients": sent.outcome.sent,
-            "not_allowed": len(recipients) - len(allowed),
-            "suppressed": sent.suppressed,
-            "charge": total(result.get("charge") for result in results),
-            **{name: latest.get(name) for name in ("balance", *command.estimate_fields, "created_datetime")},
-            "references": [entry.reference for entry in sent.outcome.accepted],
-            "delivery_reports": tracking.endpoint if tracking else None,
-            "sent_by_earlier_run": sent.outcome.earlier,
-        },
-        args.output,
-    )
-    if sent.outcome.earlier:
-        words = "An earlier run with this --idempotency-key sent it. Nothing was sent again."
-        say(f"{words} The content was another one." if sent.changed else words, aside(args))
+    references = [entry.reference for entry in sent.outcome.accepted]
+    with after_sending(
+        f"The service accepted it for {counted(sent.outcome.sent, 'recipient')}, references: {', '.join(references)}."
+    ):
+        print_record(
+            {
+                "id": latest.get("id"),
+                "recipients": sent.outcome.sent,
+                "not_allowed": len(recipients) - len(allowed),
+                "suppressed": sent.suppressed,
+                "charge": total(result.get("charge") for result in results),
+                **{name: latest.get(name) for name in ("balance", *command.estimate_fields, "created_datetime")},
+                "references": references,
+                "delivery_reports": tracking.endpoint if tracking else None,
+                "sent_by_earlier_run": sent.outcome.earlier,
+            },
+            args.output,
+        )
+        if sent.outcome.earlier:
+            words = "An earlier run with this --idempotency-key sent it. Nothing was sent again."
+            say(f"{words} The content was another one." if sent.changed else words, aside(args))
     if sent.partly is not None:
         raise SystemExit(rejected_words(sent, len(allowed)))
 

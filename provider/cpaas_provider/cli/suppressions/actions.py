@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from cpaas_provider.api.amounts import counted
+from cpaas_provider.cli.running import guarded
 
 if TYPE_CHECKING:
     from cpaas_provider.database.recipients.suppressions import Listed, Suppression, SuppressionTable
@@ -25,6 +26,7 @@ _NAMED = 5
 _EXPORTED = ("recipient_hash", "key_id", "channel", "conn_id", "reason", "source", "added_at")
 
 
+@guarded
 def cpaas_suppressions_list(args: Namespace) -> None:
     """Print entries."""
     from cpaas_provider.cli.terminal import aside, print_lines, say
@@ -41,6 +43,7 @@ def cpaas_suppressions_list(args: Namespace) -> None:
     say(f"{shown}{counted(total, 'entry', 'entries')}{f': {reasons}' if reasons else ''}.", aside(args))
 
 
+@guarded
 def cpaas_suppressions_add(args: Namespace) -> None:
     """Add recipients, and print how many entries are new."""
     from cpaas_provider.hooks.suppressions import add_suppressions
@@ -57,6 +60,7 @@ def cpaas_suppressions_add(args: Namespace) -> None:
     _say(f"Added {counted(added, 'entry', 'entries')}.")
 
 
+@guarded
 def cpaas_suppressions_remove(args: Namespace) -> None:
     """Remove recipients, and print how many entries went."""
     from cpaas_provider.hooks.suppressions import remove_suppressions
@@ -74,6 +78,7 @@ def cpaas_suppressions_remove(args: Namespace) -> None:
     _say(f"Removed {counted(removed, 'entry', 'entries')}.")
 
 
+@guarded
 def cpaas_suppressions_import(args: Namespace) -> None:
     """Add the recipients of a file, or the entries of an export."""
     from cpaas_provider.hooks.suppressions import check_entry
@@ -97,6 +102,7 @@ def cpaas_suppressions_import(args: Namespace) -> None:
     _say(f"Read {counted(len(listed), 'recipient')}, added {counted(added, 'new entry', 'new entries')}.{skipped}")
 
 
+@guarded
 def cpaas_suppressions_export(args: Namespace) -> None:
     """Write every entry to a CSV file."""
     with _failing(), _table() as table:
