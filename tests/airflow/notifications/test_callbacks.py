@@ -25,12 +25,14 @@ from airflow.triggers.callback import CallbackTrigger
 from airflow.utils.session import create_session
 from sqlalchemy import select
 
+from cpaas_provider.api.text import measure_sms
 from cpaas_provider.hooks.cpaas import CpaasHook
 from cpaas_provider.notifications import EmailNotifier, SmsNotifier
 from cpaas_provider.notifications._runtime import request
 from cpaas_provider.notifications._runtime import run as run_module
 from tests.airflow.harness.running import run
 from tests.airflow.harness.tries import Run, new_dag
+from tests.airflow.notifications.callers import context
 from tests.airflow.notifications.conftest import QUICK
 
 PHONE, OTHER = "0803 555 0001", "+2348035550002"
@@ -132,6 +134,18 @@ class TestFaults:
         log = notified(stage, SmsNotifier(recipients=PHONE, content="{{ missing.of('0803') }}"))
         assert "load failed" in texts()[0]
         assert "The template of content cannot be rendered (UndefinedError). The default is sent." in log
+
+    @pytest.mark.parametrize("piece", ["word ", "\U0001f600", "\n\x00\x1b[31m", "https://a.example/", "\ud800"])
+    def test_text_of_a_megabyte_is_stored_and_sent_in_part(self, stage, texts, monkeypatch, piece) -> None:
+        stored: list[str] = []
+        seal = run_module.seal
+        monkeypatch.setattr(run_module, "seal", lambda *given: stored.append(seal(*given)) or stored[-1])
+        notifier = SmsNotifier(recipients=PHONE, content="{{ exception }}")
+        notifier({**context(1), "exception": ValueError(piece * (1_000_000 // len(piece)))})
+        [text] = texts()
+        assert measure_sms(text).pages <= 2
+        assert text.endswith(" http://localhost:8080/dags/orders/runs/now")
+        assert len(stored[0]) < 400_000
 
     def test_template_of_recipients_that_fails_sends_nothing(self, stage, texts) -> None:
         log = notified(stage, SmsNotifier(recipients="{{ var.value.on_call }}"))

@@ -32,6 +32,9 @@ TIMING = Timing()
 
 DATABASE_SECONDS = 10.0
 
+MAX_STORED = 20_000
+"""Characters of a text that is stored with an alert; no message is as long. A storm may store hundreds."""
+
 _LOOK = 1.0
 """Seconds after which a waiting caller looks whether it still has to send."""
 
@@ -277,7 +280,7 @@ def _text(value: Any) -> str | None:
     """Return a text without half characters, which no request can carry; ``None`` for nothing."""
     if value is None or not str(value).strip():
         return None
-    return str(value).strip().encode("utf-8", "replace").decode()
+    return str(value).strip()[:MAX_STORED].encode("utf-8", "replace").decode()
 
 
 def _variables() -> dict[Literal["var"], Any]:
