@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 from pathlib import Path
 
 import pytest
@@ -84,6 +85,27 @@ def test_export_holds_no_recipient_and_is_imported_again(cli: CommandLine, tmp_p
     assert cli("remove", f"+{ADA}").status == 0
     assert cli("import", str(file)).out == "Added 1 entry of an export.\n"
     assert find_suppressions(f"+{ADA}", conn_id="any") == ["opt_out"]
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [
+        ("recipient_hash", "12345678"),
+        ("recipient_hash", ""),
+        ("added_at", "0001-01-01T00:00:00+14:00"),
+        ("channel", "fax"),
+    ],
+)
+def test_export_that_was_damaged_is_refused(cli: CommandLine, tmp_path: Path, column: str, value: str) -> None:
+    add_suppressions(f"+{ADA}")
+    file = tmp_path / "export.csv"
+    cli("export", str(file))
+    (entry,) = csv.DictReader(file.read_text().splitlines())
+    cli("remove", f"+{ADA}")
+    entry[column] = value
+    file.write_text("\n".join([",".join(entry), ",".join(entry.values())]))
+    said = cli("import", str(file))
+    assert (said.status, said.err) == (1, "Row 2 is not as an export has it. Earlier rows may be added.\n")
 
 
 def test_export_of_another_database_is_refused(
