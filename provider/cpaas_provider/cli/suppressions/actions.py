@@ -7,7 +7,7 @@ import csv
 import sys
 from argparse import Namespace
 from collections.abc import Iterator
-from datetime import datetime
+from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -153,6 +153,7 @@ def _is_export(source: Source) -> bool:
 
 
 def _restored(source: Source) -> Iterator[Suppression]:
+    from cpaas_provider.database.recipients.hash_keys import HASH_BYTES
     from cpaas_provider.database.recipients.suppressions import Suppression
     from cpaas_provider.hooks.suppressions import check_entry
     from cpaas_provider.sources.base import InvalidRow
@@ -166,10 +167,12 @@ def _restored(source: Source) -> Iterator[Suppression]:
                     "" if one is None else str(one) for one in row.values
                 )
                 check_entry(reason=reason, channel=channel, source=name)
-                yield Suppression(
-                    bytes.fromhex(hexadecimal), key_id, channel, conn_id, reason, name, datetime.fromisoformat(moment)
-                )
-            except ValueError:
+                hashed, added_at = bytes.fromhex(hexadecimal), datetime.fromisoformat(moment).astimezone(UTC)
+                if len(hashed) != HASH_BYTES:
+                    # It would match no recipient.
+                    raise ValueError
+                yield Suppression(hashed, key_id, channel, conn_id, reason, name, added_at)
+            except (ValueError, OverflowError):
                 raise ValueError(f"Row {row.number} is not as an export has it. Earlier rows may be added.") from None
 
 
