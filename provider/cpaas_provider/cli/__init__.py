@@ -23,8 +23,14 @@ from airflow.cli.cli_config import (
 
 from cpaas_provider.cli.contacts.commands import contact_commands
 from cpaas_provider.cli.deliveries.commands import campaign_commands, delivery_commands
-from cpaas_provider.cli.messages.commands import message_commands, otp_commands
-from cpaas_provider.cli.numbers import MOST_DAYS, MOST_PORT, MOST_ROWS, whole_number
+from cpaas_provider.cli.messages.commands import (
+    MOST_DAYS,
+    MOST_PORT,
+    MOST_ROWS,
+    message_commands,
+    otp_commands,
+    whole_number,
+)
 from cpaas_provider.cli.sandbox import SANDBOX_ARGS
 from cpaas_provider.cli.suppressions.commands import suppression_commands
 from cpaas_provider.provider_info import DEFAULT_CONN_ID

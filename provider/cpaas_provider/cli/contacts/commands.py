@@ -7,7 +7,7 @@ from typing import Any
 
 from airflow.cli.cli_config import ARG_OUTPUT, ARG_VERBOSE, ARG_YES, ActionCommand, Arg
 
-from cpaas_provider.cli.numbers import MOST_ROWS, whole_number
+from cpaas_provider.cli.messages.commands import MOST_ROWS, whole_number
 from cpaas_provider.provider_info import DEFAULT_CONN_ID
 
 _CONN_ID = Arg(

@@ -2,13 +2,32 @@
 
 from __future__ import annotations
 
+from argparse import ArgumentTypeError
 from collections.abc import Callable
 from typing import Any
 
 from airflow.cli.cli_config import ARG_OUTPUT, ARG_VERBOSE, ActionCommand, Arg
 
-from cpaas_provider.cli.numbers import MOST_DAYS, whole_number
 from cpaas_provider.provider_info import DEFAULT_CONN_ID
+
+MOST_ROWS = 1_000_000_000
+MOST_DAYS = 36_500
+MOST_PORT = 65_535
+
+
+def whole_number(most: int, least: int = 1) -> Callable[[str], int]:
+    """Return a function that reads a whole number within bounds, as argparse calls it; for the other commands, too."""
+
+    def read(text: str) -> int:
+        digits = text.strip()
+        # Beyond so many digits it is too large, and slow to read.
+        value = int(digits) if digits.isascii() and digits.isdigit() and len(digits) <= 20 else -1
+        if not least <= value <= most:
+            raise ArgumentTypeError(f"must be a whole number from {least} to {most:,}")
+        return value
+
+    return read
+
 
 _CONN_ID = Arg(("--conn-id",), default=DEFAULT_CONN_ID, help="Connection to use (default: %(default)s)")
 _ANY_CONN_ID = Arg(("--conn-id",), help="Only this connection (default: all)")

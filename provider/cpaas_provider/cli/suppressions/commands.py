@@ -7,7 +7,7 @@ from typing import Any
 
 from airflow.cli.cli_config import ARG_OUTPUT, ARG_VERBOSE, ActionCommand, Arg
 
-from cpaas_provider.cli.numbers import MOST_ROWS, whole_number
+from cpaas_provider.cli.messages.commands import MOST_ROWS, whole_number
 
 _REASONS = ("opt_out", "complaint", "hard_bounce", "invalid_number")
 _CHANNELS = ("all", "sms", "whatsapp", "email")

@@ -72,7 +72,7 @@ class NotifierRun:
         self._context = context
         self._closing = contextlib.ExitStack()
         self._next: Callable[[], float | None] = self._begin
-        # By a clock that nobody sets, and with the time that the database took.
+        # By the monotonic clock, and with the time that the database took.
         self._until = time.monotonic() + TIMING.max_wait.total_seconds()
         self._connection: CpaasConnection
         self._alert: Alert
