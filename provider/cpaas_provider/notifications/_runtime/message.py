@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hmac
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from datetime import UTC, datetime
@@ -16,6 +17,7 @@ from cpaas_provider.database.alerts import OTHERS
 MAX_EMAIL_CHARACTERS = 4000
 MAX_SUBJECT_CHARACTERS = 150
 _SHOWN_IN_SMS = 3
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _LEAST = 20
 """Characters of a text that a link must leave room for."""
 
@@ -96,14 +98,14 @@ def email_texts(alert: Alert, count: int, subjects: Mapping[str, int], first_at:
     title = f"Airflow: {summary}"
     if alert.subject is not None:
         more = f" (and {count - 1} more)" if count > 1 else ""
-        title = _begun(_one_line(alert.subject), MAX_SUBJECT_CHARACTERS, more) or title
+        title = _begun(one_line(alert.subject), MAX_SUBJECT_CHARACTERS, more) or title
     listing = f"{summary}." if count == 1 else f"{count} alerts since {_time(first_at)}:\n{_listed(subjects)}"
     link = f"\n\n{alert.link}" if alert.link else ""
     content = ""
     if alert.content is not None:
         more = "" if count == 1 else f"\n\n{shorten(listing, MAX_EMAIL_CHARACTERS // 2)}"
         content = _begun(alert.content, MAX_EMAIL_CHARACTERS, more + link)
-    return shorten(_one_line(title), MAX_SUBJECT_CHARACTERS), content or shorten(listing, MAX_EMAIL_CHARACTERS, link)
+    return shorten(one_line(title), MAX_SUBJECT_CHARACTERS), content or shorten(listing, MAX_EMAIL_CHARACTERS, link)
 
 
 def _begun(text: str, most: int, ending: str) -> str:
@@ -112,9 +114,9 @@ def _begun(text: str, most: int, ending: str) -> str:
     return "" if shortened == ending.lstrip() else shortened
 
 
-def _one_line(text: str) -> str:
-    # A line break would end the subject's header.
-    return " ".join(text.split())
+def one_line(text: str) -> str:
+    """Return a text for a header of an email, which a line break would end."""
+    return " ".join(_CONTROL.sub(" ", text).split())
 
 
 def _summary(alert: Alert, count: int, subjects: Mapping[str, int], first_at: datetime, shown: int) -> str:

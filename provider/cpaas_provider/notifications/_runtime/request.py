@@ -128,7 +128,7 @@ def _bounded(client: CpaasClient, seconds: float | None) -> Iterator[None]:
 
 def _request(alert: Alert, alerts: Batch, client: CpaasClient) -> int:
     """Make the request, and return the number of recipients that the service rejected."""
-    from cpaas_provider.notifications._runtime.message import email_texts, sms_text
+    from cpaas_provider.notifications._runtime.message import email_texts, one_line, sms_text
 
     given = alerts.count, alerts.subjects, alerts.first_at
     if alert.channel == "sms":
@@ -144,7 +144,7 @@ def _request(alert: Alert, alerts: Batch, client: CpaasClient) -> int:
         alert.sender_id,
         content,
         subject=subject,
-        from_name=alert.from_name,
+        from_name=one_line(alert.from_name or "") or None,
         external_ref=alerts.reference,
     )
     return len(email.rejected_recipients)
