@@ -61,11 +61,12 @@ def request_of(row: Mapping[str, Any]) -> Request:
     return row["campaign"], row["conn_id"], row["reference"]
 
 
-def record_statuses(connection: Connection, reported: Sequence[tuple[Row, int | None]]) -> list[bool]:
-    """Update the rows of recipients, and return for each report whether its recipient belongs to the request.
+def record_statuses(connection: Connection, reported: Sequence[tuple[Row, int | None]]) -> list[Key | None]:
+    """Update the rows of recipients, and return for each report the key of its row.
 
     :param reported: rows as reports name their recipients, each with the number of recipients of its request, ``None``
         if that is not known; the name may be empty if that number is 1
+    :return: ``None`` for a recipient that does not belong to the request
     """
     single = [place for place, (_, most) in enumerate(reported) if most == 1]
     rows: list[Row | None] = [row for row, _ in reported]
@@ -79,7 +80,8 @@ def record_statuses(connection: Connection, reported: Sequence[tuple[Row, int | 
     written = merge_rows(row for row in rows if row is not None)
     new, numbers = _write(connection, written, most_of)
     surplus = _drop_surplus(connection, most_of, [key for key in written if key in new], numbers)
-    return [row is not None and key_of(row) not in surplus for row in rows]
+    keys = [None if row is None else key_of(row) for row in rows]
+    return [None if key in surplus else key for key in keys]
 
 
 def _write(

@@ -6,10 +6,10 @@ import functools
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from sqlalchemy import Connection, Table, and_, case, literal_column, or_
+from sqlalchemy import Connection, Table, and_, case, literal_column, or_, select, tuple_
 from sqlalchemy.dialects import postgresql, sqlite
 
-from cpaas_provider.database.bulk import insert_many
+from cpaas_provider.database.bulk import batched, insert_many
 from cpaas_provider.database.schema import deliveries
 
 _NOTHING: Any = literal_column("''")
@@ -54,6 +54,16 @@ def merge_rows(rows: Iterable[Mapping[str, Any]]) -> dict[Key, Mapping[str, Any]
 def upsert_statuses(connection: Connection, rows: Mapping[Key, Mapping[str, Any]]) -> None:
     """Update the rows of recipients. Rows that say nothing new change nothing."""
     insert_many(connection, status_upsert(connection.dialect.name), [rows[key] for key in sorted(rows)])
+
+
+def read_statuses(connection: Connection, keys: Iterable[Key]) -> dict[Key, int]:
+    """Return the delivery status of recipients."""
+    key_columns = list(deliveries.primary_key.columns)
+    found: dict[Key, int] = {}
+    for batch in batched(keys):
+        query = select(*key_columns, deliveries.c.delivery_status).where(tuple_(*key_columns).in_(batch))
+        found |= {(row[0], row[1], row[2], row[3]): row[4] for row in connection.execute(query)}
+    return found
 
 
 # Built once: SQLAlchemy takes longer to build a statement than the database to run it.

@@ -25,9 +25,9 @@ from cpaas_provider.delivery.receiver.quotas import PREFIX_BYTES, Quotas, digest
 from cpaas_provider.delivery.receiver.writer import ReceivedReport, StoreResult
 from cpaas_provider.delivery.reports import DeliveryStatus, Report
 from cpaas_provider.delivery.tracking.hashing import sha256_digest
-from cpaas_provider.delivery.tracking.membership import Row, record_statuses
+from cpaas_provider.delivery.tracking.membership import UNNAMED_PREFIX, Row, record_statuses
 from cpaas_provider.delivery.tracking.permanent_failures import PermanentFailures
-from cpaas_provider.delivery.tracking.recipient_status import insert_into
+from cpaas_provider.delivery.tracking.recipient_status import Key, insert_into, read_statuses
 
 log = logging.getLogger(__name__)
 
@@ -125,29 +125,33 @@ class ReportStore:
                 results[number] = StoreResult.UNREADABLE if row is None else StoreResult.NEW
                 if row is not None:
                     rows[number] = row
-        ours = record_statuses(connection, [(row, places[number].recipients) for number, row in rows.items()])
-        for number, is_ours in zip(rows, ours, strict=True):
-            if not is_ours:
+        keys = record_statuses(connection, [(row, places[number].recipients) for number, row in rows.items()])
+        failures: list[tuple[Key, DeliveryStatus | None, Listed]] = []
+        for (number, row), key in zip(rows.items(), keys, strict=True):
+            report = incoming[number].report
+            if key is None:
                 results[number] = StoreResult.EXCESS
-        self._suppress(
-            connection,
-            [
-                listed
-                for number, is_ours in zip(rows, ours, strict=True)
-                if is_ours and (listed := self._listed(incoming[number], rows[number]))
-            ],
-        )
+            elif listed := self._listed(report, row, key[3]):
+                failures.append((key, report.delivery_status, listed))
+        self._suppress(connection, failures)
         minute = now.replace(second=0, microsecond=0)
         add_report_counts(connection, Counter(_counted(row, minute) for row in rows.values()))
         return results
 
-    def _listed(self, received: ReceivedReport, row: Row) -> Listed | None:
-        return self._permanent.listed(received.report, row["kind"], received.conn_id)
+    def _listed(self, report: Report, row: Row, recipient: str) -> Listed | None:
+        """Return the entry of a permanent failure. The report need not name the only recipient of a request."""
+        name = "" if recipient.startswith(UNNAMED_PREFIX) else recipient
+        return self._permanent.listed(report._replace(recipient=name), row["kind"], row["conn_id"])
 
-    def _suppress(self, connection: Connection, listed: Sequence[Listed]) -> None:
-        """Add recipients with a permanent failure to the suppression list of the connection that proved the report."""
-        if not listed:
+    def _suppress(self, connection: Connection, failures: Sequence[tuple[Key, DeliveryStatus | None, Listed]]) -> None:
+        """Add recipients with a permanent failure to the suppression list of the connection that proved the report.
+
+        A recipient that the message was delivered to is not added, whatever another report says.
+        """
+        if not failures:
             return
+        statuses = read_statuses(connection, [key for key, _, _ in failures])
+        listed = [entry for key, status, entry in failures if statuses.get(key) == status]
         try:
             add_listed(connection, listed)
         except HashSecretMissingError as error:

@@ -92,6 +92,34 @@ class TestWhose:
         assert save_reports(database, stranger) == [StoreResult.EXCESS]
         assert listed(database) == {}
 
+    def test_report_without_a_number_lists_the_only_recipient_of_its_request(self, database: Database) -> None:
+        begun(database)
+        tracked(database, ADA)
+        save_reports(database, report("", "undelivered", token=to(ADA), reason="Unknown subscriber"))
+        assert listed(database) == {ADA: INVALID_NUMBER}
+
+    def test_report_without_a_number_lists_nobody_while_the_recipient_is_not_known(self, database: Database) -> None:
+        begun(database)
+        save_reports(database, report("", "undelivered", token=to(ADA), reason="Unknown subscriber"))
+        assert listed(database) == {}
+
+    @pytest.mark.parametrize("at_once", [True, False])
+    def test_recipient_that_the_message_was_delivered_to_is_not_listed(self, database: Database, at_once: bool) -> None:
+        begun(database)
+        token = to(ADA, OBI)
+        delivered = report(ADA, "delivered", token=token)
+        failed = report(ADA, "undelivered", token=token, reason="Unknown subscriber")
+        for reports in [(delivered, failed)] if at_once else [(delivered,), (failed,)]:
+            save_reports(database, *reports)
+        assert listed(database) == {}
+
+    def test_address_that_bounced_after_delivery_is_listed(self, database: Database) -> None:
+        begun(database)
+        token = to(CY, "dee@example.com")
+        bounced = report(CY, "bounced", token=token, reason="550 5.1.1 User unknown", channel="email")
+        save_reports(database, report(CY, "delivered", token=token), bounced)
+        assert listed(database) == {CY: HARD_BOUNCE}
+
     def test_repeat_after_a_removal_lists_nobody(self, database: Database) -> None:
         one = report(ADA, "undelivered", message_id="m-1", reason="Unknown subscriber")
         save_reports(database, one)
