@@ -1,4 +1,4 @@
-"""Names of a package that are loaded when they are first used."""
+"""Public names of a package, each imported from its module on first use."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from typing import Any
 
 
 def lazy_names(
-    package: str, homes: Mapping[str, tuple[str, ...]]
+    package: str, names_by_module: Mapping[str, tuple[str, ...]]
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
     """Return ``__getattr__``, ``__dir__`` and ``__all__`` for a package.
 
     :param package: the package's full name
-    :param homes: the public names by the module below the package that holds them
+    :param names_by_module: the public names that each module of the package defines
     """
-    home_of = {name: f"{package}.{module}" for module, names in homes.items() for name in names}
+    modules = {name: f"{package}.{module}" for module, names in names_by_module.items() for name in names}
 
     def load(name: str) -> Any:
-        if name not in home_of:
+        if name not in modules:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        value = getattr(importlib.import_module(home_of[name]), name)
+        value = getattr(importlib.import_module(modules[name]), name)
         setattr(sys.modules[package], name, value)
         return value
 
-    return load, lambda: sorted(home_of), sorted(home_of)
+    return load, lambda: sorted(modules), sorted(modules)

@@ -1,6 +1,6 @@
-"""Amounts of money and counts. Money is summed in decimals, and shown exactly. No binary float takes part in a sum.
+"""Amounts of money, and counts: sums and texts. Sums use decimals, because binary floats would round.
 
-The service writes amounts as JSON numbers, and so do results: ``str`` of a float is the number as it was written.
+The service writes amounts as JSON numbers, and so do results. ``str`` of such a float gives the digits as written.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ def to_decimal_or_none(amount: Amount | None) -> Decimal | None:
 
 
 def total(amounts: Iterable[Amount | None]) -> float | None:
-    """Return the sum of the amounts that are known, as a plain number; ``None`` where none is."""
+    """Return the sum of the known amounts as a float, ``None`` if no amount is known."""
     known = [to_decimal(amount) for amount in amounts if amount is not None]
     return float(sum(known, Decimal())) if known else None
 
 
 def divide(amount: Amount, of: int) -> Decimal:
-    """Return one of several equal parts, which together are never more than the whole."""
+    """Return one of ``of`` equal parts, rounded down, so that the parts together never exceed the amount."""
     with localcontext() as context:
         context.rounding = ROUND_DOWN
         return to_decimal(amount) / of
 
 
 def format_amount(amount: Amount | None) -> str:
-    """Return an amount for people: every digit that is not a closing nought, with thousands separators."""
+    """Return an amount as text, with thousands separators and without trailing zeros; ``not known`` for ``None``."""
     if amount is None:
         return "not known"
     text = f"{to_decimal(amount):,f}"
@@ -44,5 +44,5 @@ def format_amount(amount: Amount | None) -> str:
 
 
 def counted(number: int, noun: str, plural: str | None = None) -> str:
-    """``1 duplicate``, ``2,000 duplicates``."""
+    """Return a number with its noun: ``1 duplicate``, ``2,000 duplicates``."""
     return f"{number:,} {noun if number == 1 else plural or f'{noun}s'}"

@@ -9,13 +9,14 @@ _MAX_DOUBLINGS = 16
 
 
 def backoff(failures: int, first: float, longest: float = math.inf, *, jitter: float = 1.0) -> float:
-    """Return the seconds to wait after so many failures in a row: twice as long after each.
+    """Return the seconds to wait before a retry. The delay doubles with each failure in a row.
 
-    A part of the delay is random, so that many callers that failed together do not come back together.
+    A part of the delay is random, so that callers that failed together do not retry together.
 
-    :param first: seconds after the first failure
-    :param longest: seconds at most
-    :param jitter: the part that is random, from 0 to 1
+    :param failures: the number of failures in a row, from 1
+    :param first: the delay after the first failure, in seconds
+    :param longest: the longest delay, in seconds
+    :param jitter: the share of the delay that is random, from 0 to 1
     """
     seconds = min(longest, first * 2 ** min(failures - 1, _MAX_DOUBLINGS))
     return random.uniform(seconds * (1 - jitter), seconds)  # noqa: S311 - no secret

@@ -1,6 +1,7 @@
-"""The bounds the contract sets, and checks of arguments against them where a DAG is written. It imports no library.
+"""The bounds of the contract, and checks of arguments against them when a DAG file is parsed. Imports no library.
 
-A check takes an argument's name and value, and returns the value or raises ``ValueError`` with words that name both.
+A check takes an argument's name and value. It returns the value, or raises ``ValueError`` with a message that names
+both.
 """
 
 from __future__ import annotations
@@ -19,32 +20,32 @@ SHORTEST_POKE_INTERVAL = 1.0
 
 Check = Callable[[str, Any], Any]
 
-# What templates, JSON and data frames write where there is nothing.
-_NOTHING = frozenset({"none", "null", "nan"})
-_TEMPLATE = ("{{", "{%", "{#")
+# Templates, JSON and data frames write these words for a missing value.
+_MISSING_VALUE_WORDS = frozenset({"none", "null", "nan"})
+_TEMPLATE_MARKS = ("{{", "{%", "{#")
 
 
 def is_known(value: Any) -> bool:
-    """Tell whether a value is what it will be when the task runs: neither nothing, nor a template, nor an XCom."""
+    """Tell whether a value is final when the DAG file is parsed: not ``None``, a template or a reference to an XCom."""
     if isinstance(value, str):
-        return not any(mark in value for mark in _TEMPLATE)
+        return not any(mark in value for mark in _TEMPLATE_MARKS)
     return value is not None and not hasattr(value, "iter_references")
 
 
 def if_known(check: Check) -> Check:
-    """Return a check that passes over what only the run will tell."""
+    """Return a check that skips values that are known only when the task runs."""
     return lambda name, value: check(name, value) if is_known(value) else value
 
 
 def network(name: str, value: Any) -> Any:
-    """Return a mobile network that sells airtime."""
-    if str(value).strip().lower() not in {one.lower() for one in NETWORKS}:
+    """Check the name of a mobile network that sells airtime."""
+    if str(value).strip().lower() not in {name.lower() for name in NETWORKS}:
         raise ValueError(f"{name} must be one of {', '.join(NETWORKS)}; it is {value!r}.")
     return value
 
 
 def airtime_amount(name: str, value: Any) -> Any:
-    """Return an amount of airtime, as a number or text."""
+    """Check an amount of airtime, as a number or text."""
     number = _number(value)
     if number is None or number < SMALLEST_AMOUNT:
         raise ValueError(f"{name} must be a number of at least {SMALLEST_AMOUNT}; it is {value!r}.")
@@ -52,7 +53,7 @@ def airtime_amount(name: str, value: Any) -> Any:
 
 
 def whole_within(least: int, most: int) -> Check:
-    """Return a check that takes whole numbers from ``least`` to ``most``, as numbers or text."""
+    """Return a check that accepts whole numbers from ``least`` to ``most``, as numbers or text."""
 
     def check(name: str, value: Any) -> Any:
         number = _number(value)
@@ -64,7 +65,7 @@ def whole_within(least: int, most: int) -> Check:
 
 
 def poke_interval(name: str, value: Any) -> Any:
-    """Return the time between two pokes, as a timedelta or in seconds."""
+    """Check the time between two pokes, as a timedelta or in seconds."""
     seconds = value.total_seconds() if isinstance(value, timedelta) else _number(value)
     if seconds is None or seconds < SHORTEST_POKE_INTERVAL:
         raise ValueError(f"{name} must be a timedelta or number of at least 1 second; it is {value!r}.")
@@ -72,24 +73,24 @@ def poke_interval(name: str, value: Any) -> Any:
 
 
 def file_name(suffixes: tuple[str, ...]) -> Check:
-    """Return a check that takes paths whose name ends in one of some ways; a template may say the end later."""
+    """Return a check that accepts paths with one of these suffixes. A template may supply the suffix at run time."""
 
     def check(name: str, value: Any) -> Any:
         if value is None or hasattr(value, "iter_references"):
             return value
-        written = str(value)
-        end = written.rpartition("}")[2] if not is_known(written) else written
-        told_later = end != written and "." not in end
-        if not told_later and not end.endswith(suffixes):
-            raise ValueError(f"{name} must end in one of {', '.join(suffixes)}; it is {written!r}.")
+        path = str(value)
+        end = path if is_known(path) else path.rpartition("}")[2]
+        suffix_is_templated = end != path and "." not in end
+        if not suffix_is_templated and not end.endswith(suffixes):
+            raise ValueError(f"{name} must end in one of {', '.join(suffixes)}; it is {path!r}.")
         return value
 
     return check
 
 
 def missing_value_reason(text: str) -> str | None:
-    """Return what is wrong with a recipient that is but a word for nothing; ``None`` where it is another."""
-    if text.lower() not in _NOTHING:
+    """Return what is wrong with a recipient if it is a word for a missing value, such as ``None``; else ``None``."""
+    if text.lower() not in _MISSING_VALUE_WORDS:
         return None
     return f"is the word {text!r}: the template or task it came from had no value"
 

@@ -1,4 +1,4 @@
-"""The clients: one named method an operation, sync and async alike."""
+"""The sync and the async client, each with one method for each operation."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 _SHORTEST_TIMER = 0.001
-"""Seconds that are not worth setting a timer for, which rings no more exactly."""
+"""In seconds. Timers are no more precise than this, so a shorter wait is skipped."""
 
 _STOPPED = "The client was stopped before the request left. Nothing was sent."
 
@@ -45,25 +45,25 @@ def _async(operation: Callable[P, Call[T]]) -> Callable[Concatenate[AsyncCpaasCl
 
 
 def _copy_signature(method: Any, operation: Callable[..., Any]) -> None:
-    """Give a method the name, documentation and signature of its operation, for help() and editors."""
+    """Copy the name, documentation and signature of an operation to a method, for help() and editors."""
     method.__name__ = operation.__name__
     method.__doc__ = operation.__doc__
     signature = inspect.signature(operation)
-    itself = inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)
-    returned = str(signature.return_annotation).removeprefix("Call[").removesuffix("]")
+    self_parameter = inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)
+    result_type = str(signature.return_annotation).removeprefix("Call[").removesuffix("]")
     method.__signature__ = signature.replace(
-        parameters=[itself, *signature.parameters.values()], return_annotation=returned
+        parameters=[self_parameter, *signature.parameters.values()], return_annotation=result_type
     )
 
 
 class _Client:
-    """What both clients are made of.
+    """The common part of both clients.
 
     :param base_url: the service's address
     :param api_key: the account's key
-    :param rate_limiter: the moments at which requests leave, closed with the client. Default: the client's own, at
+    :param rate_limiter: decides when requests may leave; the client closes it. Default: a rate limiter of its own, at
         ``requests_per_second``
-    :param options: see ``ClientSettings``, which also says what is refused
+    :param options: see ``ClientSettings``, which also documents the bounds
     """
 
     def __init__(
@@ -71,10 +71,13 @@ class _Client:
     ) -> None:
         self.settings = ClientSettings(base_url, api_key, **options)
         self.rate_limiter: Pace = rate_limiter or RateLimiter(self.settings.requests_per_second)
-        """The moments at which requests leave."""
+        """Decides when requests may leave."""
 
     def _on_response(self, left: float, reply: HttpResponse | TransportFailure) -> HttpResponse | TransportFailure:
-        """Let the pace follow what came back for a request that left at a moment of the rate limiter's."""
+        """Adapt the rate limit to the reply.
+
+        :param left: when the request left, by the rate limiter's clock
+        """
         if isinstance(reply, HttpResponse):
             self.rate_limiter.on_response(left, limited=reply.status == HTTPStatus.TOO_MANY_REQUESTS)
         return reply
@@ -96,7 +99,7 @@ class CpaasClient(_Client):
         self.closed = False
 
     def run(self, call: Call[T]) -> T:
-        """Run a call of ``api.operations``. The methods of the client do this with theirs.
+        """Run a call that a function of ``api.operations`` returned, as the client's methods do.
 
         :raises CpaasError: when the call did not succeed
         """
@@ -116,7 +119,8 @@ class CpaasClient(_Client):
             self._sleep(step.seconds)
             return None
         with self._slots:
-            # Inside the slot: a moment taken before it may be long past, and many requests would start at once.
+            # Only inside the slot: a moment reserved before the slot was free may have passed, and many requests
+            # would start at once.
             self.rate_limiter.wait(self._sleep)
             left = self.rate_limiter.now()
             return self._on_response(left, self._transport.send(step))
@@ -128,7 +132,7 @@ class CpaasClient(_Client):
     def stop(self) -> None:
         """Let no further request leave. Waiting calls end with CpaasNotSentError. Requests in flight go on."""
         self._stopped.set()
-        # One place more, by which all that wait for one go out.
+        # One extra slot: each call that waits for a slot gets it in turn, sees the stop and passes it on.
         self._slots.release()
 
     def close(self) -> None:
@@ -171,7 +175,7 @@ class AsyncCpaasClient(_Client):
         self._stopped = asyncio.Event()
 
     async def run(self, call: Call[T]) -> T:
-        """Run a call of ``api.operations``. The methods of the client do this with theirs.
+        """Run a call that a function of ``api.operations`` returned, as the client's methods do.
 
         :raises CpaasError: when the call did not succeed
         """
@@ -191,7 +195,8 @@ class AsyncCpaasClient(_Client):
             await self._sleep(step.seconds)
             return None
         async with self._slots:
-            # Inside the slot: a moment taken before it may be long past, and many requests would start at once.
+            # Only inside the slot: a moment reserved before the slot was free may have passed, and many requests
+            # would start at once.
             await self.rate_limiter.wait_async(self._sleep)
             left = self.rate_limiter.now()
             return self._on_response(left, await self._transport.send(step))
@@ -210,7 +215,7 @@ class AsyncCpaasClient(_Client):
         Call it in the thread of the event loop.
         """
         self._stopped.set()
-        # One place more, by which all that wait for one go out.
+        # One extra slot: each call that waits for a slot gets it in turn, sees the stop and passes it on.
         self._slots.release()
 
     async def aclose(self) -> None:

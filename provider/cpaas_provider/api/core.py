@@ -1,7 +1,7 @@
-"""One call from its arguments to its result, without a socket: sync and async clients share all of it.
+"""One call from its arguments to its result, without a socket. The sync and the async client share this code.
 
-``run_call`` is a generator. It yields what is to be done (let time pass, send a request), is given what came of it,
-and returns the resource or raises the error. A client only carries out.
+``run_call`` is a generator. It yields steps: send a request, or wait. The client carries out each step and sends the
+reply back into the generator. The generator returns the resource or raises the error.
 """
 
 from __future__ import annotations
@@ -44,29 +44,29 @@ _PLACEHOLDER = re.compile(r"\{(\w+)\}")
 
 @dataclass(frozen=True)
 class Call(Generic[T_co]):
-    """One operation with its arguments, not yet checked."""
+    """One operation with its arguments, before any check."""
 
     endpoint: Endpoint[T_co]
     fields: Mapping[str, Any] = field(repr=False)
 
 
 def build(call: Call[Any], settings: ClientSettings) -> tuple[OutgoingRequest, Mapping[str, Any]]:
-    """Check a call against the contract and return the request beside the fields it was made from.
+    """Check a call against the contract. Return the request, and the fields it was made from.
 
     :raises CpaasInvalidRequestError: when a field breaks the contract; all such fields are named, no value is shown
     """
     endpoint = call.endpoint
-    given = {name: value for name, value in call.fields.items() if value is not None}
+    provided = {name: value for name, value in call.fields.items() if value is not None}
     try:
-        request = endpoint.request.model_validate(given, context={"default_region": settings.default_region})
+        request = endpoint.request.model_validate(provided, context={"default_region": settings.default_region})
     except ValidationError as error:
         raise _invalid(endpoint, error) from None
     _check_allowlist(endpoint, request, settings)
     fields, encoded = _wire_fields(endpoint, request)
     path = settings.otp_revoke_path if endpoint is REVOKE_OTP else endpoint.path
-    in_path = _PLACEHOLDER.findall(path)
+    path_fields = _PLACEHOLDER.findall(path)
     url = settings.base_url + _PLACEHOLDER.sub(lambda match: _segment(endpoint, match[1], fields[match[1]]), path)
-    rest = {name: value for name, value in fields.items() if name not in in_path} if in_path else fields
+    rest = {name: value for name, value in fields.items() if name not in path_fields} if path_fields else fields
     headers = {
         "Authorization": settings.authorization,
         "Accept": "application/json",
@@ -82,19 +82,19 @@ def build(call: Call[Any], settings: ClientSettings) -> tuple[OutgoingRequest, M
 
 
 def run_call(call: Call[T_co], settings: ClientSettings, rate_limiter: Pace) -> Generator[Step, Reply, T_co]:
-    """Carry one call through, repeated where that is safe (docs: concepts/outcomes-and-errors).
+    """Run one call, with retries where they are safe (docs: concepts/outcomes-and-errors).
 
-    :param rate_limiter: the client's rate limit, which is told when the service asks to wait; the client keeps to it
-    :raises CpaasError: what became of the call when it did not succeed
+    :param rate_limiter: blocked for as long as the service asks to wait; the client obeys it
+    :raises CpaasError: the outcome, if the call did not succeed
     """
     request, fields = build(call, settings)
-    may_be_done = False
+    maybe_done = False
     for attempt in itertools.count(1):
         try:
             return _outcome(call, settings, fields, (yield request))
         except errors.CpaasNotFoundError:
-            if may_be_done and call.endpoint.allows_empty_response:
-                # An earlier attempt may have been carried out, and what was to go is gone.
+            if maybe_done and call.endpoint.allows_empty_response:
+                # An earlier attempt of this deletion may have succeeded without a readable response.
                 return None  # type: ignore[return-value]  # such endpoints return None
             raise
         except errors.CpaasError as error:
@@ -103,7 +103,7 @@ def run_call(call: Call[T_co], settings: ClientSettings, rate_limiter: Pace) -> 
                 rate_limiter.block_for(pause)
             if pause is None or attempt > settings.max_retries:
                 raise
-            may_be_done = may_be_done or error.maybe_sent
+            maybe_done = maybe_done or error.maybe_sent
             log.warning("%s Attempt %d of %d follows in %.1f s.", error, attempt + 1, settings.max_retries + 1, pause)
         yield Delay(pause)
     raise AssertionError("unreachable")
@@ -112,7 +112,7 @@ def run_call(call: Call[T_co], settings: ClientSettings, rate_limiter: Pace) -> 
 def _outcome(call: Call[T_co], settings: ClientSettings, fields: Mapping[str, Any], reply: Reply) -> T_co:
     if isinstance(reply, HttpResponse):
         try:
-            # Not gathered before they are needed: there are thousands in a large request, and few are refused.
+            # A lazy chain: a large request has thousands of values, and only an error needs them.
             private = itertools.chain([settings.api_key], sensitive_values(fields))
             result: T_co = parse_response(call.endpoint, reply, private, fields)
         except errors.CpaasRejectedError as error:
@@ -123,40 +123,43 @@ def _outcome(call: Call[T_co], settings: ClientSettings, fields: Mapping[str, An
         return result
     if isinstance(reply, TransportFailure):
         raise failure(call.endpoint, reply, settings.origin)
-    raise TypeError("a reply must be of type Answer or Failure")
+    raise TypeError("a reply must be an HttpResponse or a TransportFailure")
 
 
 def _retry_delay(error: errors.CpaasError, attempt: int, settings: ClientSettings) -> float | None:
-    """Return the seconds to wait before a further attempt, or ``None`` where there must not be one in this call."""
+    """Return the seconds to wait before the next attempt, ``None`` if this call must not be retried."""
     if not error.retryable:
         return None
     if error.retry_after is not None and error.retry_after > settings.max_retry_after:
         return None
-    # A service that asks for no pause, or for one that has passed, is in trouble all the same.
+    # Never less than the backoff: a Retry-After of 0 or in the past does not mean that the service has recovered.
     return max(backoff(attempt, _FIRST_BACKOFF, _MAX_BACKOFF), error.retry_after or 0.0)
 
 
 def _check_allowlist(endpoint: Endpoint[Any], request: WireRequest, settings: ClientSettings) -> None:
-    """Keep a staging connection from reaching recipients that are not on its list."""
+    """Refuse a send or purchase to recipients that are not in the connection's ``allowed_recipients``."""
     if settings.allowed is None or endpoint.retry_safety not in {RetrySafety.UNSAFE, RetrySafety.PURCHASE}:
         return
     recipients = getattr(request, "recipients", None) or [getattr(request, "recipient", None)]
-    outsiders = sum(1 for one in recipients if one is not None and not settings.allowed.allows(one))
-    if outsiders:
+    refused = sum(not settings.allowed.allows(recipient) for recipient in recipients if recipient is not None)
+    if refused:
         raise errors.CpaasInvalidRequestError(
-            f"{endpoint.operation}: {outsiders} of {len(recipients)} recipients are not in allowed_recipients of this "
+            f"{endpoint.operation}: {refused} of {len(recipients)} recipients are not in allowed_recipients of this "
             "connection. Nothing was sent.",
             operation=endpoint.operation,
         )
 
 
 def _wire_fields(endpoint: Endpoint[Any], request: WireRequest) -> tuple[dict[str, Any], bytes]:
-    """Return a checked request's fields as values and encoded, its free-form cells and substitutions being JSON too."""
+    """Return a checked request's fields as values, and encoded as JSON.
+
+    :raises CpaasInvalidRequestError: when a cell or substitution is no JSON value
+    """
     try:
         fields = request.wire_fields()
         encoded = _json(fields)
     except (ValueError, RecursionError):
-        # What was raised may quote the value.
+        # The error may quote the value, so it must not become the context of ours, which is raised below.
         pass
     else:
         return fields, encoded
@@ -172,7 +175,7 @@ def _json(fields: Mapping[str, Any]) -> bytes:
 
 
 def _segment(endpoint: Endpoint[Any], name: str, value: str) -> str:
-    # Dots alone would climb the path, quoted or not.
+    # "." and ".." would change the path, percent-encoded or not.
     if not value.strip("."):
         item = errors.ErrorItem(name, "is not an id")
         raise errors.CpaasInvalidRequestError(

@@ -1,7 +1,7 @@
 """The 14 operations of the service as data (INTERFACE.md section 4).
 
-``{placeholders}`` of a path are filled from the request's fields of the same name; what is left of the fields goes
-into the query or the JSON body.
+The request's fields fill the ``{placeholders}`` of the same name in the path. The other fields go into the query or
+the JSON body.
 """
 
 from __future__ import annotations
@@ -38,18 +38,18 @@ T_co = TypeVar("T_co", covariant=True)
 
 
 class RetrySafety(Enum):
-    """What a request does to the world, and so when it may be made again (docs: concepts/outcomes-and-errors)."""
+    """When a request may be retried, by what it does (docs: concepts/outcomes-and-errors)."""
 
     SAFE = "safe"
-    """Changes nothing: repeated on everything but a rejection."""
+    """Changes nothing: retried after everything but a rejection."""
     IDEMPOTENT = "idempotent"
-    """Twice is the same as once (update, delete, revoke): repeated like a read."""
+    """Has the same effect twice as once (update, delete, revoke): retried like a read."""
     BILLED_READ = "billed read"
-    """Changes nothing but is charged: repeated unless a success was answered, readable or not."""
+    """Changes nothing but is charged: retried unless the response was a success, readable or not."""
     UNSAFE = "unsafe"
-    """Reaches a person or creates something: repeated only when surely nothing was done."""
+    """Reaches a person or creates something: retried only if the service certainly did nothing."""
     PURCHASE = "purchase"
-    """Spends money at once: like a send, and a 503 proves nothing."""
+    """Spends money at once: retried like an unsafe request, but not after a 503 or a 425."""
 
 
 class NoBody(WireRequest):
@@ -58,7 +58,7 @@ class NoBody(WireRequest):
 
 @dataclass(frozen=True)
 class Endpoint(Generic[T_co]):
-    """One operation: how it is asked and how its answer is read."""
+    """One operation: its request, its response, and when it may be retried."""
 
     operation: str
     method: str
@@ -69,7 +69,7 @@ class Endpoint(Generic[T_co]):
     query_params: bool = False
     allows_empty_response: bool = False
     rejections: Mapping[int | None, type[errors.CpaasRejectedError]] = field(default_factory=dict)
-    """The errors that rejections of this operation bear, by status; ``None`` stands for all that are not listed."""
+    """The error class of a rejection by its status; ``None`` stands for every status that is not listed."""
 
 
 _GONE = (404, 405, 410)

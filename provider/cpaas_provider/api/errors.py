@@ -1,8 +1,8 @@
-"""One tree of errors. Each message names what happened, what was and was not done, and what to do next.
+"""The errors of the client. Each message names what happened, what was and was not done, and what to do next.
 
-Every error can be pickled and has four attributes to decide by:
+Every error can be pickled and has four attributes:
 
-* ``retryable`` - the same call may be made again without doing anything twice;
+* ``retryable`` - a retry of the same call cannot act twice;
 * ``retry_after`` - seconds the service asked to wait, or ``None``;
 * ``maybe_sent`` - the service may have acted although no readable response arrived;
 * ``status`` - the HTTP status, or ``None`` where no response arrived.
@@ -50,7 +50,7 @@ class CpaasError(Exception):
         self.items = items
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle by message and facts, so that subclasses need nothing of their own."""
+        """Pickle the message and the attributes, so that no subclass needs a method of its own."""
         return type(self), self.args, self.__dict__
 
 
@@ -96,7 +96,7 @@ class CpaasInsufficientBalanceError(CpaasRejectedError):
 
 
 class CpaasNotFoundError(CpaasRejectedError):
-    """What the request names does not exist (404)."""
+    """The resource that the request names does not exist (404)."""
 
 
 class CpaasOperationRemovedError(CpaasRejectedError):
@@ -110,7 +110,7 @@ class CpaasNotVerifiedError(CpaasRejectedError):
 class CpaasUnknownOutcomeError(CpaasError):
     """The request left and no readable response arrived. The client cannot determine whether the service acted.
 
-    For a send, a purchase or a creation ``maybe_sent`` is true, and a retry may do it twice.
+    For a send, a purchase or a creation ``maybe_sent`` is true, and a retry may act twice.
     For a read ``maybe_sent`` is false, and a retry is harmless.
     """
 

@@ -1,10 +1,10 @@
-"""The 14 operations as calls: a DAG author's arguments become the fields of the contract (INTERFACE.md section 4).
+"""The 14 operations as calls: arguments become the fields of the contract (INTERFACE.md section 4).
 
 Each function only describes a call. ``CpaasClient`` and ``AsyncCpaasClient`` have a method of the same name and
-parameters for each, which carries it out. All of them raise a ``CpaasError``: ``CpaasInvalidRequestError`` before
-anything leaves, ``CpaasNotSentError``, ``CpaasRejectedError`` or ``CpaasUnknownOutcomeError`` afterwards.
+parameters, which runs the call. Each method raises a ``CpaasError``: ``CpaasInvalidRequestError`` before the request
+leaves, ``CpaasNotSentError``, ``CpaasRejectedError`` or ``CpaasUnknownOutcomeError`` afterwards.
 
-``None`` is never sent: an argument left out leaves the field out.
+``None`` is never sent: without an argument, the request does not have the field.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The client-side rate limit, and how it yields to the service's own."""
+"""The rate limit of a client. It adapts to the rate that the service accepts."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from collections.abc import Awaitable, Callable, Iterator
 
 _SLOWEST = 1 / 8
 _RECOVERY = 1 / 10
-EARLY = 0.001
-"""Timers may ring this much before their time."""
+TIMER_TOLERANCE = 0.001
+"""In seconds. A timer may fire this much too early."""
 
 
 class Pace:
-    """How fast requests may leave, as the service takes them, and for how long none may.
+    """The base of all rate limiters: the rate at which requests may start, and pauses that the service asks for.
 
-    A service that asks for fewer requests halves the pace, down to an eighth of ``per_second``; it recovers by a tenth
-    of ``per_second`` for every second's worth of requests that were answered otherwise. Answers to requests that had
-    left before the pace was last lowered count for nothing, so that one burst slows the client once.
+    When the service asks for fewer requests, the rate is halved, down to an eighth of ``per_second``. It recovers by a
+    tenth of ``per_second`` for every second's worth of other responses. Responses to requests that left before the
+    last reduction are ignored, so that one burst slows the client once.
     """
 
     def __init__(self, per_second: float, clock: Callable[[], float] = time.monotonic) -> None:
@@ -29,7 +29,7 @@ class Pace:
 
     @property
     def per_second(self) -> float:
-        """Requests that may start per second at present."""
+        """The number of requests that may start per second now."""
         return self._pace
 
     def now(self) -> float:
@@ -42,10 +42,10 @@ class Pace:
             self._held_until = max(self._held_until, self._clock() + seconds)
 
     def on_response(self, left: float, *, limited: bool) -> None:
-        """Take note of an answer.
+        """Adapt the rate to a response.
 
-        :param left: when its request left, by ``now``
-        :param limited: whether it asked for fewer requests
+        :param left: when the request left, by ``now``
+        :param limited: whether the response asked for fewer requests
         """
         with self._lock:
             if left <= self._lowered_at:
@@ -56,12 +56,12 @@ class Pace:
             else:
                 self._pace = min(self._fastest, self._pace + self._fastest * _RECOVERY / self._pace)
 
-    # What a client and a dispatcher ask of any rate limiter.
+    # Subclasses implement the following.
 
     def wait(self, sleep: Callable[[float], None]) -> None:
-        """Wait until a request may start, and take that moment.
+        """Wait until a request may start, and reserve that moment.
 
-        :param sleep: lets seconds pass, or raises where the client is stopped
+        :param sleep: waits for the seconds it is given, or raises if the client is stopped
         """
         raise NotImplementedError
 
@@ -70,33 +70,33 @@ class Pace:
         raise NotImplementedError
 
     def delay(self, ahead: int = 0) -> float:
-        """Return the seconds until a request could start, and take no moment.
+        """Return the seconds until a request could start. Reserves nothing.
 
-        :param ahead: how many others take theirs before it
+        :param ahead: the number of requests that start before it
         """
         raise NotImplementedError
 
     async def prepare(self, ahead: int = 0) -> float:
-        """Have a moment at hand for a request, where that takes anything. Return ``delay``."""
+        """Reserve a moment for a request in advance if that needs input or output. Return ``delay``."""
         return self.delay(ahead)
 
     def share_hold(self) -> None:
-        """Let other processes know that the service asked for a pause. Does nothing where none is to know."""
+        """Pass a pause that the service asked for to other processes, if they share the rate limit."""
 
     async def share_hold_async(self) -> None:
         """Do what ``share_hold`` does, for code on an event loop."""
 
     def close(self) -> None:
-        """Let go of what it holds open."""
+        """Release the rate limiter's resources."""
 
     async def aclose(self) -> None:
         """Do what ``close`` does, for code on an event loop."""
 
 
 class RateLimiter(Pace):
-    """Hands out evenly spaced moments at which requests of one client may start.
+    """Gives the requests of one client evenly spaced moments to start.
 
-    A caller reserves the next moment and waits for it by its own means, so threads and coroutines share the rule.
+    A caller reserves the next moment and then waits for it itself, so threads and coroutines can share the limiter.
     """
 
     def __init__(self, per_second: float, clock: Callable[[], float] = time.monotonic) -> None:
@@ -104,7 +104,7 @@ class RateLimiter(Pace):
         self._next = clock()
 
     def wait(self, sleep: Callable[[float], None]) -> None:
-        """Wait until a request may start, and take that moment."""
+        """Wait until a request may start, and reserve that moment."""
         for seconds in self.delays():
             sleep(seconds)
 
@@ -114,13 +114,13 @@ class RateLimiter(Pace):
             await sleep(seconds)
 
     def delays(self) -> Iterator[float]:
-        """Yield the seconds to wait before a request may start: once, and again where a hold came over that wait."""
+        """Yield the seconds to wait before a request may start. Yields again if the service asked for a pause since."""
         yield self.reserve()
-        while self._clock() < self._held_until - EARLY:
+        while self._clock() < self._held_until - TIMER_TOLERANCE:
             yield self.reserve()
 
     def reserve(self) -> float:
-        """Take the next free moment and return the seconds until then."""
+        """Reserve the next free moment, and return the seconds until then."""
         with self._lock:
             now = self._clock()
             start = max(now, self._next)
@@ -128,9 +128,9 @@ class RateLimiter(Pace):
             return start - now
 
     def delay(self, ahead: int = 0) -> float:
-        """Return the seconds until a request could start, and take no moment.
+        """Return the seconds until a request could start. Reserves nothing.
 
-        :param ahead: how many others take theirs before it
+        :param ahead: the number of requests that start before it
         """
         with self._lock:
             now = self._clock()

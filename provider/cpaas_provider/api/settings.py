@@ -22,7 +22,7 @@ _PROXY_SCHEMES = frozenset({"http", "https", "socks5"})
 
 
 class ClientOptions(TypedDict, total=False):
-    """The options of a client beside base URL and key; ``ClientSettings`` explains each."""
+    """The options of a client apart from base URL and key; ``ClientSettings`` documents each."""
 
     auth_scheme: str
     default_region: str | None
@@ -49,13 +49,14 @@ class ClientSettings:
 
     :param base_url: absolute URL all paths are relative to; https, or http to a loopback address
     :param api_key: the account's key; a leading ``Bearer`` is not doubled
-    :param auth_scheme: word before the key in ``Authorization``; empty sends the raw key
+    :param auth_scheme: the word before the key in ``Authorization``; with empty text the raw key is sent
     :param default_region: two-letter region of national phone numbers, e.g. ``NG``; ``None`` accepts international
         numbers only
     :param requests_per_second: requests started per second at most, evenly spaced
     :param max_concurrency: requests in flight at most
     :param connect_timeout: seconds to reach the service
-    :param timeout: seconds of silence after which a response is given up, and seconds its body may take
+    :param timeout: seconds without data after which the client stops waiting for a response, and the longest time for
+        its body
     :param max_retries: attempts beyond the first inside one call, where a retry is safe
     :param max_retry_after: the longest ``Retry-After``, in seconds, that a call waits; a longer one is an error with
         ``retry_after`` set
@@ -110,6 +111,7 @@ class ClientSettings:
             )
         if self.default_region is not None:
             _check_region(self.default_region)
+        # Parsed now, so that an invalid entry is an error of the settings.
         _ = self.allowed
         object.__setattr__(self, "insufficient_balance_words", _checked_words(self.insufficient_balance_words))
         if self.proxy is not None and not _is_proxy(self.proxy):
@@ -117,7 +119,7 @@ class ClientSettings:
 
     @functools.cached_property
     def allowed(self) -> AllowedRecipients | None:
-        """The staging guard, or ``None`` where every recipient is allowed."""
+        """The parsed ``allowed_recipients``, or ``None`` if every recipient is allowed."""
         if self.allowed_recipients is None:
             return None
         return AllowedRecipients(self.allowed_recipients, self.default_region)
@@ -197,8 +199,8 @@ def _checked_key(api_key: str, auth_scheme: str) -> str:
 
 
 def _check_number(option: str, value: float, *, above_zero: bool) -> None:
-    sound = isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value <= _LARGEST
-    if not sound or (above_zero and value == 0):
+    in_bounds = isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value <= _LARGEST
+    if not in_bounds or (above_zero and value == 0):
         least = "above" if above_zero else "at least"
         raise CpaasConfigurationError(f"{option} must be a number {least} 0 and at most {_LARGEST:g}; it is {value!r}.")
 
@@ -209,10 +211,9 @@ def _check_whole(option: str, value: int, *, least: int) -> None:
 
 
 def _checked_words(words: Iterable[str]) -> tuple[str, ...]:
-    listed = tuple(words) if isinstance(words, (list, tuple)) else (None,)
-    if not all(isinstance(one, str) and one.strip() for one in listed):
+    if not isinstance(words, (list, tuple)) or not all(isinstance(word, str) and word.strip() for word in words):
         raise CpaasConfigurationError("insufficient_balance_words must be a list of words or phrases.")
-    return tuple(str(one) for one in listed)
+    return tuple(words)
 
 
 def _check_region(region: str) -> None:

@@ -1,6 +1,6 @@
-"""Texts: their placeholders, and how they travel as SMS (encoding, length, pages; contract.md, "SMS pages").
+"""Texts of messages: placeholders, and their encoding, length and pages as SMS (contract.md, "Pages").
 
-The length is a local estimate made before a send; the ``meta.estimate`` of the service's response counts afterwards.
+The length is a local estimate before a send. After the send, ``meta.estimate`` of the service's response applies.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ _GSM7_ALL = _GSM7_BASIC | _GSM7_ESCAPED
 _NOT_BASIC = re.compile(f"[^{re.escape(''.join(_GSM7_BASIC))}]")
 _PAGE: dict[Encoding, tuple[int, int]] = {"GSM-7": (160, 153), "UCS-2": (70, 67)}
 
-# Invisible marks, which come along when text is copied from chats, web pages and spreadsheets.
-# Directions of writing, their embeddings and isolates; zero width; joiners; the byte order mark; the soft hyphen.
+# Invisible marks in text that was copied from chats, web pages and spreadsheets: marks of the writing direction, zero
+# width characters, joiners, the byte order mark, the soft hyphen.
 _MARKS = dict.fromkeys(
     [0x00AD, 0x061C, 0x180E, *range(0x200B, 0x2010), *range(0x202A, 0x202F), *range(0x2060, 0x206A), 0xFEFF]
 )
@@ -32,18 +32,17 @@ _BLANKS = " \t\n\r\x0b\x0c\x1c\x1d\x1e\x1f\x85\xa0\u1680\u2028\u2029\u202f\u205f
 )
 _MARKS_AND_BLANKS = _BLANKS + "".join(map(chr, _MARKS))
 
-
 _LINK = re.compile(r"https?://\S+")
 _JOINER = "\u200d"
-# Variation selectors and the key cap are marks by category; these belong to the character before them, too.
+# Characters that belong to the character before them. Others, such as variation selectors, have the category M.
 _MODIFIERS = frozenset(map(chr, [*range(0x1F3FB, 0x1F400), *range(0xE0020, 0xE0080), *range(0x1160, 0x1200)]))
 _FLAG_LETTERS = frozenset(map(chr, range(0x1F1E6, 0x1F200)))
 
 ELLIPSIS = "..."
-"""Three characters of GSM-7: the single one would make a text UCS-2."""
+"""Three full stops, which GSM-7 has. The single character would make a text UCS-2."""
 
-_WORD = 20
-"""So many characters may go beyond those that must, so that a text ends with a whole word."""
+_LONGEST_CUT_WORD = 20
+"""How many characters more than necessary may be cut, so that a text ends with a whole word."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +100,7 @@ def _pages_without_splits(text: str, wide: frozenset[str], part: int) -> int:
 
 
 def shorten_sms(text: str, max_pages: int, ending: str = "") -> str:
-    """Return a text and an ending within a number of pages, the text cut where both do not fit.
+    """Return a text and an ending within a number of pages. If both do not fit, the text is cut.
 
     It is never cut within a link, an emoji or another character that readers see as one.
     """
@@ -109,7 +108,7 @@ def shorten_sms(text: str, max_pages: int, ending: str = "") -> str:
 
 
 def shorten(text: str, max_length: int, ending: str = "") -> str:
-    """Return a text and an ending within a number of characters, cut as ``shorten_sms`` does."""
+    """Return a text and an ending within a number of characters, cut as by ``shorten_sms``."""
     return _shortened(text, ending, lambda whole: len(whole) <= max_length)
 
 
@@ -128,7 +127,7 @@ def _shortened(text: str, ending: str, fits: Callable[[str], bool]) -> str:
         low, high = (middle, high) if fits(beginning(middle) + ELLIPSIS + ending) else (low, middle - 1)
     if not low:
         return ending.lstrip()
-    for count in range(low, max(low - _WORD, 0), -1):
+    for count in range(low, max(low - _LONGEST_CUT_WORD, 0), -1):
         if units[count].isspace() or units[count - 1].isspace():
             low = count
             break
@@ -146,7 +145,7 @@ def _visible_units(text: str) -> Iterator[str]:
 
 
 def _graphemes(text: str) -> Iterator[str]:
-    """Yield characters with all that belongs to them: marks, modifiers, joined emojis, the two letters of a flag."""
+    """Yield characters together with their marks and modifiers, joined emojis, and the two letters of a flag."""
     unit = ""
     for character in text:
         joins = character == _JOINER or character in _MODIFIERS or unicodedata.category(character).startswith("M")
@@ -160,22 +159,22 @@ def _graphemes(text: str) -> Iterator[str]:
 
 
 def substitute(content: str, substitutions: Mapping[str, object], placeholder_format: str = "{name}") -> str:
-    """Return a text with its placeholders filled, as the service is taken to do it (contract.md, placeholders).
+    """Return a text with its placeholders filled, as the service presumably does (contract.md, placeholders).
 
     :param placeholder_format: how the placeholder called ``name`` is written, e.g. ``{name}`` or ``%name%``
     """
     values = {placeholder_format.replace("name", name): str(value) for name, value in substitutions.items()}
     if not values:
         return content
-    # In one go, so that a value that looks like a placeholder stays as it is.
-    return re.sub("|".join(map(re.escape, values)), lambda found: values[found[0]], content)
+    # In one pass, so that a value that looks like a placeholder is not filled itself.
+    return re.sub("|".join(map(re.escape, values)), lambda match: values[match[0]], content)
 
 
 class MessageTemplate:
-    """A text with placeholders, read once and filled for many.
+    """A text with placeholders, parsed once and filled for many recipients.
 
     :param content: the text
-    :param names: what placeholders may be called
+    :param names: the names that placeholders may have
     :param placeholder_format: how the placeholder called ``name`` is written
     """
 
@@ -183,29 +182,29 @@ class MessageTemplate:
         self._content = content
         self._format = placeholder_format
         self._known = tuple(names)
-        written = {placeholder_format.replace("name", name): name for name in self._known}
-        found = list(re.finditer("|".join(map(re.escape, written)), content)) if written else []
-        self.slots = tuple(written[one[0]] for one in found)
-        """The name of each placeholder in the content, from its beginning to its end."""
+        name_of = {placeholder_format.replace("name", name): name for name in self._known}
+        matches = list(re.finditer("|".join(map(re.escape, name_of)), content)) if name_of else []
+        self.slots = tuple(name_of[match[0]] for match in matches)
+        """The name of each placeholder in the content, in order, repeated names included."""
 
-        self._compile = _compile(content, found)
+        self._percent_format = _percent_format(content, matches)
         self.names = tuple(dict.fromkeys(self.slots))
-        """Those of the names whose placeholder is in the content, in order of first occurrence."""
+        """The names in ``slots``, each once, in order of first occurrence."""
 
     def render(self, values: Mapping[str, str]) -> str:
-        """Return the text with its placeholders filled, as ``substitute`` would; one without a value stays."""
+        """Return the text with its placeholders filled, as by ``substitute``. One without a value is not filled."""
         try:
-            return self._compile % tuple([values[name] for name in self.slots])
+            return self._percent_format % tuple([values[name] for name in self.slots])
         except KeyError:
             present = {name: values[name] for name in self._known if name in values}
             return substitute(self._content, present, self._format)
 
 
 class SmsEstimator:
-    """The lengths of a template filled for many, each as ``measure_sms`` tells it of the whole text.
+    """Measures the filled texts of one template. The results are those of ``measure_sms``, but faster.
 
     :param template: the text
-    :param names: its placeholders in the order in which their values are given; all that stand in it are among them
+    :param names: the names of the values that ``measure`` takes, in order; contains every name in the template
     """
 
     def __init__(self, template: MessageTemplate, names: Sequence[str]) -> None:
@@ -214,7 +213,7 @@ class SmsEstimator:
         self._slots = tuple(self._names.index(name) for name in template.slots)
         fixed = template.render(dict.fromkeys(self._names, ""))
         self._fixed_units = len(fixed)
-        # Values change nothing but the number of units where no character of the text takes two.
+        # If no character takes two units, only the number of characters matters.
         self._encoding: Encoding | None = None
         if _NOT_BASIC.search(fixed) is None:
             self._encoding = "GSM-7"
@@ -223,32 +222,32 @@ class SmsEstimator:
         self._lengths: dict[int, SmsLength] = {}
 
     def measure(self, values: Sequence[str]) -> SmsLength:
-        """Return the length of the text with these values, one for each of the names."""
+        """Return the length of the text with these values, one for each name."""
         if self._encoding is None or _NOT_BASIC.search("".join(values)) is not None:
             return measure_sms(self._template.render(dict(zip(self._names, values, strict=True))))
         units = self._fixed_units
         for slot in self._slots:
             units += len(values[slot])
-        found = self._lengths.get(units)
-        if found is None:
-            found = self._lengths[units] = _length(self._encoding, units)
-        return found
+        length = self._lengths.get(units)
+        if length is None:
+            length = self._lengths[units] = _length(self._encoding, units)
+        return length
 
 
-def _compile(content: str, found: Iterable[re.Match[str]]) -> str:
-    """Return a text for the ``%`` operator, with ``%s`` in place of what was found."""
+def _percent_format(content: str, matches: Iterable[re.Match[str]]) -> str:
+    """Return a text for the ``%`` operator, with ``%s`` in place of each match."""
     pieces, end = [], 0
-    for one in found:
-        pieces.append(content[end : one.start()].replace("%", "%%"))
-        end = one.end()
+    for match in matches:
+        pieces.append(content[end : match.start()].replace("%", "%%"))
+        end = match.end()
     return "%s".join([*pieces, content[end:].replace("%", "%%")])
 
 
 def placeholders_in(content: str, placeholder_format: str = "{name}") -> tuple[str, ...]:
-    """Return the names that stand as placeholders in a text, each once, in order of first occurrence.
+    """Return the names of the placeholders in a text, each once, in order of first occurrence.
 
-    A name is a run of letters, digits and underscores, of any script; between marks such as braces, blanks, dots
-    and hyphens may stand in it, as they do in the columns of spreadsheets.
+    A name consists of letters, digits and underscores of any script. If the format has characters on both sides of the
+    name, such as braces, a name may also contain blanks, dots and hyphens, like the columns of spreadsheets.
     """
     before, *rest = map(re.escape, placeholder_format.split("name"))
     if not rest:
@@ -259,10 +258,10 @@ def placeholders_in(content: str, placeholder_format: str = "{name}") -> tuple[s
 
 
 def strip_invisible(text: str) -> str:
-    """Return a text without what has no width, and without blanks around it."""
+    """Return a text without invisible marks; unless it is ASCII, also without blanks around it."""
     return text if text.isascii() else text.translate(_MARKS).strip()
 
 
 def trim_invisible(text: str) -> str:
-    """Return a text without blanks and marks before and behind it; within it a joiner may be part of a letter."""
+    """Return a text without blanks and invisible marks around it. Marks within it may be part of a letter."""
     return text.strip() if text.isascii() else text.strip(_MARKS_AND_BLANKS)

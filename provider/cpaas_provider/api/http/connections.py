@@ -1,6 +1,6 @@
-"""HTTP/1.1 over asyncio's connections and llhttp's parser: one exchange at a time on each, and a pool of them.
+"""HTTP/1.1 over asyncio's connections and llhttp's parser: connections with one exchange at a time, and their pool.
 
-It raises ``OSError`` while it connects, when nothing has been sent, and ``ExchangeError`` afterwards.
+``OSError`` means that connecting failed, so nothing was sent. ``ExchangeError`` means a failure after that.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 import httptools
 
 _MAX_FRAMING_BYTES = 100 * 1024
-"""Of a head, or of what stands between and behind the parts of a body."""
+"""The longest head, and the most bytes between and after the chunks of a body."""
 _MAX_BUFFERED_BYTES = 256 * 1024
 _HAPPY_EYEBALLS_DELAY = 0.25
 _BODILESS = frozenset({204, 304})
@@ -35,10 +35,10 @@ class ExchangeTimeoutError(ExchangeError):
 
 
 class Connection(asyncio.Protocol):
-    """One connection to the server. The event loop and the parser call its methods, and a caller waits for both.
+    """One connection to the server. The event loop and the parser call its methods; the caller of ``exchange`` waits.
 
-    :param timeout: seconds that a request may take to leave, that the head of its response may then take, and that the
-        server may be silent in the body; a body that goes on for as long without a part of it is given up, too
+    :param timeout: the longest time, in seconds, for the request to leave, then for the head of the response, then
+        between two chunks of its body, even if other bytes such as trailers arrive
     """
 
     def __init__(self, timeout: float) -> None:
@@ -50,7 +50,7 @@ class Connection(asyncio.Protocol):
         self._start()
 
     def _start(self) -> None:
-        """Forget the last exchange."""
+        """Reset the state of the previous exchange."""
         self._parser = httptools.HttpResponseParser(self)
         self._status: int | None = None
         self._headers: Headers = []
@@ -90,7 +90,7 @@ class Connection(asyncio.Protocol):
                 raise self._error
             now = self._loop.time()
             if now > deadline:
-                # The reader of the body has a time limit, but trailers and the like do not reach it.
+                # The caller has a time limit for chunks, but it never sees trailers and chunk headers.
                 raise ExchangeTimeoutError
             if not self._reads:
                 self._reads = True
@@ -98,31 +98,34 @@ class Connection(asyncio.Protocol):
             await self._wait(now + self._timeout)
 
     def end(self) -> bool:
-        """End the exchange, at whatever point it is. Return whether the connection can be used again."""
+        """End the exchange, complete or not. Return whether the connection can be used again."""
         self._active = False
-        whole = self._complete and self._reusable and self._can_write and self._reads
-        if not whole:
+        reusable = self._complete and self._reusable and self._can_write and self._reads
+        if not reusable:
             self._transport.abort()
-        return whole and not self._lost
+        return reusable and not self._lost
 
     def is_open(self) -> bool:
         """Tell whether the connection is open, as far as the event loop knows."""
         return not self._lost and not self._transport.is_closing()
 
     def is_quiet(self) -> bool:
-        """Tell whether the connection is open and nothing has arrived, such as the end of an idle connection.
+        """Tell whether the connection is open and nothing has arrived, neither data nor the server's close.
 
-        It asks the operating system, as the event loop may not have got round to it.
+        It asks the operating system, because the event loop may not have processed the arrival yet.
         """
         return self.is_open() and not self._poll.poll(0)
 
     def close(self) -> None:
-        """Close the connection. A response that it ends is none."""
+        """Close the connection. A response that is still arriving counts as failed."""
         self._fail(None)
         self._transport.abort()
 
     async def _wait(self, deadline: float) -> None:
-        """Wait until something has happened."""
+        """Wait until the event loop calls ``_wake``.
+
+        :raises ExchangeTimeoutError: when the deadline passes first
+        """
         self._waiter = self._loop.create_future()
         timer = self._loop.call_at(deadline, self._time_out, self._waiter)
         try:
@@ -148,19 +151,19 @@ class Connection(asyncio.Protocol):
     # Called by the event loop.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Take over a connection."""
+        """Store the transport of the new connection."""
         self._transport: Any = transport
-        # A request has left once all of it is with the operating system.
+        # A request counts as sent once the operating system has taken all of it.
         transport.set_write_buffer_limits(high=1, low=0)  # type: ignore[attr-defined]  # it is of TCP or TLS
         self._poll = select.poll()
         self._poll.register(transport.get_extra_info("socket"), select.POLLIN)
 
     def eof_received(self) -> None:
-        """Take the end of what the server sends for the end of the connection, which waits for what we send."""
+        """Treat the server's end of sending as a lost connection."""
         self.connection_lost(None)
 
     def connection_lost(self, error: Exception | None) -> None:
-        """Decide whether that was the end of a body, or too early."""
+        """End the body if the close of the connection marks its end, else fail the exchange."""
         self._lost = True
         if error is None and self._error is None and self._status is not None and self._ends_with_connection:
             self._complete = True
@@ -169,18 +172,18 @@ class Connection(asyncio.Protocol):
         self._wake()
 
     def pause_writing(self) -> None:
-        """Wait for the operating system to take more."""
+        """Note that the operating system takes no more bytes for now."""
         self._can_write = False
 
     def resume_writing(self) -> None:
-        """Go on, as all was taken."""
+        """Note that the operating system has taken all bytes."""
         self._can_write = True
         self._wake()
 
     def data_received(self, data: bytes) -> None:
         """Parse what arrived."""
         if not self._active:
-            # No request waits for a response, so this answers none of ours.
+            # No request is waiting, so these bytes belong to no response.
             self._transport.abort()
             return
         self._framing_bytes += len(data)
@@ -200,17 +203,17 @@ class Connection(asyncio.Protocol):
     # Called by the parser.
 
     def on_message_begin(self) -> None:
-        """Notice a second response, for which there was no request."""
+        """Do not reuse the connection after a second response, for which there was no request."""
         if self._complete:
             self._reusable = False
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Collect the headers, and leave out what trails a body."""
+        """Collect the headers, but not the trailers after a body."""
         if self._status is None:
             self._headers.append((name, value))
 
     def on_headers_complete(self) -> None:
-        """Read the status; those of 1xx precede the response's own."""
+        """Read the status. A 1xx status precedes the actual response and is skipped."""
         status = self._parser.get_status_code()
         if status < 100:
             raise httptools.HttpParserError("no such status")
@@ -218,19 +221,19 @@ class Connection(asyncio.Protocol):
             return
         framed = not _FRAMING.isdisjoint(name.lower() for name, _ in self._headers)
         self._ends_with_connection = not framed and status not in _BODILESS
-        # A response to half a request may leave the server with the other half, which it takes for the next one.
+        # After a response to an incomplete request, the server may take the rest of it for the next request.
         self._reusable = self._can_write and self._parser.should_keep_alive()
         self._status = status
 
     def on_body(self, chunk: bytes) -> None:
-        """Collect a part of the body."""
+        """Collect a chunk of the body."""
         self._framing_bytes = 0
         if not self._complete:
             self._chunks.append(chunk)
             self._buffered_bytes += len(chunk)
 
     def on_message_complete(self) -> None:
-        """Notice the end of the response, or of what precedes it."""
+        """Mark the response as complete, or drop the headers of a 1xx response."""
         if self._status is None:
             self._headers = []
         else:
@@ -238,9 +241,9 @@ class Connection(asyncio.Protocol):
 
 
 class ConnectionPool:
-    """The connections to one server. It opens as many as its callers use at the same time.
+    """The connections to one server, as many as there are requests at the same time.
 
-    :param context: how TLS is verified; ``None`` for plain http
+    :param context: verifies the server's certificate; ``None`` for plain http
     :param connect_timeout: seconds to connect, TLS included
     :param timeout: seconds for each part of an exchange; see ``Connection``
     :param keepalive_expiry: seconds an idle connection is kept
@@ -265,15 +268,15 @@ class ConnectionPool:
         self._idle: collections.deque[tuple[float, Connection]] = collections.deque()
 
     async def acquire(self) -> Connection:
-        """Return the connection used last, or a new one.
+        """Return the most recently used idle connection, or a new one.
 
-        :raises OSError: when none can be made
-        :raises RuntimeError: in another event loop than the first
+        :raises OSError: when no connection can be made
+        :raises RuntimeError: in another event loop than that of the first call
         """
         loop = asyncio.get_running_loop()
         self._loop = self._loop or loop
         if self._loop is not loop:
-            # The request would leave, and its response could not be read.
+            # The request would leave, but this loop could not read its response.
             raise RuntimeError(
                 "Each event loop needs a client of its own; this one was used in another. The request did not leave."
             )
@@ -294,7 +297,7 @@ class ConnectionPool:
         return connection
 
     def release(self, connection: Connection) -> None:
-        """Take back a connection, whether its exchange came to its end or not."""
+        """Take back a connection after its exchange, and keep it if it can be used again."""
         if connection.end():
             expires = asyncio.get_running_loop().time() + self._keepalive_expiry
             self._idle.append((expires, connection))
@@ -302,13 +305,13 @@ class ConnectionPool:
             self._open.discard(connection)
 
     async def aclose(self) -> None:
-        """Close all connections, also those that are being made."""
+        """Close all connections. One that is being made is closed as soon as it is open."""
         self._closed = True
         for connection in self._open:
             connection.close()
         self._open.clear()
         self._idle.clear()
-        # The event loop closes them when it comes round.
+        # The event loop closes them in its next iteration.
         await asyncio.sleep(0)
 
     async def _connect(self) -> Connection:
@@ -317,8 +320,8 @@ class ConnectionPool:
         several = len(addresses) != 1
         options: dict[str, Any] = {"ssl": self._context, "server_hostname": self._host if self._context else None}
         if several and isinstance(loop, asyncio.BaseEventLoop):
-            # asyncio soon tries the next address, too; other loops, such as uvloop, try them in turn. A socket that it
-            # has when it is cancelled is closed only by the garbage collector, so this is for hosts that need it.
+            # asyncio then also tries the next address; other loops, such as uvloop, try one address after the other.
+            # Only with several addresses, because a cancelled attempt leaves its socket to the garbage collector.
             options["happy_eyeballs_delay"] = _HAPPY_EYEBALLS_DELAY
         host = self._host if several else str(addresses[0][4][0])
         connection: Connection

@@ -1,4 +1,4 @@
-"""An event loop in a thread of its own, for blocking code that shares its work with asynchronous code."""
+"""An event loop in a thread of its own, on which blocking code runs coroutines."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ T = TypeVar("T")
 
 
 class ClosedError(Exception):
-    """The loop was closed while work was under way."""
+    """The loop was closed while a coroutine was running."""
 
 
 class LoopThread:
-    """Runs coroutines for any number of threads. The thread starts with the first, and ends with ``close``."""
+    """Runs coroutines for any number of threads. Its thread starts with the first coroutine and ends with ``close``."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -27,14 +27,14 @@ class LoopThread:
         self._stop: weakref.finalize[Any, Any] | None = None
 
     @property
-    def is_of_this_process(self) -> bool:
-        """Whether the thread runs here; a fork leaves it behind."""
+    def runs_in_this_process(self) -> bool:
+        """Whether the thread runs in this process. A forked process does not have it."""
         return self._loop is not None and self._process == os.getpid()
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Return what the work returns, or raise what it raises; it is cancelled when the wait for it is interrupted.
+        """Run a coroutine and return its result or raise its error. An interrupted wait cancels the coroutine.
 
-        :raises ClosedError: when the loop is closed before the work is done
+        :raises ClosedError: when the loop is closed before the coroutine ends
         """
         future: Future[T] = asyncio.run_coroutine_threadsafe(work, self._started())
         try:
@@ -45,26 +45,25 @@ class LoopThread:
             future.cancel()
             raise
 
-    def close(self, last: Coroutine[Any, Any, object] | None = None) -> None:
-        """Cancel what is under way, run the last work, and end the thread."""
+    def close(self, cleanup: Coroutine[Any, Any, object]) -> None:
+        """Cancel all coroutines, run ``cleanup`` on the loop if its thread runs here, and end the thread."""
         with self._lock:
             loop, stop = self._loop, self._stop
-            is_here = self.is_of_this_process
+            is_here = self.runs_in_this_process
             self._loop = self._stop = None
         if loop is None or stop is None or not is_here:
-            if last is not None:
-                last.close()
+            cleanup.close()
             return
-        asyncio.run_coroutine_threadsafe(_end(last), loop).result()
+        asyncio.run_coroutine_threadsafe(_cancel_all(cleanup), loop).result()
         stop()
 
     def _started(self) -> asyncio.AbstractEventLoop:
         with self._lock:
-            if self._loop is None or not self.is_of_this_process:
+            if self._loop is None or not self.runs_in_this_process:
                 loop = self._loop = asyncio.new_event_loop()
                 self._process = os.getpid()
                 threading.Thread(target=_run, args=(loop,), name="cpaas-client", daemon=True).start()
-                # A client that is not closed takes its thread along when it is collected.
+                # Ends the thread if this object is collected without a call of close.
                 self._stop = weakref.finalize(self, _stop, loop, self._process)
                 self._stop.atexit = False
             return self._loop
@@ -83,10 +82,9 @@ def _stop(loop: asyncio.AbstractEventLoop, process: int) -> None:
         loop.call_soon_threadsafe(loop.stop)
 
 
-async def _end(last: Coroutine[Any, Any, object] | None) -> None:
-    others = asyncio.all_tasks() - {asyncio.current_task()}
-    for task in others:
+async def _cancel_all(cleanup: Coroutine[Any, Any, object]) -> None:
+    tasks = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in tasks:
         task.cancel()
-    await asyncio.gather(*others, return_exceptions=True)
-    if last is not None:
-        await last
+    await asyncio.gather(*tasks, return_exceptions=True)
+    await cleanup

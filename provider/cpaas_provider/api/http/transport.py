@@ -1,4 +1,4 @@
-"""Puts requests on the wire. The only module that knows httpx; none of its types or errors leave here."""
+"""Sends requests. The only module that uses httpx: none of its types or errors leave this module."""
 
 from __future__ import annotations
 
@@ -25,24 +25,24 @@ from cpaas_provider.api.http.loop_thread import ClosedError, LoopThread
 from cpaas_provider.api.http.wire import HttpResponse, OutgoingRequest, TransportFailure
 from cpaas_provider.api.settings import ClientSettings
 
-_sending = contextvars.ContextVar("sending", default=False)
+_is_sending = contextvars.ContextVar("sending", default=False)
 
 
 @contextlib.contextmanager
 def _unlogged() -> Iterator[None]:
     """Keep httpx from logging the URL, whose query may hold a phone number."""
-    token = _sending.set(True)
+    token = _is_sending.set(True)
     try:
         yield
     finally:
-        _sending.reset(token)
+        _is_sending.reset(token)
 
 
-logging.getLogger("httpx").addFilter(lambda _: not _sending.get())
+logging.getLogger("httpx").addFilter(lambda _: not _is_sending.get())
 
 
 class SyncTransport:
-    """Sends one request at a time per calling thread, as ``AsyncTransport`` does on an event loop of its own."""
+    """Sends requests of blocking threads by an ``AsyncTransport`` on an event loop of its own."""
 
     def __init__(self, settings: ClientSettings) -> None:
         self._settings = settings
@@ -57,7 +57,7 @@ class SyncTransport:
         if self._closed:
             raise RuntimeError("The client is closed.")
         try:
-            return self._loop.run(self._transport_here().send(request))
+            return self._loop.run(self._transport_of_process().send(request))
         except ClosedError:
             return TransportFailure.CONNECTION_LOST
 
@@ -66,8 +66,8 @@ class SyncTransport:
         self._closed = True
         self._loop.close(self._transport.aclose())
 
-    def _transport_here(self) -> AsyncTransport:
-        """Return the transport; after a fork another one, as connections cannot be shared with the process before."""
+    def _transport_of_process(self) -> AsyncTransport:
+        """Return the transport of this process. A forked process must not use its parent's connections."""
         with self._lock:
             if self._process != os.getpid():
                 self._transport, self._process = AsyncTransport(self._settings), os.getpid()
@@ -113,14 +113,15 @@ class AsyncTransport:
         await self._transport.aclose()
 
 
-# The same few URLs over and over; httpx takes as long to parse one as for the rest of a request.
+# httpx takes as long to parse a URL as for the rest of a request, and most requests have one of a few URLs.
 _url = functools.lru_cache(maxsize=32)(httpx.URL)
 
 
 class _DirectTransport(httpx.AsyncBaseTransport):
-    """Sends requests to the service over connections of our own.
+    """Sends requests to the service over the connections of ``ConnectionPool``.
 
-    Those of httpx take several times the CPU, and slow down steeply with more requests in flight (encode/httpx#3215).
+    httpx's own connections take several times the CPU, and slow down steeply with more requests in flight
+    (encode/httpx#3215).
     """
 
     def __init__(self, settings: ClientSettings) -> None:
@@ -158,7 +159,7 @@ class _DirectTransport(httpx.AsyncBaseTransport):
 
 
 class _DirectStream(httpx.AsyncByteStream):
-    """The body of a response; closing it gives the connection back."""
+    """The body of a response. Closing it releases the connection."""
 
     def __init__(self, pool: ConnectionPool, connection: Connection) -> None:
         self._pool, self._connection = pool, connection
@@ -177,7 +178,7 @@ class _DirectStream(httpx.AsyncByteStream):
 
 @contextlib.contextmanager
 def _exchange_errors() -> Iterator[None]:
-    """Raise httpx's errors instead of those of a connection."""
+    """Raise errors of a connection as errors of httpx."""
     try:
         yield
     except ExchangeTimeoutError as error:
@@ -187,7 +188,7 @@ def _exchange_errors() -> Iterator[None]:
 
 
 def _head(request: httpx.Request) -> bytes:
-    """Return a request's first line and headers as they are on the wire."""
+    """Return a request's first line and headers as bytes for the wire."""
     lines = [b"%b %b HTTP/1.1" % (request.method.encode(), request.url.raw_path)]
     lines += [b"%b: %b" % header for header in request.headers.raw]
     if any(b"\r" in line or b"\n" in line for line in lines):
@@ -196,21 +197,21 @@ def _head(request: httpx.Request) -> bytes:
 
 
 class _ProxyTransport(httpx.AsyncBaseTransport):
-    """Sends requests through a proxy where one applies, by httpx's clients: each has one request in flight at a time.
+    """Sends requests by httpx's clients, which apply the proxy. Each client has one request in flight at a time.
 
-    With more, one client slows down steeply (encode/httpx#3215).
+    A client with several requests in flight slows down steeply (encode/httpx#3215).
     """
 
     def __init__(self, settings: ClientSettings) -> None:
         self._settings = settings
-        self._clients = {self._open_client()}
+        self._clients = {_new_client(settings)}
         self._idle = list(self._clients)
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        client = self._idle.pop() if self._idle else self._open_client()
+        client = self._idle.pop() if self._idle else _new_client(self._settings)
         self._clients.add(client)
         try:
-            # httpx bounds the wait for each byte, and a head may come byte by byte.
+            # httpx limits the wait for each byte only, and a head may arrive byte by byte.
             async with asyncio.timeout(2 * self._settings.connect_timeout + self._settings.timeout):
                 with _unlogged():
                     response = await client.send(request, stream=True)
@@ -230,27 +231,24 @@ class _ProxyTransport(httpx.AsyncBaseTransport):
         while self._clients:
             await self._clients.pop().aclose()
 
-    def _open_client(self) -> httpx.AsyncClient:
-        return _new_client(self._settings)
-
     def release(self, client: httpx.AsyncClient) -> None:
-        """Take back a client whose request came to its end."""
+        """Take back a client whose request is complete."""
         self._idle.append(client)
 
     async def discard(self, client: httpx.AsyncClient) -> None:
         """Close a client whose request was cancelled.
 
-        The pool beneath it loses a connection when a request is cancelled before it connects or while its response is
-        closed: it counts as busy for good, and every later request waits for it until its time is over.
+        If a request is cancelled while it connects or while its response is closed, httpx's pool counts the connection
+        as busy for good. Every later request of that client would wait for it and time out.
         """
         self._clients.discard(client)
         await client.aclose()
 
 
 class _ProxyStream(httpx.AsyncByteStream):
-    """The body of a response, as it came; closing it gives the client back.
+    """The body of a response, still compressed. Closing it releases the client.
 
-    :param timeout: seconds a part of the body may take, bytes that are no part of it included
+    :param timeout: the longest time, in seconds, until the next chunk of the body, even if other bytes arrive
     """
 
     def __init__(
@@ -290,10 +288,10 @@ class _ProxyStream(httpx.AsyncByteStream):
 
 
 def _may_use_proxy(settings: ClientSettings) -> bool:
-    """Tell whether a request may have to go through a proxy; httpx knows which."""
+    """Tell whether a proxy may apply to a request. httpx then decides by URL."""
     if settings.proxy is not None:
         return True
-    # A proxy of the environment would carry away what plain http may only show to this machine.
+    # A request to this machine may be plain http, so it must not go out to a proxy of the environment.
     return not settings.is_local and not {"http", "https", "all"}.isdisjoint(getproxies())
 
 
@@ -310,7 +308,7 @@ def _new_client(settings: ClientSettings) -> httpx.AsyncClient:
 
 
 def _check_host(url: str, what: str) -> None:
-    """Refuse now what the resolver would stumble over later, with errors that are none of the network's."""
+    """Check a host name. Otherwise the resolver would fail on it later with an error that is not an ``OSError``."""
     try:
         httpx.URL(url).host.encode("idna")
     except (httpx.InvalidURL, UnicodeError):
@@ -328,7 +326,7 @@ def _client_options(settings: ClientSettings) -> dict[str, Any]:
         ),
         "proxy": settings.proxy_url,
         "follow_redirects": False,
-        # A proxy of the environment would carry away what plain http may only show to this machine.
+        # As in _may_use_proxy.
         "trust_env": not settings.is_local,
     }
 
@@ -339,7 +337,7 @@ def _timeout(settings: ClientSettings) -> httpx.Timeout:
 
 @functools.lru_cache(maxsize=8)
 def _verification(verify: bool | str) -> ssl.SSLContext:
-    """Return a context for clients to share: making one reads the whole CA bundle (tens of milliseconds)."""
+    """Return a context that clients share, because making one reads the whole CA bundle (tens of milliseconds)."""
     try:
         context = (
             httpx.create_ssl_context(verify=verify)
@@ -353,7 +351,7 @@ def _verification(verify: bool | str) -> ssl.SSLContext:
 
 
 def _failure(error: httpx.HTTPError | httpx.InvalidURL) -> TransportFailure:
-    """Return the kind of failure. Without proof that no byte of the request left, some may have."""
+    """Return the kind of failure. Unless the error proves that no byte of the request left, bytes may have left."""
     if isinstance(error, httpx.ConnectTimeout):
         return TransportFailure.CONNECT_TIMEOUT
     if isinstance(error, httpx.ConnectError):
@@ -385,7 +383,7 @@ def _connect_failure(error: BaseException) -> TransportFailure:
         for kind, failure in _CONNECT_FAILURES:
             if isinstance(cause, kind):
                 return failure
-        # asyncio tells of several addresses in one error.
+        # asyncio puts the errors of several addresses into the text of one error.
         if f"[Errno {errno.ECONNREFUSED}]" in str(cause):
             return TransportFailure.REFUSED
     return TransportFailure.CONNECT

@@ -9,7 +9,7 @@ from enum import Enum
 
 @dataclass(frozen=True, slots=True)
 class OutgoingRequest:
-    """A request ready to leave."""
+    """A complete request."""
 
     method: str
     url: str = field(repr=False)
@@ -19,8 +19,9 @@ class OutgoingRequest:
 
 @dataclass(frozen=True, slots=True)
 class HttpResponse:
-    """An HTTP response. ``body_error`` is the reason why the body is incomplete; the status is valid all the same.
+    """An HTTP response.
 
+    :param body_error: why the body is incomplete, ``None`` if it is complete; the status is valid in both cases
     :param date: the header ``Date``, as the server sent it
     """
 
@@ -32,7 +33,7 @@ class HttpResponse:
 
 
 class TransportFailure(Enum):
-    """Why no response arrived, for an error message; the second value is whether bytes may have left."""
+    """Why no response arrived: the reason for an error message, and whether bytes of the request may have left."""
 
     DNS = "the host name could not be resolved", False
     REFUSED = "the connection was refused", False
@@ -54,6 +55,6 @@ class TransportFailure(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Delay:
-    """Seconds to let pass before going on."""
+    """A wait, in seconds, before the next step."""
 
     seconds: float

@@ -1,1 +1,1 @@
-"""The service's requests and resources, a module a resource."""
+"""The service's requests and resources, one module for each kind of resource."""

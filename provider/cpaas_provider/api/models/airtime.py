@@ -22,15 +22,15 @@ from cpaas_provider.api.models.meta import PurchaseMeta
 
 Network = Literal["Airtel", "MTN", "Glo", "9mobile", "NTEL"]
 
-_SPELLING = {network.lower(): network for network in NETWORKS}
+_NETWORK_BY_LOWER_CASE = {network.lower(): network for network in NETWORKS}
 
 
 def _network(value: object) -> object:
-    return _SPELLING.get(value.strip().lower(), value) if isinstance(value, str) else value
+    return _NETWORK_BY_LOWER_CASE.get(value.strip().lower(), value) if isinstance(value, str) else value
 
 
-def _whole_where_possible(value: object) -> object:
-    """Send 100, not 100.0, and take "100" as a rendered template gives it; a boolean is no amount of money."""
+def _amount(value: object) -> object:
+    """Read a number, or text as a rendered template gives it. A whole amount becomes an ``int``: 100, not 100.0."""
     if isinstance(value, bool):
         raise ValueError("must be a number")
     try:
@@ -46,7 +46,7 @@ class BuyAirtimeRequest(WireRequest):
     """Body of ``POST /airtime/buy``."""
 
     network: Annotated[Network, BeforeValidator(_network)]
-    amount: Annotated[Number, Field(ge=SMALLEST_AMOUNT), BeforeValidator(_whole_where_possible)]
+    amount: Annotated[Number, Field(ge=SMALLEST_AMOUNT), BeforeValidator(_amount)]
     recipient: Msisdn
     callback: CallbackUrl | None = None
     external_ref: Reference | None = None
@@ -55,7 +55,7 @@ class BuyAirtimeRequest(WireRequest):
 class AirtimePurchase(WireResource):
     """A purchase the service accepted; ``meta.charge`` shows the charge and the balance.
 
-    ``status`` is pending, sent, success, failed, error or duplicate, or a word the contract does not know.
+    ``status`` is pending, sent, success, failed, error or duplicate, or a word that the contract does not list.
     """
 
     id: Identifier

@@ -1,4 +1,4 @@
-"""The two manners of our models: what we send is checked strictly, what we receive is read leniently."""
+"""Base classes and field types of the models. Requests are checked strictly, responses are read leniently."""
 
 from __future__ import annotations
 
@@ -28,8 +28,7 @@ Number = int | float
 _HTTP_URL = re.compile(r"https?://[^\s/?#]+\S*", re.IGNORECASE)
 _DATE_AND_TIME = re.compile(r"\d{4}-?\d{2}-?\d{2}[T ]\d{2}")
 
-
-# What a record may show of itself in a log; recipients, texts and cells are private.
+# The fields that repr() may show in a log. Recipients, texts and cells are private.
 _LOGGED_FIELDS = frozenset(
     {
         "id",
@@ -73,25 +72,25 @@ class _RedactedModel(BaseModel):
 
 
 class WireRequest(_RedactedModel):
-    """A request body, path or query: unknown fields are refused, and ``None`` is never sent."""
+    """The fields of a request, for its body, path or query. Unknown fields are refused, and ``None`` is never sent."""
 
     model_config = ConfigDict(
         extra="forbid",
         frozen=True,
         hide_input_in_errors=True,
         allow_inf_nan=False,
-        # Not null, which would clear a cell: JSON refuses them later.
+        # Not as null, which would clear a cell. The JSON encoder then refuses these values.
         ser_json_inf_nan="constants",
     )
 
     def wire_fields(self) -> dict[str, Any]:
-        """Return the fields as JSON values, those that are ``None`` left out."""
+        """Return the fields as JSON values, without those that are ``None``."""
         fields = self.model_dump(mode="json")
         return {name: value for name, value in fields.items() if value is not None}
 
 
 class WireResource(_RedactedModel):
-    """A resource the service returns: extra fields are retained, unknown enum values are plain strings."""
+    """A resource that the service returns. Extra fields are kept, and unknown enum values are plain text."""
 
     model_config = ConfigDict(
         extra="allow",
@@ -103,8 +102,8 @@ class WireResource(_RedactedModel):
 
     @model_validator(mode="wrap")
     @classmethod
-    def _drop_unreadable_extras(cls, data: Any, read: ModelWrapValidatorHandler[Self]) -> Self:
-        """Take an answer whose required fields are sound: an optional one that cannot be read counts as absent."""
+    def _drop_unreadable_optional_fields(cls, data: Any, read: ModelWrapValidatorHandler[Self]) -> Self:
+        """Treat an optional field that cannot be read as absent. Only the required fields must be valid."""
         try:
             return read(data)
         except ValidationError as error:
@@ -117,11 +116,11 @@ class WireResource(_RedactedModel):
 
 def _msisdn(value: object, info: ValidationInfo) -> str:
     region = (info.context or {}).get("default_region")
-    return _written_msisdn(value, region) if type(value) is str else normalise_msisdn(value, region)
+    return _cached_msisdn(value, region) if type(value) is str else normalise_msisdn(value, region)
 
 
-# A personalised request names every recipient twice.
-_written_msisdn = functools.lru_cache(maxsize=2048)(normalise_msisdn)
+# A personalised request names each recipient twice.
+_cached_msisdn = functools.lru_cache(maxsize=2048)(normalise_msisdn)
 
 
 def _timestamp(value: object) -> object:
@@ -129,13 +128,13 @@ def _timestamp(value: object) -> object:
     if not isinstance(value, str):
         return value
     text = value.strip()
-    # pendulum also reads "now" and times of day, which no service means.
+    # pendulum also accepts "now" and times of day.
     if not _DATE_AND_TIME.match(text):
         raise ValueError("is not a timestamp")
     try:
         moment = pendulum.parse(text)
         if isinstance(moment, pendulum.DateTime):
-            # An offset of a day or more is noticed only when it is asked for.
+            # Raises for an offset of a day or more, which parse() accepts.
             moment.utcoffset()
     except (ValueError, OverflowError):
         raise ValueError("is not a timestamp") from None
@@ -143,7 +142,7 @@ def _timestamp(value: object) -> object:
 
 
 def split_list(value: object) -> object:
-    """Read ``"a, b"``, one number or any iterable of values as a list; used for recipients."""
+    """Read recipients as a list: from text such as ``"a, b"``, a single number, or any iterable of values."""
     if isinstance(value, str):
         return [part for part in (part.strip() for part in value.split(",")) if part]
     if isinstance(value, (int, float)) and not isinstance(value, bool):
@@ -154,7 +153,7 @@ def split_list(value: object) -> object:
 
 
 def unique(values: list[str]) -> list[str]:
-    """Drop duplicates, keep order: a recipient that is listed twice gets one message."""
+    """Drop duplicates and keep the order, so that a recipient who is listed twice gets one message."""
     return list(dict.fromkeys(values))
 
 
@@ -165,7 +164,7 @@ def _http_url(value: str) -> str:
 
 
 def no_line_breaks(value: str) -> str:
-    """Refuse what could forge a header line."""
+    """Refuse line breaks, which could add a header to an email."""
     if re.search(r"[\r\n]", value):
         raise ValueError("must not contain line breaks")
     return value

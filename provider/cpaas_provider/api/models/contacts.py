@@ -31,7 +31,7 @@ class UpdateRowRequest(RowReference):
 
 
 class ContactColumn(WireResource):
-    """A typed column. ``type`` is one of the eight of the contract, or a word it does not know."""
+    """A typed column. ``type`` is one of the contract's eight types, or a word that the contract does not list."""
 
     id: Identifier
     name: str

@@ -1,4 +1,4 @@
-"""What SMS and email have in common: recipients, personalisation, and one of content or template."""
+"""The common fields of SMS and email: recipients, personalisation, and content or template."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from cpaas_provider.api.models.meta import MessageMeta
 
 
 def _substitutions(value: object) -> object:
-    """Any JSON value may stand in for a placeholder, but nothing may not: it would be sent as ``None``."""
-    # A campaign has one for each recipient: the check of the type by itself is quicker, and so is the loop.
+    """Accept any JSON value for a placeholder, but not ``None``."""
+    # Called for each recipient of a campaign: comparing the type first, and a plain loop, are faster.
     if type(value) is dict or isinstance(value, Mapping):
         for substitution in value.values():
             if substitution is None:
@@ -69,17 +69,17 @@ class MessageRequest(WireRequest):
         return ",".join(recipients)
 
     @model_validator(mode="after")
-    def _something_to_say(self) -> Self:
+    def _has_content_or_template(self) -> Self:
         if self.content is None and self.template_id is None:
             raise ValueError("needs content or template_id")
         return self
 
     @model_validator(mode="after")
-    def _personalised_once_each(self) -> Self:
-        named = [entry.to for entry in self.personalisation or ()]
-        if len(set(named)) < len(named):
+    def _personalises_recipients_once(self) -> Self:
+        personalised = [entry.to for entry in self.personalisation or ()]
+        if len(set(personalised)) < len(personalised):
             raise ValueError("personalisation names a recipient twice")
-        if not set(named) <= set(self.recipients):
+        if not set(personalised) <= set(self.recipients):
             raise ValueError("personalisation names a recipient that is not in recipients")
         return self
 
@@ -92,7 +92,7 @@ class PersonalisationOfMessage(WireResource):
 
 
 class Message(WireResource):
-    """What SMS and email messages share in a response (INTERFACE.md 2.2, 2.3).
+    """The common fields of SMS and email messages in a response (INTERFACE.md 2.2, 2.3).
 
     Without an ``id`` there is no proof that the service accepted the message, so that field is required.
     """
@@ -111,17 +111,17 @@ class Message(WireResource):
 
     @property
     def rejected_recipients(self) -> tuple[str, ...]:
-        """The recipients that the service's ``errors`` name beside the id, in the form the request had them.
+        """The recipients in ``errors`` of a response that also has an id, in the form that the request had them.
 
-        The message goes to all the others.
+        The service accepted the message for all other recipients.
         """
         return self._rejected_recipients
 
     @property
     def rejection(self) -> str | None:
-        """The errors that the service lists for a message it accepted, without numbers and addresses."""
+        """The errors of a message that the service accepted, without numbers and addresses."""
         return self._rejection
 
     def record_rejected(self, recipients: tuple[str, ...], reason: str) -> None:
-        """Record the errors that the service lists beside the id."""
+        """Store the recipients in ``errors`` of a response that also has an id."""
         self._rejected_recipients, self._rejection = recipients, reason

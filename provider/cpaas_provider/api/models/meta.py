@@ -13,13 +13,13 @@ from pydantic import AfterValidator
 
 from cpaas_provider.api.models.base import Number, WireResource
 
-_MOST = 10**15
-"""Beyond it a figure is none that a price, a balance or a count could be."""
+_LARGEST = 10**15
+"""A larger figure cannot be a price, a balance or a count."""
 
 
 def _plausible(figure: Number | None) -> Number | None:
-    """Return a figure that can be summed and stored, ``None`` for any other, such as NaN."""
-    return figure if figure is None or (math.isfinite(figure) and abs(figure) <= _MOST) else None
+    """Return a figure that can be summed and stored; ``None`` instead of any other, such as NaN."""
+    return figure if figure is None or (math.isfinite(figure) and abs(figure) <= _LARGEST) else None
 
 
 Figure = Annotated[Number | None, AfterValidator(_plausible)]
@@ -36,7 +36,7 @@ class Estimate(WireResource):
 
 
 class Charge(WireResource):
-    """What an airtime purchase did to the balance."""
+    """The cost of an airtime purchase, and the balance before and after it."""
 
     amount: Figure = None
     available_balance: Figure = None

@@ -87,11 +87,11 @@ class OtpToken(WireResource):
         success: Collection[str] = SUCCESS_STATUSES,
         failure: Collection[str] = FAILURE_STATUSES,
     ) -> OtpOutcome:
-        """Return the status of the passcode, by ``status_desc`` without regard to case (contract.md).
+        """Return the status of the passcode by ``status_desc``, in upper or lower case (contract.md).
 
         :param success: descriptions that mean verified
-        :param failure: descriptions that end the wait without success; one the service is not known to use
-            counts as failed
+        :param failure: descriptions that mean expired, revoked or failed; one that contract.md does not list counts as
+            failed
         """
         description = self.status_desc.strip().upper()
         if description in {word.upper() for word in success}:

@@ -1,7 +1,7 @@
-"""The short way for numbers that are written plainly, read from the numbering plans of the phonenumbers library.
+"""A fast path for phone numbers of digits only, by the numbering plans of the phonenumbers library.
 
-A parse by the library takes tens of microseconds, which a list of a million numbers pays twice. Here a number is only
-ever said to be one, and only where the plan leaves the library no other reading; all else is left to the library.
+The library takes tens of microseconds to parse a number, and a list of a million numbers is parsed twice. This module
+accepts a number only if the library would certainly read it the same way. All other numbers go to the library.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from phonenumbers import COUNTRY_CODE_TO_REGION_CODE, PhoneMetadata
 from phonenumbers.phonemetadata import PhoneNumberDesc
 
 PLAIN = re.compile(r"\+[1-9][0-9]{6,16}|(?!00)[0-9]{7,17}")
-"""The forms that are read here: nothing but digits, and enough of them."""
+"""The forms that are read here: only digits, with or without a plus before them."""
 _LONGEST_COUNTRY_CODE = 3
 _NEVER = "(?!)"
 
@@ -23,14 +23,14 @@ Matcher = Callable[[str], re.Match[str] | None]
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """The national numbers of a country code: how long they are, and what is taken off their front."""
+    """The numbering plan of a country code: possible lengths of national numbers, and the prefix that is removed."""
 
     code: str
     lengths: frozenset[int]
     national_prefix: Matcher
 
     def keeps(self, national: str) -> bool:
-        """Tell whether a national number has a possible length and would lose nothing to a reader."""
+        """Tell whether a national number has a possible length, and the library would remove no prefix from it."""
         if len(national) not in self.lengths:
             return False
         prefix = self.national_prefix(national)
@@ -39,7 +39,7 @@ class _Plan:
 
 @dataclass(frozen=True, slots=True)
 class _RegionPlan:
-    """A region whose plan is that of its country code, as its own people write numbers."""
+    """A region with the numbering plan of its country code, to read numbers as they are dialled there."""
 
     plan: _Plan
     too_long: int
@@ -48,23 +48,23 @@ class _RegionPlan:
     kinds: tuple[tuple[frozenset[int], Matcher], ...]
 
     def valid(self, national: str) -> bool:
-        """Tell whether a national number is surely one that the plan has given out."""
+        """Tell whether a national number fits a mobile or fixed-line pattern of the plan."""
         if self.shape(national) is None:
             return False
         size = len(national)
         return any(size in lengths and pattern(national) is not None for lengths, pattern in self.kinds)
 
 
-# At most one entry for every three digits, and for every region.
+# Bounded: at most one entry for each combination of three digits, and for each region.
 _plans: dict[str, _Plan | None] = {}
 _region_plans: dict[str, _RegionPlan | None] = {}
 
 
 def parse_plain(text: str, region: str | None) -> str | None:
-    """Return the international digits of a number that is plainly one, or ``None`` where the library must tell.
+    """Return the international digits of a number, or ``None`` if the library must decide.
 
     :param text: a number of the form ``PLAIN``
-    :param region: a region known to the library, whose national numbers are read too
+    :param region: a region that the library knows; its national numbers are read, too
     """
     if text[0] == "+":
         return _parse_international(text[1:])
@@ -83,17 +83,17 @@ def _parse_international(digits: str) -> str | None:
 
 
 def _parse_national(digits: str, region_plan: _RegionPlan) -> str | None:
-    """Read digits without a plus: of a number of the home country, national or international."""
+    """Read digits without a plus, as a national or an international number of the region's country."""
     if region_plan.international_prefix(digits) is not None:
         return None
     plan = region_plan.plan
     if digits.startswith(plan.code):
-        # Both readings, with the code and without, must come to the same number.
+        # Accepted only if the digits cannot also be a national number that begins with the country code.
         rest = digits[len(plan.code) :]
-        alike = len(digits) > region_plan.too_long or (
+        unambiguous = len(digits) > region_plan.too_long or (
             region_plan.shape(digits) is None and region_plan.shape(rest) is not None
         )
-        return digits if alike and plan.keeps(rest) else None
+        return digits if unambiguous and plan.keeps(rest) else None
     prefix = plan.national_prefix(digits)
     if prefix is not None and prefix.lastindex is not None:
         return None
@@ -120,7 +120,7 @@ def _plan_of(code: str, region: str) -> _Plan | None:
 
 def _region_plan(region: str) -> _RegionPlan | None:
     metadata = PhoneMetadata.metadata_for_region(region)
-    # Where regions share a country code, the library reads by the plan of the first; one of its own it must ask.
+    # If regions share a country code, the library uses the plan of the first of them. Other regions are left to it.
     if metadata is None or metadata.leading_digits is not None or _leader(metadata.country_code) != region:
         return None
     general, plan = metadata.general_desc, _plan_of(str(metadata.country_code), region)

@@ -10,11 +10,11 @@ from cpaas_provider.api.recipients.msisdn import InvalidMsisdnError, normalise_m
 
 
 class AllowedRecipients:
-    """A list of numbers, addresses and ``@domains``. No other recipient is ever sent anything.
+    """A list of numbers, addresses and ``@domains``. A request to any other recipient is refused.
 
-    :param entries: the list, as text separated by commas or as an iterable
+    :param entries: the list, as comma-separated text or as an iterable
     :param default_region: region of national numbers among the entries
-    :raises CpaasConfigurationError: when an entry is none of the three; which one, by its place
+    :raises CpaasConfigurationError: when an entry is none of the three; the message gives its place, from 1
     """
 
     def __init__(self, entries: str | Iterable[str], default_region: str | None = None) -> None:

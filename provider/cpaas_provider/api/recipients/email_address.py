@@ -31,15 +31,15 @@ def normalise_email(value: object) -> str:
     address = strip_invisible(value.strip())
     if not address:
         raise InvalidEmailAddressError("is empty")
-    if nothing := missing_value_reason(address):
-        raise InvalidEmailAddressError(nothing)
+    if reason := missing_value_reason(address):
+        raise InvalidEmailAddressError(reason)
     return _plain(address) or _validated(address)
 
 
 def _plain(address: str) -> str | None:
-    """Normalise an address of which the library would change no more than the domain's capitals, ``None`` for others.
+    """Normalise an address of which the library would change only the domain's capitals; ``None`` for any other.
 
-    It takes the library tens of microseconds to find that out, which a list of a million addresses pays twice.
+    The library takes tens of microseconds for an address, and a list of a million addresses is read twice.
     """
     match = _PLAIN.fullmatch(address) if len(address) <= _LONGEST else None
     if match is None:
@@ -47,7 +47,7 @@ def _plain(address: str) -> str | None:
     local, domain, top = match.groups()
     if len(local) > _LONGEST_LOCAL or len(domain) > _LONGEST_DOMAIN or "--" in domain or top.lower() in _special_tops():
         return None
-    # Some names of one word, such as Postmaster, are the same in capitals.
+    # Left to the library, which writes some names, such as Postmaster, in lower case.
     return None if local.isalpha() and not local.islower() else f"{local}@{domain.lower()}"
 
 
@@ -64,12 +64,12 @@ def _validated(address: str) -> str:
     try:
         return validate_email(address, check_deliverability=False, test_environment=True).normalized
     except EmailNotValidError:
-        # The library's words quote the address.
+        # The library's message quotes the address.
         raise InvalidEmailAddressError("is not an email address") from None
 
 
 def mask_email(address: str) -> str:
-    """Return an address masked: recognisable, but not to be written to, such as ``a****@example.com``."""
+    """Return an address masked for logs, such as ``a****@example.com``."""
     local, _, domain = address.rpartition("@")
     head = local[:_VISIBLE_HEAD] if len(local) > _VISIBLE_HEAD else ""
     return f"{head}****@{domain}" if local else "****"

@@ -39,7 +39,7 @@ def normalise_msisdn(value: object, default_region: str | None = None) -> str:
     :raises InvalidMsisdnError: when the value is empty, lost digits in a spreadsheet (``2.348E+12``), or is not a
         possible phone number
     """
-    # Without subclasses: a boolean is an int.
+    # The exact types, because bool is a subclass of int.
     text = str(value).strip() if type(value) in _PLAIN_TYPES else ""
     if PLAIN.fullmatch(text) and (plain := parse_plain(text, _known_region(default_region))) is not None:
         return plain
@@ -54,7 +54,7 @@ def _parsed(value: object, default_region: str | None) -> str:
     number = _parse(text, None) if text.startswith("+") else _parse_without_plus(text, region)
     if number is not None and phonenumbers.is_possible_number(number):
         written = phonenumbers.format_number(number, phonenumbers.PhoneNumberFormat.E164)
-        # Zeros too many would be taken away one a reading, and one phone have several numbers.
+        # The library removes one extra zero with each parse, so one phone could get several numbers.
         if _parse(written, None) == number:
             return written.removeprefix("+")
     if text.startswith("+"):
@@ -65,7 +65,7 @@ def _parsed(value: object, default_region: str | None) -> str:
 
 
 def mask_msisdn(number: str) -> str:
-    """Return a number masked: recognisable, but not to be dialled, such as ``23480****789``."""
+    """Return a number masked for logs, such as ``23480****789``."""
     head = min(_VISIBLE_HEAD, len(number) - _VISIBLE_TAIL - _HIDDEN)
     return f"{number[:head]}****{number[-_VISIBLE_TAIL:]}" if head > 0 else "****"
 
@@ -74,15 +74,15 @@ def _written_form(value: object) -> str:
     if value is None:
         raise InvalidMsisdnError("is empty")
     if isinstance(value, Decimal) and value.is_finite() and value == value.to_integral_value():
-        # What databases make of a NUMERIC column.
+        # As databases return a NUMERIC column.
         value = int(value)
     if isinstance(value, bool) or not isinstance(value, (str, int, float)):
         raise InvalidMsisdnError("must be text or a whole number")
     text = strip_invisible(str(value)).strip().lstrip("'").strip()
     if not text:
         raise InvalidMsisdnError("is empty")
-    if isinstance(value, str) and (nothing := missing_value_reason(text)):
-        raise InvalidMsisdnError(nothing)
+    if isinstance(value, str) and (reason := missing_value_reason(text)):
+        raise InvalidMsisdnError(reason)
     if _SCIENTIFIC.match(text):
         raise InvalidMsisdnError("lost its last digits in a spreadsheet (scientific notation)")
     if whole := _WHOLE_FLOAT.match(text):
@@ -104,10 +104,10 @@ def _known_region(default_region: str | None) -> str | None:
 
 
 def _parse_without_plus(text: str, region: str | None) -> PhoneNumber | None:
-    """Digits alone may be national or international: take the reading that is a valid number, national first.
+    """Read digits as a national or an international number: the first of the two that is valid.
 
-    Only an international reading may be less than valid, as numbering plans grow; a national one would be a typing
-    error that reaches a stranger.
+    If neither is valid, the international reading is returned, because numbering plans grow. An invalid national
+    number is more likely a typing error, and the message would reach somebody else.
     """
     digits = re.sub(r"[\s().\-/]", "", text)
     national = _parse(text, region) if region else None
@@ -123,5 +123,5 @@ def _parse(text: str, region: str | None) -> PhoneNumber | None:
         number = phonenumbers.parse(text, region)
     except NumberParseException:
         return None
-    # An extension or a second number behind the first would be dropped silently.
+    # format_number would silently drop an extension, or a second number after the first.
     return None if number.extension else number

@@ -1,1 +1,1 @@
-"""What a response means: the resource, or the error with its outcome."""
+"""Turns a response into a resource, or into the error with its outcome."""

@@ -1,4 +1,4 @@
-"""The errors of requests that did not succeed: what happened, what was and was not done, what to do next."""
+"""Makes the errors of requests that did not succeed: what happened, what was and was not done, what to do next."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _REJECTIONS: dict[int, type[errors.CpaasRejectedError]] = {
     403: errors.CpaasAuthenticationError,
     404: errors.CpaasNotFoundError,
 }
-_OF_THE_ACCOUNT = frozenset({401, 402, 403})
+_ACCOUNT_STATUSES = frozenset({401, 402, 403})
 
 _NOT_SENT: dict[int, tuple[type[errors.CpaasNotSentError], str]] = {
     425: (errors.CpaasNotSentError, "was not ready to process the request"),
@@ -47,9 +47,9 @@ _UNDONE = " Nothing was done."
 
 
 def failure(endpoint: Endpoint[Any], reason: TransportFailure, origin: str) -> errors.CpaasError:
-    """Return the error for a request to which no answer came.
+    """Return the error for a request without a response.
 
-    :param origin: scheme, host and port that were tried
+    :param origin: scheme, host and port of the request
     """
     if reason.may_have_left:
         return unknown_outcome(endpoint, reason.reason)
@@ -61,7 +61,10 @@ def failure(endpoint: Endpoint[Any], reason: TransportFailure, origin: str) -> e
 
 
 def unknown_outcome(endpoint: Endpoint[Any], what: str, *, status: int | None = None) -> errors.CpaasError:
-    """Return the error for a request that left and came back with nothing readable."""
+    """Return the error for a request that left, if the response does not show its outcome.
+
+    :param what: why the outcome is unknown
+    """
     answered = status is not None and status < HTTPStatus.MULTIPLE_CHOICES
     harmless = endpoint.retry_safety in {RetrySafety.SAFE, RetrySafety.IDEMPOTENT} or (
         endpoint.retry_safety is RetrySafety.BILLED_READ and not answered
@@ -88,10 +91,10 @@ def unknown_outcome(endpoint: Endpoint[Any], what: str, *, status: int | None = 
 
 
 def not_sent(endpoint: Endpoint[Any], status: int, named: int, retry_after: float | None) -> errors.CpaasNotSentError:
-    """Return the error for a request that the service says it did not carry out, and may be asked for again.
+    """Return the error for a request that the service did not carry out, as its response says, so it may be retried.
 
-    :param status: of the status line
-    :param named: what says so: the status line, or the status that the body names
+    :param status: the status of the status line
+    :param named: the status that decided: that of the status line, or the one that the body names
     """
     kind, what = _NOT_SENT[named]
     wait = f" for {retry_after:.0f} s" if retry_after is not None else ""
@@ -105,7 +108,7 @@ def not_sent(endpoint: Endpoint[Any], status: int, named: int, retry_after: floa
 
 
 def redirected(endpoint: Endpoint[Any], status: int) -> errors.CpaasRejectedError:
-    """Return the error for a redirect of a request that acts on nothing."""
+    """Return the error for a redirect of a request that must not change or buy anything."""
     return errors.CpaasRejectedError(
         f"{endpoint.operation}: the service redirected the request (HTTP {status}). The redirect was not followed, "
         "because the API key must not go to another address. Nothing was done. Set the base URL to the final address.",
@@ -117,21 +120,23 @@ def redirected(endpoint: Endpoint[Any], status: int) -> errors.CpaasRejectedErro
 def rejection(
     endpoint: Endpoint[Any], status: int, named: int, body: Any, private: Iterable[str]
 ) -> errors.CpaasRejectedError:
-    """Return the error for a request that the service refused.
+    """Return the error for a request that the service rejected.
 
-    :param named: the status by which it did: of the status line, or what the body names
+    :param status: the status of the status line
+    :param named: the status that decided: that of the status line, or the one that the body names
+    :param private: values that must not appear in the error's message
     """
     kind = endpoint.rejections.get(named)
-    if kind is None and named not in _OF_THE_ACCOUNT:
+    if kind is None and named not in _ACCOUNT_STATUSES:
         kind = endpoint.rejections.get(None)
     kind = kind or _REJECTIONS.get(named, errors.CpaasRejectedError)
     items = error_items(body)
-    told = redact(error_text(body, items), private)
+    detail = redact(error_text(body, items), private)
     # A refused code has used up an attempt.
     undone = "" if kind is errors.CpaasNotVerifiedError else " Nothing was done."
     return kind(
         f"{endpoint.operation}: the service rejected the request (HTTP {status})"
-        f"{': ' + told.rstrip('.') if told else ''}.{undone} {_NEXT_STEP[kind]}",
+        f"{': ' + detail.rstrip('.') if detail else ''}.{undone} {_NEXT_STEP[kind]}",
         operation=endpoint.operation,
         status=status,
         items=items,
@@ -141,17 +146,17 @@ def rejection(
 def check_for_insufficient_balance(
     error: errors.CpaasRejectedError, endpoint: Endpoint[object], words: Iterable[str]
 ) -> errors.CpaasRejectedError:
-    """Return a rejection as one of the account, where the service's message says that it cannot pay.
+    """Return the rejection as an insufficient balance if the service's message says so, else unchanged.
 
-    The contract shows no status for it but 400, which it uses for everything.
+    The contract shows only status 400 for it, which stands for every kind of rejection.
 
-    :param words: of which the message then holds one, whatever its capitals
+    :param words: phrases, one of which such a message contains, in upper or lower case
     """
-    # Of every other subclass the status tells what it is.
+    # The status already decided on every other class.
     if type(error) is not errors.CpaasRejectedError or endpoint.retry_safety not in _BILLED:
         return error
     message = " ".join(str(error).lower().split())
-    if not any(" ".join(one.lower().split()) in message for one in words):
+    if not any(" ".join(phrase.lower().split()) in message for phrase in words):
         return error
     return errors.CpaasInsufficientBalanceError(
         f"{str(error).partition(_UNDONE)[0]}{_UNDONE} Top up the account, then run this again.",
@@ -162,10 +167,10 @@ def check_for_insufficient_balance(
 
 
 def error_items(body: Any) -> tuple[ErrorItem, ...]:
-    """Return what a body lists as ``errors``."""
+    """Return the error items of a body."""
     entries = body.get("errors") if isinstance(body, Mapping) else None
     if isinstance(entries, Mapping):
-        # As some services write them: by field.
+        # Some services send an object of messages by field.
         entries = [{"field": field, "message": _joined(messages)} for field, messages in entries.items()]
     if not isinstance(entries, list):
         return ()
@@ -177,7 +182,7 @@ def error_items(body: Any) -> tuple[ErrorItem, ...]:
 
 
 def error_text(body: Any, items: tuple[ErrorItem, ...]) -> str:
-    """Return a body's message and error items as a sentence, as yet with all that is private."""
+    """Return a body's message and error items as a sentence. It may contain private values."""
     message = str(body.get("message") or "") if isinstance(body, Mapping) else ""
     return "; ".join(filter(None, [message.rstrip("."), *map(describe, items[:_MOST_ITEMS])]))
 

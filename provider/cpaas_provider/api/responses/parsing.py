@@ -1,8 +1,7 @@
-"""From a response to a resource or an error: the outcomes that are promised, decided without a socket.
+"""Turns a response into a resource or an error, and decides on the outcome, without a socket.
 
-One table decides, over the status line, the status that the body names, its ``errors``, and whether there is a
-resource. Where it cannot be told, the outcome is unknown: a wrong "rejected" or "not sent" makes a recipient get a
-message twice.
+One table decides, by the status line, the status that the body names, its ``errors``, and whether there is a resource.
+In doubt the outcome is unknown: after a wrong "rejected" or "not sent", a recipient would get a message twice.
 """
 
 from __future__ import annotations
@@ -30,12 +29,12 @@ from cpaas_provider.api.responses.error_items import rejected_recipients
 
 _DELAY = re.compile(r"[0-9]+(\.[0-9]+)?")
 _LONGEST_WAIT = 366 * 24 * 3600.0
-"""Longer waits are told as this one, so that a caller can add them to a date."""
+"""In seconds. A longer wait is shortened to this, so that a caller can add it to a date."""
 _BODY_SUCCESS_TYPE = "success"
 _UNION_TAGS = frozenset({"int", "float"})
-"""What pydantic appends to the place of a number that is neither."""
+"""Pydantic appends these to the location of a value that is neither type of number."""
 _ACTS = frozenset({RetrySafety.UNSAFE, RetrySafety.PURCHASE})
-"""What must not be done twice."""
+"""Requests that must not be carried out twice."""
 _NOT_JSON = object()
 
 
@@ -49,22 +48,22 @@ class Outcome(Enum):
 
 
 class Resource(Enum):
-    """What a success carries of the resource it should."""
+    """How much of the expected resource a successful response contains."""
 
-    WHOLE = "as the contract has it"
-    TRACE = "an id, where it cannot be read"
-    NONE = "nothing"
+    WHOLE = "a readable resource"
+    TRACE = "an unreadable resource, but an id or a cut-off body"
+    NONE = "no resource"
 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What decides about a response.
+    """The facts about a response that decide on the outcome.
 
     :param line: the status of the status line
-    :param named: the status that an error body names, 0 where it names none
+    :param named: the status that an error body names, 0 if it names none
     :param waits: whether there is a readable Retry-After
-    :param lists_errors: whether the body says what is wrong with fields
-    :param looks_like_error: whether the body looks like an error; proof enough only where a repeat does no harm
+    :param lists_errors: whether the body lists errors of fields
+    :param looks_like_error: whether the body looks like an error; decides only if a repeated request does no harm
     """
 
     retry_safety: RetrySafety
@@ -77,12 +76,12 @@ class Facts:
 
     @property
     def acts(self) -> bool:
-        """Whether the request must not be made twice."""
+        """Whether the request must not be carried out twice."""
         return self.retry_safety in _ACTS
 
     @property
     def is_purchase(self) -> bool:
-        """Whether it spends money at once."""
+        """Whether the request spends money at once."""
         return self.retry_safety is RetrySafety.PURCHASE
 
 
@@ -94,7 +93,7 @@ TABLE: tuple[tuple[Callable[[Facts], bool], Outcome], ...] = (
     (lambda a: a.line == 408 or a.line >= 500 or a.line < 200, Outcome.UNKNOWN),
     (lambda a: 300 <= a.line < 400 and a.acts, Outcome.UNKNOWN),
     (lambda a: a.line >= 300, Outcome.REJECTED),
-    # Under a success. A resource is accepted, whatever stands around it.
+    # After a success in the status line. A resource means accepted, whatever else the body contains.
     (lambda a: a.resource is Resource.WHOLE, Outcome.ACCEPTED),
     (lambda a: a.resource is Resource.TRACE and a.acts, Outcome.UNKNOWN),
     (lambda a: a.named == 429, Outcome.NOT_SENT),
@@ -103,11 +102,11 @@ TABLE: tuple[tuple[Callable[[Facts], bool], Outcome], ...] = (
     (lambda a: a.named >= 400 or a.lists_errors, Outcome.REJECTED),
     (lambda a: a.looks_like_error and not a.acts, Outcome.REJECTED),
 )
-"""The first row that applies; what none applies to is unknown."""
+"""The first row that applies decides. If no row applies, the outcome is unknown."""
 
 
 def classify(facts: Facts) -> Outcome:
-    """Return what became of a request."""
+    """Return the outcome of a request."""
     return next((outcome for applies, outcome in TABLE if applies(facts)), Outcome.UNKNOWN)
 
 
@@ -119,18 +118,18 @@ def parse_response(
 ) -> Any:
     """Return the resource of a response.
 
-    :param private: values that must not appear in an error's words
-    :param fields: the request as it went on the wire, to know which recipients an accepted one leaves out
-    :raises CpaasError: the outcome, where it is not a success: not sent, rejected or unknown
+    :param private: values that must not appear in an error's message
+    :param fields: the fields of the request, as on the wire; tells the recipients that an accepted request leaves out
+    :raises CpaasError: if the outcome is not sent, rejected or unknown
     """
     body = _json(response)
     retry_after = _seconds(response.retry_after)
-    resource, found, lacking = _resource(endpoint, response, body)
+    resource, presence, defect = _resource(endpoint, response, body)
     facts = Facts(
         endpoint.retry_safety,
         response.status,
         _named(body),
-        found,
+        presence,
         retry_after is not None,
         lists_errors=response.body_error is None and _lists_errors(body),
         looks_like_error=_is_error(body),
@@ -138,7 +137,7 @@ def parse_response(
     outcome = classify(facts)
     if outcome is Outcome.ACCEPTED:
         return _with_rejected(endpoint, resource, body, private, fields)
-    raise _error(endpoint, response, facts, outcome, body, lacking, retry_after, private)
+    raise _error(endpoint, response, facts, outcome, body, defect, retry_after, private)
 
 
 def _error(
@@ -147,7 +146,7 @@ def _error(
     facts: Facts,
     outcome: Outcome,
     body: Any,
-    lacking: str,
+    defect: str,
     retry_after: float | None,
     private: Iterable[str],
 ) -> CpaasError:
@@ -155,14 +154,14 @@ def _error(
     if outcome is Outcome.NOT_SENT:
         return failures.not_sent(endpoint, response.status, response.status if by_line else facts.named, retry_after)
     if outcome is Outcome.UNKNOWN:
-        return failures.unknown_outcome(endpoint, _why_unknown(facts, lacking), status=response.status)
+        return failures.unknown_outcome(endpoint, _why_unknown(facts, defect), status=response.status)
     if HTTPStatus.MULTIPLE_CHOICES <= response.status < HTTPStatus.BAD_REQUEST:
         return failures.redirected(endpoint, response.status)
     named = facts.named if not by_line and facts.named else response.status
     return failures.rejection(endpoint, response.status, named, body, private)
 
 
-def _why_unknown(facts: Facts, lacking: str) -> str:
+def _why_unknown(facts: Facts, defect: str) -> str:
     if facts.line == HTTPStatus.REQUEST_TIMEOUT:
         return "the service timed out while it waited for the request"
     if facts.line >= HTTPStatus.INTERNAL_SERVER_ERROR:
@@ -174,11 +173,11 @@ def _why_unknown(facts: Facts, lacking: str) -> str:
         )
     if facts.resource is Resource.NONE and facts.named:
         return f"the service responded with a success whose body names status {min(facts.named, 999)}"
-    return lacking
+    return defect
 
 
 def _resource(endpoint: Endpoint[Any], response: HttpResponse, body: Any) -> tuple[Any, Resource, str]:
-    """Return the resource of a success, how much of one there is, and in words why it cannot be used."""
+    """Return the resource of a successful response, how much of it there is, and why it cannot be used."""
     if not HTTPStatus.OK <= response.status < HTTPStatus.MULTIPLE_CHOICES:
         return None, Resource.NONE, ""
     if (
@@ -193,18 +192,18 @@ def _resource(endpoint: Endpoint[Any], response: HttpResponse, body: Any) -> tup
         return None, Resource.NONE, "the response is not readable JSON"
     # Some deployments wrap the resource in {"status", "type", "message", "data"}.
     readings = [body, body["data"]] if isinstance(body, dict) and "data" in body else [body]
-    lacking = ""
+    unreadable = ""
     for reading in readings:
         try:
             return endpoint.resource.validate_python(reading), Resource.WHOLE, ""
         except ValidationError as error:
-            lacking = ", ".join(sorted({_location(part["loc"]) for part in error.errors(include_input=False)}))
-    found = Resource.TRACE if any(map(_bears_id, _parts(body))) else Resource.NONE
-    return None, found, f"the response lacks or garbles {lacking[:100]}"
+            unreadable = ", ".join(sorted({_location(part["loc"]) for part in error.errors(include_input=False)}))
+    presence = Resource.TRACE if any(map(_has_id, _parts(body))) else Resource.NONE
+    return None, presence, f"the response lacks or garbles {unreadable[:100]}"
 
 
 def _parts(body: Any) -> Iterator[Any]:
-    """Yield everything in a body that may be a resource, or hold its id."""
+    """Yield every part of a body that may be a resource or contain its id."""
     for part in body if isinstance(body, list) else [body]:
         yield part
         if isinstance(part, Mapping):
@@ -215,7 +214,7 @@ def _parts(body: Any) -> Iterator[Any]:
                 yield inner.get("row") if isinstance(inner, Mapping) else None
 
 
-def _bears_id(part: Any) -> bool:
+def _has_id(part: Any) -> bool:
     return isinstance(part, Mapping) and part.get("id") not in (None, "")
 
 
@@ -226,15 +225,15 @@ def _with_rejected(
     private: Iterable[str],
     fields: Mapping[str, Any] | None,
 ) -> Any:
-    """Return an accepted message with the recipients that its errors name: those it does not go to."""
+    """Return an accepted message with the recipients that its ``errors`` name: the service rejected these."""
     if not isinstance(resource, Message) or not isinstance(body, Mapping):
         return resource
     for part in (body, body.get("data")):
         if items := failures.error_items(part):
-            told = redact(failures.error_text(body, items), private).rstrip(".")
+            detail = redact(failures.error_text(body, items), private).rstrip(".")
             resource.record_rejected(
                 rejected_recipients(items, fields or {}),
-                f"{endpoint.operation}: the service accepted the request, but not for all recipients: {told}.",
+                f"{endpoint.operation}: the service accepted the request, but not for all recipients: {detail}.",
             )
             break
     return resource
@@ -254,9 +253,9 @@ def _is_whole(value: Any) -> bool:
 
 
 def _named(body: Any) -> int:
-    """Return the status that an error body names (INTERFACE.md section 7), 0 where it names none.
+    """Return the status that an error body names (INTERFACE.md section 7), 0 if it names none.
 
-    A word is no code, but one such as "503" is enough to doubt.
+    Text is not a status. But text such as "503" counts, because it makes the outcome unknown.
     """
     if not isinstance(body, Mapping) or "message" not in body:
         return 0
@@ -281,7 +280,7 @@ def _is_error(body: Any) -> bool:
     if body.get("errors"):
         return True
     if not _is_whole(body.get("status")) or body["status"] < HTTPStatus.CONTINUE:
-        # No code of HTTP: a passcode's own status, say.
+        # Not an HTTP status, but for example that of a passcode.
         return False
     if body["status"] >= HTTPStatus.BAD_REQUEST:
         return True
@@ -297,7 +296,7 @@ def _location(location: tuple[int | str, ...]) -> str:
 
 
 def _seconds(retry_after: str | None) -> float | None:
-    """Read ``Retry-After``: seconds, or a date."""
+    """Read ``Retry-After``, which is a number of seconds or a date."""
     if retry_after is None:
         return None
     if _DELAY.fullmatch(retry_after.strip()):
@@ -307,6 +306,6 @@ def _seconds(retry_after: str | None) -> float | None:
     except (TypeError, ValueError, IndexError, OverflowError):
         return None
     if moment.tzinfo is None:
-        # A date without a zone is in UTC, as all dates of HTTP are.
+        # All dates in HTTP are in UTC.
         moment = moment.replace(tzinfo=UTC)
     return min(max(0.0, moment.timestamp() - time.time()), _LONGEST_WAIT)

@@ -18,7 +18,7 @@ from typing import Protocol
 
 from cpaas_provider.api.backoff import backoff
 from cpaas_provider.api.errors import CpaasNotSentError
-from cpaas_provider.api.rate_limit import EARLY, Pace
+from cpaas_provider.api.rate_limit import TIMER_TOLERANCE, Pace
 
 log = logging.getLogger(__name__)
 
@@ -175,7 +175,7 @@ class SharedRateLimiter(Pace):
         with self._lock:
             seconds = self._held_until - self._clock()
             is_due, self._has_unshared_hold = self._has_unshared_hold, False
-        if is_due and seconds > EARLY:
+        if is_due and seconds > TIMER_TOLERANCE:
             try:
                 self._reservations.hold(seconds)
             except CpaasNotSentError as error:
@@ -221,7 +221,7 @@ class SharedRateLimiter(Pace):
             self._has_moment = True
             yield max(0.0, moment - self._clock())
             now = self._clock()
-            if now < self._held_until - EARLY:
+            if now < self._held_until - TIMER_TOLERANCE:
                 continue
             if now <= moment + self._latest or late == _MAX_LATE:
                 return
@@ -232,7 +232,7 @@ class SharedRateLimiter(Pace):
         with self._lock:
             now = self._clock()
             held = self._held_until - now
-            if held > EARLY:
+            if held > TIMER_TOLERANCE:
                 return self.share_hold if self._has_unshared_hold else held
             self._drop_late(now)
             if len(self._free) >= count:
