@@ -1,10 +1,10 @@
-"""Why a contact list cannot be synced, for a DAG author. No message shows the contents of a row."""
+"""The errors of contact syncs and key maps. No message shows the contents of a row."""
 
 from __future__ import annotations
 
 
 class ContactsError(Exception):
-    """Base of all of them.
+    """Base of these errors.
 
     ``permanent`` means that a retry of the task would not help.
     """
@@ -25,24 +25,24 @@ class NoMapError(ContactsError):
 
 
 class UnfinishedImportError(ContactsError):
-    """The key map holds a part of an import that was stopped."""
+    """The key map contains only a part of an import, which was stopped."""
 
     permanent = True
 
 
 class LeaseTakenError(ContactsError):
-    """Another task works on the same part of the list now.
+    """Another task holds the lease on the same part of the list.
 
-    :param owner: which one
+    :param owner: the task that holds the lease
     """
 
-    def __init__(self, words: str, owner: str) -> None:
-        super().__init__(words)
+    def __init__(self, message: str, owner: str) -> None:
+        super().__init__(message)
         self.owner = owner
 
 
 class LeaseLostError(ContactsError):
-    """The lease ended, and another task may have the list now. This one must not go on."""
+    """The lease ended, and another task may hold it now. This task must stop."""
 
 
 class TooManyChangesError(ContactsError):
@@ -58,17 +58,17 @@ class TooManyFailuresError(ContactsError):
 
 
 class UnknownCreationsError(ContactsError):
-    """The outcome of some creations is unknown, and with this ``on_unknown`` the task fails then."""
+    """The outcome of some creations is unknown, and ``on_unknown`` is ``fail``."""
 
     permanent = True
 
 
 class NotSyncedError(ContactsError):
-    """Some rows could not be sent. The next try sends them."""
+    """Some rows were not sent. The next try sends them."""
 
 
 class SpoolError(ContactsError):
-    """The worker's disk could not take the rows."""
+    """The rows could not be stored on the worker's disk."""
 
 
 class MapFileError(ContactsError):
@@ -78,7 +78,7 @@ class MapFileError(ContactsError):
 
 
 class CannotResolveError(ContactsError):
-    """A creation cannot be resolved as it was asked for. Nothing was changed."""
+    """The manual resolution of a creation was refused. Nothing was changed."""
 
     permanent = True
 
@@ -88,4 +88,4 @@ class ColumnsChangedError(ContactsError):
 
 
 class StoppedError(ContactsError):
-    """The task was asked to stop, or its own time is over."""
+    """The task was asked to stop, or its time limit is reached."""

@@ -1,4 +1,4 @@
-"""What the key map has for one key of the source, and the states of a row of the list."""
+"""An entry of the key map, which belongs to one key of the source, and its states."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sqlalchemy import Row
 
 
 class RowState(IntEnum):
-    """Where a row of the list stands, as far as this provider knows."""
+    """The state of a row of the contact list, as far as the provider knows."""
 
     SYNCED = 0
     CREATING = 1
@@ -27,23 +27,23 @@ class RowState(IntEnum):
 
 
 REQUESTED = frozenset({RowState.CREATING, RowState.UPDATING, RowState.DELETING})
-"""The states of a row that has a request under way, or had one when a try ended."""
+"""The states of a row whose last request has no recorded result: it is in flight, or the try ended before."""
 
 
 @dataclass(frozen=True, slots=True)
 class MapEntry:
-    """What the map has for one key.
+    """The entry of the key map for one key.
 
     :param key_hash: the keyed hash of the key
-    :param row_id: the row of the list; ``None`` where there is none, or its id is not known
-    :param raw_hash: of the source's row as the list has it; ``None`` where the list may have something else
-    :param rejected_hash: of the source's row that the service rejected
-    :param missing_hash: of what was written when the row was gone from the source
-    :param cell_hashes: what the row holds, packed; see ``hashes.CellHashes``
-    :param version: counts the changes of the entry; 0 for one that is not stored yet
-    :param fencing_token: the lease under which a request is under way
-    :param source_row: where the source had the row whose creation was requested
-    :param requested: when that was
+    :param row_id: the id of the row in the list; ``None`` if there is no row, or its id is not known
+    :param raw_hash: the hash of the source row that the list has; ``None`` if the list may have other cells
+    :param rejected_hash: the hash of the source row that the service rejected
+    :param missing_hash: the hash of the cells that were written because the row is missing from the source
+    :param cell_hashes: the hashes of the row's cells, packed; see ``hashes.CellHashes``
+    :param version: counts the changes of the entry; 0 for an entry that is not stored yet
+    :param fencing_token: the fencing token of the lease under which a request was started
+    :param source_row: the number of the source row whose creation was requested
+    :param requested: when the creation was requested
     """
 
     key_hash: bytes
@@ -63,8 +63,8 @@ class MapEntry:
 class Change:
     """One change of the map.
 
-    :param before: the entry as it was read; with version 0 where there was none
-    :param after: the entry as it is to be; ``None`` removes it
+    :param before: the entry as it was read; its version is 0 if there was none
+    :param after: the new entry; ``None`` removes the entry
     """
 
     before: MapEntry
@@ -73,7 +73,7 @@ class Change:
 
 @dataclass(frozen=True)
 class MapFacts:
-    """What a map is about."""
+    """The identity of a key map: its connection, name and contact list."""
 
     map_id: int
     conn_id: str
@@ -90,7 +90,7 @@ def entry_of(row: Row[Any]) -> MapEntry:
         key_hash=bytes(row.key_hash),
         state=RowState(row.state),
         row_id=row.row_id,
-        # A driver of PostgreSQL gives views of memory.
+        # Some PostgreSQL drivers return memoryview objects.
         raw_hash=None if row.raw_hash is None else bytes(row.raw_hash),
         rejected_hash=None if row.rejected_hash is None else bytes(row.rejected_hash),
         missing_hash=None if row.missing_hash is None else bytes(row.missing_hash),
@@ -103,5 +103,5 @@ def entry_of(row: Row[Any]) -> MapEntry:
 
 
 def columns_of(entry: MapEntry) -> dict[str, Any]:
-    """Return the columns of an entry, as they are stored."""
+    """Return an entry as values for the columns of the database table."""
     return {name: getattr(entry, name) for name in MapEntry.__slots__} | {"state": int(entry.state)}

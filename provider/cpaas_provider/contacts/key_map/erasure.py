@@ -1,7 +1,7 @@
-"""Erasing a recipient from the key maps: entries whose key is the recipient, or whose cells hold it, are removed.
+"""Erasing a recipient from the key maps: removes entries whose key or cells are the recipient.
 
-The maps have hashes alone, so a recipient is found in the forms that are hashed again. The contact list and the source
-still hold the recipient, and a sync of that source would create the row again.
+The maps store only hashes. So the recipient's possible forms are hashed and compared. The contact list and the source
+still contain the recipient, and a sync of that source would create the row again.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from cpaas_provider.contacts.key_map.overview import RECIPIENT_COLUMNS, owner_of
 from cpaas_provider.database.bulk import batched
 from cpaas_provider.database.database import Database
 
-_HASHES = 12
-"""Bytes of one cell among the packed hashes of a row."""
+_CELL_ENTRY_BYTES = 12
+"""Bytes of one cell in the packed hashes of a row."""
 
 
 @dataclass
 class ErasedEntries:
-    """What was removed from the key maps.
+    """The result of an erasure.
 
-    :param removed: how many entries
-    :param maps: of how many maps
-    :param busy: entries that a task has a request under way for, or changed meanwhile; these were left
+    :param removed: the number of entries removed
+    :param maps: the number of maps that had such entries
+    :param busy: entries that were left, because a task has a request for them in flight or changed them meanwhile
     """
 
     removed: int = 0
@@ -40,15 +40,15 @@ class ErasedEntries:
 def erase_entries(database: Database, recipient: str, region: str | None, forms: Collection[str]) -> ErasedEntries:
     """Remove the entries of a recipient from all key maps.
 
-    :param recipient: an email address or a phone number that can be read
+    :param recipient: a valid email address or phone number
     :param region: two-letter region of national numbers
-    :param forms: further forms in which a key may have it
+    :param forms: further forms of the recipient that a key may have
     :raises DatabaseError: when the database cannot be used
     """
-    email = "@" in recipient
-    wire = normalise_email(recipient) if email else normalise_msisdn(recipient, region)
-    cells = {wire, wire.lower()}
-    keys = {*cells, *forms, recipient.strip()} | (set() if email else {f"+{wire}"})
+    is_email = "@" in recipient
+    normalised = normalise_email(recipient) if is_email else normalise_msisdn(recipient, region)
+    cells = {normalised, normalised.lower()}
+    keys = {*cells, *forms, recipient.strip()} | (set() if is_email else {f"+{normalised}"})
     erased = ErasedEntries()
     for key_map in all_maps(database):
         before = erased.removed
@@ -59,32 +59,32 @@ def erase_entries(database: Database, recipient: str, region: str | None, forms:
 
 def _erase(key_map: KeyMap, keys: Collection[str], cells: Collection[str], erased: ErasedEntries) -> None:
     hashes = key_map.hashes
-    found = key_map.entries(hashes.of_key([key]) for key in keys)
+    entries = key_map.entries(hashes.of_key([key]) for key in keys)
     columns = key_map.value(RECIPIENT_COLUMNS) or []
-    wanted = [column_tag(column) + hashes.of_cell(column, cell) for column in columns for cell in cells]
-    if wanted:
+    cell_hashes = [column_tag(column) + hashes.of_cell(column, cell) for column in columns for cell in cells]
+    if cell_hashes:
         for page in key_map.pages():
-            found.update((entry.key_hash, entry) for entry in page if _has(entry, wanted))
-    if not found:
+            entries.update((entry.key_hash, entry) for entry in page if _has_cell(entry, cell_hashes))
+    if not entries:
         return
     leased = key_map.leased()
-    busy = {key for key, entry in found.items() if entry.state in REQUESTED and entry.fencing_token in leased}
+    busy = {key for key, entry in entries.items() if entry.state in REQUESTED and entry.fencing_token in leased}
     erased.busy += len(busy)
-    for some in batched(entry for key, entry in found.items() if key not in busy):
+    for batch in batched(entry for key, entry in entries.items() if key not in busy):
         with released(key_map.row_lease(owner_of("erase"), while_importing=True)) as lease:
-            changed = lease.write([Change(entry, None) for entry in some])
-        erased.removed += len(some) - len(changed)
-        erased.busy += sum(1 for now in changed.values() if now is not None)
+            changed = lease.write([Change(entry, None) for entry in batch])
+        erased.removed += len(batch) - len(changed)
+        erased.busy += sum(1 for current in changed.values() if current is not None)
 
 
-def _has(entry: MapEntry, wanted: Collection[bytes]) -> bool:
+def _has_cell(entry: MapEntry, cell_hashes: Collection[bytes]) -> bool:
     packed = entry.cell_hashes or b""
-    return any(_is_in(packed, one) for one in wanted)
+    return any(_contains(packed, cell_hash) for cell_hash in cell_hashes)
 
 
-def _is_in(packed: bytes, one: bytes) -> bool:
-    """Return whether the hash of a cell is among those of a row, where a cell begins."""
-    place = packed.find(one)
-    while place % _HASHES and place != -1:
-        place = packed.find(one, place + 1)
+def _contains(packed: bytes, cell_hash: bytes) -> bool:
+    """Return whether the packed hashes of a row contain the hash of a cell, at a place where a cell begins."""
+    place = packed.find(cell_hash)
+    while place % _CELL_ENTRY_BYTES and place != -1:
+        place = packed.find(cell_hash, place + 1)
     return place != -1

@@ -1,4 +1,4 @@
-"""What the key map stores instead of keys, rows and cells: keyed hashes, which show nothing of a contact."""
+"""Keyed hashes, which the key map stores instead of keys, rows and cells. They show nothing of a contact."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _CELL_BYTES = 8
 _ENTRY_BYTES = _COLUMN_BYTES + _CELL_BYTES
 
 BUCKETS = 65_536
-"""In how many parts the keys of a map are cut: by the first two bytes of their hashes."""
+"""The number of buckets. The first two bytes of a key's hash are its bucket."""
 
 
 class ContactHashes:
@@ -27,34 +27,37 @@ class ContactHashes:
 
     def of_key(self, key: Sequence[str]) -> bytes:
         """Return the hash of a key, which may have several parts."""
-        # A part holds any character, so its length goes before it.
+        # A part may contain any character, so each is preceded by its length.
         text = key[0] if len(key) == 1 else "".join(f"{len(part)}:{part}" for part in key)
         return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=KEY_BYTES, key=self._secret).digest()
 
     def row_secret(self, signature: str) -> bytes:
-        """Return what ``of_row`` is keyed with: with another mapping every row of a source has another hash.
+        """Return the key for ``of_row``. It depends on the mapping, so a changed mapping changes the hash of each row.
 
-        :param signature: what the cells of a row depend on beside its values
+        :param signature: everything but a row's values that its cells depend on
         """
         return blake2b(signature.encode("utf-8", "surrogatepass"), digest_size=32, key=self._secret).digest()
 
     @staticmethod
     def of_row(row_secret: bytes, values: tuple[Any, ...]) -> bytes:
-        """Return the hash of a source's values, the types of which count."""
+        """Return the hash of a source row's values. Values of different types have different hashes."""
         return blake2b(repr(values).encode("utf-8", "surrogatepass"), digest_size=KEY_BYTES, key=row_secret).digest()
 
     def of_cells(self, cells: Mapping[str, Any]) -> CellHashes:
-        """Return the hashes of cells as they go on the wire, by column."""
+        """Return the hashes of a row's cells.
+
+        :param cells: by column id, as on the wire
+        """
         return CellHashes({column_tag(column): self.of_cell(column, cell) for column, cell in cells.items()})
 
     def of_cell(self, column: str, cell: Any) -> bytes:
-        """Return the hash of one cell as it goes on the wire."""
+        """Return the hash of one cell, as on the wire."""
         text = json.dumps([column, cell], ensure_ascii=True, separators=(",", ":"), sort_keys=True)
         return blake2b(text.encode(), digest_size=_CELL_BYTES, key=self._secret).digest()
 
 
 class CellHashes:
-    """What a row of the list holds, as far as it is known: a hash a column."""
+    """The hashes of the known cells of a row of the list, by column."""
 
     __slots__ = ("_hashes",)
 
@@ -63,7 +66,7 @@ class CellHashes:
 
     @classmethod
     def from_bytes(cls, packed: bytes | None) -> CellHashes:
-        """Return what ``to_bytes`` made."""
+        """Read the result of ``to_bytes``."""
         packed = packed or b""
         starts = range(0, len(packed), _ENTRY_BYTES)
         return cls(
@@ -78,11 +81,11 @@ class CellHashes:
         return b"".join(column + cell for column, cell in sorted(self._hashes.items()))
 
     def has(self, column: str, cell_hash: bytes) -> bool:
-        """Tell whether the column is known to hold this cell."""
+        """Tell whether the column is known to have this cell."""
         return self._hashes.get(column_tag(column)) == cell_hash
 
     def merged(self, other: CellHashes) -> CellHashes:
-        """Return these hashes with those of another in their place where it has some."""
+        """Return both sets of hashes; for a column in both, the hash of ``other``."""
         return CellHashes({**self._hashes, **other._hashes})
 
     def without(self, columns: Iterable[str]) -> CellHashes:
@@ -99,14 +102,14 @@ class CellHashes:
     def __eq__(self, other: object) -> bool:
         return isinstance(other, CellHashes) and other._hashes == self._hashes
 
-    __hash__ = None  # type: ignore[assignment]  # equal by what it holds, and never a key
+    __hash__ = None  # type: ignore[assignment]  # never a key of a dict
 
 
 _tags: dict[str, bytes] = {}
 
 
 def column_tag(column: str) -> bytes:
-    """Return the four bytes by which a column is known among the hashes of a row's cells."""
+    """Return the four bytes that stand for a column in the hashes of a row's cells."""
     if (tag := _tags.get(column)) is None:
         tag = _tags[column] = blake2b(column.encode("utf-8", "surrogatepass"), digest_size=_COLUMN_BYTES).digest()
     return tag
@@ -123,8 +126,9 @@ def first_hash(bucket: int) -> bytes:
 
 
 def buckets_of(part: int, of: int) -> tuple[int, int]:
-    """Return the first bucket of a partition, and the first behind it.
+    """Return the first bucket of a partition, and the first bucket after it.
 
-    :param part: which partition, from 0
+    :param part: the number of the partition, from 0
+    :param of: the number of partitions
     """
     return part * BUCKETS // of, (part + 1) * BUCKETS // of

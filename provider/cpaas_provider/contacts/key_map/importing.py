@@ -1,6 +1,6 @@
-"""Importing into a key map: a map exported from another database, or the row ids of a list that exists already.
+"""Importing into a key map: a map that was exported from another database, or the row ids of an existing list.
 
-Everything is checked before the first write. While it writes, the map is marked as partly imported, and no sync gets a
+The whole file is checked before the first write. During the import the map is marked as incomplete, and no sync gets a
 lease on it. An import that was stopped continues when it is started again with the same rows.
 """
 
@@ -37,8 +37,8 @@ from cpaas_provider.sources.files import FileSource
 class Target:
     """The map to import into.
 
-    :param base_url: where its connection leads
-    :param table_id: the contact table it leads to
+    :param base_url: the base URL of its connection
+    :param table_id: the contact table at that service
     """
 
     database: Database
@@ -50,14 +50,14 @@ class Target:
 
 @dataclass
 class ImportReport:
-    """What an import did, or would do.
+    """The result of an import, or of a dry run.
 
-    :param rows: rows of the file
+    :param rows: rows in the file
     :param added: entries that were added
     :param present: entries that the map had already
     :param replaced: entries that got another row id
-    :param removed: entries of other keys that had one of these rows
-    :param changed: entries that another task wrote meanwhile, so that they were left as they are
+    :param removed: removed entries of other keys, which had a row id of the file
+    :param changed: entries that were not written, because another task changed them meanwhile
     """
 
     rows: int = 0
@@ -69,12 +69,12 @@ class ImportReport:
 
 
 def restore_map(target: Target, source: FileSource, progress: Progress, *, dry_run: bool = False) -> ImportReport:
-    """Import what ``export_map`` wrote, so that nothing is sent again: into a map that is empty or not there.
+    """Import a file of ``export_map`` into a map that is empty or does not exist, so that no row is sent again.
 
-    :param progress: is called with what is done
+    :param progress: called with the progress
     :param dry_run: check everything and write nothing
     :raises MapFileError: when the file is damaged, or the map has other entries; nothing was written
-    :raises MapMismatchError: when the file is of another list
+    :raises MapMismatchError: when the file belongs to another list
     :raises LeaseTakenError: when a task works on the list
     :raises SourceError: when the file cannot be read
     :raises DatabaseError: when the database cannot be used
@@ -84,11 +84,11 @@ def restore_map(target: Target, source: FileSource, progress: Progress, *, dry_r
             raise MapFileError(
                 f"{source} was exported without its secret. Nothing was written. Export the map with the secret."
             )
-        for name, there, here in (
+        for name, in_file, in_target in (
             ("base URL", exported.base_url, target.base_url),
             ("contact table", exported.table_id, target.table_id),
         ):
-            if there != here:
+            if in_file != in_target:
                 raise MapMismatchError(
                     f"{source} was exported from a map of another {name}. Nothing was written. Its row ids mean "
                     "nothing there. Name a connection that leads to the same contact list."
@@ -99,14 +99,14 @@ def restore_map(target: Target, source: FileSource, progress: Progress, *, dry_r
         faults.add_shared("The same row id is there twice", staging.shared_row_ids())
         faults.refuse(source)
         work = _Import(target, source, staging, progress, ImportReport(rows), _is_equal, replaces=False)
-        found = _map_of(target)
-        if found is not None and found.facts.secret != exported.secret and any(found.counts().values()):
+        existing = _find_target_map(target)
+        if existing is not None and existing.facts.secret != exported.secret and any(existing.counts().values()):
             raise MapFileError(
                 f"The contact map {target.name!r} of connection {target.conn_id!r} has entries of its own. Nothing was "
                 "written. Name another map with --map, or remove this one first with: airflow cpaas contacts "
                 f"forget-map --conn-id {target.conn_id} --map {target.name}"
             )
-        return work.run(found, exported.secret, exported.values, dry_run=dry_run)
+        return work.run(existing, exported.secret, exported.values, dry_run=dry_run)
 
 
 def adopt_rows(
@@ -119,30 +119,30 @@ def adopt_rows(
     replace_row_ids: bool = False,
     dry_run: bool = False,
 ) -> ImportReport:
-    """Import the row ids of a list that exists already, so that no row is created twice.
+    """Import the row ids of an existing list, so that no row is created twice.
 
     The next sync sends all cells of these rows once.
 
     :param key: the columns of the key, as the sync names them
-    :param progress: is called with what is done
+    :param progress: called with the progress
     :param row_id_column: the column of the row ids
-    :param replace_row_ids: let the file win where the map has another row id for a key, or another key for a row
+    :param replace_row_ids: use the file's row id if the map has another row id for a key, or another key for a row id
     :param dry_run: check everything and write nothing
-    :raises MapFileError: names the lines whose key or row id is blank or there twice, and those that differ from the
-        map; nothing was written
-    :raises MapMismatchError: when the map is of another list or has another key
+    :raises MapFileError: when a key or row id is blank, there twice, or differs from the map; names the lines; nothing
+        was written
+    :raises MapMismatchError: when the map belongs to another list or has another key
     :raises LeaseTakenError: when a task works on the list
     :raises SourceError: when the file cannot be read
     :raises DatabaseError: when the database cannot be used
     """
-    found = _map_of(target)
-    stored = found.value(KEY_COLUMNS) if found is not None and any(found.counts().values()) else None
+    existing = _find_target_map(target)
+    stored = existing.value(KEY_COLUMNS) if existing is not None and any(existing.counts().values()) else None
     if stored is not None and list(stored) != list(key):
         raise MapMismatchError(
             f"The keys of contact map {target.name!r} are made of the columns {', '.join(stored)}. Nothing was "
             "written. Give the same columns in the same order with --key."
         )
-    secret = secrets.token_hex(16) if found is None else found.facts.secret
+    secret = secrets.token_hex(16) if existing is None else existing.facts.secret
     faults = Faults()
     with Staging() as staging:
         entries = read_list(source, key, row_id_column, ContactHashes(secret), faults)
@@ -151,13 +151,13 @@ def adopt_rows(
         faults.add_shared("The same row id is on several lines", staging.shared_row_ids())
         faults.refuse(source)
         work = _Import(target, source, staging, progress, ImportReport(rows), _has_row, replaces=replace_row_ids)
-        return work.run(found, secret, {KEY_COLUMNS: list(key)}, dry_run=dry_run)
+        return work.run(existing, secret, {KEY_COLUMNS: list(key)}, dry_run=dry_run)
 
 
-def _map_of(target: Target) -> KeyMap | None:
-    """Return the map, where there is one.
+def _find_target_map(target: Target) -> KeyMap | None:
+    """Return the map, ``None`` if it does not exist.
 
-    :raises MapMismatchError: when it is of another list
+    :raises MapMismatchError: when it belongs to another list
     """
     try:
         return checked_map(
@@ -179,10 +179,10 @@ def _counting(rows: Iterator[tuple[int, MapEntry]], progress: Progress) -> Itera
 
 
 class _Import:
-    """Staged rows on their way into a map.
+    """Writes staged rows into a map.
 
-    :param is_there: whether the map's entry of a key has what the file has
-    :param replaces: whether the file wins where the map has something else
+    :param is_present: compares an entry of the map with the file's entry for the same key
+    :param replaces: whether the file's entry replaces a different entry of the map
     """
 
     def __init__(
@@ -192,7 +192,7 @@ class _Import:
         staging: Staging,
         progress: Progress,
         report: ImportReport,
-        is_there: Callable[[MapEntry, MapEntry], bool],
+        is_present: Callable[[MapEntry, MapEntry], bool],
         *,
         replaces: bool,
     ) -> None:
@@ -201,26 +201,26 @@ class _Import:
         self._staging = staging
         self._progress = progress
         self._report = report
-        self._is_there = is_there
+        self._is_present = is_present
         self._replaces = replaces
 
-    def run(self, found: KeyMap | None, secret: str, values: dict[str, Any], *, dry_run: bool) -> ImportReport:
-        """Check everything, and then write it.
+    def run(self, existing: KeyMap | None, secret: str, values: dict[str, Any], *, dry_run: bool) -> ImportReport:
+        """Check all rows, then write them.
 
-        :param found: the map where there is one
-        :param secret: what the file's keys are hashed with
-        :param values: what is stored beside the rows at the end
+        :param existing: the map, if it exists
+        :param secret: the secret with which the file's keys are hashed
+        :param values: the values to store beside the rows at the end
         """
-        fits = found if found is not None and found.facts.secret == secret else None
-        if fits is not None:
-            self._check_resumed(fits)
+        reused = existing if existing is not None and existing.facts.secret == secret else None
+        if reused is not None:
+            self._check_resumed(reused)
         if dry_run:
-            if fits is None:
+            if reused is None:
                 self._report.added = self._report.rows
             else:
-                self._check(fits, None)
+                self._check(reused, None)
             return self._report
-        key_map = fits or _new_map(self._target, secret, found, self._marks())
+        key_map = reused or _new_map(self._target, secret, existing, self._marks())
         with released(key_map.lease(owner_of("import-map"), while_importing=True)) as lease:
             replaced_rows = self._check(key_map, RenewedLease(lease))
             lease.write([], self._marks())
@@ -229,8 +229,8 @@ class _Import:
                 self._write(lease, page)
                 done += len(page)
                 self._progress("written", done)
-            for some in batched(replaced_rows):
-                self._report.changed += len(lease.write([Change(entry, None) for entry in some]))
+            for batch in batched(replaced_rows):
+                self._report.changed += len(lease.write([Change(entry, None) for entry in batch]))
             lease.write([], {**values, IMPORTING: None})
         return self._report
 
@@ -242,13 +242,13 @@ class _Import:
         return self._staging.digest()
 
     def _check_resumed(self, key_map: KeyMap) -> None:
-        """See that an import that was stopped is resumed with its own file: the rows of both would be in the map.
+        """Check that a stopped import is resumed with the same file. Otherwise the map would have rows of both files.
 
-        :raises MapFileError: when the map holds a part of another file
+        :raises MapFileError: when the map contains a part of another file
         """
         begun = key_map.value(IMPORTING) or {}
-        here = {"rows": self._report.rows, "digest": self._digest}
-        if begun and any(begun.get(name, value) != value for name, value in here.items()):
+        current = self._marks()[IMPORTING]
+        if begun and any(begun.get(name, value) != value for name, value in current.items()):
             raise MapFileError(
                 f"The contact map {self._target.name!r} holds a part of another import, of a file with "
                 f"{counted(begun['rows'], 'row')}. They differ from the rows of {self._source}. Nothing was written. "
@@ -258,21 +258,21 @@ class _Import:
 
     def _write(self, lease: Lease, page: Sequence[tuple[int, MapEntry]]) -> None:
         current = lease.key_map.entries(entry.key_hash for _, entry in page)
-        wanted = {entry.key_hash: entry for _, entry in page}
+        imported = {entry.key_hash: entry for _, entry in page}
         leased = lease.key_map.leased()
         changes = []
-        for key_hash, entry in wanted.items():
+        for key_hash, entry in imported.items():
             before = current.get(key_hash)
             if before is None or self._is_replaced(before, entry, leased):
                 changes.append(Change(before or MapEntry(key_hash), entry))
-            elif not self._is_there(before, entry):
+            elif not self._is_present(before, entry):
                 self._report.changed += 1
         for key_hash, now in lease.write(changes).items():
-            if now is None or not self._is_there(now, wanted[key_hash]):
+            if now is None or not self._is_present(now, imported[key_hash]):
                 self._report.changed += 1
 
     def _check(self, key_map: KeyMap, lease: RenewedLease | None) -> list[MapEntry]:
-        """Compare the file with the map, and return the entries of other keys that have rows of the file.
+        """Compare the file with the map, and return the entries of other keys that have row ids of the file.
 
         :raises MapFileError: when the file must not be imported
         """
@@ -306,7 +306,7 @@ class _Import:
     ) -> None:
         if before is None:
             self._report.added += 1
-        elif self._is_there(before, entry):
+        elif self._is_present(before, entry):
             self._report.present += 1
         elif self._is_replaced(before, entry, leased):
             self._report.replaced += 1
@@ -316,8 +316,8 @@ class _Import:
             faults.add("The map has another row id or other hashes for the key", line)
 
     def _is_replaced(self, before: MapEntry, entry: MapEntry, leased: Mapping[int, str]) -> bool:
-        """Return whether the file's entry takes the place of another one."""
-        if self._is_there(before, entry) or (before.state in REQUESTED and before.fencing_token in leased):
+        """Return whether the file's entry replaces the map's entry."""
+        if self._is_present(before, entry) or (before.state in REQUESTED and before.fencing_token in leased):
             return False
         return self._replaces or (before.row_id is None and entry.row_id is not None)
 
@@ -332,47 +332,46 @@ def _has_row(before: MapEntry, entry: MapEntry) -> bool:
 
 
 def _is_equal(before: MapEntry, entry: MapEntry) -> bool:
-    """Return whether two entries are the same, but for what a database gives them."""
-    blank = {"version": 0, "fencing_token": None}
-    packed = {"cell_hashes": before.cell_hashes or None}
-    return replace(before, **blank, **packed) == entry  # type: ignore[arg-type]  # names of fields
+    """Return whether two entries are equal, apart from version and fencing token, which the database sets."""
+    return replace(before, version=0, fencing_token=None, cell_hashes=before.cell_hashes or None) == entry
 
 
 def _new_map(target: Target, secret: str, empty: KeyMap | None, values: Mapping[str, Any]) -> KeyMap:
-    """Return a new map with a secret, in the place of an empty one where there is one.
+    """Make a map with the given secret. It replaces the empty map, if there is one.
 
-    :raises MapFileError: when there is one by now, or it is no longer empty
+    :param empty: the map that was found empty, ``None`` if there was none
+    :raises MapFileError: when another task made a map meanwhile, or the map is no longer empty
     :raises LeaseTakenError: when a task works on the list
     """
     lease = None if empty is None else empty.lease(owner_of("import-map"), while_importing=True)
-    here = contact_maps.c.conn_id == target.conn_id, contact_maps.c.name == target.name
+    is_target = contact_maps.c.conn_id == target.conn_id, contact_maps.c.name == target.name
 
     def work(connection: Connection) -> int:
-        found = connection.execute(select(contact_maps).where(*here).with_for_update()).one_or_none()
+        stored = connection.execute(select(contact_maps).where(*is_target).with_for_update()).one_or_none()
         expected = None if lease is None else (lease.key_map.facts.map_id, lease.fencing_token)
-        if (None if found is None else (found.id, found.fencing_token)) != expected:
+        if (None if stored is None else (stored.id, stored.fencing_token)) != expected:
             raise MapFileError(
                 f"Another task used the contact map {target.name!r} meanwhile. Nothing was written. Run the command "
                 "again."
             )
-        if found is not None:
-            # Removed after the new one is there, so that the new one has another id: a task that has read the old
-            # secret must not find a map by the old id.
+        if stored is not None:
+            # The old map is renamed now and removed after the new one is inserted, so that the new one gets another
+            # id. A task that has read the old secret must not find a map by the old id.
             aside = f"replaced {secrets.token_hex(8)}"
-            connection.execute(update(contact_maps).where(contact_maps.c.id == found.id).values(name=aside))
+            connection.execute(update(contact_maps).where(contact_maps.c.id == stored.id).values(name=aside))
         row: dict[str, Any] = {"conn_id": target.conn_id, "name": target.name, "base_url": target.base_url}
         row |= {"table_id": target.table_id, "secret": secret, "fencing_token": 0, "created": datetime.now(UTC)}
         connection.execute(insert(contact_maps).values(row))
-        map_id: int = connection.execute(select(contact_maps.c.id).where(*here)).scalar_one()
+        map_id: int = connection.execute(select(contact_maps.c.id).where(*is_target)).scalar_one()
         for name, value in values.items():
             text = json.dumps(value)
             connection.execute(insert(contact_map_values).values(map_id=map_id, key=name, value=text))
-        if found is not None:
-            if connection.execute(select(contact_rows.c.state).where(contact_rows.c.map_id == found.id)).first():
+        if stored is not None:
+            if connection.execute(select(contact_rows.c.state).where(contact_rows.c.map_id == stored.id)).first():
                 raise MapFileError(f"The contact map {target.name!r} is no longer empty. Nothing was written.")
             for table in (contact_map_values, contact_leases):
-                connection.execute(delete(table).where(table.c.map_id == found.id))
-            connection.execute(delete(contact_maps).where(contact_maps.c.id == found.id))
+                connection.execute(delete(table).where(table.c.map_id == stored.id))
+            connection.execute(delete(contact_maps).where(contact_maps.c.id == stored.id))
         return map_id
 
     target.database.write(work)

@@ -1,7 +1,7 @@
-"""The key map: which row of the contact list belongs to which key of a source, and what that row holds.
+"""The key map: for each key of a source, the row of the contact list and the hashes of its cells.
 
-It stores hashes and row ids, nothing of a contact. A change is written under a lease, so that a task that lost its
-lease writes nothing. An entry is changed only by a task that knows its latest version.
+It stores only hashes and row ids. A change is written under a lease, so a task that lost its lease writes nothing. An
+entry is changed only by a task that has read its latest version.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ LEASE = timedelta(minutes=5)
 """How long a lease lasts after the last write under it."""
 
 IMPORTING = "importing"
-"""The stored value of a map that holds a part of an import: a sync would create the rows of the rest once more."""
+"""The stored value of a map whose import is not finished. A sync would create the rows that are not imported yet."""
 
 _PAGE = 2_000
 _NO_BUCKETS = (0, 0)
@@ -36,10 +36,10 @@ Clock = Callable[[], datetime]
 
 
 class KeyMap:
-    """One key map in our database.
+    """One key map in the provider's database. ``open_map`` and ``find_map`` return it.
 
-    :param facts: which one; ``open_map`` and ``find_map`` return it
-    :param clock: what time it is; the clocks of all workers should agree to within the lease
+    :param facts: its identity
+    :param clock: returns the current time; the clocks of all workers should differ by less than the lease
     """
 
     def __init__(self, database: Database, facts: MapFacts, *, clock: Clock = lambda: datetime.now(UTC)) -> None:
@@ -47,21 +47,21 @@ class KeyMap:
         self.facts = facts
         self.hashes = ContactHashes(facts.secret)
         self.clock = clock
-        self._mine = contact_rows.c.map_id == facts.map_id
+        self._in_map = contact_rows.c.map_id == facts.map_id
 
     def raw_hashes(self, key_hashes: Sequence[bytes]) -> dict[bytes, bytes]:
-        """Return the hash of the source's row for each key that is in step with the list; the others are left out.
+        """Return the hash of the synced source row for each key whose row is synced.
 
         :raises DatabaseError: when the database cannot be read
         """
-        found: dict[bytes, bytes] = {}
+        raw_hashes: dict[bytes, bytes] = {}
         with self.database.connect() as connection:
-            for some in batched(key_hashes):
-                found.update(_raw_hashes(connection, self.facts.map_id, some))
-        return found
+            for batch in batched(key_hashes):
+                raw_hashes.update(_raw_hashes(connection, self.facts.map_id, batch))
+        return raw_hashes
 
     def entries(self, key_hashes: Iterable[bytes]) -> dict[bytes, MapEntry]:
-        """Return the entries of some keys; those that have none are left out.
+        """Return the entries of these keys, by key hash. A key without an entry is left out.
 
         :raises DatabaseError: when the database cannot be read
         """
@@ -71,9 +71,9 @@ class KeyMap:
     def pages(
         self, buckets: tuple[int, int] = (0, BUCKETS), *, states: Iterable[RowState] | None = None, size: int = _PAGE
     ) -> Iterator[list[MapEntry]]:
-        """Yield all entries of some buckets in the order of their hashes, page by page.
+        """Yield all entries of these buckets in the order of their key hashes, page by page.
 
-        Entries that are added or removed meanwhile may or may not be among them.
+        Entries that are added or removed meanwhile may be included or not.
 
         :param states: only entries in these states
         :raises DatabaseError: when the database cannot be read
@@ -81,7 +81,7 @@ class KeyMap:
         first, end = buckets
         if first >= end:
             return
-        where = [self._mine, *_range(first, end)]
+        where = [self._in_map, *_range(first, end)]
         if states is not None:
             where.append(contact_rows.c.state.in_([int(state) for state in states]))
         query = select(contact_rows).order_by(contact_rows.c.key_hash).limit(size)
@@ -97,14 +97,14 @@ class KeyMap:
             after = page[-1].key_hash
 
     def counts(self, buckets: tuple[int, int] = (0, BUCKETS)) -> dict[RowState, int]:
-        """Return how many entries of some buckets are in which state.
+        """Return the number of entries of these buckets, by state.
 
         :raises DatabaseError: when the database cannot be read
         """
         counts = dict.fromkeys(RowState, 0)
         query = (
             select(contact_rows.c.state, func.count())
-            .where(self._mine, *_range(*buckets))
+            .where(self._in_map, *_range(*buckets))
             .group_by(contact_rows.c.state)
         )
         with self.database.connect() as connection:
@@ -112,7 +112,7 @@ class KeyMap:
         return counts
 
     def value(self, key: str) -> Any | None:
-        """Return a value that is stored beside the rows, or ``None``.
+        """Return a value that is stored beside the rows, ``None`` if there is none.
 
         :raises DatabaseError: when the database cannot be read
         """
@@ -120,7 +120,7 @@ class KeyMap:
             return self._value(connection, key)
 
     def leased(self) -> dict[int, str]:
-        """Return the fencing tokens of all leases that hold now, with their owners.
+        """Return the owners of all valid leases, by fencing token.
 
         :raises DatabaseError: when the database cannot be read
         """
@@ -133,21 +133,21 @@ class KeyMap:
     def lease(self, owner: str, buckets: tuple[int, int] = (0, BUCKETS), *, while_importing: bool = False) -> Lease:
         """Acquire an exclusive lease on some buckets.
 
-        Taking it again as the same owner ends the earlier lease: a task's retry need not wait.
+        A new lease of the same owner ends the earlier one, so that a retry of a task need not wait.
 
-        :param owner: the task or command that works on the list, for the error of a task that has to wait
-        :param while_importing: take it although the map holds a part of an import
-        :raises LeaseTakenError: when another task has one of these buckets
-        :raises UnfinishedImportError: when the map holds a part of an import
+        :param owner: the task or command that works on the list; named in the error of a task that cannot get a lease
+        :param while_importing: acquire it although an import of the map is not finished
+        :raises LeaseTakenError: when another task holds a lease on one of these buckets
+        :raises UnfinishedImportError: when an import of the map is not finished
         :raises DatabaseError: when the database cannot be used
         """
         return self._lease(owner, buckets, while_importing)
 
     def row_lease(self, owner: str, *, while_importing: bool = False) -> Lease:
-        """Take a lease under which single rows are written, beside those who have their buckets.
+        """Acquire a lease to write single rows, also while other tasks hold leases on their buckets.
 
-        :param while_importing: take it although the map holds a part of an import
-        :raises UnfinishedImportError: when the map holds a part of an import
+        :param while_importing: acquire it although an import of the map is not finished
+        :raises UnfinishedImportError: when an import of the map is not finished
         :raises DatabaseError: when the database cannot be used
         """
         return self._lease(owner, _NO_BUCKETS, while_importing)
@@ -157,9 +157,12 @@ class KeyMap:
         return Lease(self, owner, buckets, token)
 
     def _acquire(self, connection: Connection, owner: str, buckets: tuple[int, int], while_importing: bool) -> int:
-        mine = contact_maps.c.id == self.facts.map_id
-        held = connection.execute(select(contact_maps.c.fencing_token).where(mine).with_for_update()).one_or_none()
-        if held is None:
+        is_map = contact_maps.c.id == self.facts.map_id
+        # Locks the map until the end of the transaction.
+        newest = connection.execute(
+            select(contact_maps.c.fencing_token).where(is_map).with_for_update()
+        ).scalar_one_or_none()
+        if newest is None:
             raise NoMapError(f"The contact map {self.facts.name!r} was removed. Nothing was sent.")
         if not while_importing and self._value(connection, IMPORTING) is not None:
             raise UnfinishedImportError(
@@ -171,7 +174,7 @@ class KeyMap:
         connection.execute(delete(contact_leases).where(leases, contact_leases.c.until <= now))
         first, end = buckets
         same = and_(leases, contact_leases.c.first_bucket == first, contact_leases.c.end_bucket == end)
-        # Of an earlier try, which a kill may have left behind.
+        # An earlier try of the task may have been killed before it released its lease.
         connection.execute(delete(contact_leases).where(same, contact_leases.c.owner == owner))
         overlap = and_(leases, contact_leases.c.first_bucket < end, contact_leases.c.end_bucket > first)
         if first < end:
@@ -185,8 +188,8 @@ class KeyMap:
                     f"{other.until:%Y-%m-%d %H:%M:%S} UTC if the task was killed. Nothing was sent.",
                     other.owner,
                 )
-        token: int = held.fencing_token + 1
-        connection.execute(update(contact_maps).where(mine).values(fencing_token=token))
+        token: int = newest + 1
+        connection.execute(update(contact_maps).where(is_map).values(fencing_token=token))
         connection.execute(
             insert(contact_leases).values(
                 map_id=self.facts.map_id,
@@ -202,24 +205,24 @@ class KeyMap:
     def _entries(
         self, connection: Connection, key_hashes: Iterable[bytes], *, lock: bool = False
     ) -> dict[bytes, MapEntry]:
-        found: dict[bytes, MapEntry] = {}
-        for some in batched(key_hashes):
-            query = select(contact_rows).where(self._mine, contact_rows.c.key_hash.in_(some))
+        entries: dict[bytes, MapEntry] = {}
+        for batch in batched(key_hashes):
+            query = select(contact_rows).where(self._in_map, contact_rows.c.key_hash.in_(batch))
             query = query.order_by(contact_rows.c.key_hash).with_for_update() if lock else query
-            found.update((row.key_hash, entry_of(row)) for row in connection.execute(query))
-        return found
+            entries.update((row.key_hash, entry_of(row)) for row in connection.execute(query))
+        return entries
 
     def _value(self, connection: Connection, key: str) -> Any | None:
-        found = connection.execute(select(contact_map_values.c.value).where(*self._place(key))).scalar_one_or_none()
-        return None if found is None else json.loads(found)
+        text = connection.execute(select(contact_map_values.c.value).where(*self._is_value(key))).scalar_one_or_none()
+        return None if text is None else json.loads(text)
 
-    def _place(self, key: str) -> tuple[Any, Any]:
+    def _is_value(self, key: str) -> tuple[Any, Any]:
         return contact_map_values.c.map_id == self.facts.map_id, contact_map_values.c.key == key
 
-    # What follows is called by the lease, within its transaction.
+    # The lease calls the following methods within its transaction.
 
     def _write(self, connection: Connection, changes: Sequence[Change]) -> dict[bytes, MapEntry | None]:
-        """Write changes of entries that no other task changed meanwhile; return the other entries as they are now."""
+        """Write changes of entries that no other task changed meanwhile. Return the current state of the others."""
         now = self._entries(connection, (change.before.key_hash for change in changes), lock=True)
         changed: dict[bytes, MapEntry | None] = {}
         removed: list[bytes] = []
@@ -235,33 +238,33 @@ class KeyMap:
             else:
                 values = columns_of(replace(change.after, version=change.before.version + 1))
                 (replaced if current else added).append(values)
-        for some in batched(removed):
-            connection.execute(delete(contact_rows).where(self._mine, contact_rows.c.key_hash.in_(some)))
+        for batch in batched(removed):
+            connection.execute(delete(contact_rows).where(self._in_map, contact_rows.c.key_hash.in_(batch)))
         if added:
             connection.execute(insert(contact_rows), [{**row, "map_id": self.facts.map_id} for row in added])
         if replaced:
-            statement = update(contact_rows).where(self._mine, contact_rows.c.key_hash == bindparam("of"))
+            statement = update(contact_rows).where(self._in_map, contact_rows.c.key_hash == bindparam("of"))
             connection.execute(statement, [{**row, "of": row.pop("key_hash")} for row in replaced])
         return changed
 
     def _store_value(self, connection: Connection, key: str, value: Any) -> None:
         text = json.dumps(value, separators=(",", ":"), allow_nan=False)
-        if not connection.execute(update(contact_map_values).where(*self._place(key)).values(value=text)).rowcount:
+        if not connection.execute(update(contact_map_values).where(*self._is_value(key)).values(value=text)).rowcount:
             connection.execute(insert(contact_map_values).values(map_id=self.facts.map_id, key=key, value=text))
 
     def _clear_cell_hashes(self, connection: Connection, buckets: tuple[int, int]) -> int:
-        """Have all cells of all rows count as not known, so that each is sent once more."""
-        known = update(contact_rows).where(self._mine, *_range(*buckets), contact_rows.c.row_id.is_not(None))
-        forgotten = known.values(raw_hash=None, cell_hashes=None, missing_hash=None, version=contact_rows.c.version + 1)
-        return connection.execute(forgotten).rowcount
+        """Remove the hashes of all cells, so that each cell is sent again. Return the number of rows."""
+        rows = update(contact_rows).where(self._in_map, *_range(*buckets), contact_rows.c.row_id.is_not(None))
+        cleared = rows.values(raw_hash=None, cell_hashes=None, missing_hash=None, version=contact_rows.c.version + 1)
+        return connection.execute(cleared).rowcount
 
 
 class Lease:
     """The right to write to some buckets of a map, or to single rows.
 
-    Every write proves and prolongs it. A lease that ended writes nothing.
+    Every write checks and renews the lease. After its end, a write fails and changes nothing.
 
-    :param fencing_token: grows with every lease of the map
+    :param fencing_token: greater than that of each earlier lease of the map
     """
 
     def __init__(self, key_map: KeyMap, owner: str, buckets: tuple[int, int], fencing_token: int) -> None:
@@ -269,15 +272,15 @@ class Lease:
         self.owner = owner
         self.buckets = buckets
         self.fencing_token = fencing_token
-        self._mine = and_(
+        self._is_lease = and_(
             contact_leases.c.map_id == key_map.facts.map_id, contact_leases.c.fencing_token == fencing_token
         )
 
     def write(self, changes: Sequence[Change], values: Mapping[str, Any] | None = None) -> dict[bytes, MapEntry | None]:
         """Write changes and values in one transaction, durable on return.
 
-        :return: by key hash the entries that another task changed since they were read, as they are now
-            (``None`` for none): these changes were not written
+        :return: the changes that were not written, because another task changed the entry since it was read: the
+            current entry by key hash, ``None`` if there is none
         :raises LeaseLostError: when the lease ended; nothing was written
         :raises DatabaseError: when the database cannot be written
         """
@@ -292,9 +295,9 @@ class Lease:
         return self.key_map.database.write(work)
 
     def forget_cells(self, values: Mapping[str, Any]) -> int:
-        """Have every row of the lease's buckets be sent whole once more, and store values in the same transaction.
+        """Make the next sync send all cells of every row of these buckets. Store values in the same transaction.
 
-        :return: how many rows
+        :return: the number of rows
         :raises LeaseLostError: when the lease ended; nothing was written
         :raises DatabaseError: when the database cannot be written
         """
@@ -309,7 +312,7 @@ class Lease:
         return self.key_map.database.write(work)
 
     def renew(self) -> None:
-        """Prolong the lease.
+        """Renew the lease.
 
         :raises LeaseLostError: when it ended
         :raises DatabaseError: when the database cannot be written
@@ -317,14 +320,14 @@ class Lease:
         self.key_map.database.write(self._assert_held)
 
     def release(self) -> None:
-        """Let others have the buckets at once. Does nothing when the lease has ended.
+        """End the lease, so that another task can acquire one on these buckets. Does nothing after its end.
 
         :raises DatabaseError: when the database cannot be written; the lease then ends by itself
         """
-        self.key_map.database.write(lambda connection: connection.execute(delete(contact_leases).where(self._mine)))
+        self.key_map.database.write(lambda connection: connection.execute(delete(contact_leases).where(self._is_lease)))
 
     def _assert_held(self, connection: Connection) -> None:
-        renewed = update(contact_leases).where(self._mine).values(until=self.key_map.clock() + LEASE)
+        renewed = update(contact_leases).where(self._is_lease).values(until=self.key_map.clock() + LEASE)
         if connection.execute(renewed).rowcount != 1:
             raise LeaseLostError(
                 f"The lease of {self.owner} on this contact list has ended, and another task may have it now. "
@@ -333,30 +336,30 @@ class Lease:
 
 
 def _raw_hashes(connection: Connection, map_id: int, key_hashes: Sequence[bytes]) -> list[tuple[bytes, bytes]]:
-    """Return keys that are in step, with their raw hashes; for a million of them each step counts."""
-    query = _IN_STEP.where(contact_rows.c.map_id == map_id, contact_rows.c.key_hash.in_(key_hashes))
+    """Return the keys whose rows are synced, with their raw hashes. Written for speed: a source may have a million."""
+    query = _SYNCED.where(contact_rows.c.map_id == map_id, contact_rows.c.key_hash.in_(key_hashes))
     if connection.dialect.name != "sqlite":
         return [(bytes(key), bytes(raw)) for key, raw in connection.execute(query)]
-    # SQLAlchemy takes longer over the values and the rows than the database does over the query.
-    text = _in_step_text(len(key_hashes))
+    # SQLAlchemy takes longer to convert values and rows than SQLite takes for the query.
+    text = _synced_text(len(key_hashes))
     rows: Any = connection.exec_driver_sql(text, (map_id, *key_hashes))
     return list(rows.cursor.fetchall())
 
 
-_IN_STEP = select(contact_rows.c.key_hash, contact_rows.c.raw_hash).where(
+_SYNCED = select(contact_rows.c.key_hash, contact_rows.c.raw_hash).where(
     contact_rows.c.state == int(RowState.SYNCED), contact_rows.c.raw_hash.is_not(None)
 )
 
 
 @functools.lru_cache(maxsize=8)
-def _in_step_text(count: int) -> str:
-    """Return ``_IN_STEP`` for so many keys of a map, as the driver of SQLite takes it."""
-    text = str(_IN_STEP.compile(dialect=sqlite.dialect(), compile_kwargs={"literal_binds": True}))
+def _synced_text(count: int) -> str:
+    """Return the statement of ``_SYNCED`` for ``count`` keys of a map, for the driver of SQLite."""
+    text = str(_SYNCED.compile(dialect=sqlite.dialect(), compile_kwargs={"literal_binds": True}))
     return f"{text} AND map_id = ? AND key_hash IN ({', '.join('?' * count)})"
 
 
 def _range(first: int, end: int) -> list[Any]:
-    """Return the conditions for keys of some buckets."""
+    """Return the conditions for the keys of these buckets."""
     if first >= end:
         return [contact_rows.c.key_hash < b""]
     conditions = [contact_rows.c.key_hash >= first_hash(first)] if first else []

@@ -1,4 +1,4 @@
-"""A file that has the row ids of a list beside the keys of its rows in plain."""
+"""Reads a file with the plain keys and the row ids of a contact list."""
 
 from __future__ import annotations
 
@@ -21,31 +21,31 @@ _SHOWN = 10
 
 @dataclass
 class Faults:
-    """Why a file cannot be imported: reasons, with the first lines of each.
+    """The reasons why a file cannot be imported.
 
-    :param lines: the first lines, by reason
-    :param counts: how many there are, by reason
+    :param lines: the first lines with each fault, by reason
+    :param counts: the number of lines with each fault, by reason
     """
 
     lines: dict[str, list[str]] = field(default_factory=dict)
     counts: Counter[str] = field(default_factory=Counter)
 
     def add(self, reason: str, line: int) -> None:
-        """Add what is wrong with a line."""
+        """Add a fault of one line."""
         self.counts[reason] += 1
         if len(shown := self.lines.setdefault(reason, [])) < _SHOWN:
             shown.append(str(line))
 
     def add_shared(self, reason: str, shared: Shared) -> None:
-        """Add what is wrong with several lines together."""
+        """Add a fault of several lines together."""
         if shared.number:
             self.counts[reason] = shared.number
             self.lines[reason] = [f"{first} and {last}" for first, last in shared.lines]
 
     def refuse(self, source: object) -> None:
-        """Refuse the file where there are any.
+        """Refuse the file if it has faults.
 
-        :raises MapFileError: with all reasons
+        :raises MapFileError: names all faults
         """
         if not self.counts:
             return
@@ -60,7 +60,7 @@ class Faults:
 def read_list(
     source: Source, key: Sequence[str], row_id_column: str, hashes: ContactHashes, faults: Faults
 ) -> Iterator[tuple[int, MapEntry]]:
-    """Yield an entry for each row of a list; those that cannot be used are among the faults."""
+    """Yield an entry with its line for each row that can be used, and add the others to ``faults``."""
     with source.open() as table:
         wanted = [*key, row_id_column]
         if table.columns is not None and (missing := [name for name in wanted if name not in table.columns]):
@@ -74,15 +74,15 @@ def read_list(
             *parts, row_id = row.values
             try:
                 texts = [key_text(part) for part in parts]
-                written = None if row_id is None else check_row_id(str(row_id))
+                row_id = None if row_id is None else check_row_id(str(row_id))
             except ValueError as error:
                 faults.add(f"A key or row id cannot be used: {error}", row.number)
                 continue
             if None in texts:
                 faults.add("The key is blank", row.number)
-            elif not written:
+            elif not row_id:
                 faults.add("The row id is blank", row.number)
-            elif any(character.isspace() for character in written):
+            elif any(character.isspace() for character in row_id):
                 faults.add("The row id has blanks", row.number)
             else:
-                yield row.number, MapEntry(hashes.of_key([text for text in texts if text is not None]), row_id=written)
+                yield row.number, MapEntry(hashes.of_key([text for text in texts if text is not None]), row_id=row_id)

@@ -1,8 +1,8 @@
-"""A key map as a file: what it takes to have the same map in another database.
+"""Exports a key map to a file, and reads such a file, to move a map to another database.
 
-The file is CSV between two lines of its own: the first names the list and holds the map's secret, the last one counts
-the entries, so that a file that was cut off is noticed. With the secret, a hash of a known key can be computed, so only
-the owner may read the file.
+The file is CSV between a first and a last line of its own. The first line names the list and contains the map's
+secret. The last line has the number of entries, so that an incomplete file is noticed. Whoever has the secret can
+compute the hash of a known key, so only the file's owner may read it.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from cpaas_provider.contacts.key_map.overview import is_alone, leases_of, owner_
 from cpaas_provider.sources.files import FileSource
 
 MAX_ROW_ID = 200
-"""How many characters the id of a row may have."""
+"""The most characters of a row id."""
 
 Progress = Callable[[str, int], None]
-"""Is called again and again with what is done, and how many rows of it."""
+"""Called repeatedly with the current step, such as ``checked``, and the number of rows so far."""
 
 _HEAD = "# cpaas contact map "
 _END = "# end of the contact map: "
@@ -43,15 +43,15 @@ _COLUMNS = (
 _HEX = re.compile("[0-9a-f]*")
 _ENTRY_DIGITS = 24
 _FORMULA = "=+-@\t\r'"
-"""What a cell must not begin with: a spreadsheet would compute it."""
+"""A spreadsheet would compute a cell that begins with one of these."""
 
 
 @dataclass(frozen=True)
 class ExportFacts:
-    """The facts of an exported file about its map.
+    """The first line of an exported file.
 
-    :param secret: ``None`` where it was left out
-    :param values: what was stored beside the rows
+    :param secret: ``None`` if the map was exported without it
+    :param values: the values that are stored beside the rows
     """
 
     base_url: str
@@ -61,9 +61,9 @@ class ExportFacts:
 
 
 class RenewedLease:
-    """A lease that is renewed while nothing is written under it.
+    """Renews a lease while nothing is written under it.
 
-    :param lease: is renewed by ``renew_if_due``, at most once a minute
+    :param lease: the lease; ``renew_if_due`` renews it at most once a minute
     """
 
     def __init__(self, lease: Lease) -> None:
@@ -71,7 +71,7 @@ class RenewedLease:
         self._renewed = lease.key_map.clock()
 
     def renew_if_due(self) -> None:
-        """Renew the lease where it is time.
+        """Renew the lease if a fifth of its time has passed.
 
         :raises LeaseLostError: when it ended
         :raises DatabaseError: when the database cannot be written
@@ -83,17 +83,17 @@ class RenewedLease:
 
 
 def export_map(key_map: KeyMap, path: Path, progress: Progress, *, with_secret: bool = True) -> int:
-    """Write a map into a new file that only its owner may read, and return how many entries it has.
+    """Write a map to a new file that only its owner may read, and return the number of entries.
 
-    :param progress: is called with each page
-    :param with_secret: without it, the file cannot be imported
-    :raises MapFileError: when the file is there already, or cannot be written, or the map was changed meanwhile; then
-        there is no file
+    :param progress: called after each page
+    :param with_secret: include the secret; a file without it cannot be imported
+    :raises MapFileError: when the file exists already or cannot be written, or when the map changed meanwhile; no file
+        is left
     :raises LeaseTakenError: when a task works on the list
     :raises DatabaseError: when the database cannot be used
     """
     with released(key_map.lease(owner_of("export-map"))) as lease:
-        others = [one.owner for one in leases_of(key_map) if one.owner != lease.owner]
+        others = [other.owner for other in leases_of(key_map) if other.owner != lease.owner]
         if others:
             raise MapFileError(f"{others[0]} writes to this contact map now. Nothing was exported. Try again later.")
         try:
@@ -152,16 +152,16 @@ def _cells(entry: MapEntry) -> tuple[Any, ...]:
     hashes = (entry.raw_hash, entry.rejected_hash, entry.missing_hash, entry.cell_hashes)
     return (
         entry.key_hash.hex(),
-        _plain(entry.row_id),
+        _escaped(entry.row_id),
         entry.state.name.lower(),
-        *((one or b"").hex() for one in hashes),
+        *((packed or b"").hex() for packed in hashes),
         entry.source_row,
         entry.requested.isoformat() if entry.requested else None,
     )
 
 
-def _plain(row_id: str | None) -> str | None:
-    """Return a row id as a spreadsheet leaves it alone."""
+def _escaped(row_id: str | None) -> str | None:
+    """Return a row id, with an apostrophe before it if a spreadsheet would compute it."""
     return f"'{row_id}" if row_id and row_id[0] in _FORMULA else row_id
 
 
@@ -176,9 +176,9 @@ def is_export(source: FileSource) -> bool:
 
 @contextlib.contextmanager
 def open_export(source: FileSource) -> Iterator[tuple[ExportFacts, Iterator[tuple[int, MapEntry]]]]:
-    """Open an exported file: the facts about its map, and its entries with their lines.
+    """Open an exported file. Yield its first line, and an iterator of its entries with their lines.
 
-    :raises MapFileError: when it is damaged; so does reading the entries
+    :raises MapFileError: when the file is damaged; reading the entries raises it, too
     :raises SourceError: when it cannot be read
     """
     with source.open_bytes() as stream:
@@ -208,7 +208,7 @@ def _read_head(source: FileSource, line: str) -> ExportFacts:
 
 
 class _Lines:
-    """The lines of CSV between the first and the last one."""
+    """The CSV lines of a file. ``end`` is the number in the last line once it was read."""
 
     def __init__(self, text: io.TextIOWrapper) -> None:
         self._text = text
@@ -247,17 +247,19 @@ def _entry(cells: Sequence[str]) -> MapEntry:
     if len(cells) != len(_COLUMNS):
         raise ValueError("it has too few or too many cells")
     key_hash, row_id, state, raw, rejected, missing, packed, source_row, requested = cells
-    found = next((one for one in RowState if one.name.lower() == state), None)
-    if found is None:
+    row_state = next((member for member in RowState if member.name.lower() == state), None)
+    if row_state is None:
         raise ValueError("its state is unknown")
     row_id = row_id.removeprefix("'")
     if row_id:
         check_row_id(row_id)
-    elif found in (RowState.SYNCED, RowState.UPDATING, RowState.DELETING):
+    elif row_state in (RowState.SYNCED, RowState.UPDATING, RowState.DELETING):
         raise ValueError("it has no row id")
+    if not key_hash:
+        raise ValueError("it has no key")
     return MapEntry(
-        key_hash=_bytes(key_hash, KEY_BYTES) or _no_key(),
-        state=found,
+        key_hash=_bytes(key_hash, KEY_BYTES) or b"",
+        state=row_state,
         row_id=row_id or None,
         raw_hash=_bytes(raw, KEY_BYTES),
         rejected_hash=_bytes(rejected, KEY_BYTES),
@@ -269,7 +271,7 @@ def _entry(cells: Sequence[str]) -> MapEntry:
 
 
 def _bytes(digits: str, size: int | None) -> bytes | None:
-    """Read a hash, or several of a row's cells."""
+    """Read a hash of ``size`` bytes, or the packed hashes of a row's cells if ``size`` is ``None``."""
     if not digits:
         return None
     wrong = len(digits) % _ENTRY_DIGITS if size is None else len(digits) - 2 * size
@@ -278,14 +280,10 @@ def _bytes(digits: str, size: int | None) -> bytes | None:
     return bytes.fromhex(digits)
 
 
-def _no_key() -> bytes:
-    raise ValueError("it has no key")
-
-
 def check_row_id(row_id: str) -> str:
-    """Return a row id as it is.
+    """Check a row id, and return it unchanged.
 
-    :raises ValueError: when it cannot be one
+    :raises ValueError: when it cannot be a row id
     """
     if len(row_id) > MAX_ROW_ID or not row_id.isprintable():
         raise ValueError(f"the row id has control characters or more than {MAX_ROW_ID} characters")

@@ -1,4 +1,4 @@
-"""The key maps of the database: open one, find one, list them, remove one."""
+"""Opens, finds, lists and removes the key maps of the database."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import secrets
 from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import Connection, Row, delete, insert, select
+from sqlalchemy import Connection, Row, Select, delete, insert, select
 
 from cpaas_provider.contacts.errors import MapMismatchError, NoMapError
 from cpaas_provider.contacts.key_map.entries import MapFacts
@@ -26,20 +26,20 @@ def open_map(
     name: str = DEFAULT_MAP,
     clock: Clock = lambda: datetime.now(UTC),
 ) -> KeyMap:
-    """Return the key map of a contact list, made where there is none yet.
+    """Return the key map of a contact list. It is made if it does not exist.
 
-    :param conn_id: the connection that leads to the list
-    :param base_url: where it leads now
-    :param table_id: the contact table it leads to
-    :param name: distinguishes several maps of one list, such as those of two sources
+    :param conn_id: the Airflow connection of the list
+    :param base_url: the connection's base URL now
+    :param table_id: the contact table at that service
+    :param name: distinguishes several maps of one list, for example those of two sources
     :raises MapMismatchError: when the map belongs to another service or table
     :raises DatabaseError: when the database cannot be used
     """
 
     def work(connection: Connection) -> MapFacts:
-        query = select(contact_maps).where(contact_maps.c.conn_id == conn_id, contact_maps.c.name == name)
-        found = connection.execute(query).one_or_none()
-        if found is None:
+        query = _named(conn_id, name)
+        row = connection.execute(query).one_or_none()
+        if row is None:
             connection.execute(
                 insert(contact_maps).values(
                     conn_id=conn_id,
@@ -51,10 +51,10 @@ def open_map(
                     created=clock(),
                 )
             )
-            found = connection.execute(query).one()
-        return _facts(found)
+            row = connection.execute(query).one()
+        return _facts(row)
 
-    facts = _found(database, conn_id, name) or database.write(work)
+    facts = _find_facts(database, conn_id, name) or database.write(work)
     if (facts.base_url, facts.table_id) != (base_url, table_id):
         what = "base URL" if facts.base_url != base_url else "contact table"
         raise MapMismatchError(
@@ -73,7 +73,7 @@ def find_map(
     :raises NoMapError: when there is none
     :raises DatabaseError: when the database cannot be read
     """
-    if (facts := _found(database, conn_id, name)) is None:
+    if (facts := _find_facts(database, conn_id, name)) is None:
         raise NoMapError(f"Connection {conn_id!r} has no contact map {name!r}.")
     return KeyMap(database, facts, clock=clock)
 
@@ -89,7 +89,7 @@ def all_maps(database: Database, *, clock: Clock = lambda: datetime.now(UTC)) ->
 
 
 def forget_map(key_map: KeyMap) -> int:
-    """Remove a map with all its entries, and return how many those were. The contact list keeps its rows.
+    """Remove a map with all its entries, and return the number of entries. The contact list keeps its rows.
 
     :raises LeaseTakenError: when a task works on the list now
     :raises DatabaseError: when the database cannot be written
@@ -108,11 +108,14 @@ def forget_map(key_map: KeyMap) -> int:
     return key_map.database.write(work)
 
 
-def _found(database: Database, conn_id: str, name: str) -> MapFacts | None:
-    query = select(contact_maps).where(contact_maps.c.conn_id == conn_id, contact_maps.c.name == name)
+def _find_facts(database: Database, conn_id: str, name: str) -> MapFacts | None:
     with database.connect() as connection:
-        found = connection.execute(query).one_or_none()
-    return None if found is None else _facts(found)
+        row = connection.execute(_named(conn_id, name)).one_or_none()
+    return None if row is None else _facts(row)
+
+
+def _named(conn_id: str, name: str) -> Select[Any]:
+    return select(contact_maps).where(contact_maps.c.conn_id == conn_id, contact_maps.c.name == name)
 
 
 def _facts(row: Row[Any]) -> MapFacts:

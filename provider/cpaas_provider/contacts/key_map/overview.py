@@ -1,4 +1,4 @@
-"""What a key map holds, for a person to read: counts, leases, stored values and unknown creations."""
+"""The contents of a key map for commands and pages: counts, leases, stored values and unknown creations."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ STATE_WORDS = {
 
 @dataclass(frozen=True)
 class LeaseFacts:
-    """A lease that holds.
+    """A valid lease.
 
-    :param share: which part of the keys it covers, 0 to 1; 0 for a lease on single rows
+    :param share: the share of the keys that it covers, 0 to 1; 0 for a lease on single rows
     """
 
     owner: str
@@ -54,7 +54,7 @@ class LeaseFacts:
 class UnknownCreation:
     """A creation whose outcome is unknown.
 
-    :param source_row: where the source had the row
+    :param source_row: the number of the row in the source
     :param requested: when the creation was requested
     """
 
@@ -65,11 +65,12 @@ class UnknownCreation:
 
 @dataclass(frozen=True)
 class MapStatus:
-    """What a key map holds now.
+    """The contents of a key map now.
 
-    :param counts: its entries by state; a creation that no lease holds for any more counts as unknown
-    :param values: what is stored beside the rows
-    :param unknown: unknown creations, as many as were asked for
+    :param counts: the number of entries by state; a requested creation without a valid lease counts as unknown
+    :param leases: the valid leases
+    :param values: the values that are stored beside the rows
+    :param unknown: the first unknown creations
     """
 
     counts: dict[RowState, int]
@@ -79,30 +80,30 @@ class MapStatus:
 
     @property
     def is_importing(self) -> bool:
-        """Whether it holds a part of an import."""
+        """Whether an import of the map is not finished."""
         return self.values.get(IMPORTING) is not None
 
 
 def status_of(key_map: KeyMap, *, limit: int) -> MapStatus:
-    """Return what a key map holds.
+    """Return the contents of a key map.
 
-    :param limit: how many unknown creations to return at most, in the order of their key hashes
+    :param limit: the most unknown creations to return, in the order of their key hashes
     :raises DatabaseError: when the database cannot be read
     """
     counts = key_map.counts()
     unknown: list[UnknownCreation] = []
-    ended = 0
+    without_lease = 0
     for entry in unknown_creations(key_map):
-        ended += entry.state is RowState.CREATING
+        without_lease += entry.state is RowState.CREATING
         if len(unknown) < limit:
             unknown.append(UnknownCreation(entry.key_hash, entry.source_row, entry.requested))
-    counts[RowState.CREATING] -= ended
-    counts[RowState.UNKNOWN] += ended
+    counts[RowState.CREATING] -= without_lease
+    counts[RowState.UNKNOWN] += without_lease
     return MapStatus(counts, leases_of(key_map), values_of(key_map), unknown)
 
 
 def leases_of(key_map: KeyMap) -> list[LeaseFacts]:
-    """Return the leases that hold now, the oldest first.
+    """Return the valid leases, the oldest first.
 
     :raises DatabaseError: when the database cannot be read
     """
@@ -119,7 +120,7 @@ def leases_of(key_map: KeyMap) -> list[LeaseFacts]:
 
 
 def values_of(key_map: KeyMap) -> dict[str, Any]:
-    """Return all values that are stored beside the rows, without those that are null.
+    """Return the values that are stored beside the rows, except those that are null.
 
     :raises DatabaseError: when the database cannot be read
     """
@@ -129,12 +130,12 @@ def values_of(key_map: KeyMap) -> dict[str, Any]:
         .order_by(contact_map_values.c.key)
     )
     with key_map.database.connect() as connection:
-        found = {key: json.loads(value) for key, value in connection.execute(query)}
-    return {key: value for key, value in found.items() if value is not None}
+        values = {key: json.loads(value) for key, value in connection.execute(query)}
+    return {key: value for key, value in values.items() if value is not None}
 
 
 def unknown_creations(key_map: KeyMap) -> Iterator[MapEntry]:
-    """Yield the entries whose creation has an unknown outcome: unknown ones, and requested ones without a lease.
+    """Yield the entries whose creation has an unknown outcome, including requested ones without a valid lease.
 
     :raises DatabaseError: when the database cannot be read
     """
@@ -146,7 +147,7 @@ def unknown_creations(key_map: KeyMap) -> Iterator[MapEntry]:
 def is_unknown(entry: MapEntry, leased: Collection[int]) -> bool:
     """Return whether the outcome of an entry's creation is unknown.
 
-    :param leased: the fencing tokens of the leases that hold
+    :param leased: the fencing tokens of the valid leases
     """
     if entry.state is RowState.CREATING:
         return entry.fencing_token not in leased
@@ -154,22 +155,22 @@ def is_unknown(entry: MapEntry, leased: Collection[int]) -> bool:
 
 
 def holders_of(key_map: KeyMap, row_ids: Collection[str]) -> dict[str, bytes]:
-    """Return the key hashes that rows of the list belong to, by row id; rows that belong to none are left out.
+    """Return the key hash of each row id that the map has, by row id.
 
     :raises DatabaseError: when the database cannot be read
     """
-    found: dict[str, bytes] = {}
+    holders: dict[str, bytes] = {}
     with key_map.database.connect() as connection:
-        for some in batched(row_ids):
+        for batch in batched(row_ids):
             query = select(contact_rows.c.row_id, contact_rows.c.key_hash).where(
-                contact_rows.c.map_id == key_map.facts.map_id, contact_rows.c.row_id.in_(some)
+                contact_rows.c.map_id == key_map.facts.map_id, contact_rows.c.row_id.in_(batch)
             )
-            found.update((row_id, bytes(key_hash)) for row_id, key_hash in connection.execute(query))
-    return found
+            holders.update((row_id, bytes(key_hash)) for row_id, key_hash in connection.execute(query))
+    return holders
 
 
 def checked_map(database: Database, *, conn_id: str, base_url: str, table_id: str, name: str) -> KeyMap:
-    """Return a key map that is there, and of the list that its connection leads to.
+    """Return an existing key map, after a check that it belongs to the list of its connection.
 
     :raises NoMapError: when there is none
     :raises MapMismatchError: when it belongs to another service or table
@@ -180,16 +181,16 @@ def checked_map(database: Database, *, conn_id: str, base_url: str, table_id: st
 
 
 def owner_of(command: str) -> str:
-    """Return the owner of a lease that a command takes, which no other process has.
+    """Return the owner for a lease of a command. It contains the process, so no other process has the same.
 
-    :param command: the command behind ``airflow cpaas contacts``
+    :param command: the words after ``airflow cpaas contacts``
     """
     return f"airflow cpaas contacts {command} (process {os.getpid()} on {socket.gethostname()})"
 
 
 @contextlib.contextmanager
 def released(lease: Lease) -> Iterator[Lease]:
-    """Give a lease, and release it at the end. One that cannot be released ends by itself."""
+    """Release the lease at the end of the block. If that fails, it ends by itself."""
     try:
         yield lease
     finally:
@@ -198,9 +199,9 @@ def released(lease: Lease) -> Iterator[Lease]:
 
 
 def is_alone(lease: Lease) -> bool:
-    """Return whether no other task has held a lease on the map since this one was taken.
+    """Return whether no other task has acquired a lease on the map since this lease.
 
-    :param lease: taken while no other one held
+    :param lease: a lease that was acquired while no other one was valid
     :raises DatabaseError: when the database cannot be read
     """
     key_map = lease.key_map

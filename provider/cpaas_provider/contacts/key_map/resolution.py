@@ -1,6 +1,6 @@
-"""Manual resolution of unknown creations: a person found the row in the contact list, or saw that none is there.
+"""Manual resolution of unknown creations: a person has looked whether the contact list has the row.
 
-The service lists no rows and has no key of ours, so only a person can do this.
+The service has no operation that lists rows or finds one by our key, so only a person can do this.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from cpaas_provider.contacts.key_map.overview import holders_of, is_unknown, own
 from cpaas_provider.contacts.mapping.keys import key_text
 from cpaas_provider.database.bulk import batched
 
-_SYNCED_WORDS = {
+_RESOLVED_STATES = {
     RowState.SYNCED: "its row is known",
     RowState.UPDATING: "its row is known",
     RowState.DELETING: "its row is known",
@@ -29,7 +29,7 @@ _SYNCED_WORDS = {
 def find_by_key(key_map: KeyMap, parts: Sequence[str]) -> MapEntry:
     """Return the unknown creation of a key.
 
-    :param parts: the parts of the key, as the source has them
+    :param parts: the parts of the key, as in the source
     :raises CannotResolveError: when there is none
     :raises DatabaseError: when the database cannot be read
     """
@@ -48,7 +48,7 @@ def find_by_key(key_map: KeyMap, parts: Sequence[str]) -> MapEntry:
         )
     if not is_unknown(entry, key_map.leased()):
         raise CannotResolveError(
-            f"This key has no unknown creation: {_SYNCED_WORDS[entry.state]}. Nothing was changed."
+            f"This key has no unknown creation: {_RESOLVED_STATES[entry.state]}. Nothing was changed."
         )
     return entry
 
@@ -56,24 +56,24 @@ def find_by_key(key_map: KeyMap, parts: Sequence[str]) -> MapEntry:
 def find_by_row_number(key_map: KeyMap, number: int) -> MapEntry:
     """Return the unknown creation of a row of the source.
 
-    :param number: where the source had the row
+    :param number: the number of the row in the source
     :raises CannotResolveError: when there is none, or several
     :raises DatabaseError: when the database cannot be read
     """
-    found = [entry for entry in unknown_creations(key_map) if entry.source_row == number]
-    if len(found) != 1:
+    entries = [entry for entry in unknown_creations(key_map) if entry.source_row == number]
+    if len(entries) != 1:
         raise CannotResolveError(
-            f"{'Several' if found else 'No'} unknown creations have the row number {number}. Nothing was changed. "
+            f"{'Several' if entries else 'No'} unknown creations have the row number {number}. Nothing was changed. "
             "Name the key with --key."
         )
-    return found[0]
+    return entries[0]
 
 
 def resolve_created(key_map: KeyMap, entry: MapEntry, row_id: str, client: CpaasClient) -> None:
     """Record the row that a creation made. The next sync sends all its cells once.
 
-    :param row_id: of the row that is in the list
-    :param client: reads the row, to see that it is there
+    :param row_id: the id of the row in the list
+    :param client: reads the row, to check that it exists
     :raises CannotResolveError: when there is no such row, another key has it, or the entry changed meanwhile
     :raises CpaasError: when the row cannot be read; nothing was changed
     :raises DatabaseError: when the database cannot be used
@@ -93,14 +93,16 @@ def resolve_created(key_map: KeyMap, entry: MapEntry, row_id: str, client: Cpaas
 
 
 def resolve_not_created(key_map: KeyMap, entries: Sequence[MapEntry]) -> int:
-    """Record that creations made no row, so that the next sync creates them. Return how many changed meanwhile.
+    """Record that creations made no row, so that the next sync creates the rows.
+
+    :return: the number of entries that another task changed meanwhile; these were left
 
     :raises DatabaseError: when the database cannot be used
     """
-    return sum(_write(key_map, [Change(entry, None) for entry in some]) for some in batched(entries))
+    return sum(_write(key_map, [Change(entry, None) for entry in batch]) for batch in batched(entries))
 
 
 def _write(key_map: KeyMap, changes: Sequence[Change]) -> int:
-    """Write changes, and return how many entries were changed by another task, and left as they are."""
+    """Write changes, and return the number of entries that were left, because another task changed them meanwhile."""
     with released(key_map.row_lease(owner_of("resolve"))) as lease:
         return len(lease.write(changes))

@@ -1,6 +1,6 @@
-"""The rows of a file that is imported, on this machine's disk, so that memory does not grow with the file.
+"""Stores the rows of an imported file in a temporary file, so that memory does not grow with the file.
 
-They are hashes and row ids. The order of the key hashes is that of the map's pages, which databases write fastest.
+The rows are hashes and row ids. They are read in the order of their key hashes, which databases write fastest.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ CREATE TABLE staged (
 )
 """
 _CONTENT = "key_hash, row_id, state, raw_hash, rejected_hash, missing_hash, cell_hashes, source_row, requested"
-_AT_ONCE = 2_000
+_BATCH_SIZE = 2_000
 _SHOWN = 10
 
 
 class Shared(NamedTuple):
     """Lines of a file that have the same key or the same row id.
 
-    :param number: how many keys or row ids are on several lines
-    :param lines: pairs of the first and the last line of some of them
+    :param number: the number of keys or row ids that are on several lines
+    :param lines: the first and the last line of some of them
     """
 
     number: int
@@ -41,10 +41,10 @@ class Shared(NamedTuple):
 
 
 class Staging:
-    """Rows to import, in a temporary file without a name. Used by one thread."""
+    """Rows to import, in a temporary SQLite database. Used by one thread."""
 
     def __init__(self) -> None:
-        # A database without a name is a temporary file, once it outgrows its cache.
+        # Without a name, SQLite uses a temporary file once the data outgrows its cache.
         self._rows = sqlite3.connect("", isolation_level=None)
         with _disk_errors():
             self._rows.executescript(
@@ -52,14 +52,14 @@ class Staging:
             )
 
     def add(self, rows: Iterable[tuple[int, MapEntry]]) -> int:
-        """Add entries with their lines in the file, and return how many those are. Called once."""
+        """Add entries with their lines in the file, and return their number. Called once."""
         rest = iter(rows)
         count = 0
         with _disk_errors():
             self._rows.execute("BEGIN")
-            while some := [_values(line, entry) for line, entry in islice(rest, _AT_ONCE)]:
-                self._rows.executemany("INSERT INTO staged VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", some)
-                count += len(some)
+            while batch := [_values(line, entry) for line, entry in islice(rest, _BATCH_SIZE)]:
+                self._rows.executemany("INSERT INTO staged VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", batch)
+                count += len(batch)
             self._rows.execute("CREATE INDEX staged_key ON staged (key_hash)")
             self._rows.execute("CREATE INDEX staged_row ON staged (row_id)")
             self._rows.execute("COMMIT")
@@ -76,36 +76,36 @@ class Staging:
     def pages(self) -> Iterator[list[tuple[int, MapEntry]]]:
         """Yield all entries with their lines, page by page, in the order of their key hashes."""
         with _disk_errors():
-            found = self._rows.execute("SELECT * FROM staged ORDER BY key_hash")
-            while some := found.fetchmany(_AT_ONCE):
-                yield [_staged(row) for row in some]
+            result = self._rows.execute("SELECT * FROM staged ORDER BY key_hash")
+            while batch := result.fetchmany(_BATCH_SIZE):
+                yield [_staged(row) for row in batch]
 
     def digest(self) -> str:
-        """Return a digest of all entries: two files with the same rows have the same one, whatever their order."""
+        """Return a digest of all entries. It does not depend on the order of the rows in the file."""
         digest = blake2b(digest_size=16)
         with _disk_errors():
-            found = self._rows.execute(f"SELECT {_CONTENT} FROM staged ORDER BY key_hash, row_id")  # noqa: S608 - names of columns
-            while some := found.fetchmany(_AT_ONCE):
-                digest.update(repr(some).encode())
+            result = self._rows.execute(f"SELECT {_CONTENT} FROM staged ORDER BY key_hash, row_id")  # noqa: S608 - names of columns
+            while batch := result.fetchmany(_BATCH_SIZE):
+                digest.update(repr(batch).encode())
         return digest.hexdigest()
 
     def by_row_id(self, row_ids: Iterable[str]) -> dict[str, tuple[int, bytes]]:
-        """Return line and key hash of those of some row ids that are to be imported."""
-        found: dict[str, tuple[int, bytes]] = {}
+        """Return the line and key hash of each of these row ids that is staged."""
+        staged: dict[str, tuple[int, bytes]] = {}
         with _disk_errors():
-            for some in batched(row_ids):
-                query = f"SELECT row_id, line, key_hash FROM staged WHERE row_id IN ({_places(some)})"  # noqa: S608 - question marks alone
-                found.update((row_id, (line, key)) for row_id, line, key in self._rows.execute(query, some))
-        return found
+            for batch in batched(row_ids):
+                query = f"SELECT row_id, line, key_hash FROM staged WHERE row_id IN ({_places(batch)})"  # noqa: S608 - question marks alone
+                staged.update((row_id, (line, key)) for row_id, line, key in self._rows.execute(query, batch))
+        return staged
 
     def has(self, key_hashes: Sequence[bytes]) -> set[bytes]:
-        """Return those of some keys that are to be imported."""
-        found: set[bytes] = set()
+        """Return those of these key hashes that are staged."""
+        staged: set[bytes] = set()
         with _disk_errors():
-            for some in batched(key_hashes):
-                query = f"SELECT key_hash FROM staged WHERE key_hash IN ({_places(some)})"  # noqa: S608 - as above
-                found.update(key for (key,) in self._rows.execute(query, some))
-        return found
+            for batch in batched(key_hashes):
+                query = f"SELECT key_hash FROM staged WHERE key_hash IN ({_places(batch)})"  # noqa: S608 - as above
+                staged.update(key for (key,) in self._rows.execute(query, batch))
+        return staged
 
     def close(self) -> None:
         """Remove the file."""
