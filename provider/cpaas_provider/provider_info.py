@@ -124,7 +124,7 @@ CONNECTION_FIELDS: dict[str, dict[str, object]] = {
 def with_documentation(kind: type, page: str, arguments: dict[str, Any]) -> dict[str, Any]:
     """Return a task's arguments with a link to its entry in the reference, unless the author documents the task.
 
-    :param kind: the operator; of a class of the author's own, the entry is that of the class it is made from
+    :param kind: the operator's class; for an author's subclass, the entry is that of the provider's class
     :param page: the page of the reference
     """
     if any(arguments.get(field) for field in ("doc", "doc_md", "doc_json", "doc_yaml", "doc_rst")):

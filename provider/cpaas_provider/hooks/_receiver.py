@@ -1,4 +1,4 @@
-"""What a receiver of delivery reports needs of Airflow: connections by their id, and metrics."""
+"""The receiver's access to Airflow: connections by their id, and metrics."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from datetime import timedelta
 from cpaas_provider.hooks.connection import CpaasConnection, read_connection
 from cpaas_provider.hooks.metrics import DELIVERY
 
-_IN_ENVIRONMENT = "AIRFLOW_CONN_"
+_ENVIRONMENT_PREFIX = "AIRFLOW_CONN_"
 
 
 def get_receiver_connection(conn_id: str) -> CpaasConnection | None:
-    """Read a connection as it is now, ``None`` without one of type ``cpaas``.
+    """Read a connection, ``None`` if there is none of type ``cpaas``.
 
     A secrets backend may treat several spellings as one name, as the environment does with capitals. Then only one
-    spelling has a webhook. Otherwise a signed report could be sent again and counted once for each spelling.
+    spelling has a webhook secret. Otherwise a signed report could be sent again and counted once for each spelling.
 
-    It blocks. A secrets backend may raise anything.
+    It blocks. A secrets backend may raise any exception.
 
     :raises CpaasConfigurationError: when an extra of it cannot be used
     """
@@ -32,23 +32,23 @@ def get_receiver_connection(conn_id: str) -> CpaasConnection | None:
         return None
     if connection.conn_type != "cpaas":
         return None
-    found = read_connection(connection)
-    return found if _is_canonical_name(conn_id, connection.conn_id) else replace(found, webhook_secret=None)
+    settings = read_connection(connection)
+    return settings if _is_canonical_name(conn_id, connection.conn_id) else replace(settings, webhook_secret=None)
 
 
 def _is_canonical_name(conn_id: str, stored: str) -> bool:
-    by_environment = f"{_IN_ENVIRONMENT}{conn_id.upper()}" in os.environ
-    return conn_id == stored and (not by_environment or conn_id == conn_id.upper().lower())
+    in_environment = f"{_ENVIRONMENT_PREFIX}{conn_id.upper()}" in os.environ
+    return conn_id == stored and (not in_environment or conn_id == conn_id.upper().lower())
 
 
 def list_connections() -> Iterator[str]:
-    """Name the connections there are in the environment and in Airflow's database. It blocks.
+    """Yield the ids of the connections in the environment and in Airflow's database. It blocks.
 
-    Those of other secrets backends cannot be listed.
+    Connections of other secrets backends cannot be listed.
     """
     for name in os.environ:
-        if name.startswith(_IN_ENVIRONMENT):
-            yield name.removeprefix(_IN_ENVIRONMENT).lower()
+        if name.startswith(_ENVIRONMENT_PREFIX):
+            yield name.removeprefix(_ENVIRONMENT_PREFIX).lower()
     yield from _in_database()
 
 
@@ -72,7 +72,7 @@ def emit_metric(name: str, value: int | float) -> None:
 
 
 def metric_emitter() -> Callable[[str, int | float], None] | None:
-    """Return ``emit_metric``, or ``None`` where Airflow publishes no metrics, as each takes time."""
+    """Return ``emit_metric``, or ``None`` if Airflow publishes no metrics, to save the time of each call."""
     from airflow.observability.metrics.stats_utils import get_stats_factory
 
     return None if get_stats_factory().__name__ == "NoStatsLogger" else emit_metric

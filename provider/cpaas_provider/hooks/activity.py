@@ -1,4 +1,4 @@
-"""Records for the pages in Airflow's UI what a task did that records nothing else in the provider's database."""
+"""Records work of tasks for the pages in Airflow's UI, if these tasks do not use the provider's database otherwise."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ log = logging.getLogger(__name__)
 
 
 def record(work: Callable[[Connection], None]) -> None:
-    """Write to the provider's database. The pages are not worth a failure: one is logged, and the task continues."""
+    """Write to the provider's database. A failure is logged and does not fail the task: it affects only the pages."""
     from cpaas_provider.database.database import open_database
     from cpaas_provider.database.errors import DatabaseError
 

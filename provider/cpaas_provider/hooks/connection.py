@@ -1,4 +1,4 @@
-"""From an Airflow connection to the settings of a client, the same for sync and async code."""
+"""Reads an Airflow connection into the settings of a client, for sync and async code."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _FALSE = frozenset({"false", "no", "off", "0"})
 class CpaasConnection:
     """The settings of a connection of type ``cpaas``.
 
-    ``options`` are those of ``ClientSettings``. The rest are defaults for operators.
+    ``options`` are for ``ClientSettings``. The other extras are for operators and the receiver.
     """
 
     base_url: str
@@ -73,7 +73,7 @@ class CpaasConnection:
         return AsyncCpaasClient(self.base_url, self.api_key, rate_limiter=self._make_rate_limiter(), **self.options)
 
     def _make_rate_limiter(self) -> Pace | None:
-        """Return a part in the rate limit of all tasks, ``None`` where a client has a rate limit of its own."""
+        """Return a rate limiter that all tasks share, ``None`` if each client has its own."""
         if not self.share_rate_limit:
             return None
         from cpaas_provider.hooks._rate_limit.stored import make_rate_limiter
@@ -85,9 +85,9 @@ class CpaasConnection:
         return dataclasses.replace(self, options={**self.options, "max_retries": 0})
 
     def divided_by(self, tasks: int) -> CpaasConnection:
-        """Return the same connection with an equal share of rate and concurrency for each of several tasks.
+        """Return the same connection for one of several tasks that divide rate and concurrency equally.
 
-        A rate limit that all tasks share is not divided: what one of them does not use is left to the others.
+        A shared rate limit is not divided, so that a task can use the part that other tasks do not use.
         """
         settings = self.settings
         shares: ClientOptions = {"max_concurrency": max(1, settings.max_concurrency // tasks)}
@@ -96,7 +96,7 @@ class CpaasConnection:
         return dataclasses.replace(self, options={**self.options, **shares})
 
     def __repr__(self) -> str:
-        # A user and password in the URL are refused later; until then they are not shown.
+        # The client refuses a user and password in the URL. They must not be shown before that.
         return f"<CpaasConnection {self.base_url.rpartition('@')[2]}>"
 
 
@@ -117,14 +117,14 @@ def read_connection(connection: Connection) -> CpaasConnection:
     read = {
         name: _convert(connection.conn_id, name, convert, extras.get(name)) for name, convert in _CONVERSIONS.items()
     }
-    given = {name: value for name, value in read.items() if value is not None}
+    options = {name: value for name, value in read.items() if value is not None}
     if extras.get("auth_scheme") == "":
-        given["auth_scheme"] = ""
-    for_operators = {name: given.pop(name) for name in _OPERATOR_EXTRAS if name in given}
+        options["auth_scheme"] = ""
+    for_operators = {name: options.pop(name) for name in _OPERATOR_EXTRAS if name in options}
     return CpaasConnection(
         base_url=_base_url(connection),
         api_key=connection.password or "",
-        options=cast("ClientOptions", given),
+        options=cast("ClientOptions", options),
         conn_id=connection.conn_id or "",
         **for_operators,
     )
@@ -138,11 +138,11 @@ _SECRET_FIELDS = tuple(name for name, field in CONNECTION_FIELDS.items() if _is_
 
 
 def secret_extras(connection: Connection) -> list[str]:
-    """Return the extras that logs must mask. Airflow itself masks the password."""
+    """Return the secrets in extras, which logs must mask. Airflow itself masks the password."""
     extras = _extras(connection)
-    given = (extras.get(name) for name in _SECRET_FIELDS)
-    parts = (value if isinstance(value, list) else str(value or "").split(",") for value in given)
-    return [text for value in parts for part in value if (text := str(part).strip())]
+    values = (extras.get(name) for name in _SECRET_FIELDS)
+    lists = (value if isinstance(value, list) else str(value or "").split(",") for value in values)
+    return [text for parts in lists for part in parts if (text := str(part).strip())]
 
 
 def _extras(connection: Connection) -> Mapping[str, Any]:
@@ -158,7 +158,7 @@ def _extras(connection: Connection) -> Mapping[str, Any]:
 
 
 def _with_suggestion(name: str) -> str:
-    # Needed after a typing error only, and not by every parse of a DAG.
+    # Imported only here, because few connections have an unknown extra.
     import difflib
 
     close = difflib.get_close_matches(name, CONNECTION_FIELDS, n=1)
@@ -256,7 +256,7 @@ def _list(value: Any) -> tuple[str, ...]:
     return tuple(text for part in parts if (text := str(part).strip()))
 
 
-# Extras whose value an error may show; the others may be secrets, numbers or addresses.
+# Extras whose value an error may show. Other extras may contain secrets, numbers or addresses.
 _SHOWN_EXTRAS = frozenset(
     {
         "allow_http", "default_region", "max_concurrency", "recipients_per_request", "requests_per_second",
@@ -281,7 +281,7 @@ def _by_type(field: Mapping[str, Any]) -> Callable[[Any], Any]:
 
 _CONVERSIONS: dict[str, Callable[[Any], Any]] = {
     **{name: _by_type(field) for name, field in CONNECTION_FIELDS.items()},
-    # Texts in the form, and more than that.
+    # Text fields in the form whose values are checked further.
     "verify": _boolean_or_path,
     "allowed_recipients": _list,
     "insufficient_balance_words": _list,

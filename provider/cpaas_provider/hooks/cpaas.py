@@ -57,14 +57,14 @@ class CpaasHook(BaseHook):
                 mask_secret(secret)
             with self._naming_connection():
                 read = read_connection(connection)
-                # What is out of bounds is refused here, where the connection's name is known.
+                # Checks the bounds here, where the error can name the connection.
                 _ = read.settings
             self._connection = read
         return self._connection
 
     @contextlib.contextmanager
     def _naming_connection(self) -> Iterator[None]:
-        """Have an error of configuration name the connection."""
+        """Add the connection's id to a configuration error."""
         from cpaas_provider.api.errors import CpaasConfigurationError
 
         name = f"onnection {self.cpaas_conn_id!r}"

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class CpaasRetryPolicy(RetryPolicy):
-    """Decide about a task's retry by the outcome of its request.
+    """Decides on a task's retry by the outcome of its request.
 
     * If the service rejected the request, the task fails without a retry.
     * If the outcome is unknown and a retry could act twice, the task fails without a retry.
@@ -38,12 +38,12 @@ class CpaasRetryPolicy(RetryPolicy):
         """Return the decision for an exception that ended a try."""
         from cpaas_provider.api.errors import CpaasError
 
-        found = [error for error in _with_causes(exception) if isinstance(error, CpaasError)]
-        for error in found:
+        errors = [error for error in _with_causes(exception) if isinstance(error, CpaasError)]
+        for error in errors:
             if not error.retryable:
                 reason = f"{type(error).__name__}: a retry would not help, or could act twice"
                 return RetryDecision.fail(reason=reason)
-        longest = max(found, key=lambda error: error.retry_after or 0, default=None)
+        longest = max(errors, key=lambda error: error.retry_after or 0, default=None)
         if longest is None or not longest.retry_after:
             return RetryDecision.default()
         return RetryDecision.retry(
@@ -62,15 +62,15 @@ class CpaasRetryPolicy(RetryPolicy):
 
 
 def _with_causes(exception: BaseException) -> Iterator[BaseException]:
-    """Yield an exception, those it groups and those they were raised from, each once."""
-    left, seen = [exception], set[int]()
-    while left:
-        error = left.pop()
+    """Yield an exception, the exceptions in its group, and their causes, each once."""
+    pending, seen = [exception], set[int]()
+    while pending:
+        error = pending.pop()
         if id(error) in seen:
             continue
         seen.add(id(error))
         yield error
         if isinstance(error, BaseExceptionGroup):
-            left.extend(error.exceptions)
+            pending.extend(error.exceptions)
         if error.__cause__ is not None:
-            left.append(error.__cause__)
+            pending.append(error.__cause__)

@@ -6,10 +6,7 @@ The functions use ``[cpaas] database``, as tasks and the receiver do. They block
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Literal
-
-if TYPE_CHECKING:
-    from cpaas_provider.database.database import Database
+from typing import Any, Literal
 
 Reason = Literal["opt_out", "complaint", "hard_bounce", "invalid_number"]
 Channel = Literal["all", "sms", "whatsapp", "email"]
@@ -45,13 +42,16 @@ def add_suppressions(
     :raises ValueError: when a recipient cannot be read. Nothing was added
     :raises DatabaseError: when the database cannot be used
     """
+    from cpaas_provider.database.database import open_database
     from cpaas_provider.database.recipients.suppressions import ALL_CONNECTIONS, Listed, SuppressionTable
 
     check_entry(reason=reason, channel=channel, source=source)
-    wanted = normalise_recipients(recipients, region)
-    where = ALL_CONNECTIONS if conn_id is None else conn_id
-    with _open() as database:
-        return SuppressionTable(database).add(Listed(one, reason, source, channel, where) for one in wanted)
+    normalised = normalise_recipients(recipients, region)
+    scope = ALL_CONNECTIONS if conn_id is None else conn_id
+    with open_database() as database:
+        return SuppressionTable(database).add(
+            Listed(recipient, reason, source, channel, scope) for recipient in normalised
+        )
 
 
 def remove_suppressions(
@@ -62,7 +62,7 @@ def remove_suppressions(
     conn_id: str | None = None,
     region: str | None = None,
 ) -> int:
-    """Remove recipients from the suppression list, so that they are sent to again.
+    """Remove recipients from the suppression list, so that the provider sends to them again.
 
     :param recipients: phone numbers and email addresses, one or more
     :param reason: remove only entries of this reason
@@ -73,21 +73,22 @@ def remove_suppressions(
     :raises ValueError: when a recipient cannot be read. Nothing was removed
     :raises DatabaseError: when the database cannot be used
     """
+    from cpaas_provider.database.database import open_database
     from cpaas_provider.database.recipients.suppressions import SuppressionTable
 
     check_entry(reason=reason, channel=channel)
-    wanted = normalise_recipients(recipients, region)
-    given = {"reason": reason, "channel": channel, "conn_id": conn_id}
-    with _open() as database:
+    normalised = normalise_recipients(recipients, region)
+    filters = {"reason": reason, "channel": channel, "conn_id": conn_id}
+    with open_database() as database:
         return SuppressionTable(database).remove(
-            wanted, {name: value for name, value in given.items() if value is not None}
+            normalised, {name: value for name, value in filters.items() if value is not None}
         )
 
 
 def find_suppressions(
     recipients: str | Iterable[str], *, conn_id: str, channel: Channel = "sms", region: str | None = None
 ) -> list[str | None]:
-    """Return for each recipient why a send leaves it out, ``None`` where it does not.
+    """Return for each recipient the reason why a send leaves it out, ``None`` if the send includes it.
 
     :param recipients: phone numbers and email addresses, one or more
     :param conn_id: the connection of the send
@@ -96,50 +97,51 @@ def find_suppressions(
     :raises ValueError: when a recipient cannot be read
     :raises DatabaseError: when the database cannot be used
     """
+    from cpaas_provider.database.database import open_database
     from cpaas_provider.database.recipients.suppressions import SuppressionTable
 
     check_entry(channel=channel)
-    wanted = normalise_recipients(recipients, region)
-    with _open() as database:
-        found = SuppressionTable(database).find(wanted, conn_id, channel)
-    return [found.get(one) for one in wanted]
+    normalised = normalise_recipients(recipients, region)
+    with open_database() as database:
+        reasons = SuppressionTable(database).find(normalised, conn_id, channel)
+    return [reasons.get(recipient) for recipient in normalised]
 
 
-def check_entry(**given: str | None) -> None:
-    """Refuse values that the list cannot hold.
+def check_entry(**values: str | None) -> None:
+    """Check ``reason``, ``channel`` and ``source`` of an entry, as far as they are given.
 
-    :raises ValueError: when one is none of those there are
+    :raises ValueError: when a value cannot be stored
     """
     from cpaas_provider.database.recipients.suppressions import CHANNELS, MAX_SOURCE, REASONS
 
-    for name, values in (("reason", REASONS), ("channel", CHANNELS)):
-        if given.get(name) is not None and given[name] not in values:
-            raise ValueError(f"{name} must be one of {', '.join(values)}.")
-    source = given.get("source")
+    for name, allowed in (("reason", REASONS), ("channel", CHANNELS)):
+        if values.get(name) is not None and values[name] not in allowed:
+            raise ValueError(f"{name} must be one of {', '.join(allowed)}.")
+    source = values.get("source")
     if source is not None and not (isinstance(source, str) and 0 < len(source) <= MAX_SOURCE):
         raise ValueError(f"source must be text of 1 to {MAX_SOURCE} characters.")
 
 
 def normalise_recipients(recipients: str | Iterable[str], region: str | None = None) -> list[str]:
-    """Return recipients as the list knows them: the digits of numbers, and addresses in lower case.
+    """Return recipients in the list's form: the digits of numbers, and addresses in lower case.
 
-    :raises ValueError: when one cannot be read. The error names its place, not the recipient
+    :raises ValueError: when a recipient cannot be read. The error names its place, not the recipient
     """
-    given: Sequence[Any] = [recipients] if isinstance(recipients, str) else list(recipients)
-    found, invalid = [], []
-    for place, one in enumerate(given, start=1):
+    listed: Sequence[Any] = [recipients] if isinstance(recipients, str) else list(recipients)
+    normalised, invalid = [], []
+    for place, recipient in enumerate(listed, start=1):
         try:
-            found.append(normalise_recipient(one, region))
+            normalised.append(normalise_recipient(recipient, region))
         except ValueError as error:
             invalid.append(f"recipient {place} {error}")
     if invalid:
         more = f"; and {len(invalid) - _NAMED} more" if len(invalid) > _NAMED else ""
         raise ValueError(f"{'; '.join(invalid[:_NAMED])}{more}. Nothing was changed.")
-    return found
+    return normalised
 
 
 def normalise_recipient(value: Any, region: str | None = None) -> str:
-    """Return one recipient as the list knows it.
+    """Return one recipient in the list's form.
 
     :raises ValueError: when it is neither a phone number nor an email address
     """
@@ -150,9 +152,3 @@ def normalise_recipient(value: Any, region: str | None = None) -> str:
     from cpaas_provider.api.recipients.msisdn import normalise_msisdn
 
     return normalise_msisdn(value, region)
-
-
-def _open() -> Database:
-    from cpaas_provider.database.database import open_database
-
-    return open_database()

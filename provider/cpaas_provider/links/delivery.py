@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from airflow.sdk.types import TaskInstanceKey
 
 MAX_REFERENCES = 100
-"""References in one link; the length of a URL is limited."""
+"""The most references in one link, because the length of a URL is limited."""
 
 
 class DeliveryLink(BaseOperatorLink):
@@ -24,7 +24,7 @@ class DeliveryLink(BaseOperatorLink):
     name = "Delivery"
 
     def get_link(self, operator: BaseOperator, *, ti_key: TaskInstanceKey) -> str:
-        """Return the page's address, which the operator keeps: Airflow stores it when the task ends."""
+        """Return the page's address from the operator. Airflow stores it when the task ends."""
         link: str = getattr(operator, "delivery_link", "")
         return link
 

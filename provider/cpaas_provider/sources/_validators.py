@@ -13,12 +13,12 @@ _TASK_OUTPUT_HINT = (
 
 
 class Argument:
-    """An object that Airflow copies, compares and shows. It is equal by its attributes, and shown by kind and place."""
+    """Base of objects that Airflow copies, compares and shows. Equal if all attributes are; shown by ``__str__``."""
 
     def __eq__(self, other: object) -> bool:
         return type(other) is type(self) and vars(other) == vars(self)
 
-    __hash__ = None  # type: ignore[assignment]  # Airflow fills in templates, so what it is equal to changes
+    __hash__ = None  # type: ignore[assignment]  # Airflow renders templates in it, so its attributes change
 
     def __repr__(self) -> str:
         return f"<{self}>"
@@ -27,7 +27,7 @@ class Argument:
 def text(name: str, value: Any) -> str:
     """Return a text that is not empty."""
     if not isinstance(value, str) or not value.strip():
-        raise ValueError(f"{name} must be text; {_what_it_is(value)}")
+        raise ValueError(f"{name} must be text; {_describe(value)}")
     return value
 
 
@@ -77,10 +77,10 @@ def parameters(name: str, value: Any) -> Any:
     """Return the values of a query's placeholders: a mapping, a sequence or ``None``."""
     if value is None or (isinstance(value, (Mapping, Sequence)) and not isinstance(value, (str, bytes))):
         return value
-    raise ValueError(f"{name} must be a list or a mapping; {_what_it_is(value)}")
+    raise ValueError(f"{name} must be a list or a mapping; {_describe(value)}")
 
 
-def _what_it_is(value: Any) -> str:
+def _describe(value: Any) -> str:
     if is_task_output(value):
         return f"it is a task's output. {_TASK_OUTPUT_HINT}"
     return "it is empty." if isinstance(value, str) else f"it is of type {type(value).__name__}."

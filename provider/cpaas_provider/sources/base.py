@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Protocol
 class Row(NamedTuple):
     """The values of one row, in the order of the requested columns; ``None`` for an empty cell.
 
-    ``number`` is its position for a reader: in a text file the line on which it begins, else its place counted from 1.
+    ``number`` is its position for messages: in a text file the line on which it begins, else its place, from 1.
     """
 
     number: int
@@ -20,14 +20,14 @@ class Row(NamedTuple):
 
 
 NO_ABSENT_COLUMNS: AbstractSet[str] = frozenset()
-"""What is absent of a source that has columns of its own: it tells them when it is opened."""
+"""``Table.absent`` of a source with fixed columns, which are known when it is opened."""
 
 make_row: Callable[[tuple[int, tuple[Any, ...]]], Row] = partial(tuple.__new__, Row)
-"""Makes a row out of its two fields in half the time, which is what a million of them are worth."""
+"""Makes a row from its two fields in half the time of ``Row(...)``. A source may have a million rows."""
 
 
 class InvalidRow(NamedTuple):
-    """A row that cannot be read, and the reason, which shows nothing of its content."""
+    """A row that cannot be read, and the reason. The reason shows nothing of the row's content."""
 
     number: int
     reason: str
@@ -43,7 +43,7 @@ class SourceError(Exception):
 class Table(Protocol):
     """An open source.
 
-    ``columns`` are the names of its columns, ``None`` if each row has its own.
+    ``columns`` are the names of its columns, ``None`` if each row may have other columns.
     """
 
     columns: tuple[str, ...] | None
@@ -52,11 +52,11 @@ class Table(Protocol):
     def absent(self) -> AbstractSet[str]:
         """Return the requested columns that no row had, not even with an empty value, once all rows are read.
 
-        Of a source that has columns of its own it is empty.
+        It is empty for a source with fixed columns.
         """
 
     def rows(self, wanted: Sequence[str]) -> Iterator[Row | InvalidRow]:
-        """Read all rows once, as a stream; a requested column that does not exist gives ``None``.
+        """Read all rows once, as a stream. The value of a requested column that does not exist is ``None``.
 
         :raises SourceError: when the source cannot be read further
         """

@@ -19,30 +19,30 @@ from cpaas_provider.sources.files import FileSource, suffixes_of
 # The lines of a file ----------------------------------------------------------------------------------------------
 
 UNDECODABLE = "\udcff"
-"""Stands for bytes that are no text in the file's encoding. No decoder makes it, so that none is mistaken for it."""
+"""Replaces bytes that are not valid in the file's encoding. No decoder returns this character for valid bytes."""
 
 MAX_RECORD_LENGTH = 100_000
-"""In characters, and below the 131,072 at which the csv module gives up: a quote that is not closed ends here."""
+"""In characters, and below the csv module's limit of 131,072. A record with an unclosed quote ends here."""
 
 _BLOCK_LENGTH = 8_000
-"""In characters, and below ``MAX_RECORD_LENGTH``: what is read at once. More would have Python look for garbage."""
+"""The size of a block, in characters; less than ``MAX_RECORD_LENGTH``. Larger blocks trigger garbage collection."""
 
 _BOMS = {codecs.BOM_UTF8: "utf-8-sig", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
 
 
-def _mark(error: UnicodeError) -> tuple[str, int]:
+def _replace_undecodable(error: UnicodeError) -> tuple[str, int]:
     if not isinstance(error, UnicodeDecodeError):
         raise error
     return UNDECODABLE, error.end
 
 
-codecs.register_error("cpaas_provider.sources.undecodable", _mark)
+codecs.register_error("cpaas_provider.sources.undecodable", _replace_undecodable)
 
 
 def read_lines(stream: io.BufferedReader[Any], encoding: str | None, source: object) -> Iterator[str]:
     r"""Return the lines of a file with their ends, which are ``\n``, ``\r\n`` or ``\r``, as an editor shows them.
 
-    A line that is longer than a record may be is returned in parts.
+    A line longer than ``MAX_RECORD_LENGTH`` is returned in parts.
 
     :param encoding: its encoding; default: that of its byte order mark, else UTF-8
     :raises SourceError: when the encoding does not fit the file at all
@@ -76,11 +76,11 @@ def declared_delimiter(line: str) -> str | None:
 def likely_delimiter(header: str, quote: str | None, *, tabs: bool) -> str:
     """Return the most frequent delimiter between the names of a header line.
 
-    :param tabs: whether the file's suffix is that of tabs; decides if the header does not
+    :param tabs: whether the file's suffix is ``.tsv``; decides if the header has no delimiter
     """
     if quote:
         header = re.sub(f"{re.escape(quote)}[^{re.escape(quote)}]*{re.escape(quote)}", "", header)
-    order = sorted(_DELIMITERS, key=lambda one: one != "\t") if tabs else _DELIMITERS
+    order = sorted(_DELIMITERS, key=lambda delimiter: delimiter != "\t") if tabs else _DELIMITERS
     return max(order, key=header.count)
 
 
@@ -99,7 +99,7 @@ def column_names(cells: Iterable[str], text: str, source: object) -> tuple[str, 
         names.pop()
     if not names:
         raise SourceError(f"{source} has no header. Its first line must name the columns.")
-    # By their places: where the header is missing, these are the cells of a recipient's row.
+    # The errors give places, not names: without a header, these are the cells of a recipient's row.
     for place, name in enumerate(names, 1):
         if not name:
             raise SourceError(f"Column {place} of {source} has no name in the header. Name it, or remove it.")
@@ -114,7 +114,7 @@ MAX_LINE_BREAKS = 10
 """An address has four or five lines."""
 
 Record = tuple[int, list[str], str]
-"""The line on which a record begins, its cells as they stand there, and the text they were read from."""
+"""The line on which a record begins, its unstripped cells, and the text they were read from."""
 
 _LINE_BREAK = re.compile(r"\r\n?|\n")
 _RECIPIENT = re.compile(r"\+?\d(?:[\s().\-/]{0,2}\d){6,}|[^\s@]+@[^\s@]+\.[^\s@]+")
@@ -201,7 +201,7 @@ def read_records(
 
 
 class _Lines:
-    """The lines of a file, one by one or many at once; some may be read again."""
+    """The lines of a file, one by one or in blocks. Lines can be put back to be read again."""
 
     def __init__(self, lines: Iterator[str]) -> None:
         self._lines = lines
@@ -217,11 +217,11 @@ class _Lines:
         return next(self._lines, None)
 
     def put_back(self, lines: Sequence[str]) -> None:
-        """Have lines read again, before all others."""
+        """Put lines back, to be read again before all other lines."""
         self.again.extendleft(reversed(lines))
 
     def block(self) -> list[str]:
-        """Return as many of the next lines as are worth it, none at the end."""
+        """Return the next lines, up to about ``_BLOCK_LENGTH`` characters; no lines at the end."""
         if self._error is not None:
             raise self._error
         block, size = [], 0
@@ -232,7 +232,7 @@ class _Lines:
                 if size > _BLOCK_LENGTH:
                     break
         except SourceError as error:
-            # What was read before it comes first.
+            # Raised by the next call, after the lines that were read before it.
             self._error = error
             if not block:
                 raise
@@ -240,7 +240,7 @@ class _Lines:
 
 
 def _one_a_line(lines: Sequence[str], dialect: Mapping[str, Any]) -> list[list[str]] | None:
-    """Return the records of lines at once, a third of the time it takes by line; ``None`` unless each is a record."""
+    """Parse lines that are one record each, in a third of the usual time. Return ``None`` if one is not."""
     if len(lines[-1]) > MAX_RECORD_LENGTH:
         return None
     try:
@@ -267,9 +267,9 @@ def _too_many(number: int, max_line_breaks: int) -> str:
 def _check_swallowed_rows(
     cells: list[str], lines: list[str], number: int, width: int, delimiter: str, max_line_breaks: int
 ) -> None:
-    """Raise where a record of several lines holds others.
+    """Raise an error if a record of several lines seems to contain other records.
 
-    :param lines: all of them but the first
+    :param lines: its lines except the first
     """
     if any(len(_LINE_BREAK.findall(cell)) > max_line_breaks for cell in cells):
         raise _MisplacedQuoteError(_too_many(number, max_line_breaks))
@@ -338,16 +338,16 @@ class CsvSource(FileSource):
             yield self._table(read_lines(stream, self.encoding, self))
 
     def _table(self, lines: Iterator[str]) -> _CsvTable:
-        number, first, said = 0, "", None
+        number, first, declared = 0, "", None
         for number, first in enumerate(lines, 1):
-            if number == 1 and (said := declared_delimiter(first)):
+            if number == 1 and (declared := declared_delimiter(first)):
                 continue
             if first.strip().strip("\ufeff"):
                 break
         else:
             raise SourceError(f"{self} is empty. Its first line must name the columns.")
         first = first.removeprefix("\ufeff")
-        delimiter = self.delimiter or said
+        delimiter = self.delimiter or declared
         if delimiter in (None, self.quote):
             delimiter = likely_delimiter(first, self.quote, tabs=".tsv" in suffixes_of(self.path)[:2])
         records = read_records(
@@ -370,7 +370,7 @@ class _CsvTable:
     def rows(self, wanted: Sequence[str]) -> Iterator[Row | InvalidRow]:
         """Read all records once."""
         width = len(self._names)
-        # A column that is not there has its place behind the others, where an empty cell is put.
+        # A column that does not exist gets the place after the last column, where an empty cell is added.
         places = [self._names.index(name) if name in self._names else width for name in wanted]
         least = width + (width in places)
         for record in self._records:
@@ -399,7 +399,7 @@ def _fault(cells: list[str], text: str, width: int) -> str | None:
 
 
 def _unwrapped(cell: str) -> str:
-    """Return a text out of ``="0803"``, by which spreadsheets are kept from reading it as a number."""
+    """Return the text in ``="0803"``, a notation that keeps spreadsheets from reading it as a number."""
     return cell[2:-1] if cell.startswith('="') and cell.endswith('"') and len(cell) > 2 else cell
 
 

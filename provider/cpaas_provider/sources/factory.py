@@ -1,4 +1,4 @@
-"""The source for a value that a DAG author gives."""
+"""Makes a source from an argument of a DAG author."""
 
 from __future__ import annotations
 

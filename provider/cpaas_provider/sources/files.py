@@ -12,7 +12,7 @@ from cpaas_provider.sources import _validators
 from cpaas_provider.sources.base import SourceError
 
 _READ_SIZE = 1 << 20
-"""Bytes asked of a storage at once: many small reads are what makes a remote file slow."""
+"""Bytes per read. Many small reads from a remote storage are slow."""
 
 
 class FileSource(_validators.Argument):
@@ -78,21 +78,23 @@ def redacted_path(path: Any) -> str:
 
 def read_error(source: object, error: Exception) -> SourceError:
     """Return the error for a failure of a file or its storage."""
-    words = next((words for kind, words in _WHAT_TO_DO if isinstance(error, kind)), _ELSE)
-    return SourceError(f"{source} cannot be read ({type(error).__name__}). {words}")
+    advice = next((advice for kind, advice in _ADVICE if isinstance(error, kind)), _OTHER_ADVICE)
+    return SourceError(f"{source} cannot be read ({type(error).__name__}). {advice}")
 
 
-_WHAT_TO_DO: tuple[tuple[type[Exception], str], ...] = (
+_ADVICE: tuple[tuple[type[Exception], str], ...] = (
     (FileNotFoundError, "The file does not exist where this task runs. Check the path."),
     (IsADirectoryError, "It is a folder. Give the path of a file."),
     (PermissionError, "The task may not read it. Give the worker, or the connection of the storage, permission."),
     (EOFError, "It is incomplete: it was not written or copied to its end."),
 )
-_ELSE = "Check the path and conn_id. Check that the Airflow provider of this storage is installed with its file system."
+_OTHER_ADVICE = (
+    "Check the path and conn_id. Check that the Airflow provider of this storage is installed with its file system."
+)
 
 
 class _ErrorTranslatingStream(io.RawIOBase):
-    """Bytes of a file whose errors are told in our words."""
+    """The bytes of a file. Its errors are raised as ``SourceError``."""
 
     def __init__(self, file: Any, source: FileSource) -> None:
         self._file = file
@@ -103,13 +105,13 @@ class _ErrorTranslatingStream(io.RawIOBase):
 
     def readinto(self, buffer: Any) -> int:
         try:
-            found = self._file.read(len(buffer))
+            chunk = self._file.read(len(buffer))
         except SourceError:
             raise
         except Exception as error:  # noqa: BLE001 - as above
             raise read_error(self._source, error) from None
-        buffer[: len(found)] = found
-        return len(found)
+        buffer[: len(chunk)] = chunk
+        return len(chunk)
 
 
 def _decompressed(stream: io.BufferedReader[Any], path: str) -> Any:

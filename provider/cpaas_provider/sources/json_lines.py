@@ -12,7 +12,7 @@ from cpaas_provider.sources.base import InvalidRow, Row, SourceError, Table, mak
 from cpaas_provider.sources.files import FileSource
 
 MAX_LINE_BYTES = 1 << 20
-"""In bytes. What has no end of line is not read into memory to find out."""
+"""In bytes. A longer line is skipped without reading it into memory."""
 
 
 class JsonLinesSource(FileSource):
@@ -68,7 +68,7 @@ class _JsonLinesTable:
             except UnicodeError:
                 yield InvalidRow(number, "is not UTF-8, or contains half a character; write the file in UTF-8")
             except (ValueError, RecursionError):
-                # Not the decoder's own words: they may quote what is there.
+                # The decoder's message may quote the line.
                 yield InvalidRow(number, "is not a JSON object on a line of its own")
             else:
                 yield make_row((number, values))
@@ -88,7 +88,7 @@ class _JsonLinesTable:
 
 
 def _check_encodable(values: tuple[Any, ...]) -> None:
-    """Raise where an escape stands for half a character, which nothing can be sent with."""
+    """Raise an error if an escape stands for half a character (a lone surrogate), which cannot be sent."""
     json.dumps(values, ensure_ascii=False).encode()
 
 

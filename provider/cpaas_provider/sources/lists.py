@@ -30,7 +30,7 @@ class ListSource(_validators.Argument):
         self.items = items
 
     def __str__(self) -> str:
-        # Of other things the length may have to be asked of a server.
+        # The length of other iterables may need a request to a server.
         return f"list of {len(self.items)} items" if isinstance(self.items, (list, tuple)) else "list of items"
 
     @contextmanager

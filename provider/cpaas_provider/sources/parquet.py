@@ -12,7 +12,7 @@ from cpaas_provider.sources.files import FileSource, read_error
 
 _ROWS_AT_ONCE = 10_000
 _BUFFER = 1 << 18
-"""Bytes read ahead for each column; without it Arrow takes in a whole row group, which may be the whole file."""
+"""Bytes read ahead for each column. Otherwise Arrow reads a whole row group, which may be the whole file."""
 
 
 class ParquetSource(FileSource):
@@ -31,7 +31,7 @@ class ParquetSource(FileSource):
     def open(self) -> Iterator[Table]:
         """Open it for one reading."""
         try:
-            # Without types of its own, and not everywhere installed.
+            # By import_module, because pyarrow is optional and has no type hints.
             arrow, parquet = importlib.import_module("pyarrow"), importlib.import_module("pyarrow.parquet")
         except ImportError:
             raise SourceError(
@@ -65,7 +65,9 @@ class _ParquetTable:
         for batch in self._batches(read):
             found = {name: self._values(batch.column(name)) for name in read}
             columns = [found[name] if name in found else [None] * batch.num_rows for name in wanted]
-            broken = {place for values in found.values() if type(values) is _Broken for place in values.places}
+            broken = {
+                place for values in found.values() if type(values) is _PartlyUnreadable for place in values.places
+            }
             for place, values in enumerate(zip(*columns, strict=True) if wanted else [()] * batch.num_rows):
                 number += 1
                 if place in broken:
@@ -85,7 +87,7 @@ class _ParquetTable:
             yield batch
 
     def _values(self, column: Any) -> list[Any]:
-        """Return a column's values as Python has them: times to the microsecond, whatever else is installed."""
+        """Return a column's values as Python objects, with times in microseconds whether pandas is installed or not."""
         types = self._arrow.types
         if types.is_timestamp(column.type) and column.type.unit == "ns":
             column = column.cast(self._arrow.timestamp("us", column.type.tz), safe=False)
@@ -94,11 +96,11 @@ class _ParquetTable:
         try:
             return list(column.to_pylist())
         except (ValueError, OverflowError):
-            return _Broken(column)
+            return _PartlyUnreadable(column)
 
 
-class _Broken(list[Any]):
-    """The values of a column of which some cannot be had."""
+class _PartlyUnreadable(list[Any]):
+    """The values of a column with unreadable values, which are ``None``; ``places`` are their positions."""
 
     def __init__(self, column: Any) -> None:
         super().__init__()

@@ -29,7 +29,7 @@ _FOUND = "found"
 
 
 class PhoneLookupSource(_validators.Argument):
-    """Numbers that ``BulkPhoneLookupOperator`` looked up, filtered by what the service knows of them.
+    """Numbers that ``BulkPhoneLookupOperator`` looked up, filtered by the results.
 
     It has the columns of the results file: ``phone``, ``operator``, ``country``, ``ported``, ``dnd``, and those that
     ``include_columns`` named. Numbers whose lookup failed and invalid rows are left out.

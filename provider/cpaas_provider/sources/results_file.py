@@ -37,15 +37,15 @@ def write_outcomes(
     *,
     unread: type[Exception] | None = None,
 ) -> None:
-    """Write the file anew, whole or not at all.
+    """Write the file completely, or leave an existing file as it is.
 
     :param path: an ``ObjectStoragePath`` that ends in one of ``SUFFIXES``
-    :param columns: what of each line is written, in this order
-    :param unread: what is raised where the lines cannot be read, and goes through
-    :raises ResultsFileError: when it could not be written
+    :param columns: the columns to write, in this order, with their types
+    :param unread: the error of ``lines`` if they cannot be read; it is raised unchanged
+    :raises ResultsFileError: when the file could not be written
     """
     write = _write_parquet if path.name.endswith(".parquet") else _write_json_lines
-    # A disk shows a file while it is written; an object store only when that is done.
+    # On a disk an incomplete file is visible, in an object store only the complete one.
     target = _temporary(path) if path.protocol in _DISKS else path
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -72,10 +72,10 @@ def check_writable(path: Any) -> None:
     trial = _temporary(path)
     try:
         if path.name.endswith(".parquet"):
-            import pyarrow.parquet  # noqa: F401 - to see that it is there
+            import pyarrow.parquet  # noqa: F401 - to check that it is installed
         path.parent.mkdir(parents=True, exist_ok=True)
         with trial.open("wb") as file:
-            # On a full disk a file can be opened.
+            # Opening a file succeeds even on a full disk.
             file.write(b"\n")
     except Exception as error:  # noqa: BLE001 - storages raise what they like
         raise ResultsFileError(f"The results file {redacted_path(path)} cannot be written {_reason(error)}") from None
@@ -88,7 +88,7 @@ def _temporary(path: Any) -> Any:
 
 
 def _reason(error: Exception) -> str:
-    """Return why a file cannot be written; what is no error of the system may quote credentials."""
+    """Return why a file cannot be written. Only text of the operating system is shown: other text may quote secrets."""
     if isinstance(error, ImportError):
         return "(Parquet needs one more package: pip install 'airflow-provider-cpaas[parquet]')."
     reason = f": {error.strerror}" if isinstance(error, OSError) and error.strerror else ""
@@ -96,13 +96,13 @@ def _reason(error: Exception) -> str:
 
 
 def _delete(target: Any) -> None:
-    """Leave no incomplete file behind: it has recipients in it."""
+    """Delete an incomplete file, because it contains recipients."""
     with contextlib.suppress(Exception):
         target.unlink()
 
 
 def _write_json_lines(file: IO[bytes], lines: Iterable[Mapping[str, Any]], columns: Columns) -> None:
-    # As json.dumps writes each line, in half the time: column by column, without looking for the kind of each value.
+    # The same text as json.dumps in half the time: column by column, because the type of each column is known.
     names = [encode_basestring(name).replace("%", "%%") for name in columns]
     line = "{" + ", ".join(f"{name}: %s" for name in names) + "}\n"
     for batch in _batched(lines, _JSON_BATCH):

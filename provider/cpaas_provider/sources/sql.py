@@ -19,7 +19,7 @@ _CURSOR = re.compile(r":cursor\b|%\(cursor\)s|\$cursor\b|@cursor\b")
 
 
 class SqlSource(_validators.Argument):
-    """The rows of one query. They are streamed, on PostgreSQL by a server-side cursor. Nothing is committed.
+    """The rows of one query, as a stream; on PostgreSQL by a server-side cursor. Nothing is committed.
 
     Needs the extra: ``pip install 'airflow-provider-cpaas[sql]'``, and the Airflow provider of the database.
 
@@ -92,13 +92,13 @@ class SqlSource(_validators.Argument):
             raise SourceError(f"{self} must be one statement. Nothing was run.")
         engine = hook.get_sqlalchemy_engine()
         opened.callback(engine.dispose)
-        # Without parameters a percent sign is one, as in LIKE '%x'.
+        # Without parameters, a percent sign is no placeholder, as in LIKE '%x'.
         connection = opened.enter_context(engine.connect()).execution_options(
             stream_results=True, yield_per=_FETCH_SIZE, no_parameters=not self.parameters
         )
-        given = self.parameters or None
-        given = dict(given) if isinstance(given, Mapping) else tuple(given) if given else None
-        result: CursorResult[Any] = connection.exec_driver_sql(self.sql, given)
+        values = self.parameters or None
+        values = dict(values) if isinstance(values, Mapping) else tuple(values) if values else None
+        result: CursorResult[Any] = connection.exec_driver_sql(self.sql, values)
         if not result.returns_rows:
             raise SourceError(f"{self} has no result. Nothing was committed. Give a statement that selects rows.")
         return result
@@ -123,8 +123,8 @@ class _SqlTable:
     def rows(self, wanted: Sequence[str]) -> Iterator[Row | InvalidRow]:
         """Read the result once."""
         places = [self._names.index(name) if name in self._names else None for name in wanted]
-        for number, found in enumerate(chain.from_iterable(self._parts()), 1):
-            yield make_row((number, tuple([None if place is None else found[place] for place in places])))
+        for number, row in enumerate(chain.from_iterable(self._parts()), 1):
+            yield make_row((number, tuple([None if place is None else row[place] for place in places])))
 
     def _parts(self) -> Iterator[Sequence[Any]]:
         parts = self._result.partitions(_FETCH_SIZE)

@@ -1,4 +1,4 @@
-"""One rate limit for several processes: each reserves the next moments before its requests may leave."""
+"""One rate limit for several processes. Each process reserves moments at which its requests may start."""
 
 from __future__ import annotations
 
@@ -23,25 +23,25 @@ from cpaas_provider.api.rate_limit import TIMER_TOLERANCE, Pace
 log = logging.getLogger(__name__)
 
 LATEST = 0.25
-"""How late a request may use its moment: so many seconds, or so much of the time between two moments if that is longer.
-A later moment is not used, so that a process that was held up makes no burst."""
+"""A request may start this late after its moment: in seconds, or as a share of the time between two moments if that is
+longer. A later moment expires, so that a process that was delayed does not send a burst."""
 
 MOST_SECONDS = 0.5
-"""How many seconds of the rate are reserved at a time. What a process that is killed reserved is lost."""
+"""The longest time, in seconds, that is reserved at once. The moments of a killed process are lost."""
 
 TRIES = 3
-"""How often a reservation is tried where the database fails."""
+"""The attempts to make a reservation when the database fails."""
 
 _FIRST_PAUSE = 0.5
 _SHORTEST_WAIT = 0.1
 _MAX_LATE = 5
-"""How often a request gives up a moment that it is late for. It then leaves all the same, with a moment of its own."""
+"""The most expired moments of one request. After that it starts although its moment has expired."""
 
 
 class Reservation(Protocol):
-    """Evenly spaced moments that are this process's alone.
+    """Evenly spaced moments that are reserved for this process.
 
-    ``count`` is 0 where too many wait before it. A reservation may then be tried again at ``first``.
+    ``count`` is 0 if too many moments are reserved already. The next attempt may then be made at ``first``.
     """
 
     @property
@@ -50,44 +50,45 @@ class Reservation(Protocol):
 
     @property
     def count(self) -> int:
-        """How many moments."""
+        """The number of moments."""
 
     @property
     def interval(self) -> float:
-        """Seconds from one to the next."""
+        """Seconds between two moments."""
 
     @property
     def requests_per_second(self) -> float:
-        """The limit that holds for all processes now."""
+        """The current limit of all processes together."""
 
 
 class Reservations(Protocol):
-    """Where the processes reserve. Its methods block; they raise ``CpaasNotSentError`` where it cannot be used."""
+    """The common store of reservations. Its methods block, and raise ``CpaasNotSentError`` if it cannot be used."""
 
     def reserve(self, count: int, requests_per_second: float, slowdown: float, *, is_first: bool) -> Reservation:
         """Reserve the next free moments.
 
-        :param count: how many at most
+        :param count: the most moments to reserve
         :param requests_per_second: the limit as this process knows it
-        :param slowdown: the factor, 1 or more, by which this process keeps its moments further apart
-        :param is_first: whether the limit was just read from the connection, and from now on holds for all
+        :param slowdown: the factor, 1 or more, by which this process increases the time between its moments
+        :param is_first: whether this process has just read the limit from the connection, so that it replaces the
+            stored one
         """
 
     def hold(self, seconds: float) -> None:
-        """Let no moment within ``seconds`` be reserved."""
+        """Prevent reservations of moments within ``seconds``."""
 
     def close(self) -> None:
-        """Let go of what it holds open."""
+        """Release the store's resources."""
 
 
 class SharedRateLimiter(Pace):
-    """The part of one client in a rate limit that several processes share.
+    """The rate limiter of one client that shares its limit with other processes.
 
-    A request takes a moment that is reserved already. If there is none, the client reserves some: one for a single
-    request, and more at a time the longer its requests follow one another without a pause.
+    A request uses a moment that is already reserved. If there is none, the client reserves new ones: one for a single
+    request, and more at once the longer requests follow each other without a pause.
 
     :param per_second: the limit of all processes together
-    :param name: what the limit is of, for the log
+    :param name: the owner of the limit, for the log, such as a connection
     """
 
     def __init__(
@@ -102,7 +103,7 @@ class SharedRateLimiter(Pace):
         self._name = name
         self._free: deque[float] = deque()
         self._last = -math.inf
-        """The last moment that was taken or given up."""
+        """The last moment that was used or dropped."""
         self._is_new = True
         self._has_unshared_hold = False
         self._failures = 0
@@ -111,36 +112,36 @@ class SharedRateLimiter(Pace):
         _in_use.add(self)
 
     def _begin(self) -> None:
-        """Begin without a moment at hand and without a request that waits; again in a process that was forked."""
+        """Start without moments and without waiting requests. A forked process calls it again."""
         self._lock = threading.Lock()
         self._free.clear()
         self._granted = self._used = 0
-        """Moments of the last reservation, and how many of them were used."""
+        """The number of moments in the last reservation, and how many of them were used."""
         self._reserving = threading.Lock()
-        # Requests wait one behind the other, so that none takes a moment long before it leaves.
+        # Requests wait in a queue, so that no request takes a moment long before it starts.
         self._turn = threading.Lock()
         self._async_turn = asyncio.Lock()
         self._waiting = 0
         self._has_moment = False
 
     def wait(self, sleep: Callable[[float], None]) -> None:
-        """Wait until a request may start, and take that moment.
+        """Wait until a request may start, and use that moment.
 
         :raises CpaasNotSentError: when no moment can be reserved
         """
-        with self._line(), self._turn:
+        with self._counted_as_waiting(), self._turn:
             for step in self._steps():
                 step() if callable(step) else sleep(step)
 
     async def wait_async(self, sleep: Callable[[float], Awaitable[None]]) -> None:
         """Do what ``wait`` does, for code on an event loop."""
-        with self._line():
+        with self._counted_as_waiting():
             async with self._async_turn:
                 for step in self._steps():
                     await (asyncio.to_thread(step) if callable(step) else sleep(step))
 
     def delay(self, ahead: int = 0) -> float:
-        """Return the seconds until a request could start at the earliest, and take no moment."""
+        """Return the seconds until a request could start at the earliest. Reserves nothing."""
         with self._lock:
             now = self._clock()
             self._drop_late(now)
@@ -150,11 +151,11 @@ class SharedRateLimiter(Pace):
             return max(0.0, known - now) + (ahead - len(self._free)) / self._pace
 
     async def prepare(self, ahead: int = 0) -> float:
-        """Reserve a moment for a request that ``ahead`` others leave before, and return the seconds until then.
+        """Reserve a moment for a request after ``ahead`` others, and return the seconds until then.
 
-        :raises CpaasNotSentError: when none can be reserved
+        :raises CpaasNotSentError: when no moment can be reserved
         """
-        # Those that wait in line take theirs first, but for the one that has its moment.
+        # Waiting requests come first; the one that has its moment already needs no other.
         ahead += max(0, self._waiting - self._has_moment)
         while (step := self._next_step(ahead + 1)) is not None:
             if not callable(step):
@@ -163,7 +164,7 @@ class SharedRateLimiter(Pace):
         return self.delay(ahead)
 
     def block_for(self, seconds: float) -> None:
-        """Let no request of this client start within ``seconds``, and of the others once ``share_hold`` is called."""
+        """Let no request of this client start within ``seconds``. ``share_hold`` passes this to other processes."""
         super().block_for(seconds)
         with self._lock:
             self._has_unshared_hold = True
@@ -179,7 +180,7 @@ class SharedRateLimiter(Pace):
             try:
                 self._reservations.hold(seconds)
             except CpaasNotSentError as error:
-                # This client waits all the same, and its next reservation says what is to be done.
+                # This client waits anyway. If the database still fails then, its next reservation raises the error.
                 log.warning("Other tasks do not know that the service asked for a pause. %s", error)
 
     async def share_hold_async(self) -> None:
@@ -188,7 +189,7 @@ class SharedRateLimiter(Pace):
             await asyncio.to_thread(self.share_hold)
 
     def close(self) -> None:
-        """Let go of the database."""
+        """Close the database."""
         self._reservations.close()
 
     async def aclose(self) -> None:
@@ -196,8 +197,8 @@ class SharedRateLimiter(Pace):
         await asyncio.to_thread(self.close)
 
     @contextlib.contextmanager
-    def _line(self) -> Iterator[None]:
-        """Count a request as waiting until it leaves."""
+    def _counted_as_waiting(self) -> Iterator[None]:
+        """Count a request as waiting until it starts."""
         with self._lock:
             self._waiting += 1
         try:
@@ -207,9 +208,8 @@ class SharedRateLimiter(Pace):
                 self._waiting -= 1
                 self._has_moment = False
 
-    # What a request does until it may leave: seconds that pass, and calls that block.
-
     def _steps(self) -> Iterator[float | Callable[[], None]]:
+        """Yield the steps until a request may start: seconds to wait, or a blocking function to call."""
         late = 0
         while True:
             self._has_moment = False
@@ -228,7 +228,7 @@ class SharedRateLimiter(Pace):
             late += 1
 
     def _next_step(self, count: int) -> float | Callable[[], None] | None:
-        """Return what has to be done until so many moments are at hand; ``None`` where they are."""
+        """Return the next step until ``count`` moments are reserved, ``None`` if they are reserved already."""
         with self._lock:
             now = self._clock()
             held = self._held_until - now
@@ -250,9 +250,9 @@ class SharedRateLimiter(Pace):
             return self._give_up_first()
 
     def _reserve(self, count: int) -> None:
-        """Reserve moments, so that ``count`` are at hand.
+        """Reserve moments until ``count`` are available.
 
-        :raises CpaasNotSentError: when that failed several times in a row
+        :raises CpaasNotSentError: when the reservation failed several times in a row
         """
         with self._reserving:
             with self._lock:
@@ -276,7 +276,7 @@ class SharedRateLimiter(Pace):
                 self._on_granted(granted)
 
     def _wanted(self, now: float, missing: int) -> int:
-        """Return how many moments to reserve: twice as many as before where requests waited for them."""
+        """Return how many moments to reserve: twice as many as before if requests follow without a pause."""
         follows_at_once = bool(self._free) or now <= self._last + max(1.0 / self._pace, _SHORTEST_WAIT)
         wanted = max(missing, self._granted * 2 if follows_at_once else self._used)
         return max(1, min(wanted, int(self._pace * MOST_SECONDS)))
@@ -292,16 +292,17 @@ class SharedRateLimiter(Pace):
             self._pace *= granted.requests_per_second / self._fastest
             self._fastest = granted.requests_per_second
         if not granted.count:
-            # Not all at the same moment.
-            most = max(_SHORTEST_WAIT, granted.first - now)
-            self._try_at = now + random.uniform(most, most + MOST_SECONDS / 2)  # noqa: S311 - no secret
+            # At a random time, so that not all processes try again at once.
+            wait = max(_SHORTEST_WAIT, granted.first - now)
+            self._try_at = now + random.uniform(wait, wait + MOST_SECONDS / 2)  # noqa: S311 - no secret
             return
         self._granted, self._used = granted.count, 0
         self._free.extend(granted.first + number * granted.interval for number in range(granted.count))
         newest = self._free[-1]
         self._drop_late(now)
         if not self._free:
-            # The reservation itself took longer than that. Without one moment a slow database would let nothing leave.
+            # The reservation took so long that all moments have expired. One is kept: otherwise no request could start
+            # while the database is slow.
             self._free.append(max(now, newest))
 
     @property

@@ -17,21 +17,21 @@ if TYPE_CHECKING:
     from cpaas_provider.database.rate_limits import ReservedMoments
 
 TIMEOUT = 5.0
-"""Seconds that one reservation may take."""
+"""The longest time for one reservation, in seconds."""
 
 
 _in_use: weakref.WeakSet[StoredReservations] = weakref.WeakSet()
 _held: list[StoredReservations] = []
-"""Those that make no reservation, because the process is being forked."""
+"""Instances that make no reservation while the process forks."""
 
 
 def _before_fork() -> None:
-    """Wait for reservations under way, and close all sessions.
+    """Wait for reservations in progress, and close all sessions.
 
-    No fork may carry one along: SQLite would rely on locks that only one of the two processes has, and on PostgreSQL
-    the end of one process would end a transaction of the other.
+    A forked process must not inherit a session. SQLite would rely on locks that only the parent has. On PostgreSQL, the
+    end of one process would end a transaction of the other.
     """
-    # In one order, or two threads that fork could wait for each other.
+    # In a fixed order, so that two threads that fork cannot deadlock.
     for one in sorted(_in_use, key=id):
         one.hold_still()
         _held.append(one)
@@ -48,12 +48,12 @@ os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_c
 
 
 def make_rate_limiter(conn_id: str, requests_per_second: float) -> SharedRateLimiter:
-    """Return a client's part in the rate limit of a connection. The database is opened before the first request."""
+    """Return a rate limiter that shares the limit of a connection. It opens the database before the first request."""
     return SharedRateLimiter(requests_per_second, StoredReservations(conn_id), f"connection {conn_id!r}")
 
 
 class StoredReservations:
-    """The reservations of one client, in a database that it opens itself.
+    """The reservations of one client in the database, which it opens when it is first used.
 
     :param url: as for ``open_database``
     """
@@ -78,7 +78,7 @@ class StoredReservations:
             raise self._failure(error) from None
 
     def hold(self, seconds: float) -> None:
-        """Let no moment within ``seconds`` be reserved.
+        """Prevent reservations of moments within ``seconds``.
 
         :raises CpaasNotSentError: when the database cannot be used
         """
@@ -96,11 +96,11 @@ class StoredReservations:
                 database.close()
 
     def hold_still(self) -> None:
-        """Wait for the end of a reservation, and begin none until ``go_on``."""
+        """Wait for the end of a reservation, and start none until ``go_on``."""
         self._using.acquire()
 
     def close_sessions(self) -> None:
-        """Close the sessions, of which none is in use. The next reservation opens another."""
+        """Close the sessions, none of which is in use. The next reservation opens a new one."""
         if self._database is not None:
             self._database.engine.dispose()
 
@@ -118,9 +118,9 @@ class StoredReservations:
 
 
 def describe_unusable(conn_id: str, error: DatabaseError, unsent: str) -> str:
-    """Return what an error says where a shared rate limit cannot be used.
+    """Return the message of an error about a shared rate limit that cannot be used.
 
-    :param unsent: what was not sent for it, in a clause
+    :param unsent: a clause that says what was not sent
     """
     return (
         f"The shared rate limit of connection {conn_id!r} could not be used, so {unsent}: {str(error).rstrip('.')}. "
