@@ -90,7 +90,7 @@ class WireRequest(_RedactedModel):
 
 
 class WireResource(_RedactedModel):
-    """A resource that the service returns. Extra fields are kept, and unknown enum values are plain text."""
+    """A resource that the service returns. Extra fields are retained, and unknown enum values are plain text."""
 
     model_config = ConfigDict(
         extra="allow",

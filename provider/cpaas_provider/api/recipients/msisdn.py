@@ -107,7 +107,7 @@ def _parse_without_plus(text: str, region: str | None) -> PhoneNumber | None:
     """Read digits as a national or an international number: the first of the two that is valid.
 
     If neither is valid, the international reading is returned, because numbering plans grow. An invalid national
-    number is more likely a typing error, and the message would reach somebody else.
+    number is more likely a typing error, and the message would reach the wrong phone.
     """
     digits = re.sub(r"[\s().\-/]", "", text)
     national = _parse(text, region) if region else None

@@ -1,8 +1,8 @@
 """Exports a key map to a file, and reads such a file, to move a map to another database.
 
 The file is CSV between a first and a last line of its own. The first line names the list and contains the map's
-secret. The last line has the number of entries, so that an incomplete file is noticed. Whoever has the secret can
-compute the hash of a known key, so only the file's owner may read it.
+secret. The last line has the number of entries, so that an incomplete file is noticed. With the secret, the hash
+of a known key can be computed, so only the file's owner may read it.
 """
 
 from __future__ import annotations

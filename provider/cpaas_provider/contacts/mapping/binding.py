@@ -1,4 +1,4 @@
-"""Rules, table and source brought together before the first row: one reader and one parser a column."""
+"""Binds the rules to the contact table and the source before the first row: a reader and a parser for each column."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from cpaas_provider.contacts.mapping.templates import CellTemplate
 if TYPE_CHECKING:
     from cpaas_provider.api.models.contacts import ContactColumn, ContactTable
 
-_OF_SOME_TYPE = frozenset().union(*FIELDS_OF_TYPE.values())
+_TYPED_FIELDS = frozenset().union(*FIELDS_OF_TYPE.values())
 
 
 @dataclass(frozen=True, slots=True)
 class BoundColumn:
-    """A column that is written: where its value comes from, and what makes a cell of it."""
+    """A column that is written: the source columns it reads, and the parser that makes its cells."""
 
     id: str
     name: str
@@ -44,7 +44,7 @@ def bind_columns(
 ) -> list[BoundColumn]:
     """Return the columns to write, checked against the table and the source.
 
-    :raises CpaasInvalidRequestError: names everything that is wrong
+    :raises CpaasInvalidRequestError: names all faults
     """
     known = None if source_columns is None else frozenset(source_columns)
     faults = _key_faults(key, known)
@@ -83,7 +83,7 @@ def _same_names(
 ) -> dict[str, ColumnRule]:
     """Return rules for the source columns that have the name of a list column."""
     if source_columns is None:
-        # A column that the source never had would be cleared in every row.
+        # Otherwise a column that no row of the source has would be cleared in every row of the list.
         faults.append("The source does not say which columns it has: give columns")
         return {}
     rules: dict[str, ColumnRule] = {}
@@ -102,9 +102,9 @@ def _bind(
     column: ContactColumn, rule: ColumnRule, known: frozenset[str] | None, default_region: str | None
 ) -> BoundColumn:
     kind = column_type(column.type)
-    idle = sorted(_OF_SOME_TYPE.intersection(rule.as_dict()) - FIELDS_OF_TYPE.get(kind, frozenset()))
-    if idle:
-        raise ValueError(f"{' and '.join(idle)} cannot be used for a column of type {kind}")
+    unusable = sorted(_TYPED_FIELDS.intersection(rule.as_dict()) - FIELDS_OF_TYPE.get(kind, frozenset()))
+    if unusable:
+        raise ValueError(f"{' and '.join(unusable)} cannot be used for a column of type {kind}")
     if kind == "PHONE NUMBER":
         _check_region(rule.region or default_region)
     parse = cell_parser(kind, rule, default_region)
@@ -128,7 +128,7 @@ def _constant(parse: Parse, value: Any) -> Parse:
         cell = parse(value)
     except ValueError as error:
         raise ValueError(f"its constant {error}") from None
-    # No sync may change a list for all rows.
+    # A copy for each row, so that a change of one row's list does not change the others.
     return (lambda _: list(cell)) if isinstance(cell, list) else (lambda _: cell)
 
 

@@ -1,6 +1,6 @@
-"""Typed cells: what each column type takes, and how it goes on the wire (INTERFACE.md 2.5; FACTS.md, cell formats).
+"""Typed cells: the values that each column type accepts, and their form on the wire (INTERFACE.md 2.5; contract.md).
 
-One reader a type, for single rows and for whole sources.
+Single rows and whole sources use the same parser for each type.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Parse = Callable[[Any], Any]
 
 CLEARED: dict[str, str | None] = {"null": None, "empty": ""}
 """An empty cell on the wire."""
-_AS_IT_IS = ColumnRule()
+_DEFAULT_RULE = ColumnRule()
 _ABOVE_NUMBERS = 10**20
 _LONGEST_NUMBER = 250
 
@@ -33,37 +33,37 @@ FIELDS_OF_TYPE: dict[str, frozenset[str]] = {
     "PHONE NUMBER": frozenset({"region"}),
     "MULTI SELECT": frozenset({"separator"}),
 }
-"""The fields of a rule that say something of one column type only."""
+"""The fields of a rule that apply to one column type only."""
 
 
 def column_type(written: str) -> str:
-    """Return a column type as this package writes it: capitals, no blanks around it."""
+    """Return a column type in capitals, without blanks around it."""
     return written.strip().upper()
 
 
 def encode_cell(
     column_type: str, value: Any, *, default_region: str | None = None, empty_cell_value: ClearAs = "null"
 ) -> Any:
-    """Return a cell's value as the service takes it.
+    """Return a cell's value as on the wire.
 
-    :param column_type: TEXT, NUMBER, DATE, PHONE NUMBER, EMAIL, URL, SELECT or MULTI SELECT; a type the contract does
-        not know takes any JSON value as it is
+    :param column_type: TEXT, NUMBER, DATE, PHONE NUMBER, EMAIL, URL, SELECT or MULTI SELECT; a type that the contract
+        does not list accepts any JSON value unchanged
     :param value: the value; a blank one (``None``, text of blanks, NaN, an empty list of options) clears the cell
     :param default_region: region of national phone numbers
     :param empty_cell_value: what clears a cell on the wire: ``null`` or an empty string
     :raises ValueError: when the value does not fit the type; gives the reason, never the value
     """
-    cell = cell_parser(column_type, _AS_IT_IS, default_region)(value)
+    cell = cell_parser(column_type, _DEFAULT_RULE, default_region)(value)
     return CLEARED[empty_cell_value] if cell is None else cell
 
 
-def cell_parser(written_type: str, rule: ColumnRule = _AS_IT_IS, default_region: str | None = None) -> Parse:
-    """Return a reader of the values of one column: the wire value, ``None`` for a blank one.
+def cell_parser(written_type: str, rule: ColumnRule = _DEFAULT_RULE, default_region: str | None = None) -> Parse:
+    """Return a function that turns a value of one column into its form on the wire, a blank value into ``None``.
 
-    :param written_type: the column's type, in any capitals
-    :param rule: how text is written in the source
-    :param default_region: region of national phone numbers where the rule names none
-    :return: a function that raises ``ValueError`` for a value that does not fit; with the reason, never the value
+    :param written_type: the column's type, in upper or lower case
+    :param rule: the notation of values in the source
+    :param default_region: region of national phone numbers if the rule names none
+    :return: the function; it raises ``ValueError`` for a value that does not fit, with the reason, never the value
     """
     parse = _parser(column_type(written_type), rule, default_region)
 
@@ -108,9 +108,9 @@ def _parse_text(value: Any) -> str:
 
 def _phone_parser(region: str | None) -> Parse:
     def read(value: Any) -> str:
-        # Comparing before converting: a Decimal may stand for a gigabyte of digits.
-        absurd = isinstance(value, (int, float, Decimal)) and not 0 <= value < _ABOVE_NUMBERS
-        if absurd or (type(value) is str and len(value) > _LONGEST_NUMBER):
+        # Compared before it is converted, because a Decimal can stand for a gigabyte of digits.
+        out_of_range = isinstance(value, (int, float, Decimal)) and not 0 <= value < _ABOVE_NUMBERS
+        if out_of_range or (type(value) is str and len(value) > _LONGEST_NUMBER):
             raise ValueError("is not a phone number")
         return normalise_msisdn(value, region)
 

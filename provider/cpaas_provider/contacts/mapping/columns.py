@@ -1,4 +1,4 @@
-"""Column names for DAG authors, column ids for the wire."""
+"""Translates between column names, which DAG authors use, and column ids, which are on the wire."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 class ContactColumns:
     """The columns of a contact table, found by name.
 
-    A name counts without regard to case where that is unambiguous; a column id is taken where no name matches.
+    An exact name is found first, then a name in other case if it is unambiguous, then a column id.
     """
 
     def __init__(self, table: ContactTable) -> None:
@@ -85,10 +85,10 @@ class ContactColumns:
         return encoded
 
     def decode(self, cells: Mapping[str, Any]) -> dict[str, Any]:
-        """Return a row's cells by column name, those it leaves out being ``None``.
+        """Return a row's cells by column name; ``None`` for a column without a cell.
 
-        A cell keeps its column's id where several columns share the name, and where the table has no such column.
+        A cell keeps its column's id if several columns have the same name, or the table has no such column.
         """
         names = {column.id: column.name for column in self._columns if len(self._by_name[column.name]) == 1}
-        every = {**dict.fromkeys(column.id for column in self._columns), **cells}
-        return {names.get(column_id, column_id): value for column_id, value in every.items()}
+        all_cells = {**dict.fromkeys(column.id for column in self._columns), **cells}
+        return {names.get(column_id, column_id): value for column_id, value in all_cells.items()}

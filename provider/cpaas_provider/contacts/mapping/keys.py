@@ -1,4 +1,4 @@
-"""The key of a source row, and the hash that shows a change: the same for every kind of source."""
+"""The key of a source row, and its values for the hash that shows a change: the same for every kind of source."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from cpaas_provider.contacts.mapping.parsing.values import (
 )
 
 MAX_KEY_CHARACTERS = 512
-"""How long one part of a key may be."""
-_AS_THEY_ARE = frozenset({str, type(None), int, float, bool})
+"""The most characters of one part of a key."""
+_PLAIN_TYPES = frozenset({str, type(None), int, float, bool})
 _MISSING = ("missing",)
 
 ReadKey = Callable[[Mapping[str, Any]], "tuple[str, ...] | None"]
@@ -32,9 +32,9 @@ ReadRaw = Callable[[Mapping[str, Any]], "tuple[Any, ...]"]
 def key_text(value: Any) -> str | None:
     """Return one part of a key as text that is the same in every kind of source; ``None`` for a blank value.
 
-    Text loses the blanks and invisible marks around it and is brought into Unicode's form NFC. All else of it counts:
-    capitals, accents, leading zeros, a ``.0`` at the end, digits of other scripts. An integer and a whole float or
-    decimal give the same digits as text of them. Dates and times are in ISO 8601.
+    Blanks and invisible marks around text are removed, and it is normalised to NFC. Everything else distinguishes keys:
+    capitals, accents, leading zeros, a ``.0`` at the end, digits of other scripts. A whole number gives the same text
+    as an integer, float, decimal or text of its digits. Dates and times are in ISO 8601.
 
     :raises ValueError: when the value cannot be a key: a boolean, a list, bytes, a float beyond 2**53 - 1, which may
         have lost digits, or text of more than 512 characters or with control characters; never shows the value
@@ -53,10 +53,10 @@ def key_text(value: Any) -> str | None:
 
 
 def key_reader(columns: Sequence[str], refused: Callable[[str, str], Exception]) -> ReadKey:
-    """Return a reader of a row's key, ``None`` where a part of it is blank or missing.
+    """Return a function that reads the key of a row; ``None`` if a part of it is blank or missing.
 
     :param columns: the source columns of the key
-    :param refused: makes the error of a column whose value cannot be a key, from its name and the reason
+    :param refused: makes the error for a value that cannot be a key, from the column's name and the reason
     """
 
     def part(row: Mapping[str, Any], column: str) -> str | None:
@@ -84,19 +84,19 @@ def key_reader(columns: Sequence[str], refused: Callable[[str, str], Exception])
 
 
 def raw_reader(columns: Sequence[str]) -> ReadRaw:
-    """Return a reader of a row's values in some columns, in a form whose ``repr`` is the same for the same values.
+    """Return a function that reads a row's values in some columns, in a form with a stable ``repr``.
 
-    Values of different types differ in it, as do ``None`` and a missing column. It holds nothing but texts, numbers,
-    booleans, ``None`` and tuples of them.
+    Values of different types have different forms, and so do ``None`` and a missing column. A form consists of texts,
+    numbers, booleans, ``None`` and tuples of these.
     """
-    as_they_are = _AS_THEY_ARE.issuperset
+    all_plain = _PLAIN_TYPES.issuperset
 
     def read(row: Mapping[str, Any]) -> tuple[Any, ...]:
         try:
             values = get(row)
         except KeyError:
             values = tuple([row.get(column, _MISSING) for column in columns])
-        if as_they_are(map(type, values)):
+        if all_plain(map(type, values)):
             return values
         return tuple([value if value is _MISSING else _raw(value) for value in values])
 
@@ -137,7 +137,7 @@ def _written(value: Any) -> str:
 
 
 def _whole(value: int) -> str:
-    # Python writes no integer of more than 4,300 digits.
+    # Python refuses to convert an integer of more than 4,300 digits to text.
     if value.bit_length() > 4 * MAX_KEY_CHARACTERS:
         raise ValueError(f"is longer than {MAX_KEY_CHARACTERS} characters, too long for a key")
     return int.__str__(value)
@@ -148,18 +148,18 @@ def _raw(value: Any, level: int = 0) -> Any:
     if write is not None:
         return write(value)
     value = plain(value)
-    if type(value) in _AS_THEY_ARE:
+    if type(value) in _PLAIN_TYPES:
         return value
     if level > MAX_LEVELS:
-        # No cell takes what is nested this deep.
+        # No column type accepts a value that is nested this deep.
         return ("deep",)
     inner = partial(_raw, level=level + 1)
     if isinstance(value, (list, tuple)):
-        return ("list", *(value if _AS_THEY_ARE.issuperset(map(type, value)) else map(inner, value)))
+        return ("list", *(value if _PLAIN_TYPES.issuperset(map(type, value)) else map(inner, value)))
     if isinstance(value, (set, frozenset)):
         return ("set", *sorted(map(inner, value), key=repr))
     if isinstance(value, Mapping):
-        return ("mapping", *sorted(((inner(name), inner(one)) for name, one in value.items()), key=repr))
+        return ("mapping", *sorted(((inner(name), inner(item)) for name, item in value.items()), key=repr))
     kind = type(value).__name__
     if isinstance(value, (datetime, date, time)):
         return (kind, value.isoformat())

@@ -1,4 +1,4 @@
-"""From source rows to contact cells: which columns a row fills, its key, and its cells as they go on the wire."""
+"""Turns source rows into contact cells: the columns that a row fills, its key, and its cells as on the wire."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from cpaas_provider.contacts.mapping.binding import BoundColumn
     from cpaas_provider.contacts.mapping.cells import ClearAs
 
-# To be raised when cells of the same values are rendered differently from then on.
-_FORMS = 1
+# Increase it when the same values give other cells than before.
+_CELL_FORMAT_VERSION = 1
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class InvalidRowError(ValueError):
 class RowMapping:
     """How the rows of one source fill the columns of one contact table (INTERFACE.md 2.5).
 
-    Made by ``bind``, which checks everything that can be known before the first row.
+    ``bind`` makes it, and checks everything that can be checked before the first row.
     """
 
     def __init__(self, columns: Sequence[BoundColumn], key: tuple[str, ...], clear_as: ClearAs, signature: str) -> None:
@@ -62,7 +62,7 @@ class RowMapping:
         self._cleared = CLEARED[clear_as]
         self._signature = signature
         self._key_of = key_reader(key, lambda column, reason: InvalidRowError((InvalidCell(column, reason),)))
-        # In an order of their own: that of the mapping may change without a change of any cell.
+        # Sorted, because the order of the mapping may change without a change of any cell.
         self._raw_values = raw_reader(sorted({name for column in columns for name in column.reads}))
 
     @classmethod
@@ -95,7 +95,7 @@ class RowMapping:
         declared = {name: rule.as_dict() for name, rule in (rules or {}).items()}
         reads = {column.id: column.reads for column in columns}
         signature = json.dumps(
-            [_FORMS, declared, reads, default_region, empty_cell_value], default=repr, sort_keys=True
+            [_CELL_FORMAT_VERSION, declared, reads, default_region, empty_cell_value], default=repr, sort_keys=True
         )
         return cls(columns, tuple(key), empty_cell_value, signature)
 
@@ -124,40 +124,40 @@ class RowMapping:
         :raises InvalidRowError: names every cell whose value does not fit
         """
         cells: dict[str, Any] = {}
-        bad: list[InvalidCell] = []
+        invalid: list[InvalidCell] = []
         for column in self._columns:
             try:
                 cell = column.parse(column.read(row))
             except KeyError as missing:
                 if not column.keep_when_blank:
-                    bad.append(InvalidCell(column.name, f"the row has no column {missing.args[0]!r}"))
+                    invalid.append(InvalidCell(column.name, f"the row has no column {missing.args[0]!r}"))
             except ValueError as error:
-                bad.append(InvalidCell(column.name, str(error)))
+                invalid.append(InvalidCell(column.name, str(error)))
             else:
                 if cell is not None:
                     cells[column.id] = cell
                 elif not column.keep_when_blank:
                     cells[column.id] = self._cleared
-        if bad:
-            raise InvalidRowError(tuple(bad))
+        if invalid:
+            raise InvalidRowError(tuple(invalid))
         return cells
 
     def rules_signature(self) -> str:
-        """Return a text that changes with whatever makes other cells of the same values.
+        """Return a text that differs whenever the same values may give other cells.
 
-        That is the rules, the source columns, the region, ``empty_cell_value`` and how this version renders cells.
+        It contains the rules, the source columns, the region, ``empty_cell_value`` and the version of the cell format.
         """
         return self._signature
 
     def type_signature(self) -> str:
-        """Return the ids and types of the written columns, as text to keep and to give to ``changed_types``."""
+        """Return the ids and types of the written columns, as text to store for ``changed_types``."""
         return json.dumps(sorted([column.id, column.type] for column in self._columns))
 
     def changed_types(self, old_signature: str) -> list[str]:
-        """Return what happened to the types of written columns since: the columns' names, old and new types.
+        """Return a text for each written column whose type has changed, with its name, old and new type.
 
-        :param old_signature: what ``type_signature`` returned then; a column that it does not have is none that changed
-        :raises ValueError: when it is no such signature
+        :param old_signature: an earlier result of ``type_signature``; a column that it does not contain is unchanged
+        :raises ValueError: when the signature cannot be read
         """
         try:
             old = {str(column_id): str(kind) for column_id, kind in json.loads(old_signature)}

@@ -64,15 +64,15 @@ class ColumnRule:
             raise ValueError("thousands and decimal must differ")
 
     @classmethod
-    def from_dict(cls, given: Mapping[str, Any]) -> ColumnRule:
-        """Return the rule of a mapping of its fields.
+    def from_dict(cls, values: Mapping[str, Any]) -> ColumnRule:
+        """Return the rule with these fields.
 
-        :raises ValueError: when a field is unknown or out of bounds, or ``None`` where the field has no such value
+        :raises ValueError: when a field is unknown or out of bounds, or ``None`` although it needs a value
         """
         known = [field.name for field in fields(cls)]
-        if unknown := [str(name) for name in given if name not in known]:
+        if unknown := [str(name) for name in values if name not in known]:
             raise ValueError(f"{', '.join(unknown)}: no such field (there are: {', '.join(known)})")
-        return cls(**given)
+        return cls(**values)
 
     def as_dict(self) -> dict[str, Any]:
         """Return the fields that differ from their defaults, as JSON has them."""
@@ -140,8 +140,8 @@ def _named(value: Any) -> None:
 
 
 def _constant(value: Any) -> None:
-    of_texts = isinstance(value, (list, tuple)) and bool(value) and all(isinstance(one, str) for one in value)
-    if not of_texts and not isinstance(value, (str, int, float)):
+    is_list = isinstance(value, (list, tuple)) and bool(value) and all(isinstance(item, str) for item in value)
+    if not is_list and not isinstance(value, (str, int, float)):
         raise ValueError("must be text, a number or a list of texts")
     if isinstance(value, str) and not value.strip():
         raise ValueError("must not be blank")

@@ -15,11 +15,12 @@ _CURSOR_TYPES = (str, int, float, Decimal, date)
 
 
 class Cursor:
-    """Passes over rows before the stored value, and finds the largest value of a source.
+    """Skips rows before the stored value, and finds the largest value in the source.
 
     :param column: the cursor column
-    :param stored: the value that an earlier run reached, or ``None``
-    :param reached: the largest value so far
+    :param stored: the largest value of the last run, ``None`` for the first run
+
+    ``reached`` is the largest value so far.
     """
 
     def __init__(self, column: str, stored: Any = None) -> None:
@@ -28,7 +29,7 @@ class Cursor:
         self.reached: Any = None
 
     def is_new(self, cells: Mapping[str, Any]) -> bool:
-        """Return whether a row is at the cursor or behind it, and move the cursor.
+        """Return whether a row's value is not before the stored one. Updates ``reached``.
 
         :raises ValueError: when the row has no value that can be compared
         """

@@ -1,4 +1,4 @@
-"""What is to be done about one row: decided from the source and the key map alone, without a request."""
+"""Decides on the action for one row, by the source and the key map, without a request."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ from cpaas_provider.contacts.sync.spool import WorkItem
 
 
 class Action(Enum):
-    """What is to be done about a row."""
+    """The action for a row."""
 
     CREATE = "create"
     UPDATE = "update"
     DELETE = "delete"
     RECORD = "record"
-    """The list has these cells already: only the map changes."""
+    """The list has these cells already, so only the map is written."""
     FORGET = "forget"
-    """The row is gone from the source and was never in the list: its entry is removed."""
+    """The row is missing from the source and was never in the list, so its entry is removed from the map."""
     NOTHING = "nothing"
     NOT_IN_MODE = "not in mode"
-    """``mode`` leaves such rows alone."""
+    """``mode`` does not allow the request."""
     REJECTED_BEFORE = "rejected before"
     UNKNOWN = "unknown"
     """The outcome of its creation is unknown, and ``on_unknown`` does not create it again."""
     BUSY = "busy"
-    """Another task has a request for it under way."""
+    """Another task has a request for the row in flight."""
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What is to be done about a row, and the cells that are sent for it, by column id."""
+    """The action for a row, and the cells to send, by column id."""
 
     action: Action
     cells: Mapping[str, Any] = field(default_factory=dict)
@@ -42,9 +42,9 @@ class Decision:
 
 @dataclass(frozen=True)
 class SyncRules:
-    """What a sync does about rows that differ, as the author has set it; see ``SyncContactsOperator``.
+    """The author's rules for rows that differ; see ``SyncContactsOperator``.
 
-    :param missing_cells: what is written into rows that are gone from the source, by column id, as it goes on the wire
+    :param missing_cells: the cells to write into rows that are missing from the source, by column id, as on the wire
     """
 
     mode: str = "upsert"
@@ -63,10 +63,10 @@ def decide(
     hashes: ContactHashes,
     others: Collection[int],
 ) -> Decision:
-    """Return what is to be done about a row.
+    """Return the decision about a row.
 
-    :param entry: what the map has for its key; ``None`` for nothing
-    :param others: the fencing tokens of other tasks that work on the map now
+    :param entry: the map's entry for its key, ``None`` if there is none
+    :param others: the fencing tokens of the valid leases of other tasks
     """
     if entry is not None and entry.state in REQUESTED and entry.fencing_token in others:
         return Decision(Action.BUSY)
@@ -119,20 +119,20 @@ def _missing(item: WorkItem, entry: MapEntry | None, rules: SyncRules, hashes: C
 
 
 def missing_hash(rules: SyncRules, hashes: ContactHashes) -> bytes:
-    """Return the hash of what is written into rows that are gone from the source."""
+    """Return the hash of the cells that are written into rows that are missing from the source."""
     secret = hashes.row_secret("missing")
     return hashes.of_row(secret, tuple(sorted((column, repr(cell)) for column, cell in rules.missing_cells.items())))
 
 
 def creatable(cells: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the cells that a new row is created with: those that hold something, or all where none does."""
+    """Return the cells of a new row: those that are not empty, or all cells if all are empty."""
     return {column: cell for column, cell in cells.items() if cell not in (None, "", [])} or cells
 
 
 def requested(
     decision: Decision, item: WorkItem, entry: MapEntry | None, *, fencing_token: int, now: Any
 ) -> MapEntry | None:
-    """Return the entry as it is to be before the request leaves: an intent."""
+    """Return the entry to store before the request leaves (the intent), ``None`` if no request is needed."""
     before = entry or MapEntry(item.key_hash)
     if decision.action is Action.CREATE:
         return MapEntry(
@@ -144,7 +144,7 @@ def requested(
             requested=now,
         )
     if decision.action is Action.UPDATE:
-        # Until the response is there, the list may have these cells or those from before.
+        # Until the response arrives, the list may have the new or the old cells.
         known = CellHashes.from_bytes(before.cell_hashes).without(decision.cells)
         return replace(
             before,
@@ -167,24 +167,25 @@ def requested(
 
 
 def restored(before: MapEntry | None) -> MapEntry | None:
-    """Return the entry from before an intent, of a request that did not leave."""
+    """Return the entry to store after an intent whose request did not leave: the one before it."""
     return None if before is None else replace(before, fencing_token=None)
 
 
 def undone(decision: Decision, intent: MapEntry, before: MapEntry | None) -> MapEntry | None:
-    """Return the entry of a row whose request was not accepted.
+    """Return the entry to store after a request that was not accepted.
 
-    The client never repeats a creation, so the list is as it was. It repeats an update or a deletion: what was rejected
-    or not sent in the end may have been carried out before. Its cells stay unknown until one is accepted.
+    The client never retries a creation, so the list is unchanged. It retries updates and deletions: an earlier attempt
+    may have changed the row although the last one was rejected or not sent. So the cells stay unknown until a later
+    request is accepted.
     """
     return restored(before) if decision.action is Action.CREATE else replace(intent, fencing_token=None)
 
 
 def in_step(item: WorkItem, entry: MapEntry, row_id: str | None, rules: SyncRules, hashes: ContactHashes) -> MapEntry:
-    """Return the entry of a row that the list has as it is to be.
+    """Return the entry to store for a row that the list has with all cells of the source.
 
-    :param entry: as it was before
-    :param row_id: of the row in the list
+    :param entry: the entry before the request
+    :param row_id: the id of the row in the list
     """
     cells = rules.missing_cells if item.is_missing else item.cells
     known = CellHashes() if entry.row_id is None else CellHashes.from_bytes(entry.cell_hashes)

@@ -1,4 +1,4 @@
-"""The dispatcher: intent to the map, request, result to the map; several at a time, recorded in groups."""
+"""The dispatcher: stores intents in the key map, sends requests concurrently, and records their results in groups."""
 
 from __future__ import annotations
 
@@ -41,19 +41,19 @@ _BUSY_ROUNDS = 30
 _BUSY_SECONDS = 1.0
 _RENEWAL_SECONDS = 60.0
 _WRITE_PAUSES = (0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0)
-"""How long to wait between attempts to record results: a database server needs about a minute to fail over."""
+"""Seconds between attempts to record results. A database server needs about a minute to fail over."""
 
 
 class StopSignal(Protocol):
-    """Says when a task has to end."""
+    """Tells when a task has to stop."""
 
     @property
     def requested(self) -> bool:
-        """Whether no further request may begin."""
+        """Whether the task has to stop, so that no further request may start."""
 
     @property
     def grace_left(self) -> float:
-        """Seconds that responses may still be waited for, once the stop was requested."""
+        """After the stop was requested: the seconds that are left to wait for responses."""
 
     async def wait(self) -> None:
         """Return once the stop is requested."""
@@ -62,11 +62,11 @@ class StopSignal(Protocol):
 class Dispatcher:
     """Sends the rows of a spool.
 
-    At most ``window`` requests have an intent and no recorded result at any moment: a crash leaves no more creations
-    than that unknown.
+    At most ``window`` requests have an intent and no recorded result. So a crash leaves at most that many creations
+    with an unknown outcome.
 
-    :param names: names of the list's columns, by id
-    :param ends_at: by the monotonic clock, when no further request begins; ``None`` for never
+    :param names: returns the name of a list column by its id
+    :param ends_at: the time of the monotonic clock after which no further request starts; ``None`` for no limit
     """
 
     def __init__(
@@ -132,7 +132,7 @@ class Dispatcher:
             raise self._end
 
     async def _round(self) -> bool:
-        """Record results, start as many rows as there is room for, and return whether anything is left."""
+        """Record results, start as many rows as the window allows, and return whether anything is left."""
         self._check_time()
         if self._end is not None or self.out_of_time:
             self._restore_queued()
@@ -156,7 +156,7 @@ class Dispatcher:
 
     @property
     def _pending(self) -> int:
-        """Return how many rows have an intent and no recorded result."""
+        """The number of rows with an intent and no recorded result."""
         return len(self._queue) + len(self._in_flight) + len(self._finished)
 
     @property
@@ -169,7 +169,7 @@ class Dispatcher:
             self._ends_at = None
 
     async def _start_rows(self) -> list[tuple[WorkItem, Decision, MapEntry | None, MapEntry | None]]:
-        """Return the next rows with what is to be recorded before their requests, as many as there is room for."""
+        """Return the next rows that the window allows, each with its decision, its entry and the entry to store."""
         if self._is_ended or self._pending > self._window // 2:
             return []
         items = await self._next(self._window - self._pending)
@@ -199,7 +199,7 @@ class Dispatcher:
                 started.append((item, decision, entry, None))
             else:
                 self._count_unneeded(item, decision)
-        # Another task may have dealt with all of them: the next ones are due at once.
+        # If none of these rows needs a request, run() must read the next rows at once instead of waiting.
         self._handled += len(items)
         return started
 
@@ -222,7 +222,7 @@ class Dispatcher:
         return items
 
     def _requeue_later(self, item: WorkItem) -> None:
-        """Come back to a row that another task has a request for."""
+        """Try a row again later, because another task has a request for it in flight."""
         rounds = self._busy[item.key_hash] = self._busy.get(item.key_hash, 0) + 1
         if rounds <= _BUSY_ROUNDS:
             asyncio.get_running_loop().call_later(_BUSY_SECONDS, self._requeue, item)
@@ -238,7 +238,7 @@ class Dispatcher:
         self._changed.set()
 
     def _count_unneeded(self, item: WorkItem, decision: Decision) -> None:
-        """Count a row that another task has dealt with since the source was read."""
+        """Count a row that needs no request any more, because another task handled it since the source was read."""
         self.counts.done += 1
         if decision.action is Action.UNKNOWN:
             self.counts.unknown += 1
@@ -281,15 +281,15 @@ class Dispatcher:
         self._finish(error)
         self._results.count_unrecorded(finished)
         if isinstance(self._end, LeaseLostError):
-            # Nothing can be recorded of the requests that have not left yet.
+            # These requests have not left, and without the lease their intents cannot be undone.
             self._queue.clear()
 
     def _is_written(self, now: MapEntry | None, before: MapEntry | None, after: MapEntry | None) -> bool:
-        """Tell whether an earlier attempt to write was carried out although its connection broke."""
+        """Tell whether an earlier attempt of this write was committed although its connection broke."""
         if now is None or after is None:
             return now is after
-        mine = (after.state, after.fencing_token, after.row_id, (before.version if before else 0) + 1)
-        return mine == (now.state, now.fencing_token, now.row_id, now.version)
+        written = (after.state, after.fencing_token, after.row_id, (before.version if before else 0) + 1)
+        return written == (now.state, now.fencing_token, now.row_id, now.version)
 
     async def _sleep(self, seconds: float) -> None:
         """Sleep until a stop is requested."""
@@ -301,7 +301,7 @@ class Dispatcher:
         self._changed.set()
 
     def _send(self) -> None:
-        """Let requests leave, as many at a time as the connection allows."""
+        """Start queued requests, up to the connection's ``max_concurrency`` in flight."""
         while self._queue and len(self._in_flight) < self._client.settings.max_concurrency and not self._is_ended:
             pending = self._queue.popleft()
             task = asyncio.create_task(self._requests.send(pending))
@@ -314,7 +314,7 @@ class Dispatcher:
         if task.cancelled():
             result = Result(pending, Response.UNKNOWN, reason="the task ended before a response came")
         elif (error := task.exception()) is not None:
-            # Not a failure that the client knows: the row is left as after a crash.
+            # Not an error of the client: the row is handled as after a crash.
             result = Result(pending, Response.UNKNOWN, reason=type(error).__name__)
             self._finish(error if isinstance(error, Exception) else RuntimeError(type(error).__name__))
         else:
@@ -327,19 +327,19 @@ class Dispatcher:
         self._send()
 
     def _restore_queued(self) -> None:
-        """Have rows that wait for their request be as they were before their intent."""
+        """Undo the intents of queued rows, whose requests have not left."""
         while self._queue:
             self._finished.append(Result(self._queue.popleft(), Response.NOT_BEGUN))
 
     def _finish(self, error: Exception) -> None:
-        """Begin nothing further; the first reason counts."""
+        """Start no further request. ``run`` raises the first error that is passed here."""
         if self._end is None:
             self._end = error
             self._client.stop()
         self._changed.set()
 
     async def _watch(self) -> None:
-        """End in good order when the task has to stop."""
+        """When the task has to stop, start nothing more, and cancel requests after the grace period."""
         await self._stop.wait()
         self._finish(
             StoppedError(
@@ -351,7 +351,7 @@ class Dispatcher:
             task.cancel()
 
     async def _wait(self) -> None:
-        """Wait until a response is there, or it is time to prolong the lease."""
+        """Wait for a response, and renew the lease if it is due."""
         until = self._renewed + _RENEWAL_SECONDS
         if self._ends_at is not None:
             until = min(until, self._ends_at)

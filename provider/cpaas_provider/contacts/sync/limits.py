@@ -1,4 +1,4 @@
-"""When a sync stops: it would change more rows than the author allows, or too many requests in a row fail."""
+"""Limits that stop a sync: too many changes for the author's limits, or too many failed requests in a row."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ _REJECTIONS_IN_A_ROW = 20
 
 
 def check_changes(plan: Plan, *, max_changes: Limit, max_deletes: Limit) -> None:
-    """See that a sync changes no more rows than the author allows.
+    """Check that a sync changes no more rows than the author allows.
 
-    :param max_changes: a count of rows, or a share of the rows that the map has, 0 to 1. A share does not limit the
-        first sync, which finds an empty map
-    :param max_deletes: the same for rows that are gone from the source, which would be deleted or cleared
-    :raises TooManyChangesError: when it would
+    :param max_changes: a number of rows, or a share of the rows in the map, 0 to 1. A share does not limit the first
+        sync, whose map is empty
+    :param max_deletes: the same limit for rows that are missing from the source and would be deleted or cleared
+    :raises TooManyChangesError: when the plan exceeds a limit
     """
     if plan.missing_changes and not plan.rows:
         raise TooManyChangesError(
@@ -33,7 +33,7 @@ def check_changes(plan: Plan, *, max_changes: Limit, max_deletes: Limit) -> None
     ):
         if limit is None or (isinstance(limit, float) and not plan.mapped):
             continue
-        # 0.29 of 100 is 28.999999999999996.
+        # As floats, 0.29 * 100 is 28.999999999999996.
         most = int(limit * plan.mapped + 1e-9) if isinstance(limit, float) else limit
         if count > most:
             share = f" ({limit:.0%} of {plan.mapped:,})" if isinstance(limit, float) else ""
@@ -52,7 +52,7 @@ class FailureLimits:
 
     @property
     def all_rejected(self) -> bool:
-        """Return whether the service rejected so many rows in a row that it may reject all."""
+        """Whether the service rejected so many rows in a row that it probably rejects all rows."""
         return self._rejections >= _REJECTIONS_IN_A_ROW
 
     def check(self, result: Result) -> Exception | None:

@@ -1,4 +1,4 @@
-"""Planning: the source is read once and compared with the key map, before the first request."""
+"""Planning: reads the source once and compares it with the key map, before the first request."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ _GROUP_SIZE = 2_000
 _RENEWAL_SECONDS = 60.0
 _UNREADABLE = "the row cannot be read: "
 
-_Found = tuple[int, str, bytes, Mapping[str, Any]]
-# Row number, key in plain, raw hash and values.
+_SourceRow = tuple[int, str, bytes, Mapping[str, Any]]
+"""Row number, key in plain, raw hash and values."""
 
 
 @dataclass
 class Plan:
-    """What reading the source came to.
+    """The result of comparing the source with the key map.
 
     :param rows: rows of the source, in all partitions
     :param other_partitions: rows that another partition syncs
-    :param unchanged: rows that the list has as they are
-    :param missing: rows of the list that are gone from the source, as far as ``on_missing`` asks for them
-    :param missing_changes: those of them that change
-    :param missing_skipped: whether rows that are gone were left alone, as some rows could not be read
-    :param mapped: rows that the map has
+    :param unchanged: rows that the list already has with these cells
+    :param missing: rows of the list that are missing from the source; counted only if ``on_missing`` needs them
+    :param missing_changes: missing rows that the sync would delete or clear
+    :param missing_skipped: whether missing rows were skipped, because some rows of the source could not be read
+    :param mapped: rows in the map
     :param cursor: the largest value of the cursor column
     :param unreadable: rows whose key is unknown
     """
@@ -64,12 +64,12 @@ class Plan:
 
     @property
     def requests(self) -> int:
-        """Return how many requests the sync takes."""
+        """The number of requests that the sync needs."""
         return self.creates + self.updates + self.deletes
 
     @property
     def here(self) -> int:
-        """Return how many rows of the source are for this partition."""
+        """The number of rows of the source in this partition."""
         return self.rows - self.other_partitions
 
 
@@ -87,14 +87,14 @@ _COUNTED = {
 }
 _SPOOLED = frozenset({Action.CREATE, Action.UPDATE, Action.DELETE, Action.RECORD, Action.FORGET, Action.BUSY})
 UNKNOWN_ROWS = 100
-"""How many rows of unknown creations the report names; the results file names all."""
+"""The most unknown creations that the report names. The results file names all."""
 
 
 class Planner:
-    """Reads a source into a spool.
+    """Reads a source, and stores the rows that may differ in a spool.
 
-    :param check: called between groups of rows; raises where the task has to end
-    :param progress: called between groups with the rows read so far
+    :param check: called between groups of rows; raises if the task has to stop
+    :param progress: called between groups of rows with the plan so far
     """
 
     def __init__(
@@ -123,9 +123,9 @@ class Planner:
         self.plan = Plan()
 
     def read(self, table: Table, *, whole: bool) -> Plan:
-        """Read all rows and return what is to be done.
+        """Read all rows and return the plan.
 
-        :param whole: whether the source has all rows; from a part of them no row counts as gone
+        :param whole: whether the source has all rows; if not, no row counts as missing
         :raises SourceError: when the source cannot be read on
         """
         wanted = list(self._mapping.source_columns)
@@ -143,7 +143,7 @@ class Planner:
         )
         self._count_unread_unknown()
         if self._rules.on_missing != "keep" and whole:
-            # The key of a row that cannot be read may be any of those that seem to be gone.
+            # A row that cannot be read may have the key of any row that seems to be missing.
             if self.plan.unreadable:
                 self.plan.missing_skipped = True
             else:
@@ -151,8 +151,8 @@ class Planner:
         return self.plan
 
     def _check_absent_columns(self, table: Table) -> None:
-        """Refuse a source no row of which has a column: it would be cleared in every row of the list."""
-        # A source of the author's own may not say it.
+        """Refuse a source if no row of it has one of the columns: the column would be cleared in every row."""
+        # A source class of the DAG author may not have this property.
         never = getattr(table, "absent", NO_ABSENT_COLUMNS)
         absent = [name for name in self._mapping.source_columns if name in never]
         if absent and self.plan.rows > self.plan.unreadable:
@@ -165,8 +165,8 @@ class Planner:
         plan, hashes, secret = self.plan, self._map.hashes, self._row_secret
         first, end = self._lease.buckets
         raw_values = self._mapping.raw_values
-        found: dict[bytes, _Found] = {}
-        duplicates: list[tuple[bytes, _Found]] = []
+        group: dict[bytes, _SourceRow] = {}
+        duplicates: list[tuple[bytes, _SourceRow]] = []
         for row in rows:
             plan.rows += 1
             if isinstance(row, InvalidRow):
@@ -188,24 +188,26 @@ class Planner:
             if not first <= bucket_of(key_hash) < end:
                 plan.other_partitions += 1
                 continue
-            one: _Found = (number, " / ".join(key), hashes.of_row(secret, raw_values(cells)), cells)
-            if key_hash in found:
-                duplicates.append((key_hash, one))
+            source_row: _SourceRow = (number, " / ".join(key), hashes.of_row(secret, raw_values(cells)), cells)
+            if key_hash in group:
+                duplicates.append((key_hash, source_row))
             else:
-                found[key_hash] = one
-        earlier = self._spool.add_seen([(key_hash, one[0]) for key_hash, one in found.items()])
-        fresh = {key_hash: one for key_hash, one in found.items() if key_hash not in earlier}
-        self._compare(fresh)
+                group[key_hash] = source_row
+        earlier = self._spool.add_seen([(key_hash, source_row[0]) for key_hash, source_row in group.items()])
+        self._compare({key_hash: source_row for key_hash, source_row in group.items() if key_hash not in earlier})
         for key_hash, number in earlier.items():
-            self._duplicate(key_hash, found[key_hash], number)
-        for key_hash, one in duplicates:
-            self._duplicate(key_hash, one, earlier.get(key_hash, found[key_hash][0]))
+            self._duplicate(key_hash, group[key_hash], number)
+        for key_hash, source_row in duplicates:
+            self._duplicate(key_hash, source_row, earlier.get(key_hash, group[key_hash][0]))
 
-    def _compare(self, found: Mapping[bytes, _Found]) -> None:
-        """Put what may differ from the list into the spool."""
-        known = self._map.raw_hashes(list(found))
-        differing = {key_hash: one for key_hash, one in found.items() if known.get(key_hash) != one[2]}
-        self.plan.unchanged += len(found) - len(differing)
+    def _compare(self, rows: Mapping[bytes, _SourceRow]) -> None:
+        """Add the rows that may differ from the list to the spool.
+
+        :param rows: by key hash
+        """
+        known = self._map.raw_hashes(list(rows))
+        differing = {key_hash: row for key_hash, row in rows.items() if known.get(key_hash) != row[2]}
+        self.plan.unchanged += len(rows) - len(differing)
         if not differing:
             return
         entries = self._map.entries(differing)
@@ -239,9 +241,9 @@ class Planner:
         name = _COUNTED[action]
         setattr(self.plan, name, getattr(self.plan, name) + number)
 
-    def _duplicate(self, key_hash: bytes, one: _Found, first_number: int) -> None:
-        """Deal with a row whose key an earlier row of the source has."""
-        number, name, _, _ = one
+    def _duplicate(self, key_hash: bytes, row: _SourceRow, first_number: int) -> None:
+        """Record a row with the same key as an earlier row of the source."""
+        number, name, _, _ = row
         self.plan.duplicates += 1
         rule = self._rules.on_duplicate_key
         self._invalid(number, name, f"its key is that of row {first_number}, {_DUPLICATES[rule]}")
@@ -251,7 +253,7 @@ class Planner:
 
     def _unreadable(self, number: int, reason: str) -> None:
         self.plan.unreadable += 1
-        # Its partition is unknown: the first one reports it.
+        # Its partition is unknown, so only the first partition reports it.
         if self._lease.buckets[0] == 0:
             self._invalid(number, None, reason)
         else:
@@ -270,7 +272,7 @@ class Planner:
             self.plan.unknown_rows.append({"row": where, "key_hash": entry.key_hash.hex()})
 
     def _count_unread_unknown(self) -> None:
-        """Count unknown creations whose row this reading did not bring."""
+        """Count unknown creations whose key was not in the source."""
         states = (RowState.CREATING, RowState.UNKNOWN)
         for page in self._map.pages(self._lease.buckets, states=states):
             absent = set(self._spool.unseen([entry.key_hash for entry in page]))
@@ -280,13 +282,13 @@ class Planner:
             self._pause()
 
     def _count_unknown(self, entry: MapEntry, number: int | None = None, name: str | None = None) -> None:
-        """Count a creation of unknown outcome, unless another task has it under way."""
+        """Count a creation of unknown outcome, unless another task has its request in flight."""
         if entry.state is RowState.UNKNOWN or entry.fencing_token not in self._others:
             self._add(Action.UNKNOWN, 1)
             self._unknown(entry, number, name)
 
     def _add_missing_rows(self) -> None:
-        """Put rows that are gone from the source into the spool."""
+        """Add rows that are missing from the source to the spool."""
         hashes = self._map.hashes
         for page in self._map.pages(self._lease.buckets):
             absent = set(self._spool.unseen([entry.key_hash for entry in page]))

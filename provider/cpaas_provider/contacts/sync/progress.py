@@ -1,4 +1,4 @@
-"""How far a contact sync is, logged at a steady pace."""
+"""Logs the progress of a contact sync at regular intervals."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ Publish = Callable[[Mapping[str, float]], None]
 class SyncProgress:
     """Logs and publishes the figures of one sync.
 
-    :param interval: seconds between two lines of the log; 0 for none
-    :param publish: where the figures go beside the log
+    :param interval: seconds between progress log lines; 0 for no such lines
+    :param publish: publishes the figures as metrics
     """
 
     def __init__(self, interval: float, publish: Publish = lambda figures: None) -> None:
@@ -30,7 +30,7 @@ class SyncProgress:
         self._unpublished = False
 
     def reading(self, plan: Plan) -> None:
-        """Log how far the source was read, when it is time."""
+        """Log the progress of reading the source, if the interval has passed."""
         now = time.monotonic()
         if not self._interval or now - self._last < self._interval:
             return
@@ -43,7 +43,7 @@ class SyncProgress:
         )
 
     async def sending(self, counts: Counts, total: int) -> None:
-        """Log how far the requests are, until cancelled."""
+        """Log the progress of the requests at each interval, until cancelled."""
         self._began = time.monotonic()
         while self._interval:
             await asyncio.sleep(self._interval)
@@ -93,7 +93,7 @@ class SyncProgress:
 
 
 def span(seconds: float) -> str:
-    """Return a span of time as a log line has it."""
+    """Return a number of seconds as text for a log line, such as ``3 min``."""
     seconds = round(seconds)
     if seconds < 60:
         return f"{seconds} s"

@@ -1,4 +1,4 @@
-"""What a sync reports: its plan, an estimate, a masked preview, and the error of a result beyond the limits."""
+"""The report of a sync: its plan, an estimate, a masked preview, and the error if a result exceeds the limits."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def preview(spool: Spool, count: int, names: Mapping[str, str]) -> list[dict[str
     """Return the first rows that differ, their cells masked.
 
     :param names: names of the list's columns, by id
-    :return: for each row ``row`` (``None`` for one that is gone from the source), ``action`` and ``cells``
+    :return: for each row ``row`` (``None`` if it is missing from the source), ``action`` and ``cells``
     """
     return [
         {
@@ -32,11 +32,11 @@ def preview(spool: Spool, count: int, names: Mapping[str, str]) -> list[dict[str
 
 
 def masked(cell: Any) -> Any:
-    """Return what may be shown of a cell: whether it holds something, and how that begins."""
+    """Return a cell masked: an empty cell as it is, a long text with its first character, anything else hidden."""
     if cell is None or cell == "":
         return cell
     if isinstance(cell, list):
-        return [masked(one) for one in cell]
+        return [masked(option) for option in cell]
     return f"{cell[0]}{_MASK}" if isinstance(cell, str) and len(cell) > 3 else _MASK
 
 
@@ -54,7 +54,7 @@ def planned_line(plan: Plan, seconds: float) -> str:
 
 
 def estimate_line(requests: int, per_second: float) -> str:
-    """Return the log line of a dry run: how many requests the sync would make, and how long they take."""
+    """Return the log line of a dry run: the number of requests, and how long they would take."""
     return (
         f"A dry run: nothing was sent. The sync would make {counted(requests, 'request')}, which takes at least "
         f"{span(requests / per_second)} at {per_second:g} requests a second."
@@ -85,9 +85,9 @@ def figures(plan: Plan, counts: Counts) -> dict[str, Any]:
 
 
 def check_result(plan: Plan, counts: Counts, on_unknown: str, max_failure_ratio: float, key_map: str) -> None:
-    """See that a sync that has ended is within the author's limits.
+    """Check that the result of a sync is within the author's limits.
 
-    :param key_map: the map as the command line names it, from the connection's id on
+    :param key_map: the connection's id and the map as arguments of the command line
     :raises NotSyncedError: when rows were not sent
     :raises UnknownCreationsError: when the outcome of creations is unknown, unless ``on_unknown`` allows for it
     :raises TooManyFailuresError: when more rows failed than ``max_failure_ratio`` allows

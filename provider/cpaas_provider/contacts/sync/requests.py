@@ -1,4 +1,4 @@
-"""One request for one row, and what its response means for the row."""
+"""Makes the request for one row, and interprets its response."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from cpaas_provider.api.models.contacts import ContactTable
 
 _TABLE_SECONDS = 10.0
-"""How often the table is read again when rows are rejected."""
+"""The shortest time between two checks of the table after rejected rows."""
 
-_OF_THE_ACCOUNT = (
+_ACCOUNT_ERRORS = (
     errors.CpaasAuthenticationError,
     errors.CpaasInsufficientBalanceError,
     errors.CpaasConfigurationError,
@@ -32,16 +32,16 @@ _OF_THE_ACCOUNT = (
 
 
 class Response(Enum):
-    """What a response means for a row."""
+    """The outcome of the request for a row."""
 
     ACCEPTED = "accepted"
     REJECTED = "rejected"
     NOT_SENT = "not sent"
     NOT_BEGUN = "not begun"
-    """The sync ended before its request."""
+    """The sync ended before the request left."""
     UNKNOWN = "unknown"
     NOT_FOUND = "not found"
-    """The list has no such row any more."""
+    """The list no longer has the row."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +62,8 @@ class Pending:
 class Result:
     """The result of one request.
 
-    :param fatal: why no further request makes sense
-    :param error: what the client raised
+    :param fatal: the error that ends the sync, because further requests would fail, too
+    :param error: the error that the client raised
     """
 
     pending: Pending
@@ -77,8 +77,8 @@ class Result:
 class RowRequests:
     """Makes the requests of a sync.
 
-    :param client: applies the connection's rate and concurrency, and retries what is safe to retry
-    :param changed: returns which columns of a table changed since the sync began
+    :param client: applies the connection's rate and concurrency, and retries requests that are safe to retry
+    :param changed: returns the columns of a table that changed since the sync started
     """
 
     def __init__(self, client: AsyncCpaasClient, changed: Callable[[ContactTable], list[str]]) -> None:
@@ -96,7 +96,7 @@ class RowRequests:
             if pending.decision.action is Action.CREATE:
                 return await self._rejected(pending, error)
             return await self._not_found(pending, error)
-        except _OF_THE_ACCOUNT as error:
+        except _ACCOUNT_ERRORS as error:
             return Result(pending, Response.NOT_SENT, reason=str(error), fatal=error, error=error)
         except (errors.CpaasRejectedError, errors.CpaasInvalidRequestError) as error:
             return await self._rejected(pending, error)
@@ -121,29 +121,29 @@ class RowRequests:
         return Result(pending, Response.ACCEPTED, row_id, fatal=self._columns(record.table))
 
     async def _not_found(self, pending: Pending, error: errors.CpaasError) -> Result:
-        """Tell a row that is gone from a request that went astray: it cannot be read, and the table can."""
+        """Handle a 404. The row counts as gone only if the table can be read, and the row cannot."""
         try:
             if pending.decision.action is not Action.DELETE:
                 with contextlib.suppress(errors.CpaasNotFoundError):
                     await self._client.get_contact_row(str(pending.intent.row_id))
                     return Result(pending, Response.REJECTED, reason=str(error), error=error)
-            # A gateway that has lost its service responds with 404 to everything: rows would be forgotten.
+            # A gateway without its service responds with 404 to every request. Then no row may count as gone.
             await self._client.get_contact_table()
         except errors.CpaasError as unread:
-            fatal = unread if isinstance(unread, _OF_THE_ACCOUNT) else None
+            fatal = unread if isinstance(unread, _ACCOUNT_ERRORS) else None
             return Result(pending, Response.NOT_SENT, reason=str(unread), fatal=fatal, error=unread)
         if pending.decision.action is Action.DELETE:
             return Result(pending, Response.ACCEPTED, pending.intent.row_id)
         return Result(pending, Response.NOT_FOUND, reason="the list has no such row any more")
 
     async def _rejected(self, pending: Pending, error: errors.CpaasError) -> Result:
-        """Tell a bad cell from a column that was changed at the service."""
+        """Handle a rejection. If a column was changed at the service, the sync ends, and the row is not rejected."""
         if time.monotonic() - self._table_read >= _TABLE_SECONDS:
             self._table_read = time.monotonic()
             try:
                 fatal = self._columns(await self._client.get_contact_table())
             except errors.CpaasError as unread:
-                # As long as it cannot be read, no row counts as rejected.
+                # While the table cannot be read, no row counts as rejected.
                 self._table_read = -_TABLE_SECONDS
                 return Result(pending, Response.NOT_SENT, reason=str(unread), error=unread)
             if fatal is not None:
@@ -161,11 +161,11 @@ class RowRequests:
 
 
 def changed_columns(mapping: RowMapping, table: ContactTable) -> list[str]:
-    """Return which written columns of a table changed since they were bound, each with what changed."""
-    there = {column.id: column.type.strip().upper() for column in table.columns}
+    """Return a text for each written column that changed in the table since the mapping was bound."""
+    types = {column.id: column.type.strip().upper() for column in table.columns}
     changed: list[str] = []
     for column, kind in json.loads(mapping.type_signature()):
-        name, now = mapping.column_names[column], there.get(column)
+        name, now = mapping.column_names[column], types.get(column)
         if now != kind:
             changed.append(f"{name} is gone" if now is None else f"{name} was {kind} and is now {now}")
     return changed

@@ -1,4 +1,4 @@
-"""What a result of a request changes: the entry of the key map, the counts, and a line of the results file."""
+"""Records the result of a request: in the key map, in the counts, and as a line of the results file."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _REJECTIONS_AT_ONCE = 200
 
 @dataclass
 class Counts:
-    """What a sync did in this try."""
+    """The counts of a sync in this try."""
 
     created: int = 0
     updated: int = 0
@@ -31,11 +31,11 @@ class Counts:
     recorded: int = 0
     requests: int = 0
     done: int = 0
-    """Rows of the spool that were dealt with."""
+    """Rows of the spool that are finished."""
 
     @property
     def changes(self) -> int:
-        """Return how many rows of the list changed."""
+        """The number of rows of the list that changed."""
         return self.created + self.updated + self.deleted
 
 
@@ -67,7 +67,7 @@ class ResultRecorder:
 
     @property
     def has_many_rejections(self) -> bool:
-        """Return whether enough rejected rows wait to be recorded."""
+        """Whether enough rejected rows wait to be recorded."""
         return len(self._to_reject) >= _REJECTIONS_AT_ONCE
 
     def change_of(self, result: Result) -> Change | None:
@@ -90,40 +90,40 @@ class ResultRecorder:
         return Change(intent, undone(pending.decision, intent, before))
 
     async def record_rejections(self, *, whole: bool = False) -> None:
-        """Record rejected rows as rejected, unless the service rejects all rows: then the next run sends them again.
+        """Record rejected rows, so that later runs do not send them again unless they change.
 
-        They are recorded once other rows were accepted, or at the end, so that a crash leaves no row behind that a
-        failure of the whole service rejected.
+        A row is recorded only after a later row was accepted, or at the end. So if a failing service rejects all rows,
+        they are not recorded, not even after a crash, and the next run sends them again.
 
-        :param whole: record those after the last accepted row too
+        :param whole: also record the rows that were rejected after the last accepted one
         """
         rejected, self._to_reject = self._to_reject + (self._in_a_row if whole else []), []
         changes: list[Change] = []
         for result in rejected:
             left = undone(result.pending.decision, result.pending.intent, result.pending.before)
             item = result.pending.item
-            # With the result recorded, the entry is one version on, or there is none.
+            # The result was recorded before, so the entry has the next version, or was removed.
             version = 0 if left is None else result.pending.intent.version + 1
             here = MapEntry(item.key_hash, version=version)
             if left is None:
                 changes.append(Change(here, MapEntry(item.key_hash, RowState.REJECTED, rejected_hash=item.raw_hash)))
             elif left.state in (RowState.UNKNOWN, RowState.CREATING):
-                # The result of a repeated creation does not resolve the first one.
+                # A rejected second creation does not tell the outcome of the first one.
                 continue
             else:
                 changes.append(Change(here, replace(left, rejected_hash=item.raw_hash or None)))
         if changes:
-            # What cannot be recorded is sent once more, and rejected once more.
+            # If this cannot be recorded, the next run sends these rows again, and the service rejects them again.
             with contextlib.suppress(LeaseLostError, DatabaseError):
                 await asyncio.to_thread(self._lease.write, changes)
 
     def count(self, result: Result) -> bool:
-        """Count a result that is recorded, and write its line of the results file.
+        """Count a recorded result, and write its line of the results file.
 
-        :return: whether the row is to be sent once more
+        :return: whether the row must be sent again
         """
         if result.response is Response.NOT_BEGUN:
-            # One of the rows that remain, as those that the spool still has.
+            # It counts as remaining, like the rows that are still in the spool.
             return False
         item, action, counts = result.pending.item, result.pending.decision.action, self._counts
         columns = ", ".join(map(self._names, result.pending.decision.cells)) or None
@@ -153,7 +153,7 @@ class ResultRecorder:
         return False
 
     def count_unrecorded(self, finished: Sequence[Result]) -> None:
-        """Count results that could not be recorded, and name what was accepted."""
+        """Count results that could not be recorded, and write their lines of the results file."""
         for result in finished:
             accepted = result.response is Response.ACCEPTED
             reason = "the service accepted it, and the key map could not record that" if accepted else result.reason
@@ -176,7 +176,7 @@ class ResultRecorder:
         try:
             self._spool.add_outcomes([OutcomeLine(item.number, item.name, outcome, row_id, columns, reason)])
         except SpoolError as error:
-            # Responses that are on their way are still recorded in the map.
+            # The sync ends, but results of requests in flight are still recorded in the map.
             self._on_error(error)
 
     def _reports_deleted(self, item: WorkItem) -> bool:

@@ -1,4 +1,4 @@
-"""One row by its key, through the same key map as a sync: both agree on which row of the list a key has."""
+"""Creates or updates one row by its key. It uses the key map of the syncs, so both agree on the row of a key."""
 
 from __future__ import annotations
 
@@ -31,29 +31,29 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_LOOKS = 30
-_LOOK_SECONDS = 1.0
+_MAX_ATTEMPTS = 30
+_BUSY_SECONDS = 1.0
 
 
 class Requests(Protocol):
     """Makes the requests of a task that can be stopped."""
 
     async def run(self, call: Call[T]) -> T:
-        """Return what the service answers.
+        """Run a call and return its result.
 
         :raises StoppedError: when the task has to stop before the request leaves
         :raises CpaasError: as the client does
         """
 
     async def pause(self, seconds: float) -> None:
-        """Let time pass, and raise ``StoppedError`` when the task has to stop."""
+        """Wait for ``seconds``, and raise ``StoppedError`` if the task has to stop."""
 
 
 @dataclass(frozen=True)
 class SingleRow:
-    """What became of the row.
+    """The result for the row.
 
-    :param row_id: ``None`` where the outcome of its creation is unknown, or there is no row
+    :param row_id: ``None`` if the outcome of its creation is unknown, or there is no row
     :param changed: whether a request changed the list
     """
 
@@ -64,9 +64,9 @@ class SingleRow:
 
 
 def key_hash(key_map: KeyMap, key: Any) -> bytes:
-    """Return the hash of a key as a DAG author gives it: a value, or a list of the values of several columns.
+    """Return the hash of a key: a value, or a list of the values of several columns.
 
-    :raises ValueError: when it is blank, cannot be a key, or has other parts than the map's key
+    :raises ValueError: when it is blank, cannot be a key, or has another number of parts than the map's key
     """
     parts = list(key) if isinstance(key, Sequence) and not isinstance(key, (str, bytes)) else [key]
     texts = [key_text(part) for part in parts]
@@ -80,9 +80,9 @@ def key_hash(key_map: KeyMap, key: Any) -> bytes:
 
 
 class RowUpsert:
-    """Brings one row of the list to some cells.
+    """Creates or updates one row of the list.
 
-    :param owner: the task that works on it
+    :param owner: the task, as owner of the lease
     """
 
     def __init__(self, key_map: KeyMap, requests: Requests, owner: str, rules: SyncRules) -> None:
@@ -92,13 +92,13 @@ class RowUpsert:
         self._rules = rules
 
     async def run(self, row_hash: bytes, cells: Mapping[str, Any]) -> SingleRow:
-        """Create or update the row, or do neither where the list has these cells.
+        """Create or update the row. Sends nothing if the list has these cells already.
 
-        :param cells: by column id, as they go on the wire
+        :param cells: by column id, as on the wire
         :raises UnknownCreationsError: when the outcome of its creation is unknown, and the rules say ``fail``
-        :raises NotSyncedError: when another task has a request for the row under way
+        :raises NotSyncedError: when another task has a request for the row in flight
         :raises ContactsError: when the lease ended, or the map cannot be used
-        :raises CpaasError: what the request raised; the map has recorded what is known
+        :raises CpaasError: when the request failed; the map has recorded the outcome
         """
         lease = self._map.row_lease(self._owner)
         try:
@@ -107,12 +107,12 @@ class RowUpsert:
             lease.release()
 
     async def _upsert(self, lease: Lease, item: WorkItem) -> SingleRow:
-        for _ in range(_LOOKS):
+        for _ in range(_MAX_ATTEMPTS):
             entry = self._map.entries([item.key_hash]).get(item.key_hash)
             others = self._map.leased().keys() - {lease.fencing_token}
             decision = decide(item, entry, self._rules, self._map.hashes, others)
             if decision.action is Action.BUSY:
-                await self._requests.pause(_LOOK_SECONDS)
+                await self._requests.pause(_BUSY_SECONDS)
                 continue
             if decision.action is Action.UNKNOWN:
                 return self._unknown("an earlier request to create it was sent, and its outcome is unknown")
@@ -121,20 +121,20 @@ class RowUpsert:
             before = entry or MapEntry(item.key_hash)
             intent = requested(decision, item, entry, fencing_token=lease.fencing_token, now=self._map.clock())
             if intent is None or lease.write([Change(before, intent)]):
-                # Another task has changed the entry since: look again.
+                # Another task has changed the entry meanwhile: read it again.
                 continue
             intent = replace(intent, version=before.version + 1)
             if (done := await self._make(lease, item, decision, entry, intent)) is not None:
                 return done
         raise NotSyncedError(
-            f"Another task has a request for this row under way, and had one for {_LOOKS * _LOOK_SECONDS:g} seconds. "
-            "Nothing was sent. A retry of the task looks again."
+            "Another task has a request for this row under way, and had one for "
+            f"{_MAX_ATTEMPTS * _BUSY_SECONDS:g} seconds. Nothing was sent. A retry of the task looks again."
         )
 
     async def _make(
         self, lease: Lease, item: WorkItem, decision: Decision, before: MapEntry | None, intent: MapEntry
     ) -> SingleRow | None:
-        """Make the request and record its result; ``None`` where the row is gone and is to be created."""
+        """Make the request and record its result. Return ``None`` if the row is gone and must be created."""
         creates = decision.action is Action.CREATE
         try:
             row_id = str((await self._requests.run(_call(decision, intent))).row.id)
@@ -152,7 +152,7 @@ class RowUpsert:
             lease.write([Change(intent, replace(intent, state=RowState.UNKNOWN, fencing_token=None))])
             return self._unknown(str(error))
         except StoppedError:
-            # Nothing left.
+            # The request did not leave.
             lease.write([Change(intent, restored(before))])
             raise
         except (
@@ -168,9 +168,9 @@ class RowUpsert:
         return SingleRow(row_id, created=creates, changed=True)
 
     async def _is_gone(self, row_id: str) -> bool:
-        """Tell a row that is gone from a request that went astray: it cannot be read, and the table can.
+        """Tell whether the row is gone: it cannot be read, and the table can.
 
-        A gateway that has lost its service responds with 404 to everything: the row would be created twice.
+        A gateway without its service responds with 404 to every request. Then the row would be created twice.
         """
         try:
             await self._requests.run(operations.get_contact_row(row_id))

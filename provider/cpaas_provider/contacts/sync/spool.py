@@ -1,4 +1,4 @@
-"""The spool: what a sync remembers of its source, on the worker's disk, so that memory does not grow with the list."""
+"""The spool: the keys and rows of a sync in a file on the worker's disk, so that memory does not grow with the list."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ CREATE TABLE outcomes (
   seq INTEGER PRIMARY KEY, number INTEGER, name TEXT, outcome TEXT NOT NULL, row_id TEXT, columns TEXT, reason TEXT
 );
 """
-_AT_ONCE = 500
+_BATCH_SIZE = 500
 
 
 class Outcome(StrEnum):
@@ -43,8 +43,8 @@ class Outcome(StrEnum):
 class OutcomeLine(NamedTuple):
     """One line of the results file.
 
-    :param number: where the source has the row; ``None`` for one that is gone from it
-    :param key: the row's key in plain; ``None`` where only its hash is known
+    :param number: the number of the row in the source; ``None`` if it is missing there
+    :param key: the row's key in plain; ``None`` if only its hash is known
     """
 
     number: int | None
@@ -56,9 +56,9 @@ class OutcomeLine(NamedTuple):
 
 
 class Work(NamedTuple):
-    """A row that goes into the spool; see ``WorkItem``.
+    """A row to add to the spool; see ``WorkItem``.
 
-    :param action: what was to be done about it when the source was read
+    :param action: the action that was decided when the source was read
     """
 
     action: str
@@ -74,11 +74,11 @@ class WorkItem:
     """A row that may differ from the list.
 
     :param seq: its place in the order of work
-    :param number: where the source has it; ``None`` for one that is gone from the source
+    :param number: its number in the source; ``None`` if it is missing there
     :param name: its key in plain
-    :param raw_hash: of its values in the source; empty for one that is gone
-    :param cells: its cells by column id, as they go on the wire
-    :param action: what was to be done about it when the source was read
+    :param raw_hash: the hash of its values in the source; empty if it is missing there
+    :param cells: its cells by column id, as on the wire
+    :param action: the action that was decided when the source was read
     """
 
     seq: int
@@ -91,19 +91,19 @@ class WorkItem:
 
     @property
     def is_missing(self) -> bool:
-        """Tell whether the row is gone from the source."""
+        """Whether the row is missing from the source."""
         return self.number is None
 
 
 class Spool:
-    """A file of SQLite in a folder that goes with it. Used by one thread at a time.
+    """A SQLite file in a temporary folder of its own. Used by one thread at a time.
 
-    :param folder: where to put it; ``None`` for the system's folder for temporary files
-    :raises SpoolError: when the disk cannot take it
+    :param folder: the parent folder; ``None`` for the system's folder for temporary files
+    :raises SpoolError: when the file cannot be written
     """
 
     def __init__(self, folder: str | None = None) -> None:
-        with _in_words():
+        with _disk_errors():
             if folder is not None:
                 Path(folder).mkdir(parents=True, exist_ok=True)
             self._folder = tempfile.TemporaryDirectory(prefix="cpaas-contacts-", dir=folder)
@@ -113,79 +113,80 @@ class Spool:
             )
 
     def add_seen(self, rows: Sequence[tuple[bytes, int]]) -> dict[bytes, int]:
-        """Remember keys of the source, and return the row that had the key first for those that were there already.
+        """Store keys of the source. Return, for each key that was stored already, the number of its first row.
 
         :param rows: key hashes and row numbers; no key twice
         """
-        with _in_words():
+        with _disk_errors():
             added = self._rows.executemany("INSERT OR IGNORE INTO seen VALUES (?, ?)", rows).rowcount
             if added == len(rows):
                 return {}
             numbers = dict(rows)
             first: dict[bytes, int] = {}
-            for some in _cut(list(numbers)):
-                query = f"SELECT key, number FROM seen WHERE key IN ({_places(some)})"  # noqa: S608 - question marks
-                first.update((key, number) for key, number in self._rows.execute(query, some) if numbers[key] != number)
+            for batch in _batched(list(numbers)):
+                query = f"SELECT key, number FROM seen WHERE key IN ({_places(batch)})"  # noqa: S608 - question marks
+                stored = self._rows.execute(query, batch)
+                first.update((key, number) for key, number in stored if numbers[key] != number)
             return first
 
     def unseen(self, key_hashes: Sequence[bytes]) -> list[bytes]:
-        """Return those of some keys that the source does not have, in their order."""
+        """Return those of these keys that the source does not have, in the given order."""
         known: set[bytes] = set()
-        with _in_words():
-            for some in _cut(key_hashes):
-                query = f"SELECT key FROM seen WHERE key IN ({_places(some)})"  # noqa: S608 - question marks alone
-                known.update(key for (key,) in self._rows.execute(query, some))
+        with _disk_errors():
+            for batch in _batched(key_hashes):
+                query = f"SELECT key FROM seen WHERE key IN ({_places(batch)})"  # noqa: S608 - question marks alone
+                known.update(key for (key,) in self._rows.execute(query, batch))
         return [key_hash for key_hash in key_hashes if key_hash not in known]
 
     def add_work(self, rows: Iterable[Work]) -> None:
         """Add rows that may differ from the list, each key once."""
         values = [
-            (one.key_hash, one.number, one.name, int(one.number is None), _packed(one.raw_hash, one.cells), one.action)
-            for one in rows
+            (row.key_hash, row.number, row.name, int(row.number is None), _packed(row.raw_hash, row.cells), row.action)
+            for row in rows
         ]
-        with _in_words():
+        with _disk_errors():
             self._rows.executemany(
                 "INSERT INTO work (key, number, name, kind, payload, action) VALUES (?, ?, ?, ?, ?, ?)", values
             )
 
     def remove_work(self, key_hash: bytes) -> str | None:
-        """Take a row back, and return what was to be done about it; ``None`` where the spool does not have it."""
-        with _in_words():
+        """Remove a row, and return its action; ``None`` if the spool does not have it."""
+        with _disk_errors():
             found = self._rows.execute("SELECT action FROM work WHERE key = ?", [key_hash]).fetchone()
             self._rows.execute("DELETE FROM work WHERE key = ?", [key_hash])
         return None if found is None else found[0]
 
     def work(self, after: tuple[int, int], count: int) -> list[WorkItem]:
-        """Return the next rows: first those of the source in its order, then those that are gone from it.
+        """Return the next rows: first those of the source in its order, then those that are missing from it.
 
-        :param after: kind and place of the last one that was returned; ``(-1, 0)`` to begin
+        :param after: ``is_missing`` and ``seq`` of the last row that was returned; ``(-1, 0)`` to start
         """
         query = (
             "SELECT seq, key, number, name, payload, action FROM work WHERE (kind = ? AND seq > ?) OR kind > ? "
             "ORDER BY kind, seq LIMIT ?"
         )
         items: list[WorkItem] = []
-        with _in_words():
+        with _disk_errors():
             for seq, key_hash, number, name, payload, action in self._rows.execute(query, [*after, after[0], count]):
-                # The file is this process's own.
+                # Safe to unpickle: this process wrote the file.
                 raw_hash, cells = pickle.loads(payload)  # noqa: S301 - as above
                 items.append(WorkItem(seq, key_hash, number, name, raw_hash, cells, action))
         return items
 
     def add_outcomes(self, lines: Iterable[OutcomeLine]) -> None:
         """Add lines of the results file."""
-        with _in_words():
+        with _disk_errors():
             self._rows.executemany(
                 "INSERT INTO outcomes (number, name, outcome, row_id, columns, reason) VALUES (?, ?, ?, ?, ?, ?)",
-                ([_whole(value) for value in line] for line in lines),
+                ([_without_surrogates(value) for value in line] for line in lines),
             )
 
     def outcomes(self) -> Iterator[OutcomeLine]:
-        """Yield the lines of the results file: rows of the source in its order, then those that are gone from it."""
+        """Yield the lines of the results file: rows of the source in its order, then those that are missing from it."""
         query = (
             "SELECT number, name, outcome, row_id, columns, reason FROM outcomes ORDER BY number IS NULL, number, seq"
         )
-        with _in_words():
+        with _disk_errors():
             for number, name, outcome, *rest in self._rows.execute(query):
                 yield OutcomeLine(number, name, Outcome(outcome), *rest)
 
@@ -203,8 +204,8 @@ class Spool:
         self.close()
 
 
-def _whole(value: Any) -> Any:
-    """Return text without half characters, which a service may send and no file takes."""
+def _without_surrogates(value: Any) -> Any:
+    """Return text without lone surrogates, which a service may send and which cannot be written to a file."""
     if not isinstance(value, str) or value.isascii():
         return value
     return value.encode("utf-8", "replace").decode()
@@ -214,9 +215,9 @@ def _packed(raw_hash: bytes, cells: Mapping[str, Any]) -> bytes:
     return pickle.dumps((raw_hash, dict(cells)), pickle.HIGHEST_PROTOCOL)
 
 
-def _cut(values: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
-    for start in range(0, len(values), _AT_ONCE):
-        yield values[start : start + _AT_ONCE]
+def _batched(values: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
+    for start in range(0, len(values), _BATCH_SIZE):
+        yield values[start : start + _BATCH_SIZE]
 
 
 def _places(values: Sequence[bytes]) -> str:
@@ -224,7 +225,7 @@ def _places(values: Sequence[bytes]) -> str:
 
 
 @contextlib.contextmanager
-def _in_words() -> Iterator[None]:
+def _disk_errors() -> Iterator[None]:
     try:
         yield
     except (sqlite3.Error, OSError) as error:

@@ -1,4 +1,4 @@
-"""One try of a contact sync: read the source, compare, stop or send, report."""
+"""One try of a contact sync: reads the source, compares it with the key map, checks the limits, sends and reports."""
 
 from __future__ import annotations
 
@@ -46,19 +46,19 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 COLUMN_TYPES, CURSOR = "column_types", "cursor"
-"""What a map stores beside its rows."""
+"""Names of values that a map stores beside its rows."""
 _CHANGED, _RESYNC = "changed", "resync"
 _RECIPIENTS = ("PHONE NUMBER", "EMAIL")
 
 
 @dataclass(frozen=True)
 class SyncSpec:
-    """What a sync is to do; see ``SyncContactsOperator`` for what the fields mean.
+    """The settings of a sync; see ``SyncContactsOperator`` for the fields.
 
-    :param run: names the task instance, the same in all its tries
-    :param missing_cells: by the list column's name, as the author gives them
-    :param max_duration: seconds
-    :param partition: which part, from 0, and of how many
+    :param run: identifies the task instance; the same in all its tries
+    :param missing_cells: the author's values by name of the list column
+    :param max_duration: in seconds
+    :param partition: the number of the partition, from 0, and the number of partitions
     """
 
     key: tuple[str, ...]
@@ -84,10 +84,10 @@ class SyncSpec:
 
 
 class ContactSync:
-    """One try of a sync. Used once, as a context manager, which gives its lease and its disk back.
+    """One try of a sync. Used once, as a context manager, which releases the lease and removes the spool.
 
     :param table: the contact table as it is now
-    :param connect: gives an async client
+    :param connect: returns a context manager with an async client
     """
 
     def __init__(
@@ -117,7 +117,6 @@ class ContactSync:
         self._open = contextlib.ExitStack()
         self._names = {column.id: column.name for column in table.columns}
         self._began = time.monotonic()
-        self._out_of_time = False
         self._ended = False
         self.plan = Plan()
         self.counts = Counts()
@@ -134,7 +133,7 @@ class ContactSync:
         self._open.close()
 
     def begin(self) -> Any:
-        """Take the lease on this part of the list, and return the cursor of the last run.
+        """Acquire the lease on this part of the list, and return the cursor of the last run.
 
         :raises LeaseTakenError: when another task syncs it now
         :raises MapMismatchError: when the map belongs to another list or another key
@@ -154,17 +153,17 @@ class ContactSync:
         self._map = key_map
         stored = key_map.value(CURSOR) if spec.cursor_column else None
         if not isinstance(stored, dict) or stored.get("of") != self._cursor_of:
-            # Of another column or mapping: what that passed over is not in the list as it is to be.
+            # The stored cursor belongs to another column or mapping, so rows before it may differ from the list.
             return None
         return cursor_from_json(stored["value"])
 
     def run(self, source: Source, cursor: Any = None) -> None:
-        """Read the source and send what differs.
+        """Read the source and send the rows that differ.
 
-        :param cursor: what ``begin`` returned
+        :param cursor: the cursor that ``begin`` returned
         :raises SourceError: when the source cannot be read; nothing was sent
         :raises CpaasInvalidRequestError: when the mapping fits neither table nor source; nothing was sent
-        :raises ContactsError: as its kinds say
+        :raises ContactsError: see its subclasses
         :raises DatabaseError: when the database cannot be used
         :raises CpaasError: when the service asks for a pause, or refuses the account
         """
@@ -219,7 +218,7 @@ class ContactSync:
         self._end()
 
     def mark_published(self) -> None:
-        """Have the changes count as published.
+        """Record that the changes were published.
 
         :raises DatabaseError: when the database cannot be written
         """
@@ -254,7 +253,7 @@ class ContactSync:
 
     @property
     def _remaining(self) -> int:
-        """Return how many rows were not dealt with."""
+        """The number of rows of the spool that are not finished."""
         return 0 if self._spec.dry_run else max(0, self._total - self.counts.done)
 
     @property
@@ -263,7 +262,7 @@ class ContactSync:
 
     @property
     def _cursor_of(self) -> str:
-        """Return what a cursor depends on: another column, key or mapping has to read all rows once more."""
+        """A hash of the settings that a cursor depends on. With other settings, all rows must be read again."""
         spec = self._spec
         rules = {name: rule.as_dict() for name, rule in spec.columns.items()}
         text = json.dumps(
@@ -289,7 +288,7 @@ class ContactSync:
             )
 
     def _missing_cells(self) -> dict[str, Any]:
-        """Return what is written into rows that are gone from the source, by column id."""
+        """Return the cells to write into rows that are missing from the source, by column id."""
         if not self._spec.missing_cells:
             return {}
         try:
@@ -311,7 +310,7 @@ class ContactSync:
             )
 
     def _forget_cells(self, key_map: KeyMap) -> None:
-        """Have all cells be sent once more; a retry of the same run goes on instead of beginning again."""
+        """Make this run send all cells again. A retry of the same run continues instead of starting over."""
         first, end = self._lease.buckets
         name = f"{_RESYNC}/{first}-{end}"
         if key_map.value(name) != self._spec.run:
@@ -343,7 +342,6 @@ class ContactSync:
                 await dispatcher.run()
             finally:
                 progress.cancel()
-                self._out_of_time = dispatcher.out_of_time
                 self.changed = self.changed or bool(self.counts.changes)
                 self._progress.log(self.counts, self._total)
 

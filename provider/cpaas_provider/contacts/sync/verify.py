@@ -1,4 +1,4 @@
-"""Checking a contact list against its key map: rows are read, and their cells compared by hash."""
+"""Checks a contact list against its key map: reads rows from the service and compares the hashes of their cells."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ from cpaas_provider.database.errors import DatabaseError
 from cpaas_provider.database.schema import contact_rows
 
 Progress = Callable[[int, int], None]
-"""Is called with how many rows were checked, and how many there are to check."""
+"""Called with the number of rows checked, and the number of rows to check."""
 
 MAX_UNREADABLE = 100
-"""After how many rows that cannot be read a check ends."""
+"""A check ends after more unreadable rows than this."""
 
-_AT_ONCE = 100
+_BATCH_SIZE = 100
 _MAX_OPTIONS = 5
 
 
@@ -47,19 +47,19 @@ class TooManyGoneError(ContactsError):
 
 @dataclass
 class VerifyReport:
-    """What a check found.
+    """The result of a check.
 
     :param total: rows to check
     :param checked: rows that were checked
     :param equal: rows that have all cells the map knows
     :param different: rows that have other cells
     :param gone: rows that the list no longer has
-    :param unknown: rows of whose cells the map knows nothing
+    :param unknown: rows for which the map has no cell hashes
     :param changed: rows that a task changed meanwhile
     :param unreadable: rows that could not be read
-    :param not_checked: entries that have no row, or a request under way
-    :param mended: rows that the next sync mends
-    :param columns: how many rows differ in a column, by its name in the list
+    :param not_checked: entries that have no row, or a request in flight
+    :param mended: rows that the next sync will correct
+    :param columns: the number of rows that differ in a column, by the name of the list column
     """
 
     total: int = 0
@@ -76,14 +76,14 @@ class VerifyReport:
 
 
 class Verification:
-    """One check.
+    """One check of a contact list.
 
-    :param client: reads the rows, at the rate and concurrency it is set to
+    :param client: reads the rows, at its own rate and concurrency
     :param table: the contact table as it is now
-    :param report: takes what is found
+    :param report: receives the result
     :param default_region: region of national phone numbers
-    :param mend: have the next sync send cells that differ, and create rows that are gone
-    :param max_gone: with ``mend``, how many rows may be gone
+    :param mend: make the next sync send cells that differ, and create rows that are gone
+    :param max_gone: with ``mend``, the most rows that may be gone
     """
 
     def __init__(
@@ -108,12 +108,12 @@ class Verification:
         self.report = report
 
     async def run(self, sample: int | None, progress: Progress) -> None:
-        """Check a sample of the rows, or all of them. The report has the result, also when it ends with an error.
+        """Check a sample of the rows, or all rows. The report has the result, also if the check ends with an error.
 
-        :param sample: how many rows, chosen at random; ``None`` for all
-        :param progress: is called after each row
-        :raises TooManyGoneError: when more rows are gone than may be; none of them was mended
-        :raises CpaasError: when the service cannot be read on
+        :param sample: the number of rows, chosen at random; ``None`` for all
+        :param progress: called after each row
+        :raises TooManyGoneError: when more than ``max_gone`` rows are gone; none of them was mended
+        :raises CpaasError: when the service cannot be read further
         :raises DatabaseError: when the database cannot be used
         """
         counts = self._map.counts()
@@ -162,7 +162,7 @@ class Verification:
         differing = self._comparer.differing(entry.cell_hashes, record.row.columns)
         if differing:
             self._drifted.append((entry, differing))
-            if len(self._drifted) >= _AT_ONCE:
+            if len(self._drifted) >= _BATCH_SIZE:
                 self._flush()
         elif entry.cell_hashes:
             report.equal += 1
@@ -170,7 +170,7 @@ class Verification:
             report.unknown += 1
 
     def _flush(self) -> None:
-        """Count rows that differ, but for those that a task changed meanwhile, and mend them."""
+        """Count and mend rows that differ, except those that a task changed meanwhile."""
         drifted, self._drifted = self._drifted, []
         columns = {entry.key_hash: differing for entry, differing in drifted}
         changes = []
@@ -185,12 +185,12 @@ class Verification:
             self._write(changes)
 
     def _end_gone(self, *, may_mend: bool) -> None:
-        """Count rows that are gone, but for those that a task changed meanwhile, and mend them."""
-        gone, self._gone = self._gone, []
-        found = self._unchanged(gone)
-        self.report.gone += len(found)
+        """Count and mend rows that are gone, except those that a task changed meanwhile."""
+        gone = self._unchanged(self._gone)
+        self._gone = []
+        self.report.gone += len(gone)
         if self._mend and may_mend:
-            self._write([Change(entry, None) for entry in found])
+            self._write([Change(entry, None) for entry in gone])
 
     def _unchanged(self, entries: list[MapEntry]) -> list[MapEntry]:
         now = self._map.entries(entry.key_hash for entry in entries)
@@ -199,10 +199,10 @@ class Verification:
         return same
 
     def _write(self, changes: list[Change]) -> None:
-        for some in batched(changes):
+        for batch in batched(changes):
             with released(self._map.row_lease(owner_of("verify"))) as lease:
-                changed = lease.write(some)
-            self.report.mended += len(some) - len(changed)
+                changed = lease.write(batch)
+            self.report.mended += len(batch) - len(changed)
 
 
 def _all(key_map: KeyMap) -> Iterator[MapEntry]:
@@ -211,7 +211,7 @@ def _all(key_map: KeyMap) -> Iterator[MapEntry]:
 
 
 def _sampled(key_map: KeyMap, count: int) -> Iterator[MapEntry]:
-    """Yield some entries with a row, chosen at random."""
+    """Yield ``count`` entries with a row, chosen at random."""
     database = key_map.database
     chance = func.rand() if database.engine.dialect.name in ("mysql", "mariadb") else func.random()
     query = (
@@ -226,15 +226,15 @@ def _sampled(key_map: KeyMap, count: int) -> Iterator[MapEntry]:
     )
     with database.connect() as connection:
         keys = [bytes(key_hash) for (key_hash,) in connection.execute(query)]
-    for some in batched(keys):
-        yield from key_map.entries(some).values()
+    for batch in batched(keys):
+        yield from key_map.entries(batch).values()
 
 
 class RowComparer:
-    """Compares rows as the service returns them with hashes of cells as they were sent.
+    """Compares rows that the service returned with the hashes of the cells that were sent.
 
-    A service may return a cell in another form than it was sent in, such as ``"1"`` for ``1``. So a cell is read as one
-    of a source would be, by its column's type.
+    A service may return a cell in another form than it was sent, such as ``"1"`` for ``1``. So each cell is parsed like
+    a value of a source, by its column's type.
 
     :param table: the contact table as it is now
     :param default_region: region of national phone numbers
@@ -248,21 +248,21 @@ class RowComparer:
         }
 
     def differing(self, known: bytes | None, cells: Mapping[str, Any]) -> list[str]:
-        """Return the ids of the columns whose cells are not those that are known.
+        """Return the ids of the columns whose cells differ from the hashes.
 
-        A column that the table no longer has is left out.
+        A column that the table no longer has is skipped.
 
         :param known: the packed hashes of the row's cells
         :param cells: the row's cells by column id, as the service returned them
         """
-        found = []
+        differing = []
         for tag, cell_hash in CellHashes.from_bytes(known):
             column = self._columns.get(tag)
-            if column is not None and not self._is(column, cells.get(column[0]), cell_hash):
-                found.append(column[0])
-        return found
+            if column is not None and not self._matches(column, cells.get(column[0]), cell_hash):
+                differing.append(column[0])
+        return differing
 
-    def _is(self, column: tuple[str, Parse], cell: Any, cell_hash: bytes) -> bool:
+    def _matches(self, column: tuple[str, Parse], cell: Any, cell_hash: bytes) -> bool:
         column_id, parse = column
         return any(self._hashes.of_cell(column_id, form) == cell_hash for form in _forms(cell, parse))
 
@@ -271,14 +271,14 @@ def _forms(cell: Any, parse: Parse) -> Iterator[Any]:
     """Yield the forms in which a cell may have been sent, the likeliest first."""
     yield cell
     try:
-        read = parse(cell)
+        parsed = parse(cell)
     except ValueError:
         return
-    if read is None:
+    if parsed is None:
         yield from CLEARED.values()
         yield []
         return
-    yield read
-    if isinstance(read, list):
-        # A service may return options in an order of its own. Of many options only the sorted order is tried.
-        yield from map(list, permutations(read)) if len(read) <= _MAX_OPTIONS else [sorted(read)]
+    yield parsed
+    if isinstance(parsed, list):
+        # A service may return options in another order. Of many options, only the sorted order is tried.
+        yield from map(list, permutations(parsed)) if len(parsed) <= _MAX_OPTIONS else [sorted(parsed)]

@@ -1,1 +1,1 @@
-"""How each column type reads what sources hold."""
+"""Parsers of source values, one for each column type."""

@@ -19,7 +19,7 @@ _LONGEST_HOST = 253
 _LONGEST_PLAIN = 2_000
 # An address has at most 254 characters; libraries take milliseconds to refuse a far longer one.
 _LONGEST_WRITTEN = 1_000
-# URLs that go out as they are, which most do.
+# Most URLs match this, and are sent unchanged.
 _PLAIN = re.compile(rf"https?://(?=[^/?#]{{1,{_LONGEST_HOST}}}(?:[/?#]|$)){_LABEL}(?:\.{_LABEL})*(?:[/?#][!-~]*)?")
 
 
@@ -65,7 +65,7 @@ def parse_email(value: Any) -> str:
 
 
 def _ascii_host(host: str) -> str:
-    # The caller refuses longer ones, and converting them takes the square of their length.
+    # The caller refuses a longer host, and the time to convert it grows with the square of its length.
     if host.isascii() or len(host) > _LONGEST_HOST:
         return host
     # Comes with email-validator and httpx.

@@ -1,4 +1,4 @@
-"""What sources give as values: which of them are blank, and how one of them is written as text."""
+"""Values as sources return them: whether a value is blank, and its text."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from uuid import UUID
 from cpaas_provider.api.text import strip_invisible
 
 MAX_CELL_BYTES = 64 * 1024
-"""How long a cell may be, in bytes of UTF-8."""
+"""The longest cell, in bytes of UTF-8."""
 MAX_LEVELS = 20
-"""How deep a value may be nested."""
+"""The most levels that a value may be nested."""
 LARGEST_EXACT_INTEGER = 2**53 - 1
 """Above it not every integer is a double, and so not safe as a JSON number (RFC 8259, section 6)."""
 
@@ -26,7 +26,7 @@ _PANDAS_MISSING = frozenset({"NaTType", "NAType"})
 
 
 def plain(value: Any) -> Any:
-    """Return a value as Python itself has it.
+    """Return a value as a plain Python object.
 
     Scalars and arrays of NumPy become numbers, dates and lists. Members of a text enumeration, and other subclasses
     of ``str``, become plain text.
@@ -37,16 +37,16 @@ def plain(value: Any) -> Any:
     if isinstance(value, str):
         return str.__str__(value)
     if kind.__module__ == "numpy" and hasattr(value, "dtype"):
-        return _out_of_numpy(value)
+        return _from_numpy(value)
     return value
 
 
-def _out_of_numpy(value: Any) -> Any:
-    found = value.tolist()
-    if value.dtype.kind == "M" and isinstance(found, int):
-        # NumPy gives times to the nanosecond as a count of them.
+def _from_numpy(value: Any) -> Any:
+    converted = value.tolist()
+    if value.dtype.kind == "M" and isinstance(converted, int):
+        # NumPy returns times in nanoseconds as an integer.
         return value.astype("datetime64[us]").tolist()
-    return value if value.dtype.kind in "mM" and isinstance(found, (int, list)) else found
+    return value if value.dtype.kind in "mM" and isinstance(converted, (int, list)) else converted
 
 
 def is_blank(value: Any) -> bool:
@@ -114,15 +114,15 @@ def ascii_digits(text: str) -> str:
     """
     if text.isascii():
         return text.strip()
-    seen = strip_invisible(text.strip())
-    return "".join(str(unicodedata.decimal(one)) if one.isdecimal() else one for one in seen)
+    visible = strip_invisible(text.strip())
+    return "".join(str(unicodedata.decimal(letter)) if letter.isdecimal() else letter for letter in visible)
 
 
 def _digits_of(value: int) -> str:
     try:
         return int.__str__(value)
     except ValueError:
-        # Python writes no integer of more than 4,300 digits.
+        # Python refuses to convert an integer of more than 4,300 digits to text.
         raise ValueError("has too many digits") from None
 
 
