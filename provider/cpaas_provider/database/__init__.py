@@ -1,1 +1,1 @@
-"""What outlives a task's own state: our database, by default a file in Airflow's home. It gives no meaning to it."""
+"""The provider's database, for what must outlive a task's own state. By default it is a file in Airflow's home."""

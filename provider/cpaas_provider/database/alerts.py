@@ -1,8 +1,9 @@
-"""Alerts that one notification reports together: counted by every caller, sent by one, whichever process ends when.
+"""Groups of alerts that one notification reports together.
 
-Each group of alerts is a row. Callers add to it, and one of them leads: it waits until no alert came for a while, and
-sends. A caller that comes when the leader has little time left leads in its place, so the newest leader can always wait
-long enough. Where a background sender runs, callers add their alert and leave the rest to it.
+Each group is a row. Every caller adds its alert to the row, and one caller is the leader: it waits until no alert was
+added for a while, and then sends the notification. A caller that adds an alert when the leader has little time left
+becomes the leader, so the newest leader can always wait long enough. Where a background sender runs, callers only add
+their alerts.
 """
 
 from __future__ import annotations
@@ -19,35 +20,35 @@ from cpaas_provider.database.database import Database
 from cpaas_provider.database.schema import leases, notifications
 
 MAX_SUBJECTS = 20
-"""Alerts about more than so many different things are counted together."""
+"""The number of subjects whose alerts are counted separately."""
 
 OTHERS = ""
-"""What alerts about any further thing are counted under."""
+"""The subject under which the alerts of all further subjects are counted."""
 
 BACKGROUND_SENDER = "notifications"
-"""The lease of the background sender."""
+"""The name of the background sender's lease."""
 
 RETRY = timedelta(minutes=1)
-"""After a notification that was not sent, until the background sender tries again."""
+"""How long the background sender waits after a notification that was not sent."""
 
 CHECK_AGAIN = timedelta(minutes=10)
-"""After the background sender could not send for a group, until callers rely on it again."""
+"""How long after a failed check the background sender checks again whether it can send for a group."""
 
 UNRECORDED_AFTER = timedelta(minutes=5)
-"""After which a request whose result was not recorded had a sender that died."""
+"""The age from which a request without a recorded result is considered lost: its sender died."""
 
 AHEAD = timedelta(minutes=1)
-"""A moment further ahead is from a clock that was wrong then, or is now. Nothing waits for it."""
+"""A time that is further in the future comes from a wrong clock. Nothing waits for it."""
 
 
 @dataclass(frozen=True)
 class Timing:
     """How long callers wait.
 
-    :param quiet: a notification is sent once no alert came for so long
-    :param longest: or once the first alert is so old
-    :param max_wait: the longest that one caller waits; above ``quiet``
-    :param request: the longest that a request takes
+    :param quiet: a notification is sent once no alert was added for this long
+    :param longest: it is sent no later than this after the first alert
+    :param max_wait: the longest time that one caller waits; longer than ``quiet``
+    :param request: the longest time that a request takes
     """
 
     quiet: timedelta = timedelta(seconds=8)
@@ -58,11 +59,13 @@ class Timing:
 
 @dataclass(frozen=True)
 class PendingAlerts:
-    """The alerts of a notification that its sender has to itself.
+    """The alerts of one notification, taken out of their group by its sender.
 
-    :param subjects: how many of them are about what
-    :param message: the newest of them, encrypted
-    :param unrecorded: alerts of the notification before, whose outcome was never recorded
+    :param token: the sender's fencing token
+    :param subjects: the number of alerts by subject
+    :param message: the newest alert, encrypted
+    :param sent_before: when the previous notification was sent
+    :param unrecorded: the number of alerts of the previous notification, if its outcome was never recorded
     """
 
     name: str
@@ -79,9 +82,10 @@ class PendingAlerts:
 
 @dataclass(frozen=True)
 class Waiting:
-    """What a group with alerts is to the background sender.
+    """A group with alerts, as the background sender reads it.
 
-    :param is_checked: whether it has tried of late to read the message
+    :param message: the newest alert, encrypted
+    :param is_checked: whether the background sender has lately checked that it can send for this group
     """
 
     name: str
@@ -93,7 +97,7 @@ class Waiting:
 class AlertGroups:
     """The groups of alerts of one database.
 
-    :param clock: what time it is; the clocks of all machines should agree to within some seconds
+    :param clock: returns the current time; the clocks of all machines should agree to within a few seconds
     """
 
     def __init__(
@@ -110,18 +114,18 @@ class AlertGroups:
     def add(self, name: str, conn_id: str, subject: str, message: str, window: timedelta) -> int | None:
         """Count an alert for the next notification.
 
-        :param name: of the group, at most 64 characters
-        :param subject: what it is about
+        :param name: the group, at most 64 characters
+        :param subject: the subject under which the alert is counted
         :param message: the alert itself, encrypted
-        :param window: after a notification, in which there is no other
-        :return: a fencing token where the caller has to lead; ``None`` where another caller does, or the background
-            sender
+        :param window: the time after a notification in which the group has no other
+        :return: a fencing token if the caller becomes the leader; ``None`` if another caller or the background sender
+            sends
         :raises DatabaseError: when the database cannot be used
         """
 
         def work(connection: Connection) -> int | None:
             now = self._clock()
-            row = _locked(connection, name) or _inserted(connection, name, conn_id)
+            row = _locked(connection, name) or _insert(connection, name, conn_id)
             change: dict[str, Any] = {
                 "conn_id": conn_id,
                 "alerts": row.alerts + 1,
@@ -143,7 +147,7 @@ class AlertGroups:
         return self._database.write(work)
 
     def due_in(self, name: str, token: int) -> timedelta | None:
-        """Return how long a leader has to wait yet; ``None`` where it leads no more.
+        """Return how long the leader must still wait; ``None`` if the caller is no longer the leader.
 
         :raises DatabaseError: when the database cannot be used
         """
@@ -158,8 +162,9 @@ class AlertGroups:
         return None
 
     def take(self, name: str, token: int) -> PendingAlerts | None:
-        """Have the alerts of a group for the notification that its leader sends now; ``None`` where it leads no more.
+        """Take the alerts out of a group for the leader, who sends the notification now.
 
+        :return: ``None`` if the caller is no longer the leader
         :raises DatabaseError: when the database cannot be used
         """
 
@@ -172,8 +177,9 @@ class AlertGroups:
         return self._database.write(work)
 
     def take_due(self, name: str) -> PendingAlerts | None:
-        """Have the alerts of a group whose notification is due and has no leader; for the background sender.
+        """Take the alerts out of a group for the background sender.
 
+        :return: ``None`` if no notification is due, or a leader sends it
         :raises DatabaseError: when the database cannot be used
         """
 
@@ -188,9 +194,9 @@ class AlertGroups:
         return self._database.write(work)
 
     def finish(self, pending: PendingAlerts, *, not_sent: bool = False) -> None:
-        """Record that a request ended.
+        """Record that the request of a notification ended.
 
-        :param not_sent: nothing was sent, so the next notification reports these alerts, too
+        :param not_sent: the service did not get the request, so the next notification reports these alerts again
         :raises DatabaseError: when the database cannot be used
         """
 
@@ -243,7 +249,9 @@ class AlertGroups:
         self._database.write(lambda connection: _change(connection, name, **change))
 
     def unrecorded(self) -> Iterator[tuple[str, int]]:
-        """Yield connection and number of alerts of requests whose sender died before it recorded a result, each once.
+        """Yield connection and number of alerts of each request whose sender died before it recorded a result.
+
+        Each request is yielded once, whichever process calls this.
 
         :raises DatabaseError: when the database cannot be used
         """
@@ -256,11 +264,11 @@ class AlertGroups:
             return [(row.conn_id, row.in_flight) for row in rows]
 
         with self._database.connect() as connection:
-            is_any = connection.execute(select(notifications.c.name).where(old).limit(1)).first()
-        yield from self._database.write(work) if is_any else ()
+            has_any = connection.execute(select(notifications.c.name).where(old).limit(1)).first() is not None
+        yield from self._database.write(work) if has_any else ()
 
     def acquire_background(self, owner: str, seconds: float) -> bool:
-        """Acquire or renew the lease of the background sender; tell whether it is this owner's.
+        """Acquire or renew the lease of the background sender, and return whether this owner holds it.
 
         :raises DatabaseError: when the database cannot be used
         """
@@ -269,13 +277,13 @@ class AlertGroups:
             now = self._clock()
             expires_at = now + timedelta(seconds=seconds)
             lease = {"owner": owner, "expires_at": expires_at}
-            free = or_(leases.c.expires_at <= now, leases.c.expires_at > expires_at + AHEAD)
-            mine = and_(leases.c.name == BACKGROUND_SENDER, or_(leases.c.owner == owner, free))
-            raised = leases.c.fencing_token + 1
-            if connection.execute(update(leases).where(mine).values(fencing_token=raised, **lease)).rowcount:
+            is_ours = leases.c.name == BACKGROUND_SENDER
+            is_free = or_(leases.c.expires_at <= now, leases.c.expires_at > expires_at + AHEAD)
+            may_acquire = and_(is_ours, or_(leases.c.owner == owner, is_free))
+            next_token = leases.c.fencing_token + 1
+            if connection.execute(update(leases).where(may_acquire).values(fencing_token=next_token, **lease)).rowcount:
                 return True
-            there = select(leases.c.name).where(leases.c.name == BACKGROUND_SENDER)
-            if connection.execute(there).first() is not None:
+            if connection.execute(select(leases.c.name).where(is_ours)).first() is not None:
                 return False
             connection.execute(insert(leases).values(name=BACKGROUND_SENDER, fencing_token=1, **lease))
             return True
@@ -283,12 +291,12 @@ class AlertGroups:
         return self._database.write(work)
 
     def release_background(self, owner: str) -> None:
-        """Let callers see at once that the background sender has stopped.
+        """End the lease of the background sender, so that callers send again at once.
 
-        :raises DatabaseError: when the database cannot be used; the lease then ends by itself
+        :raises DatabaseError: when the database cannot be used; the lease then expires
         """
-        mine = update(leases).where(leases.c.name == BACKGROUND_SENDER, leases.c.owner == owner)
-        self._database.write(lambda connection: connection.execute(mine.values(expires_at=self._clock())))
+        held = update(leases).where(leases.c.name == BACKGROUND_SENDER, leases.c.owner == owner)
+        self._database.write(lambda connection: connection.execute(held.values(expires_at=self._clock())))
 
     # -- inner --------------------------------------------------------------------------------------------------------
 
@@ -303,21 +311,21 @@ class AlertGroups:
     def _due(self, row: Row[Any], now: datetime, *, for_leader: bool) -> datetime:
         """Return when the next notification is due.
 
-        A leader cannot wait until the window closes. Within it, too, its notification is due after the quiet time.
+        A leader cannot wait until the window closes. So its notification is due after the quiet time within it, too.
         """
-        begins: datetime = row.first_at
-        closes: datetime | None = None
+        begins_at: datetime = row.first_at
+        closes_at: datetime | None = None
         if row.sent_at is not None and row.sent_at <= now + AHEAD:
-            closes = row.sent_at + timedelta(seconds=row.window_seconds)
-            begins = max(begins, closes)
-        due: datetime = min(row.last_at + self._timing.quiet, begins + self._timing.longest)
+            closes_at = row.sent_at + timedelta(seconds=row.window_seconds)
+            begins_at = max(begins_at, closes_at)
+        due_at: datetime = min(row.last_at + self._timing.quiet, begins_at + self._timing.longest)
         if max(row.first_at, row.last_at) > now + AHEAD:
-            # How long a leader has waited is known by its own clock.
-            due = now + self._timing.quiet if for_leader else now
-        return due if for_leader or closes is None else max(due, closes)
+            # A leader measures its own wait by a monotonic clock.
+            due_at = now + self._timing.quiet if for_leader else now
+        return due_at if for_leader or closes_at is None else max(due_at, closes_at)
 
     def _has_sender(self, connection: Connection, row: Row[Any], now: datetime) -> bool:
-        """Tell whether the background sender runs, and can send for a group."""
+        """Return whether the background sender runs and can send for this group."""
         alive = select(leases.c.name).where(leases.c.name == BACKGROUND_SENDER, leases.c.expires_at > now)
         return bool(row.sender_ok) and connection.execute(alive).first() is not None
 
@@ -349,7 +357,7 @@ def _locked(connection: Connection, name: str) -> Row[Any] | None:
     return connection.execute(query).one_or_none()
 
 
-def _inserted(connection: Connection, name: str, conn_id: str) -> Row[Any]:
+def _insert(connection: Connection, name: str, conn_id: str) -> Row[Any]:
     unused = {"alerts": 0, "window_seconds": 0, "in_flight": 0, "flight_token": 0, "fencing_token": 0}
     connection.execute(insert(notifications).values(name=name, conn_id=conn_id, sender_ok=False, **unused))
     return connection.execute(select(notifications).where(notifications.c.name == name)).one()
@@ -360,18 +368,18 @@ def _change(connection: Connection, name: str, **values: Any) -> None:
 
 
 def _resign(connection: Connection, name: str, token: int) -> None:
-    mine = update(notifications).where(notifications.c.name == name, notifications.c.fencing_token == token)
-    connection.execute(mine.values(leads_until=None, lease_expires_at=None))
+    led = update(notifications).where(notifications.c.name == name, notifications.c.fencing_token == token)
+    connection.execute(led.values(leads_until=None, lease_expires_at=None))
 
 
 def _subjects(row: Row[Any]) -> dict[str, int]:
-    found: dict[str, int] = json.loads(row.subjects or "{}")
-    return found
+    subjects: dict[str, int] = json.loads(row.subjects or "{}")
+    return subjects
 
 
 def _sum(first: Mapping[str, int], second: Mapping[str, int]) -> dict[str, int]:
-    found = dict(first)
+    counts = dict(first)
     for subject, count in second.items():
-        known = subject if subject in found or len(found) < MAX_SUBJECTS else OTHERS
-        found[known] = found.get(known, 0) + count
-    return found
+        name = subject if subject in counts or len(counts) < MAX_SUBJECTS else OTHERS
+        counts[name] = counts.get(name, 0) + count
+    return counts

@@ -1,4 +1,4 @@
-"""Where the database is without configuration, and whether there can be anything in it. Loads no SQLAlchemy."""
+"""Where the database is without configuration, and whether it may exist. This module does not load SQLAlchemy."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from pathlib import Path
 
 
 def configured() -> str:
-    """Return what ``[cpaas] database`` says, empty where it says nothing."""
+    """Return the value of ``[cpaas] database``, empty if it is not set."""
     from airflow.sdk.configuration import conf
 
     return (conf.get("cpaas", "database", fallback=None) or "").strip()
 
 
 def default_file() -> Path:
-    """Return the SQLite file that is used where nothing is configured."""
+    """Return the SQLite file that is used if ``[cpaas] database`` is not set."""
     home = os.path.expandvars(os.environ.get("AIRFLOW_HOME") or "~/airflow")
     return Path(home).expanduser().absolute() / "cpaas" / "cpaas.db"
 
 
 def may_exist() -> bool:
-    """Return whether a database may exist. Where none does, nothing was ever stored in it."""
+    """Return whether a database may exist. If none does, nothing was ever stored."""
     return bool(configured()) or default_file().exists()

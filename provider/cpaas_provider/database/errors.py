@@ -1,4 +1,4 @@
-"""Why the database could not be used, for DAG authors. No message shows a password."""
+"""The errors of the database. Their messages are for DAG authors and show no password."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class LeaseLostError(DatabaseError):
 
 
 class PartitionsChangedError(DatabaseError):
-    """The campaign was started in another number of partitions. Each knows only its own recipients."""
+    """The campaign was started with another number of partitions, and each partition knows only its own recipients."""
 
 
 class OtherServiceError(DatabaseError):

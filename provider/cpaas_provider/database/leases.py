@@ -1,4 +1,4 @@
-"""A campaign that happens once: what is kept for it, and who may write that now."""
+"""The stored state of campaigns with an idempotency key, and the lease that allows one task to write it."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from cpaas_provider.database.errors import CampaignChangedError, CampaignLockedE
 from cpaas_provider.database.schema import campaign_values, campaigns
 
 LEASE = timedelta(minutes=5)
-"""How long a campaign stays its owner's after the last it wrote."""
+"""How long the owner of a campaign keeps the lease after its last write."""
 
 _WRITES_IN_MEMORY = 32
-"""After how many writes SQLite gives back the memory of its cache. A journal is written once and not read again in the
-same try, so its pages would only fill the cache."""
+"""The number of writes after which SQLite's cache is emptied. A try writes its journal without reading it again, so
+the journal's pages would only fill the cache."""
 
 
 class LeasedState:
-    """What is kept for one campaign, written by one owner at a time.
+    """The stored state of one campaign, written by one owner at a time.
 
-    ``acquire`` makes it ours for the length of a lease, which every ``set`` and ``renew`` prolongs. No other owner can
-    acquire it meanwhile. An owner that was slower than its lease and lost it can no longer write. Acquiring it again,
-    also as the same owner in another process, ends the earlier lease. Reading needs no lease.
+    ``acquire`` takes a lease, which every ``set`` and ``renew`` extends. No other owner can acquire it meanwhile. An
+    owner whose lease expired and was acquired by another can no longer write. Acquiring the lease again ends the
+    earlier one, even if the owner is the same, in another process. Reading needs no lease.
 
-    :param campaign: its key, at most 200 characters that say nothing
-    :param owner: who works on it, in words for those who are kept waiting
-    :param clock: what time it is; the clocks of all workers should agree to within the lease
+    :param campaign: the name of the campaign in the database, at most 200 characters that reveal nothing
+    :param owner: describes the task in the errors of tasks that find the campaign locked
+    :param clock: returns the current time; the clocks of all workers should differ by less than the lease
     """
 
     def __init__(
@@ -50,22 +50,22 @@ class LeasedState:
         self._row = campaigns.c.campaign == campaign
 
     def acquire(self, *, now: datetime | None = None) -> None:
-        """Make the campaign ours.
+        """Acquire the lease.
 
-        :raises CampaignLockedError: when it is another's
+        :raises CampaignLockedError: when another owner holds it
         :raises DatabaseError: when the database cannot be used
         """
         self._database.write(lambda connection: self.acquire_within(connection, now=now))
 
     def acquire_within(self, connection: Connection, *, now: datetime | None = None) -> None:
-        """Make the campaign ours as part of a transaction; should that not come to its end, it is not ours.
+        """Acquire the lease within a transaction. It is held only once the transaction is committed.
 
-        :raises CampaignLockedError: when it is another's
+        :raises CampaignLockedError: when another owner holds it
         """
         self._fencing_token = self._acquire(connection, now or self._clock())
 
     def get(self, key: str) -> Any | None:
-        """Return what is stored, or ``None``.
+        """Return the value of a key, ``None`` if there is none.
 
         :raises DatabaseError: when the database cannot be read
         """
@@ -73,7 +73,7 @@ class LeasedState:
             return self._stored(connection, key)
 
     def locked_by(self) -> str | None:
-        """Return the owner of the campaign's lease, in words; ``None`` when there is none.
+        """Return the description of the owner that holds the lease; ``None`` if none does.
 
         :raises DatabaseError: when the database cannot be read
         """
@@ -82,9 +82,9 @@ class LeasedState:
             return connection.execute(query).scalar_one_or_none()
 
     def set(self, key: str, value: Any) -> None:
-        """Store JSON for good, before returning, and renew the lease.
+        """Store JSON durably, and renew the lease.
 
-        :raises LeaseLostError: when the campaign is not ours; nothing was stored
+        :raises LeaseLostError: when this owner does not hold the lease; nothing was stored
         :raises DatabaseError: when the database cannot be written
         """
         text = json.dumps(value, separators=(",", ":"), allow_nan=False)
@@ -99,13 +99,14 @@ class LeasedState:
         self._database.write(work)
 
     def set_if_unlocked(self, values: Mapping[str, Any], seen: Mapping[str, Any]) -> None:
-        """Store JSON in one transaction in which the campaign has no owner, and leave it without one.
+        """Store JSON in one transaction, if no owner holds the lease. Afterwards no owner holds it either.
 
-        Who worked on it before, and whose lease ended without his knowledge, can no longer write.
+        An earlier owner whose lease expired unnoticed can no longer write.
 
-        :param seen: what was read under the keys that tell whether anything has changed
-        :raises CampaignLockedError: when the campaign has an owner; nothing was stored
-        :raises CampaignChangedError: when something else stands under one of those keys; nothing was stored
+        :param values: the JSON to store, by key
+        :param seen: values that the caller read before, by key; they must be unchanged
+        :raises CampaignLockedError: when an owner holds the lease; nothing was stored
+        :raises CampaignChangedError: when a value in ``seen`` has changed; nothing was stored
         :raises DatabaseError: when the database cannot be used
         """
         texts = {key: json.dumps(value, separators=(",", ":"), allow_nan=False) for key, value in values.items()}
@@ -121,9 +122,9 @@ class LeasedState:
         self._database.write(work)
 
     def delete(self, key: str) -> None:
-        """Remove what is stored under a key; does nothing where nothing is.
+        """Remove a key, if it is stored.
 
-        :raises LeaseLostError: when the campaign is not ours
+        :raises LeaseLostError: when this owner does not hold the lease
         :raises DatabaseError: when the database cannot be written
         """
 
@@ -134,26 +135,26 @@ class LeasedState:
         self._database.write(work)
 
     def renew(self) -> None:
-        """Keep the campaign for another lease from now.
+        """Extend the lease to its full length from now.
 
-        :raises LeaseLostError: when it is not ours
+        :raises LeaseLostError: when this owner does not hold it
         :raises DatabaseError: when the database cannot be written
         """
         self._database.write(self._assert_held)
 
     def release(self) -> None:
-        """Let others take the campaign at once. Does nothing when it is not ours.
+        """Give up the lease, so that another owner can acquire it at once. Does nothing if it is not held.
 
-        :raises DatabaseError: when the database cannot be written; the lease then ends by itself
+        :raises DatabaseError: when the database cannot be written; the lease then expires
         """
         token, self._fencing_token = self._fencing_token, None
-        ours = update(campaigns).where(self._row, campaigns.c.fencing_token == token)
         if token is not None:
-            self._database.write(lambda connection: connection.execute(ours.values(owner=None, lease_expires_at=None)))
+            held = update(campaigns).where(self._row, campaigns.c.fencing_token == token)
+            self._database.write(lambda connection: connection.execute(held.values(owner=None, lease_expires_at=None)))
 
     def _stored(self, connection: Connection, key: str) -> Any | None:
-        found = connection.execute(select(campaign_values.c.value).where(*self._row_of(key))).scalar_one_or_none()
-        return None if found is None else json.loads(found)
+        text = connection.execute(select(campaign_values.c.value).where(*self._row_of(key))).scalar_one_or_none()
+        return None if text is None else json.loads(text)
 
     def _store(self, connection: Connection, key: str, text: str) -> None:
         if not connection.execute(update(campaign_values).where(*self._row_of(key)).values(value=text)).rowcount:
@@ -163,30 +164,29 @@ class LeasedState:
         return campaign_values.c.campaign == self._campaign, campaign_values.c.key == key
 
     def _acquire(self, connection: Connection, now: datetime) -> int:
-        """Record that it is ours. Return the fencing token, which is higher with each acquisition."""
-        found = connection.execute(
-            select(campaigns.c.owner, campaigns.c.lease_expires_at, campaigns.c.fencing_token)
-            .where(self._row)
-            .with_for_update()
-        ).one_or_none()
+        """Record this owner, and return the fencing token, which is higher with each acquisition."""
+        row = connection.execute(select(campaigns).where(self._row).with_for_update()).one_or_none()
         lease = {"owner": self._owner, "lease_expires_at": now + LEASE}
-        if found is None:
+        if row is None:
             connection.execute(insert(campaigns).values(campaign=self._campaign, fencing_token=1, **lease))
             return 1
-        if found.owner not in (None, self._owner) and found.lease_expires_at > now:
+        if row.owner not in (None, self._owner) and row.lease_expires_at > now:
             raise CampaignLockedError(
-                f"Another task is working on this campaign: {found.owner}. Nothing was done here. Try again when that "
-                f"task ends. If it is dead, its lease ends at {found.lease_expires_at:%Y-%m-%d %H:%M:%S} UTC."
+                f"Another task is working on this campaign: {row.owner}. Nothing was done here. Try again when that "
+                f"task ends. If it is dead, its lease ends at {row.lease_expires_at:%Y-%m-%d %H:%M:%S} UTC."
             )
-        token: int = found.fencing_token + 1
+        token: int = row.fencing_token + 1
         connection.execute(update(campaigns).where(self._row).values(fencing_token=token, **lease))
         return token
 
     def _assert_held(self, connection: Connection) -> None:
-        """Renew the lease, which fails unless it is still ours, and keeps it so until the transaction ends."""
-        ours = (self._row, campaigns.c.fencing_token == self._fencing_token, campaigns.c.owner == self._owner)
-        renewed = update(campaigns).where(*ours).values(lease_expires_at=self._clock() + LEASE)
-        if self._fencing_token is None or connection.execute(renewed).rowcount != 1:
+        """Renew the lease, which locks its row until the transaction ends.
+
+        :raises LeaseLostError: when this owner does not hold the lease
+        """
+        held = (self._row, campaigns.c.fencing_token == self._fencing_token, campaigns.c.owner == self._owner)
+        renewal = update(campaigns).where(*held).values(lease_expires_at=self._clock() + LEASE)
+        if self._fencing_token is None or connection.execute(renewal).rowcount != 1:
             owner = connection.execute(select(campaigns.c.owner).where(self._row)).scalar_one_or_none()
             raise LeaseLostError(
                 f"{self._owner} does not hold the lease on this campaign. It is held by {owner or 'no task'}. Nothing "

@@ -1,13 +1,13 @@
-"""Phone lookups, cached over runs. The cache has hashes of numbers, and no number."""
+"""A cache of phone lookups that outlives a run. It stores hashes of numbers, never a number."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, Table, delete, insert, select
+from sqlalchemy import Column, Connection, Row, Table, delete, insert, select
 
 from cpaas_provider.database.bulk import batched
 from cpaas_provider.database.database import Database
@@ -15,7 +15,7 @@ from cpaas_provider.database.schema import alembic_version, lookups, phone_recor
 
 
 class PhoneRecord(NamedTuple):
-    """What a lookup returned of a number; ``None`` for what the service does not know."""
+    """The record of a number; ``None`` for each value that the service does not know."""
 
     operator: str | None
     country: str | None
@@ -26,7 +26,7 @@ class PhoneRecord(NamedTuple):
 class LookupCache:
     """Do-not-disturb flags and whole records of numbers, each with the time of its lookup.
 
-    :param database: where they are stored, by keyed hashes of at most 64 bytes that the caller computes
+    Numbers are given as keyed hashes of at most 64 bytes, which the caller computes.
     """
 
     def __init__(self, database: Database) -> None:
@@ -37,23 +37,16 @@ class LookupCache:
 
         :raises DatabaseError: when the database cannot be read
         """
-        known: dict[bytes, bool] = {}
-        with self._database.connect() as connection:
-            for batch in batched(hashes):
-                wanted = lookups.c.hash.in_(batch)
-                rows = connection.execute(
-                    select(lookups.c.hash, lookups.c.dnd).where(wanted, lookups.c.looked_up_at >= since)
-                )
-                known.update((row.hash, row.dnd) for row in rows)
-        return known
+        return {row.hash: row.dnd for row in self._read((lookups.c.hash, lookups.c.dnd), hashes, since)}
 
     def set_many(self, found: Mapping[bytes, bool], at: datetime) -> None:
-        """Store do-not-disturb flags in place of earlier ones.
+        """Store do-not-disturb flags, and replace earlier ones.
 
-        :raises DatabaseError: when the database cannot be written; some of it may have been
+        :param at: the time of the lookups
+        :raises DatabaseError: when the database cannot be written; some flags may have been stored
         """
         for batch in batched(found.items()):
-            rows = [{"hash": one, "dnd": dnd, "looked_up_at": at} for one, dnd in batch]
+            rows = [{"hash": key, "dnd": dnd, "looked_up_at": at} for key, dnd in batch]
             self._database.write(partial(_replace, rows, lookups))
 
     def get_records(self, hashes: Sequence[bytes], since: datetime) -> dict[bytes, PhoneRecord]:
@@ -61,28 +54,30 @@ class LookupCache:
 
         :raises DatabaseError: when the database cannot be read
         """
-        known: dict[bytes, PhoneRecord] = {}
-        columns = phone_records.c
-        with self._database.connect() as connection:
-            for batch in batched(hashes):
-                query = select(columns.hash, columns.operator, columns.country, columns.ported, columns.dnd)
-                rows = connection.execute(query.where(columns.hash.in_(batch), columns.looked_up_at >= since))
-                known.update((one, PhoneRecord(*record)) for one, *record in rows)
-        return known
+        columns = [phone_records.c[name] for name in ("hash", *PhoneRecord._fields)]
+        return {key: PhoneRecord(*record) for key, *record in self._read(columns, hashes, since)}
 
     def set_records(self, found: Mapping[bytes, PhoneRecord], at: datetime) -> None:
         """Store whole records, and their do-not-disturb flags for campaigns.
 
-        :raises DatabaseError: when the database cannot be written; some of it may have been
+        :param at: the time of the lookups
+        :raises DatabaseError: when the database cannot be written; some records may have been stored
         """
         for batch in batched(found.items()):
-            rows = [{"hash": one, "looked_up_at": at, **record._asdict()} for one, record in batch]
+            rows = [{"hash": key, "looked_up_at": at, **record._asdict()} for key, record in batch]
             self._database.write(partial(_replace, rows, phone_records))
-        self.set_many({one: record.dnd for one, record in found.items() if record.dnd is not None}, at)
+        self.set_many({key: record.dnd for key, record in found.items() if record.dnd is not None}, at)
+
+    def _read(self, columns: Sequence[Column[Any]], hashes: Sequence[bytes], since: datetime) -> Iterator[Row[Any]]:
+        key = columns[0]
+        looked_up_at = key.table.c.looked_up_at
+        with self._database.connect() as connection:
+            for batch in batched(hashes):
+                yield from connection.execute(select(*columns).where(key.in_(batch), looked_up_at >= since))
 
 
 def _replace(rows: Sequence[Mapping[str, object]], table: Table, connection: Connection) -> None:
-    # Upserts differ between databases. This does not, where only one at a time does it.
+    # Delete and insert, because the syntax of an upsert differs between databases. The lock makes it safe.
     connection.execute(select(alembic_version.c.version_num).with_for_update())
     connection.execute(delete(table).where(table.c.hash.in_([row["hash"] for row in rows])))
     connection.execute(insert(table), rows)

@@ -1,13 +1,14 @@
-"""Rate limits that several processes share: each has a row with the moment before which all moments are reserved.
+"""Rate limits that several processes share.
 
-Times are seconds of the database server's clock; of the machine's where the database is a file of SQLite.
+A request may start at a moment that its process has reserved. Each limit is a row that holds the next free moment.
+Times are seconds by the clock of the database server. If the database is an SQLite file, the machine's clock counts.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -17,16 +18,16 @@ from cpaas_provider.database.database import Database
 from cpaas_provider.database.schema import rate_limits
 
 MAX_AHEAD = 1.0
-"""For how many seconds moments are reserved ahead. A reservation gets half of what is left of them, but at least one
-moment. With the same demand, processes thus come to have the same share."""
+"""The seconds for which moments are reserved ahead. A reservation gets half of the free moments among them, but at
+least one. So processes with the same demand converge to the same share."""
 
 MAX_WAITING = 16
-"""How many further moments are reserved beyond that, one at a time: the next reservation is refused."""
+"""The number of moments that can be reserved beyond ``MAX_AHEAD``, one at a time. Then reservations are refused."""
 
 MAX_HOLD = 300.0
-"""For how many seconds at most one process has all others wait. Should it be longer, it is asked for again."""
+"""The longest pause, in seconds, that one process imposes on all. For a longer one it calls ``hold`` again."""
 
-# Where the server has no such function that we know of, and for SQLite, it is the clock of the machine.
+# For SQLite and all other databases, the machine's clock counts.
 _SERVER_CLOCKS: dict[str, ColumnElement[Any]] = {
     "postgresql": literal_column("extract(epoch from clock_timestamp())"),
     "mysql": literal_column("unix_timestamp(now(6))"),
@@ -38,8 +39,8 @@ _SERVER_CLOCKS: dict[str, ColumnElement[Any]] = {
 class SharedLimit:
     """A rate limit as it is stored.
 
-    :param next_at: the moment from which none is reserved
-    :param held_until: no moment before that is reserved, because the service asked for a pause
+    :param next_at: the next free moment
+    :param held_until: no moment before this is reserved, because the service asked for a pause
     """
 
     requests_per_second: float
@@ -49,12 +50,12 @@ class SharedLimit:
 
 @dataclass(frozen=True)
 class Wanted:
-    """What a process asks for.
+    """The request for a reservation.
 
-    :param count: how many moments at most
-    :param requests_per_second: the limit as it knows it
-    :param slowdown: the factor, 1 or more, by which it keeps its moments further apart
-    :param is_first: whether it just read the limit from the connection, so that this one holds for all
+    :param count: the number of moments at most
+    :param requests_per_second: the limit that this process read from the connection
+    :param slowdown: the factor, 1 or more, by which the moments are further apart than the limit requires
+    :param is_first: whether the process has just read the limit from the connection. If so, it replaces the stored one.
     """
 
     count: int
@@ -65,7 +66,11 @@ class Wanted:
 
 @dataclass(frozen=True)
 class ReservedMoments:
-    """Evenly spaced moments of one process; with a ``count`` of 0, ``first`` is when to ask again."""
+    """Evenly spaced moments reserved for one process.
+
+    :param first: the first moment; with a ``count`` of 0, when to try again
+    :param interval: seconds between two moments
+    """
 
     first: float
     count: int
@@ -74,10 +79,13 @@ class ReservedMoments:
 
 
 def reserve(found: SharedLimit | None, wanted: Wanted, now: float) -> tuple[SharedLimit, ReservedMoments]:
-    """Return how the limit stands after a reservation, and what was reserved.
+    """Return the limit after a reservation, and the reserved moments.
 
-    Moments of different reservations never overlap. A row from a clock that was ahead, or a wrong one, keeps requests
-    waiting for ``MAX_AHEAD`` and ``MAX_WAITING`` moments at most: nothing that is later was ever reserved.
+    Moments of different reservations never overlap. If the row holds a later moment, a wrong clock wrote it, as
+    nothing beyond ``MAX_AHEAD`` and ``MAX_WAITING`` moments is ever reserved. Such a moment is moved to that bound.
+
+    :param found: the stored limit, ``None`` if there is none
+    :param now: seconds by the same clock as the stored limit
     """
     limit = found or SharedLimit(wanted.requests_per_second, now, now)
     if wanted.is_first or not limit.requests_per_second > 0:
@@ -87,24 +95,22 @@ def reserve(found: SharedLimit | None, wanted: Wanted, now: float) -> tuple[Shar
     held_until = min(limit.held_until, now + MAX_HOLD)
     opens = max(now, held_until)
     end = opens + MAX_AHEAD + MAX_WAITING * every
-    start = max(opens, min(limit.next_at, end))
+    first = start = max(opens, min(limit.next_at, end))
     if start + interval > end:
-        again = opens + start + interval - end
-        return replace(limit, next_at=start, held_until=held_until), ReservedMoments(
-            again, 0, interval, limit.requests_per_second
-        )
-    half = int((opens + MAX_AHEAD - start) / 2 / interval)
-    count = max(1, min(wanted.count, half))
+        count, first = 0, opens + start + interval - end
+    else:
+        half = int((opens + MAX_AHEAD - start) / 2 / interval)
+        count = max(1, min(wanted.count, half))
     after = replace(limit, next_at=start + count * interval, held_until=held_until)
-    return after, ReservedMoments(start, count, interval, limit.requests_per_second)
+    return after, ReservedMoments(first, count, interval, limit.requests_per_second)
 
 
 class RateLimitTable:
     """The rate limit of one connection.
 
-    :param conn_id: the connection; upper and lower case make no difference, as in the names of environment variables
-    :param clock: the time of this machine, where the database has no clock of its own
-    :param monotonic: the clock of what is returned
+    :param conn_id: the connection, without regard to case, as in the names of environment variables
+    :param clock: the machine's clock, for databases without a clock of their own
+    :param monotonic: the clock of the reserved moments that are returned
     """
 
     def __init__(
@@ -129,47 +135,40 @@ class RateLimitTable:
         return self._database.write(partial(self._reserve, wanted))
 
     def hold(self, seconds: float) -> None:
-        """Let no moment within ``seconds`` be reserved, up to ``MAX_HOLD``.
+        """Prevent that any process reserves a moment within the next ``seconds``.
 
+        :param seconds: at most ``MAX_HOLD``; a longer pause is cut
         :raises DatabaseError: when the database cannot be used
         """
 
         def work(connection: Connection) -> None:
-            found, now = self._locked(connection)
+            limit, now = self._locked(connection)
             until = now + min(seconds, MAX_HOLD)
-            if found is not None and not found.held_until > until:
-                self._store(connection, replace(found, held_until=until))
+            if limit is not None and not limit.held_until > until:
+                self._store(connection, replace(limit, held_until=until))
 
         self._database.write(work)
 
     def _reserve(self, wanted: Wanted, connection: Connection) -> ReservedMoments:
         found, now = self._locked(connection)
-        # The other clock is read after the database's: a moment may come late by that, and never early.
-        here = self._monotonic()
+        # Read after the database's clock, so that a moment can come late by the difference, but never early.
+        monotonic_now = self._monotonic()
         limit, reserved = reserve(found, wanted, now)
         if found is None:
-            connection.execute(insert(rate_limits).values(conn_id=self._name, **_columns(limit)))
+            connection.execute(insert(rate_limits).values(conn_id=self._name, **asdict(limit)))
         elif limit != found:
             self._store(connection, limit)
-        return replace(reserved, first=here + reserved.first - now)
+        return replace(reserved, first=monotonic_now + reserved.first - now)
 
     def _locked(self, connection: Connection) -> tuple[SharedLimit | None, float]:
         """Return the row, locked until the transaction ends, and the time of the database."""
         columns = rate_limits.c
         query = select(columns.requests_per_second, columns.next_at, columns.held_until)
-        row: Sequence[Any] | None = connection.execute(query.where(self._row).with_for_update()).one_or_none()
-        # By a statement of its own: the one that waits for the lock may have its time from before the wait.
+        row = connection.execute(query.where(self._row).with_for_update()).one_or_none()
+        # A separate statement, because the one that waits for the lock may take its time from before the wait.
         clock = _SERVER_CLOCKS.get(connection.dialect.name)
         now = self._clock() if clock is None else float(connection.execute(select(clock)).scalar_one())
         return None if row is None else SharedLimit(*row), now
 
     def _store(self, connection: Connection, limit: SharedLimit) -> None:
-        connection.execute(update(rate_limits).where(self._row).values(**_columns(limit)))
-
-
-def _columns(limit: SharedLimit) -> dict[str, Any]:
-    return {
-        "requests_per_second": limit.requests_per_second,
-        "next_at": limit.next_at,
-        "held_until": limit.held_until,
-    }
+        connection.execute(update(rate_limits).where(self._row).values(**asdict(limit)))

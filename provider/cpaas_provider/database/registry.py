@@ -1,4 +1,4 @@
-"""The register of campaigns with a key: which there are, and in how many partitions each is sent."""
+"""The register of campaigns with an idempotency key, and of the number of partitions that each is sent in."""
 
 from __future__ import annotations
 
@@ -20,9 +20,10 @@ from cpaas_provider.database.schema import campaign_values, campaigns, keyed_cam
 
 @dataclass(frozen=True)
 class CampaignKey:
-    """What makes a campaign the same in every run: the connection and the author's key.
+    """Identifies a campaign in every run: by the connection and the author's ``idempotency_key``.
 
-    :param base_url: where the connection leads now; it must be where it led when the campaign began
+    :param key: the author's key
+    :param base_url: the connection's base URL now; it must be the same as when the campaign was started
     """
 
     conn_id: str
@@ -31,15 +32,15 @@ class CampaignKey:
 
     @property
     def name(self) -> str:
-        """Return its name in the database, which does not show the key and depends on no secret."""
+        """Return the campaign's name in the database, which does not reveal the key and depends on no secret."""
         return sha256(json.dumps(["campaign", self.conn_id, self.key]).encode()).hexdigest()[:40]
 
 
 @dataclass(frozen=True)
 class OpenCampaign:
-    """A partition of a campaign, which is ours.
+    """A partition of a campaign whose lease this process holds.
 
-    :param secret: what the hashes of its journal are keyed with
+    :param secret: the key of the hashes in the campaign's journal
     """
 
     state: LeasedState
@@ -54,38 +55,39 @@ def open_campaign(
     *,
     clock: Callable[[], datetime] = lambda: datetime.now(UTC),
 ) -> OpenCampaign:
-    """Register a campaign, or find it, and make one of its partitions ours: all in one transaction.
+    """Register a campaign if it is new, and acquire the lease on one of its partitions, in one transaction.
 
-    Of two that come with different numbers of partitions at the same time one registers its number, and the other is
-    refused. As long as no partition has stored anything and none has an owner, the number may change.
+    If two tasks register the same campaign with different numbers of partitions at once, one of them is refused. The
+    number may change as long as no partition has stored anything and none has an owner.
 
-    :param partition: which one, from 0, and of how many
-    :param owner: who works on it, in words for those who are kept waiting
-    :raises PartitionsChangedError: when the campaign was begun in another number of partitions
-    :raises OtherServiceError: when it was begun with another base URL
+    :param partition: the index of the partition, from 0, and the number of partitions
+    :param owner: describes the task in the errors of tasks that find the campaign locked
+    :raises PartitionsChangedError: when the campaign was started with another number of partitions
+    :raises OtherServiceError: when it was started with another base URL
     :raises CampaignLockedError: when this partition has another owner
     :raises DatabaseError: when the database cannot be used
     """
-    part, count = partition
-    state = LeasedState(database, f"{key.name}/{part}", owner, clock=clock)
+    index, count = partition
+    state = LeasedState(database, f"{key.name}/{index}", owner, clock=clock)
 
     def work(connection: Connection) -> str:
-        found = _register(connection, key, count, clock())
-        if found.base_url != key.base_url:
+        campaign = _register(connection, key, count, clock())
+        if campaign.base_url != key.base_url:
             raise OtherServiceError(
                 f"This campaign was started when the connection {key.conn_id!r} had another base URL."
             )
-        if found.partitions != count:
-            _change_partitions(connection, key, found.partitions, count, clock())
+        if campaign.partitions != count:
+            _change_partitions(connection, key, campaign.partitions, count, clock())
         state.acquire_within(connection)
-        return str(found.secret)
+        return str(campaign.secret)
 
     return OpenCampaign(state, database.write(work))
 
 
 def partition_count(database: Database, name: str) -> int | None:
-    """Return in how many partitions the campaign of a name is sent; ``None`` where there is none.
+    """Return the number of partitions of a campaign, ``None`` if the campaign is not registered.
 
+    :param name: ``CampaignKey.name``
     :raises DatabaseError: when the database cannot be read
     """
     with database.connect() as connection:
@@ -94,44 +96,39 @@ def partition_count(database: Database, name: str) -> int | None:
 
 
 def _register(connection: Connection, key: CampaignKey, count: int, now: datetime) -> Row[Any]:
-    """Return the campaign's row, which no other process can read to change it until the transaction ends."""
+    """Return the campaign's row, locked until the transaction ends. Insert it if there is none."""
     query = select(keyed_campaigns).where(keyed_campaigns.c.name == key.name).with_for_update()
-    found = connection.execute(query).one_or_none()
-    if found is not None:
-        return found
-    facts = {"conn_id": key.conn_id, "base_url": key.base_url, "secret": secrets.token_hex(16)}
-    connection.execute(insert(keyed_campaigns).values(name=key.name, partitions=count, created_at=now, **facts))
+    row = connection.execute(query).one_or_none()
+    if row is not None:
+        return row
+    values = {"conn_id": key.conn_id, "base_url": key.base_url, "secret": secrets.token_hex(16)}
+    connection.execute(insert(keyed_campaigns).values(name=key.name, partitions=count, created_at=now, **values))
     return connection.execute(query).one()
 
 
 def _change_partitions(connection: Connection, key: CampaignKey, before: int, count: int, now: datetime) -> None:
-    """Have a campaign that has not begun go by another number of partitions.
+    """Change the number of partitions of a campaign that has stored nothing yet.
 
-    :raises PartitionsChangedError: when it has begun
+    :raises PartitionsChangedError: when a partition has stored something
+    :raises CampaignLockedError: when a partition has an owner
     """
-    parts = campaigns.c.campaign.startswith(f"{key.name}/", autoescape=True)
+    partitions = campaigns.c.campaign.startswith(f"{key.name}/", autoescape=True)
     values = campaign_values.c.campaign.startswith(f"{key.name}/", autoescape=True)
     if connection.execute(select(campaign_values.c.key).where(values).limit(1)).first() is not None:
         raise PartitionsChangedError(
             f"This campaign was started in {_partitions(before)} and cannot continue in {_partitions(count)}. Each "
             "partition knows only its own recipients, so some would get the message twice."
         )
-    owner = connection.execute(
-        select(campaigns.c.owner).where(parts, campaigns.c.lease_expires_at > now).limit(1)
-    ).scalar()
-    if owner is not None:
+    leased = select(campaigns.c.owner).where(partitions, campaigns.c.lease_expires_at > now).limit(1)
+    if (owner := connection.execute(leased).scalar()) is not None:
         raise CampaignLockedError(
             f"Another task is starting this campaign in {_partitions(before)}: {owner}. This task would use "
             f"{_partitions(count)}. Use the same number in both, or try again when that task has ended."
         )
-    # Who had one before, and comes back from the dead, must not write to it.
-    connection.execute(
-        update(campaigns)
-        .where(parts)
-        .values(fencing_token=campaigns.c.fencing_token + 1, owner=None, lease_expires_at=None)
-    )
-    change = update(keyed_campaigns).where(keyed_campaigns.c.name == key.name)
-    connection.execute(change.values(partitions=count))
+    # An earlier owner whose process stalled must not write any more, so its fencing token becomes stale.
+    freed = {"fencing_token": campaigns.c.fencing_token + 1, "owner": None, "lease_expires_at": None}
+    connection.execute(update(campaigns).where(partitions).values(freed))
+    connection.execute(update(keyed_campaigns).where(keyed_campaigns.c.name == key.name).values(partitions=count))
 
 
 def _partitions(count: int) -> str:

@@ -1,4 +1,4 @@
-"""The tables as they are now. What brings those of an earlier version to this form is in ``migrations``."""
+"""The tables of the newest version. ``migrations`` brings older databases to this version."""
 
 from __future__ import annotations
 
@@ -43,18 +43,18 @@ class UtcDateTime(TypeDecorator[datetime]):
     cache_ok = True
 
     def process_bind_param(self, value: datetime | None, dialect: Dialect) -> datetime | None:
-        """Write it without a zone, which not every database stores."""
+        """Remove the time zone, because not every database stores it."""
         return None if value is None else value.astimezone(UTC).replace(tzinfo=None)
 
     def process_result_value(self, value: datetime | None, dialect: Dialect) -> datetime | None:
-        """Read it as UTC."""
+        """Add the time zone."""
         return None if value is None else value.replace(tzinfo=UTC)
 
 
 CAMPAIGN_LENGTH = 120
-"""Characters of what waiters wait for: a reference of ours, or the id of a message not recorded yet, and a mark."""
+"""The longest name of a campaign: our reference, or a prefix and the id of a message that is not recorded yet."""
 
-# The version of all of them, as Alembic records it.
+# The version of all tables, as Alembic records it.
 alembic_version = Table("cpaas_alembic_version", metadata, Column("version_num", String(32), primary_key=True))
 
 campaigns = Table(
@@ -71,18 +71,18 @@ campaign_values = Table(
     metadata,
     Column("campaign", String(200), ForeignKey(campaigns.c.campaign), primary_key=True),
     Column("key", String(200), primary_key=True),
-    # MySQL's own TEXT ends at 64 KB.
+    # MySQL's default TEXT is limited to 64 KB.
     Column("value", Text().with_variant(Text(2**24 - 1), *_MYSQL), nullable=False),
 )
 
-# Campaigns with a key, by connection and key; each of their partitions is a row of cpaas_campaigns.
+# Campaigns with an idempotency key. Each of their partitions is a row of cpaas_campaigns.
 keyed_campaigns = Table(
     "cpaas_keyed_campaigns",
     metadata,
     Column("name", String(64), primary_key=True),
     Column("conn_id", String(250), nullable=False),
     Column("base_url", Text, nullable=False),
-    # What the hashes of its journal are keyed with: its own, so that they outlive an API key.
+    # The key of the hashes in the campaign's journal. It is independent of the API key, which may be replaced.
     Column("secret", String(64), nullable=False),
     Column("partitions", Integer, nullable=False),
     Column("created_at", UtcDateTime, nullable=False),
@@ -91,14 +91,14 @@ keyed_campaigns = Table(
 lookups = Table(
     "cpaas_lookups",
     metadata,
-    # MySQL's BLOB can be no key.
+    # MySQL allows no BLOB in a key.
     Column("hash", LargeBinary(64).with_variant(VARBINARY(64), *_MYSQL), primary_key=True),
     Column("dnd", Boolean, nullable=False),
     Column("looked_up_at", UtcDateTime, nullable=False),
     Index("cpaas_lookups_looked_up_at", "looked_up_at"),
 )
 
-# What a bulk lookup found, beside the mark that campaigns look for.
+# Whole records of bulk lookups. Campaigns read only the do-not-disturb flags in cpaas_lookups.
 phone_records = Table(
     "cpaas_phone_records",
     metadata,
@@ -118,7 +118,7 @@ identities = Table(
     Column("value", String(64), nullable=False),
 )
 
-# What a task sends with callbacks: a campaign, or a request that is one by itself.
+# Sends with callbacks: a campaign, or a single request, which counts as a campaign of its own.
 sends = Table(
     "cpaas_sends",
     metadata,
@@ -130,11 +130,12 @@ sends = Table(
     Column("task_id", String(250), nullable=False),
     Column("map_index", Integer, nullable=False),
     Column("started_at", UtcDateTime, nullable=False),
-    # How many were sent to, known when the task ended; whether all of them are final, found out afterwards.
+    # The number of recipients the service accepted, and when the task ended.
     Column("expected", Integer),
     Column("ended_at", UtcDateTime),
+    # When the publisher found that the campaign is finished.
     Column("finished_at", UtcDateTime),
-    # Recipients of requests whose outcome was unknown when the task ended.
+    # The number of recipients of requests whose outcome was unknown when the task ended.
     Column("unknown", Integer),
     Index("cpaas_sends_started_at", "started_at"),
     Index(
@@ -145,7 +146,7 @@ sends = Table(
     ),
 )
 
-# The requests the service accepted, as far as known. What names one is of its connection alone.
+# The requests that the service is known to have accepted. References and message ids are unique within a connection.
 requests = Table(
     "cpaas_requests",
     metadata,
@@ -154,15 +155,15 @@ requests = Table(
     Column("campaign", String(CAMPAIGN_LENGTH), nullable=False),
     Column("recipients", Integer, nullable=False),
     Column("message_id", String(100)),
-    # Whether all of its recipients are in cpaas_deliveries.
+    # Whether all recipients of the request are in cpaas_deliveries.
     Column("tracked", Boolean, nullable=False),
     Column("recorded_at", UtcDateTime, nullable=False),
     Index("cpaas_requests_campaign", "campaign"),
     Index("cpaas_requests_message_id", "conn_id", "message_id"),
 )
 
-# How many recipients of a request have a row, so that they need not be counted for each report. It may be too many, as
-# rows are pruned and united; it is too few only where it is 0, or there is none.
+# The number of rows of a request in cpaas_deliveries, so that they need not be counted for each report. The number
+# may be too high, because rows are pruned and merged. It is too low only if it is 0 or its row is missing.
 request_counts = Table(
     "cpaas_request_counts",
     metadata,
@@ -170,20 +171,20 @@ request_counts = Table(
     Column("conn_id", String(250), primary_key=True),
     Column("reference", String(100), primary_key=True),
     Column("recipients", Integer, nullable=False),
-    # No index holds it, or PostgreSQL would write to all of them whenever it changes.
+    # Not indexed, because PostgreSQL would then write to all indexes whenever it changes.
     Column("updated_at", UtcDateTime, nullable=False),
     sqlite_with_rowid=False,
 )
 
-# What became of each recipient of each request, by the strongest word there was.
+# The delivery status of each recipient of each request: the strongest that was reported.
 deliveries = Table(
     "cpaas_deliveries",
     metadata,
     Column("campaign", String(CAMPAIGN_LENGTH), primary_key=True),
     Column("conn_id", String(250), primary_key=True),
-    # Empty where the report named none.
+    # Empty if the report names no reference.
     Column("reference", String(100), primary_key=True),
-    # An address of e-mail has 254 characters at most; what is no recipient at all is cut.
+    # An email address has at most 254 characters. A longer text is no recipient and is cut.
     Column("recipient", String(255), primary_key=True),
     Column("message_id", String(100)),
     Column("kind", String(10)),
@@ -195,19 +196,20 @@ deliveries = Table(
     Column("clicked", Boolean, nullable=False),
     Column("reported_at", UtcDateTime, nullable=False),
     Column("updated_at", UtcDateTime, nullable=False),
-    # In which batch DAGs were told of it, by what they were told; 0 where none was to be.
+    # The batch of the delivery event that reports this row, by kind of event; 0 if none shall report it.
     Column("failed_batch", BigInteger),
     Column("clicked_batch", BigInteger),
     Column("topped_up_batch", BigInteger),
     Index("cpaas_deliveries_updated_at", "updated_at"),
-    # Counting a campaign reads this alone.
+    # Counting a campaign reads only this index.
     Index("cpaas_deliveries_delivery_status", "campaign", "conn_id", "reference", "delivery_status", "updated_at"),
-    # The pages look for a recipient in all campaigns.
+    # The search page looks for a recipient in all campaigns.
     Index("cpaas_deliveries_recipient", "recipient"),
     sqlite_with_rowid=False,
 )
 
-# Who belongs to no batch yet is found by one of these, in whichever batch by its number. A query repeats the condition.
+# Partial indexes, for the rows that belong to no batch yet and for the rows of one batch. A query must repeat the
+# condition to use the index.
 may_have_failed = deliveries.c.failed.is_(true())
 may_have_clicked = deliveries.c.clicked.is_(true())
 may_be_topped_up = and_(deliveries.c.kind == literal_column("'airtime'"), deliveries.c.delivered.is_(true()))
@@ -218,14 +220,14 @@ for _column, _rows in (
 ):
     Index(f"cpaas_deliveries_{_column}", deliveries.c[_column], sqlite_where=_rows, postgresql_where=_rows)
 
-# What DAGs are started on, each once: a campaign, or what happened in one since the last batch.
+# Delivery events (an outbox): a campaign finished, or recipients of one changed since the last batch.
 events = Table(
     "cpaas_events",
     metadata,
     Column("id", BigInteger().with_variant(Integer, "sqlite"), primary_key=True),
     Column("kind", String(20), nullable=False),
     Column("campaign", String(CAMPAIGN_LENGTH), nullable=False),
-    # A campaign that finished is in none.
+    # 0 for a campaign that finished.
     Column("batch", BigInteger, nullable=False),
     Column("conn_id", String(250), nullable=False),
     Column("facts", Text, nullable=False),
@@ -243,7 +245,7 @@ events = Table(
     sqlite_autoincrement=True,
 )
 
-# Every report as it came, once, and how often.
+# Every report as it was received, stored once, with the number of times it was received.
 reports = Table(
     "cpaas_reports",
     metadata,
@@ -263,13 +265,13 @@ _HAS_LZ4 = text("SELECT 'lz4' = ANY(enumvals) FROM pg_settings WHERE name = 'def
 
 @event.listens_for(reports, "after_create")
 def _compress_bodies(_: Table, connection: Connection, **__: Any) -> None:
-    """Have PostgreSQL compress bodies with LZ4, where it was built with that: its default takes five times as long."""
+    """Compress bodies with LZ4, if this PostgreSQL supports it. Its default compression takes five times as long."""
     if connection.dialect.name == "postgresql" and connection.execute(_HAS_LZ4).scalar():
         connection.execute(text(f"ALTER TABLE {reports.name} ALTER COLUMN body SET COMPRESSION lz4"))
 
 
-# How many reports arrived in each minute, for the pages. The campaign is empty for messages that are in none. Rows are
-# divided by process, so that two of them rarely wait for each other.
+# The number of reports that arrived in each minute, for the pages. The campaign is empty for messages that belong to
+# none. Processes write to different shards, so that they rarely wait for each other.
 report_counts = Table(
     "cpaas_report_counts",
     metadata,
@@ -283,18 +285,18 @@ report_counts = Table(
     sqlite_with_rowid=False,
 )
 
-# What the deliveries of a campaign came to when they were last counted for the pages.
+# The delivery counts of a campaign when they were last computed for the pages.
 delivery_summaries = Table(
     "cpaas_delivery_summaries",
     metadata,
     Column("campaign", String(CAMPAIGN_LENGTH), primary_key=True),
     Column("summary", Text, nullable=False),
     Column("counted_at", UtcDateTime, nullable=False),
-    # How long counting took.
+    # The duration of counting.
     Column("seconds", Float, nullable=False),
 )
 
-# A campaign or contact sync as its task last recorded it, for the pages.
+# The progress of a campaign or contact sync as its task last recorded it, for the pages.
 task_progress = Table(
     "cpaas_task_progress",
     metadata,
@@ -310,7 +312,7 @@ task_progress = Table(
     Column("started_at", UtcDateTime, nullable=False),
     Column("updated_at", UtcDateTime, nullable=False),
     Column("ended_at", UtcDateTime),
-    # JSON: counts and money, and what the author set.
+    # JSON: counts and money, and the operator's arguments.
     Column("figures", Text, nullable=False),
     Column("settings", Text, nullable=False),
     Index("cpaas_task_progress_started_at", "kind", "started_at", "reference"),
@@ -318,7 +320,7 @@ task_progress = Table(
     Index("cpaas_task_progress_dag_id", "kind", "dag_id", "conn_id"),
 )
 
-# A passcode that a task requested, without code and number.
+# Passcodes that tasks requested, without code and number.
 passcodes = Table(
     "cpaas_passcodes",
     metadata,
@@ -328,11 +330,11 @@ passcodes = Table(
     Column("outcome", String(20), nullable=False),
     Column("requested_at", UtcDateTime, nullable=False),
     Column("expires_at", UtcDateTime),
-    # Counting reads this alone.
+    # Counting reads only this index.
     Index("cpaas_passcodes_requested_at", "requested_at", "dag_id", "conn_id", "outcome", "expires_at"),
 )
 
-# A purchase of airtime, without the number.
+# Purchases of airtime, without the number.
 airtime_purchases = Table(
     "cpaas_airtime_purchases",
     metadata,
@@ -350,7 +352,7 @@ airtime_purchases = Table(
     Index("cpaas_airtime_purchases_bought_at", "bought_at", "reference"),
 )
 
-# Which row of a contact list belongs to which key of a source: one map a connection and name.
+# Contact maps: which row of a contact list belongs to which key of a source. A connection and a name identify a map.
 contact_maps = Table(
     "cpaas_contact_maps",
     metadata,
@@ -358,9 +360,9 @@ contact_maps = Table(
     Column("conn_id", String(250), nullable=False),
     Column("name", String(100), nullable=False),
     Column("base_url", Text, nullable=False),
-    # The contact table at the service that the rows belong to.
+    # The contact table of the service that the rows belong to.
     Column("table_id", String(200), nullable=False),
-    # What the hashes of keys, rows and cells are keyed with.
+    # The key of the hashes of keys, rows and cells.
     Column("secret", String(64), nullable=False),
     # The token of the newest lease.
     Column("fencing_token", BigInteger, nullable=False),
@@ -368,7 +370,7 @@ contact_maps = Table(
     Index("cpaas_contact_maps_name", "conn_id", "name", unique=True),
 )
 
-# Which tasks may write to which buckets of a map now.
+# Leases of tasks that write to some buckets of a map.
 contact_leases = Table(
     "cpaas_contact_leases",
     metadata,
@@ -376,7 +378,7 @@ contact_leases = Table(
     Column("fencing_token", BigInteger, primary_key=True, autoincrement=False),
     Column("owner", String(1000), nullable=False),
     Column("first_bucket", Integer, nullable=False),
-    # The first bucket behind the lease; a lease on a single row has none.
+    # The first bucket after the leased ones. For a lease on a single row it equals first_bucket.
     Column("end_bucket", Integer, nullable=False),
     Column("until", UtcDateTime, nullable=False),
 )
@@ -398,21 +400,21 @@ contact_rows = Table(
     Column("key_hash", _HASH, primary_key=True),
     Column("state", Integer, nullable=False),
     Column("row_id", String(200)),
-    # Of the row in the source as the list has it; none where the list may have something else.
+    # The hash of the source row that the list has; empty if the list may have something else.
     Column("raw_hash", _HASH),
-    # Of the row in the source that the service rejected.
+    # The hash of the source row that the service rejected.
     Column("rejected_hash", _HASH),
-    # Of what was written when the row was gone from the source.
+    # The hash of what was written when the row was missing from the source.
     Column("missing_hash", _HASH),
     Column("cell_hashes", LargeBinary().with_variant(LargeBinary(2**24 - 1), *_MYSQL)),
     # Counts the changes of this entry.
     Column("version", Integer, nullable=False),
-    # The lease under which a request is under way.
+    # The lease under which a request is in progress.
     Column("fencing_token", BigInteger),
-    # Where the source had the row whose creation was requested, and when that was.
+    # The row number in the source whose creation was requested, and the time of the request.
     Column("source_row", Integer),
     Column("requested", UtcDateTime),
-    # Few of many: a query for what is not in step reads these alone.
+    # A partial index of the few rows that are not in sync.
     Index(
         "cpaas_contact_rows_open",
         "map_id",
@@ -423,7 +425,7 @@ contact_rows = Table(
     sqlite_with_rowid=False,
 )
 
-# Who may do something alone now, by name.
+# Leases by name: the owner may do alone what the name stands for.
 leases = Table(
     "cpaas_leases",
     metadata,
@@ -433,35 +435,35 @@ leases = Table(
     Column("expires_at", UtcDateTime, nullable=False),
 )
 
-# Alerts that the next notification to the same recipients reports together, and when the last one was sent.
+# Groups of alerts, which the next notification to the same recipients reports together.
 notifications = Table(
     "cpaas_notifications",
     metadata,
     Column("name", String(64), primary_key=True),
     Column("conn_id", String(250), nullable=False),
-    # Alerts that no notification has reported yet; how many of them are about what; encrypted, the newest of them.
+    # The alerts that no notification has reported yet: their number, the number by subject, the newest one encrypted.
     Column("alerts", Integer, nullable=False),
     Column("subjects", Text),
     Column("message", Text),
     Column("first_at", UtcDateTime),
     Column("last_at", UtcDateTime),
-    # Seconds after a notification in which there is no other.
+    # The seconds after a notification in which no other is sent.
     Column("window_seconds", Integer, nullable=False),
     Column("sent_at", UtcDateTime),
-    # Alerts of a notification whose outcome is not recorded, and the token of its sender.
+    # The number of alerts of a notification whose outcome is not recorded, and the fencing token of its sender.
     Column("in_flight", Integer, nullable=False),
     Column("flight_token", BigInteger, nullable=False),
-    # The newest caller that waits until it may send, and until when it does.
+    # The fencing token of the leader, and until when it waits at the latest.
     Column("fencing_token", BigInteger, nullable=False),
     Column("leads_until", UtcDateTime),
-    # Before then no other process sends in its place.
+    # Until then no other process sends in its place.
     Column("lease_expires_at", UtcDateTime),
-    # Whether the process that sends what is left over can do so here, and when it last tried.
+    # Whether the background sender can send for this group, and when it last checked.
     Column("sender_ok", Boolean, nullable=False),
     Column("sender_checked_at", UtcDateTime),
 )
 
-# What the hashes of recipients below are keyed with, together with a secret of the configuration.
+# The salts of the keys of recipient hashes. A key is derived from a salt and a secret of the configuration.
 hash_keys = Table(
     "cpaas_hash_keys",
     metadata,
@@ -470,7 +472,7 @@ hash_keys = Table(
     Column("created_at", UtcDateTime, nullable=False),
 )
 
-# Recipients that are not sent to: over which channel, through which connection (empty for all), and why.
+# The suppression list: recipients to whom nothing is sent, by channel, connection (empty for all) and reason.
 suppressions = Table(
     "cpaas_suppressions",
     metadata,
@@ -481,12 +483,12 @@ suppressions = Table(
     Column("key_id", String(16), nullable=False),
     Column("source", String(100), nullable=False),
     Column("added_at", UtcDateTime, nullable=False),
-    # Each send asks whether there is any entry.
+    # Each send checks whether any entry exists.
     Index("cpaas_suppressions_conn_id", "conn_id", "channel", "reason"),
     sqlite_with_rowid=False,
 )
 
-# The messages that frequency caps count: one for each recipient of a send, whatever its tries.
+# The messages that frequency caps count: one for each recipient of a send, in all its tries.
 message_counts = Table(
     "cpaas_message_counts",
     metadata,
@@ -498,15 +500,15 @@ message_counts = Table(
     sqlite_with_rowid=False,
 )
 
-# Rate limits that all tasks of a connection share. Times are seconds since 1970 by the clock of the database server.
+# Rate limits that all tasks of a connection share. Times are Unix time by the clock of the database server.
 rate_limits = Table(
     "cpaas_rate_limits",
     metadata,
     Column("conn_id", String(250), primary_key=True),
     Column("requests_per_second", Double, nullable=False),
-    # Moments before this one are reserved.
+    # All moments before this one are reserved.
     Column("next_at", Double, nullable=False),
-    # The service asked to wait until then.
+    # The end of a pause that the service asked for.
     Column("held_until", Double, nullable=False),
 )
 
@@ -514,8 +516,8 @@ rate_limits = Table(
 REPORT_DIALECTS = ("sqlite", "postgresql")
 """The databases that can store delivery reports."""
 
-# Elsewhere what becomes of a recipient cannot be written in one statement that no other process comes between.
-_ONLY_THERE = (
+# The tables of delivery reports. They need atomic upserts, which only those databases have.
+_REPORT_TABLES = (
     sends,
     requests,
     request_counts,
@@ -531,8 +533,8 @@ _ONLY_THERE = (
 
 
 def create_all(connection: Connection) -> None:
-    """Create all tables that the database can have."""
+    """Create all tables that this kind of database supports."""
     tables = metadata.sorted_tables
     if connection.dialect.name not in REPORT_DIALECTS:
-        tables = [one for one in tables if one not in _ONLY_THERE]
+        tables = [table for table in tables if table not in _REPORT_TABLES]
     metadata.create_all(connection, tables)

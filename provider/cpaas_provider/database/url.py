@@ -1,4 +1,4 @@
-"""Where the database is: by Airflow's configuration, ``[cpaas] database``, or else a file in Airflow's home."""
+"""The address of the database: ``[cpaas] database`` in Airflow's configuration, or else a file in Airflow's home."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
 _POSTGRES = ("postgres", "postgresql")
 
-_UP_TO_THE_PLACE = re.compile(r"[^:]*://(?:[^:/]*(?::[^@]*)?@)?")
-"""What SQLAlchemy takes for user and password, and all before."""
+_UP_TO_HOST = re.compile(r"[^:]*://(?:[^:/]*(?::[^@]*)?@)?")
+"""The scheme, user and password of a URL, as SQLAlchemy reads them."""
 
 _CONN_ID = re.compile(r"[\w.-]{1,250}")
-"""What is surely no URL."""
+"""A connection id, and certainly no URL."""
 
-# What a connection's extras may say to PostgreSQL's own client; the rest is for Airflow's hook.
-_FOR_POSTGRES = (
+# The extras of a connection that are passed to PostgreSQL's client library. All others are for Airflow's hook.
+_POSTGRES_EXTRAS = (
     "application_name", "channel_binding", "connect_timeout", "gssencmode", "keepalives", "keepalives_count",
     "keepalives_idle", "keepalives_interval", "krbsrvname", "options", "sslcert", "sslcrl", "sslkey", "sslmode",
     "sslpassword", "sslrootcert", "target_session_attrs", "tcp_user_timeout",
@@ -33,30 +33,30 @@ _FOR_POSTGRES = (
 
 
 def resolve_url(store: str | None = None) -> URL:
-    """Return where the database is.
+    """Return the URL of the database.
 
-    :param store: a URL of SQLAlchemy or the id of an Airflow connection; ``None`` for what the configuration says
-    :raises DatabaseError: when that names no database we can use
+    :param store: a URL of SQLAlchemy or the id of an Airflow connection; ``None`` for the configured one
+    :raises DatabaseError: when it names no database that can be used
     """
     store = (store or configured()).strip()
     if not store:
         return URL.create("sqlite", database=str(default_file()))
-    return _usable(_of_text(store) if "://" in store else _of_connection(store))
+    return _usable(_parse(store) if "://" in store else _read_connection(store))
 
 
 def redacted(url: URL) -> str:
-    """Return the URL without anything that may be secret."""
+    """Return the URL without password and options, which may be secret."""
     shown = URL.create(url.drivername, url.username, host=url.host, port=url.port, database=url.database)
     return shown.render_as_string()
 
 
-def _of_text(text: str) -> URL:
+def _parse(text: str) -> URL:
     try:
         url = make_url(text)
     except (ArgumentError, ValueError):
-        # Their words show the URL, and with it the password.
+        # The error's message would show the URL, and with it the password.
         url = None
-    if url is None or _is_torn(text, url):
+    if url is None or _is_split_in_password(text, url):
         raise DatabaseError(
             "[cpaas] database is not a URL that SQLAlchemy can read. Percent-encode characters such as @ and / in a "
             "user or password (@ is %40, / is %2F). Or name an Airflow connection instead."
@@ -64,26 +64,26 @@ def _of_text(text: str) -> URL:
     return url
 
 
-def _is_torn(text: str, url: URL) -> bool:
-    """Tell whether an @ in the password has cut it in two, and the rest is taken for a host, and shown as one."""
-    return url.get_backend_name() != "sqlite" and "@" in _UP_TO_THE_PLACE.sub("", text, count=1)
+def _is_split_in_password(text: str, url: URL) -> bool:
+    """Return whether the password contains an @, so that its rest is read as the host, and would be shown."""
+    return url.get_backend_name() != "sqlite" and "@" in _UP_TO_HOST.sub("", text, count=1)
 
 
-def _of_connection(conn_id: str) -> URL:
+def _read_connection(conn_id: str) -> URL:
     from airflow.sdk import BaseHook
     from airflow.sdk.exceptions import AirflowNotFoundException
 
     try:
         connection: Connection = BaseHook.get_connection(conn_id)
     except AirflowNotFoundException:
-        # It may be a mistyped URL, with its password.
+        # Shown only if it cannot be a mistyped URL with a password.
         named = f" {conn_id!r}" if _CONN_ID.fullmatch(conn_id) else ""
         raise DatabaseError(
             f"[cpaas] database names the connection{named}, which does not exist. Create it, or set a URL instead "
             "(postgresql://..., sqlite:////...)."
         ) from None
     if connection.conn_type in _POSTGRES:
-        given = {name: connection.extra_dejson.get(name) for name in _FOR_POSTGRES}
+        extras = {name: connection.extra_dejson.get(name) for name in _POSTGRES_EXTRAS}
         return URL.create(
             "postgresql",
             username=connection.login or None,
@@ -91,7 +91,7 @@ def _of_connection(conn_id: str) -> URL:
             host=connection.host or None,
             port=connection.port or None,
             database=connection.schema or None,
-            query={name: str(value) for name, value in given.items() if value not in (None, "")},
+            query={name: str(value) for name, value in extras.items() if value not in (None, "")},
         )
     if connection.conn_type == "sqlite":
         return URL.create("sqlite", database=connection.host)
@@ -103,9 +103,9 @@ def _of_connection(conn_id: str) -> URL:
 
 def _usable(url: URL) -> URL:
     if url.drivername in _POSTGRES:
-        # What the bare name stands for differs between versions of SQLAlchemy.
-        only_newer = find_spec("psycopg2") is None and find_spec("psycopg") is not None
-        url = url.set(drivername="postgresql+psycopg" if only_newer else "postgresql+psycopg2")
+        # The driver is named, because the default driver differs between versions of SQLAlchemy.
+        has_only_psycopg3 = find_spec("psycopg2") is None and find_spec("psycopg") is not None
+        url = url.set(drivername="postgresql+psycopg" if has_only_psycopg3 else "postgresql+psycopg2")
     try:
         dialect = url.get_dialect()
     except ArgumentError:

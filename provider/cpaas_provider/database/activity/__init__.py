@@ -1,1 +1,1 @@
-"""What tasks and the receiver record for the pages: how far a task is, and how much arrived, was bought or verified."""
+"""What tasks and the receiver record for the pages: progress of tasks, counts of reports, passcodes, airtime."""

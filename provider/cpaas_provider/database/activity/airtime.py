@@ -1,4 +1,4 @@
-"""Purchases of airtime that tasks made; never a number."""
+"""Purchases of airtime by tasks. The recipient's number is not stored."""
 
 from __future__ import annotations
 
@@ -32,5 +32,5 @@ class AirtimePurchaseRow:
 
 
 def record_purchase(connection: Connection, purchase: AirtimePurchaseRow) -> None:
-    """Record a purchase; a later try of the task changes nothing but what the service says of it."""
+    """Record a purchase. A later try of the task updates the row, but keeps the time of the purchase."""
     upsert(connection, airtime_purchases, asdict(purchase), keep=("bought_at",))

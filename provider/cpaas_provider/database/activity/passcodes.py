@@ -1,4 +1,4 @@
-"""Passcodes that tasks requested, and what became of them; never a code or a number."""
+"""Passcodes that tasks requested, and their outcomes. Neither code nor number is stored."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def record_passcode(
     requested_at: datetime,
     expires_at: datetime | None,
 ) -> None:
-    """Record that a passcode was requested; a later try of the task changes nothing."""
+    """Record that a passcode was requested. A later try of the task changes nothing."""
     insert = insert_into(connection.dialect.name, passcodes).on_conflict_do_nothing(
         index_elements=list(passcodes.primary_key.columns)
     )
@@ -38,6 +38,6 @@ def record_passcode(
 
 def record_passcode_outcome(connection: Connection, conn_id: str, otp_id: str, outcome: str) -> None:
     """Record the outcome of a passcode, unless it was verified before."""
-    there = passcodes.c
-    mine = update(passcodes).where(there.conn_id == conn_id, there.otp_id == otp_id, there.outcome != "verified")
-    connection.execute(mine.values(outcome=outcome))
+    columns = passcodes.c
+    is_unverified = (columns.conn_id == conn_id, columns.otp_id == otp_id, columns.outcome != "verified")
+    connection.execute(update(passcodes).where(*is_unverified).values(outcome=outcome))

@@ -1,4 +1,4 @@
-"""How far the campaigns and contact syncs are, as their tasks record it."""
+"""The progress of campaigns and contact syncs, as their tasks record it."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ FINISHED: Final = "finished"
 
 @dataclass(frozen=True, slots=True)
 class RecordedTask:
-    """The task instance that is at work.
+    """A task instance that sends a campaign or syncs contacts.
 
-    :param reference: what names its work in all tries
+    :param reference: identifies the campaign or sync; the same in all tries
     :param kind: ``CAMPAIGN`` or ``CONTACT_SYNC``
-    :param settings: what the author set, without anything personal
+    :param settings: the operator's arguments to show on the page, without personal data
     """
 
     reference: str
@@ -43,9 +43,10 @@ class RecordedTask:
 
 
 def record_progress(connection: Connection, task: RecordedTask, state: str, figures: Mapping[str, Any]) -> None:
-    """Record how far a task is. A later try continues the record of the earlier one.
+    """Record the progress of a task. A later try continues the record of the earlier one.
 
     :param state: ``RUNNING``, ``WAITING`` (deferred), ``FAILED`` or ``FINISHED``
+    :param figures: counts and money by name
     """
     now = datetime.now(UTC)
     row = {

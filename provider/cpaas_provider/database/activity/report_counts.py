@@ -1,4 +1,4 @@
-"""How many reports arrived in each minute: one statement a transaction of the receiver."""
+"""The number of reports that arrived in each minute. The receiver adds to it once a transaction."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from cpaas_provider.database.bulk import insert_many
 from cpaas_provider.database.schema import report_counts
 
 NO_CAMPAIGN = ""
-"""In the place of the campaign for messages that are in none, of which there may be millions."""
+"""The campaign of all messages that belong to no campaign. There may be millions, so they are counted together."""
 
 _SHARDS = 16
 
 
 class Counted(NamedTuple):
-    """What reports have in common that are counted together."""
+    """What reports that are counted together have in common."""
 
     campaign: str
     minute: datetime
@@ -33,15 +33,18 @@ _COLUMNS = (*Counted._fields, "shard", "reports")
 
 
 def add_report_counts(connection: Connection, numbers: Mapping[Counted, int]) -> None:
-    """Add to the numbers of reports. The last statement of a transaction, as others may wait for its rows."""
+    """Add to the numbers of reports.
+
+    Call it last in a transaction: it locks the rows, and other processes wait for them until the commit.
+    """
     shard = os.getpid() % _SHARDS
-    # In one order, or two processes could wait for each other.
+    # Sorted, so that two processes cannot deadlock.
     rows = [dict(zip(_COLUMNS, (*key, shard, numbers[key]), strict=True)) for key in sorted(numbers)]
-    insert_many(connection, _adding(connection.dialect.name), rows)
+    insert_many(connection, _increment(connection.dialect.name), rows)
 
 
 @functools.cache
-def _adding(dialect: str) -> Any:
+def _increment(dialect: str) -> Any:
     insert = insert_into(dialect, report_counts)
     return insert.on_conflict_do_update(
         index_elements=list(report_counts.primary_key.columns),

@@ -1,4 +1,4 @@
-"""Rows that are written again and again, in the databases that can store delivery reports."""
+"""Inserts with ``ON CONFLICT``, in the databases that can store delivery reports: SQLite and PostgreSQL."""
 
 from __future__ import annotations
 
@@ -13,14 +13,17 @@ _INSERTS: dict[str, Any] = {"sqlite": sqlite.insert, "postgresql": postgresql.in
 
 
 def insert_into(dialect: str, table: Table) -> Any:
-    """Return an insertion that may say what is to be done where a row is there already."""
+    """Return an insert to which ``on_conflict_do_update`` or ``on_conflict_do_nothing`` can be added.
+
+    :param dialect: one of ``schema.REPORT_DIALECTS``
+    """
     return _INSERTS[dialect](table)
 
 
 def upsert(connection: Connection, table: Table, row: Mapping[str, Any], *, keep: tuple[str, ...] = ()) -> None:
-    """Write a row in the place of the one with the same key.
+    """Insert a row, or update the row with the same primary key.
 
-    :param keep: columns that keep the value they have
+    :param keep: columns that an update does not change
     """
     connection.execute(_upsert(connection.dialect.name, table, tuple(row), keep), [dict(row)])
 
@@ -29,5 +32,5 @@ def upsert(connection: Connection, table: Table, row: Mapping[str, Any], *, keep
 def _upsert(dialect: str, table: Table, names: tuple[str, ...], keep: tuple[str, ...]) -> Any:
     insert = insert_into(dialect, table)
     key = [column.name for column in table.primary_key.columns]
-    changed = {name: insert.excluded[name] for name in names if name not in key and name not in keep}
-    return insert.on_conflict_do_update(index_elements=key, set_=changed)
+    updated = {name: insert.excluded[name] for name in names if name not in key and name not in keep}
+    return insert.on_conflict_do_update(index_elements=key, set_=updated)

@@ -1,7 +1,7 @@
-"""The version of the tables, and how they come to have the newest: created at once, or migrated by Alembic.
+"""Creates the tables in their newest version, or has Alembic migrate older ones.
 
-Each file in ``versions`` is one migration. It writes out the tables as they were then, not as ``schema`` has them now.
-A new one is added to ``REVISIONS`` too, so that Alembic need not be loaded to see that nothing is to be done.
+Each file in ``versions`` is one migration. It defines the tables as they were then, independently of ``schema``. Add a
+new one to ``REVISIONS`` too, so that Alembic is loaded only if there is something to migrate.
 """
 
 from __future__ import annotations
@@ -21,44 +21,44 @@ REVISIONS = (
 )  # fmt: skip
 """All versions of the tables, the newest last."""
 
-# Where versions 1 to 6 were recorded before Alembic.
+# The table in which versions 1 to 6 were recorded, before Alembic was used.
 _EARLIER = table("cpaas_schema", column("version"))
 
-# Any number will do; it is what several processes that create or migrate the tables at once wait for.
+# The advisory lock that processes take to create or migrate the tables. The number is arbitrary.
 _LOCK = 0x6370616173
 
-# Alembic keeps what it is working on in its modules.
+# Alembic keeps its state in module globals, so only one thread may use it.
 _alembic = threading.Lock()
 
 
 def read_revision(connection: Connection) -> str | None:
-    """Return the version of the tables, ``None`` where there are none.
+    """Return the version of the tables, ``None`` if there are none.
 
-    :raises DatabaseError: when it is newer than this version of the provider knows
+    :raises DatabaseError: when a newer version of the provider created them
     """
     inspector = inspect(connection)
-    found: str | None = None
+    revision: str | None = None
     if inspector.has_table(schema.alembic_version.name):
-        found = connection.execute(select(schema.alembic_version.c.version_num)).scalar_one_or_none()
+        revision = connection.execute(select(schema.alembic_version.c.version_num)).scalar_one_or_none()
     elif inspector.has_table(_EARLIER.name):
         number = connection.execute(select(func.max(_EARLIER.c.version))).scalar()
-        found = f"{number:04}" if number else None
-    if found is not None and found not in REVISIONS:
+        revision = f"{number:04}" if number else None
+    if revision is not None and revision not in REVISIONS:
         raise DatabaseError(
             "A newer version of airflow-provider-cpaas created the tables of this database (table version "
-            f"{found}, supported here up to {REVISIONS[-1]}). Nothing was read or changed. Install the newer version "
-            "wherever tasks run."
+            f"{revision}, supported here up to {REVISIONS[-1]}). Nothing was read or changed. Install the newer "
+            "version wherever tasks run."
         )
-    return found
+    return revision
 
 
 def is_newest(revision: str | None) -> bool:
-    """Tell whether tables of that version need no migration."""
+    """Return whether tables of this version need no migration."""
     return revision == REVISIONS[-1]
 
 
 def migrate(connection: Connection) -> None:
-    """Bring the tables up to date within a transaction, also where another process does the same now."""
+    """Bring the tables up to date within a transaction. Several processes may call it at once."""
     if connection.dialect.name == "postgresql":
         connection.execute(select(func.pg_advisory_xact_lock(_LOCK)))
     revision = read_revision(connection)
@@ -83,12 +83,12 @@ def _upgrade(connection: Connection, revision: str) -> None:
     if not inspect(connection).has_table(schema.alembic_version.name):
         schema.alembic_version.create(connection)
         connection.execute(insert(schema.alembic_version).values(version_num=revision))
-        # The version before Alembic sees here that it must not use the tables any more.
+        # So that provider versions from before Alembic refuse to use the tables.
         connection.execute(
             text(f"INSERT INTO {_EARLIER.name} (version, since) VALUES (7, CURRENT_TIMESTAMP)")  # noqa: S608 - our name
         )
     config = Config()
-    # Of ini files, where % is a placeholder.
+    # Escaped, because % starts a placeholder in Alembic's configuration.
     config.set_main_option("script_location", str(Path(__file__).parent).replace("%", "%%"))
     config.attributes["connection"] = connection
     with _alembic:

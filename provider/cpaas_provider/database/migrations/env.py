@@ -1,4 +1,4 @@
-"""What Alembic runs: our migrations, on the connection and within the transaction it is given."""
+"""Alembic's environment: runs the migrations on the given connection, within its transaction."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Who must not be sent to, and how often recipients were sent to: by keyed hashes alone."""
+"""The stored suppression list, and counts of messages to recipients. Recipients are stored as keyed hashes only."""

@@ -1,8 +1,7 @@
-"""How many messages of a category recipients got lately, over all DAGs: counted before a request leaves."""
+"""Counts the messages of a category to each recipient, over all DAGs. A message is counted before it is sent."""
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -18,16 +17,17 @@ from cpaas_provider.database.recipients.locks import lock_for_writing
 from cpaas_provider.database.schema import message_counts
 
 MAX_PERIOD = timedelta(days=90)
-"""Longest period that messages are counted in. Older ones are pruned."""
+"""The longest period of a cap. Older messages are pruned."""
 
-MAX_CATEGORY = 100
+_INSERTION = insert(message_counts)
 
 
 @dataclass(frozen=True)
 class Cap:
-    """How many messages of a category a recipient may get within a period.
+    """The number of messages of a category that a recipient may get within a period.
 
-    :param messages: ``None`` counts messages, and limits none
+    :param messages: ``None`` for no limit; messages are counted nevertheless
+    :param period: at most ``MAX_PERIOD``
     """
 
     category: str
@@ -38,10 +38,10 @@ class Cap:
 class MessageCounts:
     """Counts messages to recipients.
 
-    A message is known by its send, so that a retry of the send does not count it again. Between two sends to the same
-    recipient at the same time, the database decides: no more than the cap allows are counted.
+    A message is identified by its send, so a retry of the send does not count it again. Concurrent sends cannot exceed
+    the cap, as they take a lock in the database.
 
-    :param send: the name of a send in all its tries
+    :param send: the name of the send, the same in all its tries
     """
 
     def __init__(self, database: Database, cap: Cap, send: str) -> None:
@@ -50,27 +50,27 @@ class MessageCounts:
         self._send = send
 
     def reserve(self, recipients: Sequence[str], now: datetime | None = None) -> frozenset[str]:
-        """Count a message to each recipient who may get one, in one transaction a batch, and return the others.
+        """Count a message to each recipient that may get one, and return the recipients that may not.
 
-        :raises DatabaseError: when the database cannot be written; some of it may have been
+        :raises DatabaseError: when the database cannot be written; some batches may have been counted
         """
         at = now or datetime.now(UTC)
         capped: set[str] = set()
-        for some in batched(dict.fromkeys(recipients)):
-            capped |= self._database.write(partial(_reserve, cap=self._cap, send=self._send, recipients=some, at=at))
+        for batch in batched(dict.fromkeys(recipients)):
+            capped |= self._database.write(partial(_reserve, cap=self._cap, send=self._send, recipients=batch, at=at))
         return frozenset(capped)
 
     def release(self, recipients: Sequence[str]) -> None:
-        """Do not count the messages of this send to recipients: they were not sent.
+        """Remove this send's counted messages to recipients, because they were not sent.
 
-        :raises DatabaseError: when the database cannot be written; some of it may have been
+        :raises DatabaseError: when the database cannot be written; some batches may have been removed
         """
-        for some in batched(dict.fromkeys(recipients)):
-            self._database.write(partial(_release, cap=self._cap, send=self._send, recipients=some))
+        for batch in batched(dict.fromkeys(recipients)):
+            self._database.write(partial(_release, cap=self._cap, send=self._send, recipients=batch))
 
 
 def erase_counts(database: Database, recipients: Iterable[str]) -> int:
-    """Delete the counted messages to one recipient, and return how many there were.
+    """Delete the counted messages to one recipient, and return their number.
 
     :param recipients: the forms in which the recipient may be stored
     :raises DatabaseError: when the database cannot be written
@@ -79,15 +79,15 @@ def erase_counts(database: Database, recipients: Iterable[str]) -> int:
     def work(connection: Connection) -> int:
         if (hasher := read_hasher(connection)) is None:
             return 0
-        hashes = [one for recipient in wanted for one in hasher.hashes(recipient)]
+        hashes = list(hasher.by_hash(forms))
         return connection.execute(delete(message_counts).where(message_counts.c.recipient_hash.in_(hashes))).rowcount
 
-    wanted = list(recipients)
+    forms = list(recipients)
     return database.write(work)
 
 
 def _reserve(connection: Connection, cap: Cap, send: str, recipients: Sequence[str], at: datetime) -> set[str]:
-    # Of two sends to the same recipient, the second counts what the first has counted.
+    # Of two sends to the same recipient, the second must see what the first counted.
     lock_for_writing(connection, _lock_name(cap))
     hasher = writing_hasher(connection)
     since = at - cap.period
@@ -95,12 +95,12 @@ def _reserve(connection: Connection, cap: Cap, send: str, recipients: Sequence[s
     capped, new, again = set[str](), list[dict[str, Any]](), list[bytes]()
     for recipient in recipients:
         messages = counted.get(recipient, [])
-        own = next((one for one in messages if one.send == send), None)
+        own = next((message for message in messages if message.send == send), None)
         if own is not None and own.at > since:
-            # It may leave only now, and counts from then on.
+            # A message of an earlier try may be sent only now. It counts from now on.
             again.append(own.recipient_hash)
             continue
-        others = sum(1 for one in messages if one.send != send and one.at > since)
+        others = sum(1 for message in messages if message.send != send and message.at > since)
         if cap.messages is not None and others >= cap.messages:
             capped.add(recipient)
         elif own is not None:
@@ -109,8 +109,8 @@ def _reserve(connection: Connection, cap: Cap, send: str, recipients: Sequence[s
             row = {"category": cap.category, "recipient_hash": hasher.hash(recipient), "send": send, "counted_at": at}
             new.append(row)
     if again:
-        theirs = (*_of_send(cap.category, send, again), message_counts.c.counted_at < at)
-        connection.execute(update(message_counts).where(*theirs).values(counted_at=at))
+        of_send = (*_of_send(cap.category, send, again), message_counts.c.counted_at < at)
+        connection.execute(update(message_counts).where(*of_send).values(counted_at=at))
     if new:
         _insert(connection, new)
     return capped
@@ -126,27 +126,27 @@ class _Message:
 def _counted(
     connection: Connection, hasher: RecipientHasher, category: str, recipients: Sequence[str]
 ) -> Mapping[str, list[_Message]]:
-    """Return the counted messages of each recipient, under whatever key they are hashed."""
-    whose = {one: recipient for recipient in recipients for one in hasher.hashes(recipient)}
+    """Return the counted messages of each recipient, whichever key they are hashed with."""
+    by_hash = hasher.by_hash(recipients)
     columns = message_counts.c
-    found: dict[str, list[_Message]] = {}
-    for some in batched(whose):
+    counted: dict[str, list[_Message]] = {}
+    for hashes in batched(by_hash):
         query = select(columns.recipient_hash, columns.send, columns.counted_at).where(
-            columns.category == category, columns.recipient_hash.in_(some)
+            columns.category == category, columns.recipient_hash.in_(hashes)
         )
         for row in connection.execute(query):
             message = _Message(bytes(row.recipient_hash), row.send, row.counted_at)
-            found.setdefault(whose[message.recipient_hash], []).append(message)
-    return found
+            counted.setdefault(by_hash[message.recipient_hash], []).append(message)
+    return counted
 
 
 def _release(connection: Connection, cap: Cap, send: str, recipients: Sequence[str]) -> None:
-    # What counts them at this moment, in another thread that is not waited for, comes first.
+    # Another thread of this task may still be counting them. It must finish first.
     lock_for_writing(connection, _lock_name(cap))
     if (hasher := read_hasher(connection)) is None:
         return
-    for some in batched(one for recipient in recipients for one in hasher.hashes(recipient)):
-        connection.execute(delete(message_counts).where(*_of_send(cap.category, send, some)))
+    for hashes in batched(hasher.by_hash(recipients)):
+        connection.execute(delete(message_counts).where(*_of_send(cap.category, send, hashes)))
 
 
 def _lock_name(cap: Cap) -> str:
@@ -160,11 +160,6 @@ def _of_send(category: str, send: str, hashes: Sequence[bytes]) -> tuple[Any, ..
 
 def _insert(connection: Connection, rows: Sequence[Mapping[str, Any]]) -> None:
     if connection.dialect.name in ("sqlite", "postgresql"):
-        insert_many(connection, _insertion(), rows)
+        insert_many(connection, _INSERTION, rows)
     else:
-        connection.execute(insert(message_counts), list(rows))
-
-
-@functools.cache
-def _insertion() -> Any:
-    return insert(message_counts)
+        connection.execute(_INSERTION, list(rows))

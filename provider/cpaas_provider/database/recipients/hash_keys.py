@@ -1,16 +1,17 @@
-"""The keyed hashes by which the database knows recipients, the same in every process that uses it.
+"""The keyed hashes that stand for recipients in the database, the same in every process that uses it.
 
-A key is made of a random salt in the database and of a secret in Airflow's configuration. Numbers are few enough to be
-tried out one by one: without the secret, a copy of the database is enough for that.
+A key is derived from a random salt in the database and a secret in Airflow's configuration. There are few enough phone
+numbers to try them all. Without a secret, a copy of the database is enough to find the number of each hash.
 """
 
 from __future__ import annotations
 
 import hmac
 import secrets
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from hashlib import sha256
+from operator import itemgetter
 
 from sqlalchemy import Connection, insert, select
 
@@ -22,13 +23,13 @@ HASH_BYTES = 16
 
 
 class HashSecretMissingError(DatabaseError):
-    """The database has recipients whose hashes are keyed with a secret that this process does not have."""
+    """The database has hashes that are keyed with a secret which this process does not have."""
 
 
 class RecipientHasher:
-    """The hashes of recipients.
+    """Computes the hashes of recipients.
 
-    :param keys: ids and keys, the newest first
+    :param keys: ids and keys, those of the newest secret first
     """
 
     def __init__(self, keys: Sequence[tuple[str, bytes]]) -> None:
@@ -44,12 +45,16 @@ class RecipientHasher:
         return _keyed(self._newest, recipient)
 
     def hashes(self, recipient: str) -> list[bytes]:
-        """Return every hash under which a recipient may be stored: one for each key there is."""
+        """Return every hash under which a recipient may be stored, one for each key."""
         return [_keyed(key, recipient) for key in self._keys]
+
+    def by_hash(self, recipients: Iterable[str]) -> dict[bytes, str]:
+        """Return the recipients by every hash under which they may be stored."""
+        return {value: recipient for recipient in recipients for value in self.hashes(recipient)}
 
 
 def read_hasher(connection: Connection) -> RecipientHasher | None:
-    """Return the hashes of recipients, ``None`` if no recipient was ever stored.
+    """Return the hasher for reading, ``None`` if no recipient was ever stored.
 
     :raises HashSecretMissingError: when this process lacks the secret of a key
     """
@@ -58,13 +63,14 @@ def read_hasher(connection: Connection) -> RecipientHasher | None:
 
 
 def writing_hasher(connection: Connection) -> RecipientHasher:
-    """Return the hashes of recipients, with a key of the newest secret. To be used in a transaction that writes.
+    """Return the hasher for writing. Create a key of the newest secret if there is none.
 
+    :param connection: in a transaction that writes
     :raises HashSecretMissingError: when this process lacks the secret of a key
     """
     keys, has_newest = _read(connection)
     if not has_newest:
-        # Of two processes that make the first key at once, the second uses that of the first.
+        # Of two processes that create the first key at once, the second must use the key of the first.
         lock_for_writing(connection, "hash_keys")
         keys, has_newest = _read(connection)
     if not has_newest:
@@ -82,14 +88,14 @@ def _read(connection: Connection) -> tuple[list[tuple[str, bytes]], bool]:
     if not rows:
         return [], False
     configured = _configured()
-    # A key from before there was a secret stays readable.
+    # A key that was created before a secret was configured stays readable.
     candidates = [*configured, ""] if configured != [""] else configured
-    found: list[tuple[int, str, bytes]] = []
+    ranked: list[tuple[int, str, bytes]] = []
     for row in rows:
         for age, secret in enumerate(candidates):
             key = _derive(secret, row.salt)
             if _id_of(key) == row.key_id:
-                found.append((age, row.key_id, key))
+                ranked.append((age, row.key_id, key))
                 break
         else:
             raise HashSecretMissingError(
@@ -97,16 +103,16 @@ def _read(connection: Connection) -> tuple[list[tuple[str, bytes]], bool]:
                 "cannot find recipients on the suppression list. Set [cpaas] recipient_secret to the same secrets on "
                 "all workers, the API server and wherever commands run. List an old secret behind a new one."
             )
-    found.sort(key=lambda one: one[0])
-    return [(key_id, key) for _, key_id, key in found], found[0][0] == 0
+    ranked.sort(key=itemgetter(0))
+    return [(key_id, key) for _, key_id, key in ranked], ranked[0][0] == 0
 
 
 def _configured() -> list[str]:
-    """Return the configured secrets, the newest first; an empty one where there is none."""
+    """Return the configured secrets, the newest first; an empty one if none is configured."""
     from airflow.sdk.configuration import conf
 
-    given = conf.get("cpaas", "recipient_secret", fallback=None) or ""
-    return [text for part in given.split(",") if (text := part.strip())] or [""]
+    text = conf.get("cpaas", "recipient_secret", fallback=None) or ""
+    return [secret for part in text.split(",") if (secret := part.strip())] or [""]
 
 
 def _derive(secret: str, salt: str) -> bytes:
@@ -114,10 +120,10 @@ def _derive(secret: str, salt: str) -> bytes:
 
 
 def _id_of(key: bytes) -> str:
-    """Return what tells a key from others; it opens nothing."""
+    """Return the id of a key, which does not reveal it."""
     return hmac.digest(key, b"key_id", sha256)[:8].hex()
 
 
 def _keyed(key: bytes, recipient: str) -> bytes:
-    # No mailbox tells capitals apart, and lists write them as they like.
+    # In lower case, because sources write the same email address in different cases.
     return hmac.digest(key, b"recipient\0" + recipient.lower().encode(), sha256)[:HASH_BYTES]

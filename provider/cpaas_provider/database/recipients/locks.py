@@ -1,4 +1,4 @@
-"""One at a time: of two transactions that take the same lock, the second waits for the end of the first."""
+"""Named locks: of two transactions that take the same lock, the second waits for the end of the first."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from sqlalchemy import Connection, func, select
 from cpaas_provider.database.schema import alembic_version
 
 _SPACE = 0x63706872
-"""The space of PostgreSQL's locks that these are in."""
+"""The first key of all these advisory locks in PostgreSQL; the second identifies the name."""
 
 
 def lock_for_writing(connection: Connection, name: str) -> None:
-    """Take a lock until the transaction ends. A file of SQLite has one writer at a time anyway."""
+    """Take a lock until the transaction ends. SQLite needs none, as it has one writer at a time."""
     if connection.dialect.name == "postgresql":
         number = int.from_bytes(sha256(name.encode()).digest()[:4], "big", signed=True)
         connection.execute(select(func.pg_advisory_xact_lock(_SPACE, number)))

@@ -1,35 +1,39 @@
-"""The stored suppression list: recipients that are not sent to, why, and since when."""
+"""The stored suppression list: the recipients to whom nothing is sent, and the reasons."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any, NamedTuple
 
 from sqlalchemy import ColumnElement, Connection, delete, func, insert, select, tuple_
-from sqlalchemy.dialects import postgresql, sqlite
 
+from cpaas_provider.database.activity.upsert import insert_into
 from cpaas_provider.database.bulk import batched, insert_many
 from cpaas_provider.database.database import Database
 from cpaas_provider.database.errors import DatabaseError
 from cpaas_provider.database.recipients.hash_keys import RecipientHasher, read_hasher, writing_hasher
 from cpaas_provider.database.recipients.locks import lock_for_writing
-from cpaas_provider.database.schema import suppressions
+from cpaas_provider.database.schema import REPORT_DIALECTS, suppressions
 
 OPT_OUT, COMPLAINT, HARD_BOUNCE, INVALID_NUMBER = "opt_out", "complaint", "hard_bounce", "invalid_number"
 REASONS = (OPT_OUT, COMPLAINT, HARD_BOUNCE, INVALID_NUMBER)
 """Why a recipient is on the list, the strongest reason first."""
 
 WISHES = frozenset({OPT_OUT, COMPLAINT})
-"""Reasons that are the recipient's own. They outlive an erasure, as the wish would be lost with them."""
+"""The reasons that are the recipient's own wish. An erasure keeps these entries, because the wish must stay known."""
 
 CHANNELS = ("all", "sms", "whatsapp", "email")
 ALL_CONNECTIONS = ""
 MAX_SOURCE = 100
 
 _PAGE_ROWS = 1_000
+_KEY = tuple(suppressions.primary_key.columns)
+
+Key = tuple[bytes, str, str, str]
+"""The primary key of an entry: hash, channel, connection and reason."""
 
 
 class OtherHashKeyError(DatabaseError):
@@ -37,11 +41,12 @@ class OtherHashKeyError(DatabaseError):
 
 
 class Suppression(NamedTuple):
-    """One entry of the list.
+    """One stored entry of the list.
 
-    :param recipient_hash: keyed, see ``hash_keys``
-    :param conn_id: the connection it holds for; empty for all of them
-    :param source: where it comes from, in words that name no recipient
+    :param recipient_hash: the keyed hash, see ``hash_keys``
+    :param key_id: the id of the hash's key
+    :param conn_id: the connection to which the entry applies; empty for all
+    :param source: where the entry comes from, without personal data
     """
 
     recipient_hash: bytes
@@ -54,9 +59,10 @@ class Suppression(NamedTuple):
 
 
 class Listed(NamedTuple):
-    """What is added to the list for a recipient whose number or address is known.
+    """An entry to add to the list, with the recipient in clear.
 
     :param recipient: the digits of a number in international form, or an email address
+    :param conn_id: the connection to which the entry applies; empty for all
     """
 
     recipient: str
@@ -73,53 +79,53 @@ class SuppressionTable:
         self._database = database
 
     def add(self, listed: Iterable[Listed]) -> int:
-        """Add recipients, each with its reason, and return how many entries are new.
+        """Add entries, and return the number of new ones.
 
-        :raises DatabaseError: when the database cannot be written; some of them may have been
+        :raises DatabaseError: when the database cannot be written; some entries may have been added
         """
-        return sum(self._database.write(partial(add_listed, listed=some)) for some in batched(listed))
+        return sum(self._database.write(partial(add_listed, listed=batch)) for batch in batched(listed))
 
     def restore(self, entries: Iterable[Suppression]) -> int:
-        """Add entries as an export has them, and return how many are new.
+        """Add the entries of an export, and return the number of new ones.
 
-        :raises OtherHashKeyError: when the hash of one is keyed otherwise than those of this database
-        :raises DatabaseError: when the database cannot be written; some of them may have been
+        :raises OtherHashKeyError: when a hash is keyed with a key that this database does not have
+        :raises DatabaseError: when the database cannot be written; some entries may have been added
         """
-        return sum(self._database.write(partial(_restore, entries=some)) for some in batched(entries))
+        return sum(self._database.write(partial(_restore, entries=batch)) for batch in batched(entries))
 
     def remove(self, recipients: Sequence[str], where: Mapping[str, str] | None = None) -> int:
-        """Remove the entries of recipients, and return how many there were.
+        """Remove the entries of recipients, and return their number.
 
         :param where: only those with this ``channel``, ``conn_id`` or ``reason``
-        :raises DatabaseError: when the database cannot be written
+        :raises DatabaseError: when the database cannot be written; some entries may have been removed
         """
         return sum(
-            self._database.write(partial(_remove, recipients=some, where=where or {})) for some in batched(recipients)
+            self._database.write(partial(_remove, recipients=batch, where=where or {})) for batch in batched(recipients)
         )
 
     def holds_any(self, conn_id: str, channel: str, reasons: Iterable[str] = REASONS) -> bool:
-        """Return whether the list has any entry that holds for a connection and channel.
+        """Return whether any entry applies to a connection and channel.
 
         :raises DatabaseError: when the database cannot be read
         """
-        query = select(suppressions.c.reason).where(*_holds(conn_id, channel, reasons)).limit(1)
+        query = select(suppressions.c.reason).where(*_applies(conn_id, channel, reasons)).limit(1)
         with self._database.connect() as connection:
             return connection.execute(query).first() is not None
 
     def find(
         self, recipients: Sequence[str], conn_id: str, channel: str, reasons: Iterable[str] = REASONS
     ) -> dict[str, str]:
-        """Return the strongest reason of each of the recipients that is not to be sent to.
+        """Return the suppressed recipients among those given, each with its strongest reason.
 
         :raises DatabaseError: when the database cannot be read
         """
-        holds = _holds(conn_id, channel, reasons)
+        suppressed: dict[str, str] = {}
         with self._database.connect() as connection:
-            hasher = read_hasher(connection)
-            found: dict[str, str] = {}
-            for some in batched(recipients):
-                found |= _find(connection, hasher, some, holds)
-            return found
+            if (hasher := read_hasher(connection)) is not None:
+                applies = _applies(conn_id, channel, reasons)
+                for batch in batched(recipients):
+                    suppressed |= _find(connection, hasher, batch, applies)
+        return suppressed
 
     def entries(self, where: Mapping[str, str] | None = None) -> Iterator[Suppression]:
         """Yield all entries in the order of their hashes.
@@ -138,25 +144,23 @@ class SuppressionTable:
         with self._database.connect() as connection:
             hasher = read_hasher(connection)
         if hasher is not None:
-            whose = suppressions.c.recipient_hash.in_(hasher.hashes(recipient))
-            yield from self._pages([whose, *_equal(where or {})])
+            is_recipient = suppressions.c.recipient_hash.in_(hasher.hashes(recipient))
+            yield from self._pages([is_recipient, *_equal(where or {})])
 
     def _pages(self, conditions: Sequence[ColumnElement[bool]]) -> Iterator[Suppression]:
-        key = tuple(suppressions.primary_key.columns)
-        after: ColumnElement[bool] | None = None
+        query = select(*[suppressions.c[name] for name in Suppression._fields]).where(*conditions)
+        page = query = query.order_by(*_KEY).limit(_PAGE_ROWS)
         while True:
-            query = select(*[suppressions.c[name] for name in Suppression._fields]).where(*conditions)
             with self._database.connect() as connection:
-                page = query if after is None else query.where(after)
-                rows = connection.execute(page.order_by(*key).limit(_PAGE_ROWS)).all()
+                rows = connection.execute(page).all()
             yield from (Suppression(bytes(row[0]), *row[1:]) for row in rows)
             if len(rows) < _PAGE_ROWS:
                 return
-            last: Any = tuple(getattr(rows[-1], column.name) for column in key)
-            after = tuple_(*key) > last
+            last: Any = tuple(getattr(rows[-1], column.name) for column in _KEY)
+            page = query.where(tuple_(*_KEY) > last)
 
     def counts(self) -> dict[str, int]:
-        """Return how many entries there are of each reason.
+        """Return the number of entries by reason.
 
         :raises DatabaseError: when the database cannot be read
         """
@@ -165,7 +169,7 @@ class SuppressionTable:
             return {row[0]: row[1] for row in connection.execute(query)}
 
     def erase(self, recipients: Iterable[str]) -> tuple[int, int]:
-        """Remove what is no wish of the recipient, and return how many entries went and how many stay.
+        """Remove the entries that are no wish of the recipient, and return how many were removed and how many remain.
 
         :param recipients: the forms in which one recipient may be stored
         :raises DatabaseError: when the database cannot be written
@@ -174,57 +178,44 @@ class SuppressionTable:
 
 
 def add_listed(connection: Connection, listed: Sequence[Listed], hasher: RecipientHasher | None = None) -> int:
-    """Add recipients within a transaction, and return how many entries are new."""
+    """Add entries within a transaction, and return the number of new ones."""
     if not listed:
         return 0
     hasher = hasher or writing_hasher(connection)
     now = datetime.now(UTC)
-    return _insert(
-        connection,
-        [
-            Suppression(
-                hasher.hash(one.recipient), hasher.key_id, one.channel, one.conn_id, one.reason, one.source, now
-            )
-            for one in listed
-        ],
-        # Who is there under an older key is there.
-        _there_by_older_key(connection, hasher, listed),
-    )
+    entries = [
+        Suppression(hasher.hash(one.recipient), hasher.key_id, one.channel, one.conn_id, one.reason, one.source, now)
+        for one in listed
+    ]
+    return _insert(connection, entries, _stored_with_older_key(connection, hasher, listed))
 
 
-def _there_by_older_key(
-    connection: Connection, hasher: RecipientHasher, listed: Sequence[Listed]
-) -> set[tuple[bytes, str, str, str]]:
+def _stored_with_older_key(connection: Connection, hasher: RecipientHasher, listed: Sequence[Listed]) -> set[Key]:
+    """Return the keys that the listed entries would get, for those that are stored under a hash of an older key."""
     if len(hasher.key_ids) == 1:
         return set()
     newest = {old: hasher.hash(one.recipient) for one in listed for old in hasher.hashes(one.recipient)}
-    key = [suppressions.c[name] for name in ("recipient_hash", "channel", "conn_id", "reason")]
-    found: set[tuple[bytes, str, str, str]] = set()
-    for some in batched(newest):
-        for row in connection.execute(select(*key).where(suppressions.c.recipient_hash.in_(some))):
-            found.add((newest[bytes(row.recipient_hash)], row.channel, row.conn_id, row.reason))
-    return found
+    stored: set[Key] = set()
+    for hashes in batched(newest):
+        stored |= {(newest[old], *rest) for old, *rest in _stored(connection, hashes)}
+    return stored
 
 
-def _key_of(entry: Suppression) -> tuple[bytes, str, str, str]:
-    return entry.recipient_hash, entry.channel, entry.conn_id, entry.reason
+def _stored(connection: Connection, hashes: Sequence[bytes]) -> set[Key]:
+    query = select(*_KEY).where(suppressions.c.recipient_hash.in_(hashes))
+    return {(bytes(row[0]), *row[1:]) for row in connection.execute(query)}
 
 
-def _insert(
-    connection: Connection, entries: Iterable[Suppression], there: Iterable[tuple[bytes, str, str, str]] = ()
-) -> int:
-    """Insert the entries that are not there yet, and return how many."""
-    known = set(there)
-    # In one order, or two processes could wait for each other.
-    new = {key: one for one in entries if (key := _key_of(one)) not in known}
-    rows = [new[key]._asdict() for key in sorted(new)]
-    if (insertion := _insertion(connection.dialect.name)) is not None:
-        return len(insert_many(connection, insertion, rows))
+def _insert(connection: Connection, entries: Iterable[Suppression], stored: Collection[Key] = ()) -> int:
+    """Insert the entries that are not stored yet, and return their number."""
+    by_key = {(one.recipient_hash, one.channel, one.conn_id, one.reason): one for one in entries}
+    # Sorted, so that two processes cannot deadlock.
+    rows = {key: by_key[key]._asdict() for key in sorted(by_key.keys() - stored)}
+    if (dialect := connection.dialect.name) in REPORT_DIALECTS:
+        return len(insert_many(connection, _insertion(dialect), list(rows.values())))
     lock_for_writing(connection, "suppressions")
-    columns = [suppressions.c[name] for name in ("recipient_hash", "channel", "conn_id", "reason")]
-    hashes = [row["recipient_hash"] for row in rows]
-    stored = {(bytes(row[0]), *row[1:]) for row in connection.execute(select(*columns).where(columns[0].in_(hashes)))}
-    missing = [row for row, key in zip(rows, sorted(new), strict=True) if key not in stored]
+    found = _stored(connection, [row["recipient_hash"] for row in rows.values()])
+    missing = [row for key, row in rows.items() if key not in found]
     if missing:
         connection.execute(insert(suppressions), missing)
     return len(missing)
@@ -232,10 +223,7 @@ def _insert(
 
 @functools.cache
 def _insertion(dialect: str) -> Any:
-    inserts: dict[str, Any] = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}
-    if dialect not in inserts:
-        return None
-    return inserts[dialect](suppressions).on_conflict_do_nothing().returning(suppressions.c.reason)
+    return insert_into(dialect, suppressions).on_conflict_do_nothing().returning(suppressions.c.reason)
 
 
 def _restore(connection: Connection, entries: Sequence[Suppression]) -> int:
@@ -253,23 +241,23 @@ def _remove(connection: Connection, recipients: Sequence[str], where: Mapping[st
     if (hasher := read_hasher(connection)) is None:
         return 0
     removed = 0
-    for some in batched(one for recipient in recipients for one in hasher.hashes(recipient)):
-        gone = delete(suppressions).where(suppressions.c.recipient_hash.in_(some), *_equal(where))
-        removed += connection.execute(gone).rowcount
+    for hashes in batched(hasher.by_hash(recipients)):
+        statement = delete(suppressions).where(suppressions.c.recipient_hash.in_(hashes), *_equal(where))
+        removed += connection.execute(statement).rowcount
     return removed
 
 
 def _erase(connection: Connection, recipients: Sequence[str]) -> tuple[int, int]:
     if (hasher := read_hasher(connection)) is None:
         return 0, 0
-    hashes = [one for recipient in recipients for one in hasher.hashes(recipient)]
-    theirs = suppressions.c.recipient_hash.in_(hashes)
-    gone = connection.execute(delete(suppressions).where(theirs, suppressions.c.reason.not_in(sorted(WISHES)))).rowcount
-    stay: int = connection.execute(select(func.count()).select_from(suppressions).where(theirs)).scalar_one()
-    return gone, stay
+    is_recipient = suppressions.c.recipient_hash.in_(list(hasher.by_hash(recipients)))
+    is_no_wish = suppressions.c.reason.not_in(sorted(WISHES))
+    removed = connection.execute(delete(suppressions).where(is_recipient, is_no_wish)).rowcount
+    remain: int = connection.execute(select(func.count()).select_from(suppressions).where(is_recipient)).scalar_one()
+    return removed, remain
 
 
-def _holds(conn_id: str, channel: str, reasons: Iterable[str]) -> list[ColumnElement[bool]]:
+def _applies(conn_id: str, channel: str, reasons: Iterable[str]) -> list[ColumnElement[bool]]:
     return [
         suppressions.c.conn_id.in_(sorted({ALL_CONNECTIONS, conn_id})),
         suppressions.c.channel.in_(sorted({"all", channel})),
@@ -282,19 +270,14 @@ def _equal(where: Mapping[str, str]) -> list[ColumnElement[bool]]:
 
 
 def _find(
-    connection: Connection,
-    hasher: RecipientHasher | None,
-    recipients: Sequence[str],
-    holds: Sequence[ColumnElement[bool]],
+    connection: Connection, hasher: RecipientHasher, recipients: Sequence[str], applies: Sequence[ColumnElement[bool]]
 ) -> dict[str, str]:
-    if hasher is None:
-        return {}
-    whose = {one: recipient for recipient in recipients for one in hasher.hashes(recipient)}
+    by_hash = hasher.by_hash(recipients)
     reasons: dict[str, set[str]] = {}
-    for some in batched(whose):
+    for hashes in batched(by_hash):
         query = select(suppressions.c.recipient_hash, suppressions.c.reason).where(
-            suppressions.c.recipient_hash.in_(some), *holds
+            suppressions.c.recipient_hash.in_(hashes), *applies
         )
         for row in connection.execute(query):
-            reasons.setdefault(whose[bytes(row.recipient_hash)], set()).add(row.reason)
+            reasons.setdefault(by_hash[bytes(row.recipient_hash)], set()).add(row.reason)
     return {recipient: min(found, key=REASONS.index) for recipient, found in reasons.items()}

@@ -31,9 +31,9 @@ def upgrade() -> None:
         sa.Index("cpaas_requests_campaign", "campaign"),
         sa.Index("cpaas_requests_message_id", "conn_id", "message_id"),
     )
-    # No report finds a request without a connection, as it is not known whose it is.
+    # A request whose connection is not known gets an empty one, so no report is matched to it.
     conn_id = "COALESCE((SELECT conn_id FROM cpaas_sends WHERE campaign = earlier.campaign), '')"
-    _take_over(requests, {"conn_id": conn_id, "tracked": "FALSE"})
+    _copy_rows(requests, {"conn_id": conn_id, "tracked": "FALSE"})
     batches = ("failed_in", "clicked_in", "topped_up_in")
     for name in ("touched", "state", *batches):
         op.drop_index(f"cpaas_deliveries_{name}", "cpaas_deliveries")
@@ -61,16 +61,16 @@ def upgrade() -> None:
         *(sa.Index(f"cpaas_deliveries_{name}", name) for name in batches),
         sqlite_with_rowid=False,
     )
-    _take_over(deliveries, {"reference": "COALESCE(earlier.reference, '')"})
+    _copy_rows(deliveries, {"reference": "COALESCE(earlier.reference, '')"})
 
 
-def _take_over(table: sa.Table, new: Mapping[str, str]) -> None:
-    """Fill a table from its earlier form, which is dropped.
+def _copy_rows(table: sa.Table, new: Mapping[str, str]) -> None:
+    """Fill a table from its earlier form, and drop that.
 
-    :param new: SQL over ``earlier`` for the columns that are new or hold something else
+    :param new: SQL over ``earlier`` for the columns that are new or get another value
     """
-    values = {column.name: new.get(column.name, f"earlier.{column.name}") for column in table.columns}
-    columns, found = ", ".join(values), ", ".join(values.values())
-    # Names and expressions of our own.
-    op.execute(f"INSERT INTO {table.name} ({columns}) SELECT {found} FROM {table.name}_earlier AS earlier")  # noqa: S608
+    expressions = {column.name: new.get(column.name, f"earlier.{column.name}") for column in table.columns}
+    columns, values = ", ".join(expressions), ", ".join(expressions.values())
+    # All names and expressions are constants of this module.
+    op.execute(f"INSERT INTO {table.name} ({columns}) SELECT {values} FROM {table.name}_earlier AS earlier")  # noqa: S608
     op.drop_table(f"{table.name}_earlier")

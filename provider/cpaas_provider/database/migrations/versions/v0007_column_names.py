@@ -1,4 +1,4 @@
-"""Columns are named by the glossary. No index knows the numbers of delivery statuses any more."""
+"""Renames columns after the glossary. No index depends on the numbers of delivery statuses any more."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _COLUMNS: dict[str, list[tuple[str, str, sa.types.TypeEngine[Any], bool]]] = {
         ("times", "received_count", sa.Integer(), False),
     ],
 }
-"""By table: the column's name so far, its new name, its type, and whether it may be empty."""
+"""By table: the old name of a column, its new name, its type, and whether it is nullable."""
 
 _DROPPED = {
     "cpaas_lookups": ["at"],
@@ -54,7 +54,7 @@ _DROPPED = {
     "cpaas_events": ["untold"],
     "cpaas_reports": ["received"],
 }
-"""By table: what the names of its indexes end in that are replaced."""
+"""By table: the suffixes of the names of the indexes to drop."""
 
 _DELIVERY_KEY = ["campaign", "conn_id", "reference"]
 
@@ -77,7 +77,7 @@ _CREATED: dict[str, list[tuple[str, list[str], sa.ColumnElement[bool] | None]]] 
     "cpaas_events": [("unpublished", ["id"], sa.column("published_at").is_(sa.null()))],
     "cpaas_reports": [("received_at", ["received_at"], None)],
 }
-"""By table: what the names of its new indexes end in, their columns, and the rows that they hold if not all."""
+"""By table: the suffixes of the names of the new indexes, their columns, and the condition of partial indexes."""
 
 
 def upgrade() -> None:
@@ -88,7 +88,7 @@ def upgrade() -> None:
             continue
         for name in _DROPPED.get(table, ()):
             op.drop_index(f"{table}_{name}", table)
-        # Renamed in place: no row is copied, however many there are.
+        # Renamed in place, so that no row is copied.
         with op.batch_alter_table(table, recreate="never") as batch:
             for before, name, kind, nullable in columns:
                 batch.alter_column(before, new_column_name=name, existing_type=kind, existing_nullable=nullable)

@@ -1,4 +1,4 @@
-"""PostgreSQL compresses bodies of new reports with LZ4, where it was built with that. Older ones stay as they are."""
+"""Compress bodies of new reports with LZ4 on PostgreSQL, if it supports that. Stored bodies stay as they are."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ down_revision = "0008"
 
 
 def upgrade() -> None:
-    """Set the compression of one column, which rewrites nothing."""
+    """Set the compression of one column, which rewrites no row."""
     bind = op.get_bind()
     if bind.dialect.name != "postgresql":
         return

@@ -1,4 +1,4 @@
-"""The stored suppression list, and the keys of the hashes by which it knows recipients."""
+"""The stored suppression list, and the keys of its recipient hashes."""
 
 from __future__ import annotations
 

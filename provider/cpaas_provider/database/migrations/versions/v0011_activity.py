@@ -1,4 +1,4 @@
-"""What the pages show: how far tasks are, and counts of reports, passcodes and airtime."""
+"""Tables for the pages: progress of tasks, and counts of reports, passcodes and airtime."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ down_revision = "0010"
 
 
 def upgrade() -> None:
-    """Create the tables of the pages, and have recipients found by name."""
+    """Create the tables of the pages, and an index to search for recipients."""
     if op.get_bind().dialect.name not in ("sqlite", "postgresql"):
         return
     op.create_index("cpaas_deliveries_recipient", "cpaas_deliveries", ["recipient"])
@@ -75,5 +75,5 @@ def upgrade() -> None:
 
 def _task() -> list[sa.Column[str] | sa.Column[int]]:
     names = ("conn_id", "dag_id", "run_id", "task_id")
-    columns: list[sa.Column[str] | sa.Column[int]] = [sa.Column(one, sa.String(250), nullable=False) for one in names]
+    columns: list[sa.Column[str] | sa.Column[int]] = [sa.Column(name, sa.String(250), nullable=False) for name in names]
     return [*columns, sa.Column("map_index", sa.Integer, nullable=False)]

@@ -14,7 +14,7 @@ def upgrade() -> None:
     """Create their table."""
     op.create_table(
         "cpaas_phone_records",
-        # MySQL's BLOB can be no key.
+        # MySQL allows no BLOB in a key.
         sa.Column("hash", sa.LargeBinary(64).with_variant(mysql.VARBINARY(64), "mysql", "mariadb"), primary_key=True),
         sa.Column("operator", sa.Text),
         sa.Column("country", sa.Text),
