@@ -1,4 +1,4 @@
-"""Work on the provider's database that a server repeats in a thread of its own for as long as it serves."""
+"""Background jobs: work on the provider's database that a server repeats in a thread while it is running."""
 
 from __future__ import annotations
 
@@ -20,16 +20,17 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 MAX_PAUSE = 60.0
-"""Seconds after failures in a row, at most."""
+"""The longest pause after failures in a row, in seconds."""
 
 STOP_TIMEOUT = 5.0
+"""Seconds that ``stop`` waits for the current step."""
 
 
 class BackgroundJob(ABC):
-    """The job, its thread and its database.
+    """A job with its thread and its database.
 
-    :param name: of the thread
-    :param pause: seconds after a failure; each further one doubles them, up to ``MAX_PAUSE``
+    :param name: the name of the thread
+    :param pause: seconds to wait after a failure; each further failure doubles them, up to ``MAX_PAUSE``
     """
 
     def __init__(self, name: str, pause: float) -> None:
@@ -44,7 +45,10 @@ class BackgroundJob(ABC):
         self._thread.start()
 
     def stop(self) -> None:
-        """End after the current step, for which it waits some seconds, and close the database."""
+        """End the thread after the current step, and close the database.
+
+        If the step does not end within ``STOP_TIMEOUT``, the database stays open.
+        """
         self._stopping.set()
         if self._thread.is_alive():
             self._thread.join(STOP_TIMEOUT)
@@ -61,9 +65,9 @@ class BackgroundJob(ABC):
 
     @abstractmethod
     def _on_failure(self, reason: str) -> None:
-        """Log that a step failed, after one that did not.
+        """Log the first of several failures in a row.
 
-        :param reason: a sentence that holds no value of the database
+        :param reason: a sentence that contains no value of the database
         """
 
     def _leave(self, database: Database) -> None:  # noqa: B027 - most jobs leave nothing behind
@@ -79,21 +83,21 @@ class BackgroundJob(ABC):
                 self._failures += 1
                 pause = backoff(self._failures + 1, self._pause, MAX_PAUSE, jitter=0)
                 if self._failures == 1:
-                    # Messages of other errors may show values.
+                    # Messages of other errors may contain values.
                     self._on_failure(str(error) if isinstance(error, DatabaseError) else f"{type(error).__name__}.")
                 log.debug("Failed attempt %s of %s.", self._failures, self._thread.name, exc_info=error)
 
 
 def run_while_serving(app: FastAPI, make: Callable[[], BackgroundJob]) -> FastAPI:
-    """Run a job for as long as an application is served, and return the application.
+    """Run a job while an application is served, and return the application.
 
-    :param make: makes the job, in the process that serves
+    :param make: creates the job; called in the process that serves the application
     """
-    inner = app.router.lifespan_context
+    app_lifespan = app.router.lifespan_context
 
     @contextlib.asynccontextmanager
-    async def both(served: Any) -> AsyncIterator[Any]:
-        async with inner(served) as state:
+    async def lifespan(served: Any) -> AsyncIterator[Any]:
+        async with app_lifespan(served) as state:
             job = make()
             job.start()
             try:
@@ -101,5 +105,5 @@ def run_while_serving(app: FastAPI, make: Callable[[], BackgroundJob]) -> FastAP
             finally:
                 await asyncio.to_thread(job.stop)
 
-    app.router.lifespan_context = both
+    app.router.lifespan_context = lifespan
     return app

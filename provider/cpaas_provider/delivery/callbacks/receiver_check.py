@@ -1,4 +1,4 @@
-"""Asking the receiver at ``callback_url``, before the first send, whether it keeps reports where we look for them."""
+"""Checks before the first send that the receiver at ``callback_url`` stores reports in the database that tasks read."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from cpaas_provider.api.settings import ClientOptions, ClientSettings
 from cpaas_provider.delivery.callbacks.tokens import HANDSHAKE, CallbackToken, callback_url
 
 TIMEOUT_SECONDS = 5.0
-"""Seconds the receiver has to answer; a send waits for it."""
+"""Seconds that the receiver has to respond. The send waits for the response."""
 
 _NETWORK_OPTIONS = ("verify", "proxy", "proxy_password", "allow_http")
 _MAX_RESPONSE_BYTES = 10_000
@@ -30,11 +30,11 @@ class ReceiverUnreachableError(Exception):
 
 @dataclass(frozen=True)
 class ReceiverClient:
-    """A receiver as a sender knows it.
+    """The receiver of one connection, as the sender sees it.
 
     :param base: ``callback_url`` of the connection
-    :param secret: what signs its callback URLs
-    :param options: of the connection; how a proxy and certificates are dealt with is the same
+    :param secret: the secret that signs callback URLs
+    :param options: the options of the connection; those on proxies and certificates apply to the receiver too
     """
 
     base: str
@@ -43,31 +43,32 @@ class ReceiverClient:
     options: ClientOptions
 
     def url(self, campaign: str, reference: str, recipients: int) -> str:
-        """Return where the delivery reports of one request go."""
+        """Return the callback URL of one request."""
         return callback_url(self.base, self.conn_id, self.secret, CallbackToken(campaign, reference, recipients))
 
     def check(self, database_id: str, redacted_url: str) -> None:
-        """Ask the receiver which database it has.
+        """Check that the receiver uses the database that tasks read.
 
-        :param database_id: of the database that tasks read, see ``Database.identity``
-        :param redacted_url: where that is
-        :raises HandshakeRefusedError: when it has another one, refuses our callback URLs, or is no receiver of ours
-        :raises ReceiverUnreachableError: when it does not answer
+        :param database_id: ``Database.identity`` of the database that tasks read
+        :param redacted_url: the URL of that database, without a password
+        :raises HandshakeRefusedError: when the receiver uses another database or rejects the callback URL, or when
+            something else than a receiver responds
+        :raises ReceiverUnreachableError: when the receiver does not respond
         """
-        answer = self._ask()
-        if answer.status != HTTPStatus.OK:
+        response = self._ask()
+        if response.status != HTTPStatus.OK:
             raise HandshakeRefusedError(
-                f"The receiver at callback_url rejected this connection's callback URLs (HTTP {answer.status}). Every "
-                "delivery report would be lost. Set callback_url to where the receiver is mounted, e.g. "
+                f"The receiver at callback_url rejected this connection's callback URLs (HTTP {response.status}). "
+                "Every delivery report would be lost. Set callback_url to where the receiver is mounted, e.g. "
                 "https://airflow.example.com/cpaas. Check that the receiver has the same connection with the same "
                 "callback_secret."
             )
-        if (theirs := _database_id(answer)) is None:
+        if (receiver_database := _database_id(response)) is None:
             raise HandshakeRefusedError(
                 "callback_url does not lead to the receiver of this provider. Every delivery report would be lost. Set "
                 "callback_url to where the receiver is mounted, e.g. https://airflow.example.com/cpaas."
             )
-        if theirs != database_id:
+        if receiver_database != database_id:
             raise HandshakeRefusedError(
                 "The receiver at callback_url stores reports in another database than tasks read "
                 f"({redacted_url}). Set [cpaas] database (AIRFLOW__CPAAS__DATABASE) to the same database for "
@@ -75,15 +76,14 @@ class ReceiverClient:
             )
 
     def _ask(self) -> HttpResponse:
-        way = {name: value for name, value in self.options.items() if name in _NETWORK_OPTIONS}
-        bounds = {
+        options = {name: value for name, value in self.options.items() if name in _NETWORK_OPTIONS}
+        options |= {
             "timeout": TIMEOUT_SECONDS,
             "connect_timeout": TIMEOUT_SECONDS,
             "max_response_bytes": _MAX_RESPONSE_BYTES,
         }
         try:
-            settings = ClientSettings(self.base, "none", **cast("ClientOptions", {**way, **bounds}))
-            transport = SyncTransport(settings)
+            transport = SyncTransport(ClientSettings(self.base, "none", **cast("ClientOptions", options)))
         except CpaasConfigurationError as error:
             raise HandshakeRefusedError(f"callback_url cannot be used: {error}") from None
         headers = {"Content-Type": "application/json", "Accept": "application/json"}
@@ -98,10 +98,10 @@ class ReceiverClient:
         return reply
 
 
-def _database_id(answer: HttpResponse) -> str | None:
+def _database_id(response: HttpResponse) -> str | None:
     try:
-        document = json.loads(answer.body)
+        document = json.loads(response.body)
     except ValueError:
         return None
-    found = document.get("database") if isinstance(document, dict) else None
-    return found if isinstance(found, str) and found else None
+    database_id = document.get("database") if isinstance(document, dict) else None
+    return database_id if isinstance(database_id, str) and database_id else None

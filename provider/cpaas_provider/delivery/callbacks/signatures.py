@@ -1,4 +1,4 @@
-"""How the service signs what it sends to the account's webhook: Base64 of HMAC-SHA512 over the body as it came."""
+"""The service's signatures of requests to the account's webhook: HMAC-SHA512 of the raw body, in Base64."""
 
 from __future__ import annotations
 
@@ -20,21 +20,22 @@ def sign(raw: bytes, secret: str) -> str:
     return b64encode(hashed.digest()).decode()
 
 
-# To begin with a key takes as long as a report.
+# Cached, because to set up the key takes as long as to hash a report.
 @functools.lru_cache(maxsize=64)
 def _keyed(secret: str) -> hmac.HMAC:
     return hmac.new(secret.encode(), digestmod=hashlib.sha512)
 
 
 def has_form(signature: str | None) -> bool:
-    """Tell whether a text has the form of a signature, which shows before there is a body."""
+    """Return whether a text has the form of a signature. It can be checked before the body is received."""
     return signature is not None and _FORM.fullmatch(signature.strip()) is not None
 
 
 def verify(raw: bytes, signature: str | None, secret: str) -> bool:
-    """Tell, in constant time, whether a body was signed with the secret; without either nothing was.
+    """Return, in constant time, whether a body was signed with the secret.
 
-    :param signature: what the header says; ``None`` where it is missing
+    :param signature: the value of the header, ``None`` if it is missing; then the result is false
+    :param secret: if it is empty, the result is false
     """
     if not signature or not secret:
         return False

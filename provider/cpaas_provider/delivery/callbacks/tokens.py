@@ -1,4 +1,4 @@
-"""Callback URLs that cannot be guessed: each names its request, and is signed."""
+"""Callback URLs that cannot be guessed: each contains a signed token that identifies its request."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from itsdangerous import BadSignature, Signer
 
 MAX_RECIPIENTS = 100_000
 HANDSHAKE = "handshake"
-"""The campaign of tokens that ask the receiver which store it has."""
+"""The campaign of the tokens that ask the receiver for the id of its database."""
 
 LIFETIME = timedelta(days=90)
-"""How long a callback URL takes reports, unless the configuration says otherwise: as long as reports are kept."""
+"""How long a callback URL is valid, unless configured otherwise. It is the retention of reports."""
 
 _INVALID = "The callback URL is not signed by this provider."
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,100}")
-# The last character of a signature has two bits to spare: only as zeros are they ours.
+# The last character of a signature has two unused bits. The signer always writes zeros.
 _TOKEN = re.compile(
     r"([A-Za-z0-9_-]{1,100})\.([A-Za-z0-9_-]{1,100})\.([1-9][0-9]{0,5})\.([1-9][0-9]{9})"
     r"\.[A-Za-z0-9_-]{42}[AEIMQUYcgkosw048]"
@@ -35,23 +35,23 @@ class InvalidTokenError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class CallbackToken:
-    """What a callback URL says.
+    """The content of a callback token.
 
-    :param campaign: what waiters wait for, up to 100 of ``A-Z a-z 0-9 _ -``
-    :param reference: our name of the request, of the same alphabet
-    :param recipients: how many the request names, 1 to 100,000
-    :param issued: when its URL was made, to the second; ``None`` where there is none yet
-    :raises ValueError: when one of them is not so
+    :param campaign: the campaign of the request, 1 to 100 of ``A-Z a-z 0-9 _ -``
+    :param reference: our reference of the request, of the same characters
+    :param recipients: the number of recipients of the request, 1 to 100,000
+    :param issued: when the URL was created, to the second; ``None`` before that
+    :raises ValueError: when a value is out of these bounds
     """
 
     campaign: str
     reference: str
     recipients: int
-    # Two URLs of one request differ in nothing else, and are as good as each other.
+    # Not compared, because all URLs of one request are equivalent.
     issued: datetime | None = field(default=None, compare=False)
 
     def expired(self, lifetime: timedelta) -> bool:
-        """Tell whether its URL is older than that, and to be refused."""
+        """Return whether the URL is older than ``lifetime``."""
         return self.issued is not None and datetime.now(UTC) - self.issued > lifetime
 
     def __post_init__(self) -> None:
@@ -65,10 +65,10 @@ class CallbackToken:
 
 
 def callback_url(base: str, conn_id: str, secret: str, token: CallbackToken) -> str:
-    """Return the URL that takes the delivery reports of one request. It is a credential: log it nowhere.
+    """Return the URL to which the service sends the delivery reports of one request. Never log it: it is a credential.
 
-    :param base: public URL the receiver is mounted at, with its path
-    :param secret: what signs, the newest of the connection's
+    :param base: the public URL at which the receiver is mounted, with its path
+    :param secret: the newest signing secret of the connection
     :raises ValueError: when the secret is empty
     """
     if not secret:
@@ -80,29 +80,30 @@ def callback_url(base: str, conn_id: str, secret: str, token: CallbackToken) -> 
 
 
 def verify_token(conn_id: str, text: str, secrets: Sequence[str]) -> CallbackToken:
-    """Return what the last part of a callback URL says, once one of the secrets proves that we wrote it.
+    """Return the content of a token, if it was signed with one of the secrets.
 
-    :param conn_id: the connection in whose name it came; a token of another's is bad
-    :raises InvalidTokenError: when none does
+    :param conn_id: the connection in the URL; a token that was signed for another connection is invalid
+    :param text: the last part of the URL's path
+    :raises InvalidTokenError: when no secret verifies the token
     """
     return _verified(conn_id, text, tuple(secrets))
 
 
-# All recipients of a request are reported with the same token. An invalid one is not cached.
+# Cached, because all reports of a request have the same token. An invalid token raises, so it is not cached.
 @functools.lru_cache(maxsize=10_000)
 def _verified(conn_id: str, text: str, secrets: tuple[str, ...]) -> CallbackToken:
-    found = _TOKEN.fullmatch(text)
-    if found is None or int(found[3]) > MAX_RECIPIENTS or not any(secrets):
+    match = _TOKEN.fullmatch(text)
+    if match is None or int(match[3]) > MAX_RECIPIENTS or not any(secrets):
         raise InvalidTokenError(_INVALID)
     try:
         _signer(conn_id, tuple(filter(None, secrets))).unsign(text)
     except BadSignature:
         raise InvalidTokenError(_INVALID) from None
-    return CallbackToken(found[1], found[2], int(found[3]), datetime.fromtimestamp(int(found[4]), UTC))
+    return CallbackToken(match[1], match[2], int(match[3]), datetime.fromtimestamp(int(match[4]), UTC))
 
 
 @functools.lru_cache(maxsize=1000)
 def _signer(conn_id: str, secrets: tuple[str, ...]) -> Signer:
-    """Return what signs with the first of the secrets and verifies with all, for one connection and nothing else."""
+    """Return the signer of one connection, which signs with the first secret and verifies with all."""
     salt = f"cpaas callback {conn_id}"
     return Signer(secrets[::-1], salt, ".", key_derivation="hmac", digest_method=hashlib.sha256)

@@ -1,4 +1,4 @@
-"""How far deliveries are: counted by campaign, for any number of waiters at once."""
+"""Counts of recipients by delivery status, for many campaigns in one query."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NOT_IN_DATABASE = (
 )
 
 COMMIT_LAG = timedelta(seconds=60)
-"""For how long what a process has written may not be seen by others yet: its transaction may wait for a lock."""
+"""How much later than its ``updated_at`` a row may be committed, because its transaction waits for a lock."""
 
 
 def _number(states: Iterable[DeliveryStatus]) -> ColumnElement[int]:
@@ -45,7 +45,7 @@ IS_ACCEPTED = exists().where(
     requests.c.reference == deliveries.c.reference,
     requests.c.campaign == deliveries.c.campaign,
 )
-"""Of a recipient: the service is known to have accepted the request."""
+"""The condition on a row of ``deliveries``: the service is known to have accepted the recipient's request."""
 
 _OTHER = deliveries.alias()
 
@@ -60,22 +60,22 @@ IS_COUNTED = or_(
         ~exists().where(_OTHER.c.campaign == deliveries.c.campaign, _OTHER.c.conn_id != deliveries.c.conn_id),
     ),
 )
-"""Of a recipient: what is known of him is about his campaign, as ``read_counts`` has it."""
+"""The condition on a row of ``deliveries``: it counts for its campaign, by the same rules as in ``read_counts``."""
 
 _NAMES: dict[str, Callable[[ColumnElement[str]], Any]] = {
     "sqlite": func.json_each,
     "postgresql": lambda names: func.json_array_elements_text(cast(names, JSON)),
 }
-"""What makes a table of a list of names."""
+"""By dialect: the function that turns a JSON list into a table."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeliveryCounts:
-    """Of how many recipients what is known.
+    """The number of recipients of a campaign by delivery status.
 
-    :param updated_at: when that last changed
-    :param unknown: how many of them are of requests that the service is not known to have accepted; they are reported
-        on, and so they count beside those it accepted, never in the place of one
+    :param updated_at: when a status last changed
+    :param unknown: the recipients among them whose request the service is not known to have accepted. There are
+        reports of them, so they count in addition to the accepted recipients, never instead of one.
     """
 
     delivered: int = 0
@@ -86,66 +86,67 @@ class DeliveryCounts:
 
     @property
     def final(self) -> int:
-        """Of how many it is known what became of them."""
+        """The number of recipients with a final status."""
         return self.delivered + self.undelivered
 
     @property
     def known(self) -> int:
-        """Of how many anything is known."""
+        """The number of recipients with any status."""
         return self.final + self.in_flight
 
     def expected(self, accepted: int) -> int:
-        """Return how many are waited for.
+        """Return the number of recipients that shall get a final status.
 
-        :param accepted: how many recipients the service accepted
+        :param accepted: the number of recipients the service accepted
         """
         return max(accepted + self.unknown, self.known)
 
     def as_unknown(self) -> DeliveryCounts:
-        """Return the same for a request of unknown outcome, which is a campaign by itself."""
+        """Return the same counts for a request whose outcome is unknown."""
         return replace(self, unknown=self.known)
 
     def __add__(self, other: DeliveryCounts) -> DeliveryCounts:
-        """Return what both come to together."""
+        """Return the sum of both."""
         return DeliveryCounts(
             self.delivered + other.delivered,
             self.undelivered + other.undelivered,
             self.in_flight + other.in_flight,
-            max((one for one in (self.updated_at, other.updated_at) if one), default=None),
+            max((moment for moment in (self.updated_at, other.updated_at) if moment), default=None),
             self.unknown + other.unknown,
         )
 
 
 def read_counts(connection: Connection, campaigns: Iterable[str]) -> dict[str, DeliveryCounts]:
-    """Return the counts of campaigns; one of which nothing is known is left out.
+    """Return the counts of campaigns, without those that have no recipient with a status.
 
-    Reports count on the connection that sent, as its sender noted; where it did not, on the only one there are any of.
-    A recipient of a request not known to be accepted is counted as unknown while such requests may be out; once it
-    is certain that there are none, what is reported of one is of an attempt that another took the place of.
+    Only reports on the connection that sent the campaign count. If the sender recorded none, they count if all of them
+    are on one connection. A recipient whose request is not known to be accepted counts as unknown as long as the
+    campaign may have requests of unknown outcome. After that such a report is about an attempt that was repeated under
+    another reference, and does not count.
     """
-    found: dict[str, DeliveryCounts] = {}
+    counts: dict[str, DeliveryCounts] = {}
     for batch in batched(dict.fromkeys(campaigns)):
-        found |= _counted(connection, deliveries.c.campaign.in_(batch))
-    return found
+        counts |= _count(connection, deliveries.c.campaign.in_(batch))
+    return counts
 
 
 def counts_changed_since(connection: Connection, since: datetime, wanted: Iterable[str]) -> dict[str, DeliveryCounts]:
-    """Return the counts of campaigns of which something became known since, by one query; when that was is left out.
+    """Return the counts of those campaigns that may have changed since a moment, without ``updated_at``, by one query.
 
-    What was written by then and could not be seen yet is counted, too.
-
-    :param wanted: the campaigns that matter; there may be many times as many others
+    :param since: rows that were written within ``COMMIT_LAG`` before count as changed, too
+    :param wanted: the campaigns to look at; the database may have far more
     """
-    # Named to the database: rows that are read only to be passed over take a thread long where the others are busy.
+    # The database filters by name, because to read and skip rows of other campaigns takes a thread long if the other
+    # threads are busy.
     names: Any = _NAMES[connection.dialect.name](literal(json.dumps(list(wanted)))).table_valued("value")
-    recently = select(deliveries.c.campaign).where(deliveries.c.updated_at >= since - COMMIT_LAG)
-    fresh = recently.where(deliveries.c.campaign.in_(select(names.c.value)))
-    counted = _counted(connection, deliveries.c.campaign.in_(fresh))
-    return {campaign: replace(counts, updated_at=None) for campaign, counts in counted.items()}
+    recent = select(deliveries.c.campaign).where(deliveries.c.updated_at >= since - COMMIT_LAG)
+    changed = recent.where(deliveries.c.campaign.in_(select(names.c.value)))
+    counts = _count(connection, deliveries.c.campaign.in_(changed))
+    return {campaign: replace(count, updated_at=None) for campaign, count in counts.items()}
 
 
-def _counted(connection: Connection, which: ColumnElement[bool]) -> dict[str, DeliveryCounts]:
-    by = _BY_REQUEST.where(which).subquery()
+def _count(connection: Connection, condition: ColumnElement[bool]) -> dict[str, DeliveryCounts]:
+    by = _BY_REQUEST.where(condition).subquery()
     accepted = requests.c.reference.is_not(None)
     sums = (func.sum(by.c[name]) for name in ("delivered", "undelivered", "in_flight"))
     query = (
@@ -164,27 +165,27 @@ def _counted(connection: Connection, which: ColumnElement[bool]) -> dict[str, De
         .where(or_(sends.c.conn_id.is_(None), sends.c.conn_id == by.c.conn_id))
         .group_by(by.c.campaign, by.c.conn_id, sends.c.conn_id, sends.c.unknown, accepted)
     )
-    found: dict[str, DeliveryCounts] = {}
-    places: dict[str, str] = {}
+    totals: dict[str, DeliveryCounts] = {}
+    connections: dict[str, str] = {}
     ambiguous: set[str] = set()
-    for campaign, conn_id, noted, unknown, is_accepted, *numbers, updated_at in connection.execute(query):
-        if noted is None and places.setdefault(campaign, conn_id) != conn_id:
+    for campaign, conn_id, sent_by, unknown, is_accepted, *numbers, updated_at in connection.execute(query):
+        if sent_by is None and connections.setdefault(campaign, conn_id) != conn_id:
             ambiguous.add(campaign)
-        if noted is not None and unknown == 0 and not is_accepted:
+        if sent_by is not None and unknown == 0 and not is_accepted:
             continue
         delivered, undelivered, in_flight = map(int, numbers)
         counts = DeliveryCounts(delivered, undelivered, in_flight, updated_at)
-        if noted is not None and not is_accepted:
+        if sent_by is not None and not is_accepted:
             counts = counts.as_unknown()
-        found[campaign] = found.get(campaign, DeliveryCounts()) + counts
-    return {campaign: counts for campaign, counts in found.items() if campaign not in ambiguous}
+        totals[campaign] = totals.get(campaign, DeliveryCounts()) + counts
+    return {campaign: counts for campaign, counts in totals.items() if campaign not in ambiguous}
 
 
 def read_recipients(connection: Connection, campaigns: Iterable[str]) -> Iterator[dict[str, Any]]:
-    """Yield what is known of each recipient, campaign by campaign, as plain values.
+    """Yield the delivery status of each recipient, campaign by campaign, as plain values.
 
-    Each has ``campaign``, ``recipient`` (empty where the service does not name it), ``outcome``, ``status``,
-    ``reason``, ``conflict`` (it was both delivered and failed), ``reported``, ``reference`` and ``message_id``.
+    Keys: ``campaign``, ``recipient`` (empty if the service does not name it), ``outcome``, ``status``, ``reason``,
+    ``conflict`` (both delivered and failed were reported), ``reported``, ``reference`` and ``message_id``.
     """
     for campaign in dict.fromkeys(campaigns):
         query = select(deliveries).where(deliveries.c.campaign == campaign, IS_COUNTED).order_by(deliveries.c.recipient)
@@ -204,9 +205,9 @@ def read_recipients(connection: Connection, campaigns: Iterable[str]) -> Iterato
 
 @dataclass(frozen=True, slots=True)
 class StrongestReport:
-    """What the strongest report of a request says.
+    """The strongest report of a request.
 
-    :param at: when it arrived
+    :param at: when the report was received
     """
 
     status: str
@@ -215,41 +216,45 @@ class StrongestReport:
 
 
 def strongest_report(connection: Connection, conn_id: str, reference: str) -> StrongestReport | None:
-    """Return what is reported of a request that is a campaign by itself, ``None`` where nothing is."""
-    columns = deliveries.c.status, deliveries.c.message_id, deliveries.c.reported_at
-    theirs = and_(deliveries.c.campaign == reference, deliveries.c.conn_id == conn_id, deliveries.c.status != "")
-    query = select(*columns).where(theirs)
-    row = connection.execute(
-        query.order_by(deliveries.c.delivery_status.desc(), deliveries.c.reported_at).limit(1)
-    ).first()
-    return None if row is None else StrongestReport(row.status, row.message_id, row.reported_at)
+    """Return the strongest report of a single request, ``None`` if there is none.
+
+    :param reference: the reference of a request that belongs to no campaign
+    """
+    rows = deliveries.c
+    query = (
+        select(rows.status, rows.message_id, rows.reported_at)
+        .where(rows.campaign == reference, rows.conn_id == conn_id, rows.status != "")
+        .order_by(rows.delivery_status.desc(), rows.reported_at)
+        .limit(1)
+    )
+    row = connection.execute(query).first()
+    return None if row is None else StrongestReport(*row)
 
 
 def confirmed_requests(connection: Connection, conn_id: str, names: Iterable[str]) -> dict[str, str | None]:
-    """Return the references of a connection's requests known to be carried out, each with the service's id where told.
+    """Return the references of requests that the service is known to have accepted, each with its message id if known.
 
-    :param names: of campaigns, for all of their requests of which anything was reported, and of requests: what is
-        reported of one that is not recorded may wait under its own name, and one that was noted is known
+    :param names: references of requests, which are confirmed if they are recorded as accepted or have a report; and
+        campaigns, of which each request with a report is confirmed
     """
-    columns = deliveries.c.reference, func.max(deliveries.c.message_id)
-    found: dict[str, str | None] = {}
+    rows = deliveries.c
+    confirmed: dict[str, str | None] = {}
     for batch in batched(dict.fromkeys(names)):
-        noted = select(requests.c.reference, requests.c.message_id)
-        noted = noted.where(requests.c.conn_id == conn_id, requests.c.reference.in_(batch))
-        # Who was only noted at the send has no status yet.
-        theirs = and_(deliveries.c.conn_id == conn_id, deliveries.c.campaign.in_(batch))
-        told = and_(theirs, deliveries.c.status != "", deliveries.c.reference != "")
-        reported = select(*columns).where(told).group_by(deliveries.c.reference)
-        for reference, message_id in connection.execute(union_all(noted, reported)):
-            found[reference] = message_id or found.get(reference)
-    return found
+        recorded = select(requests.c.reference, requests.c.message_id)
+        recorded = recorded.where(requests.c.conn_id == conn_id, requests.c.reference.in_(batch))
+        # A recipient without a report has an empty status: its sender recorded it.
+        has_report = and_(rows.conn_id == conn_id, rows.campaign.in_(batch), rows.status != "", rows.reference != "")
+        reported = select(rows.reference, func.max(rows.message_id)).where(has_report).group_by(rows.reference)
+        for reference, message_id in connection.execute(union_all(recorded, reported)):
+            confirmed[reference] = message_id or confirmed.get(reference)
+    return confirmed
 
 
 def open_report_database() -> Database:
-    """Open the store that Airflow's configuration names, to read reports.
+    """Open the configured database to read reports.
 
-    :raises ReportsNotSupportedError: when it is a database without reports
-    :raises DatabaseError: when it cannot be opened
+    :raises ReportsNotSupportedError: when this kind of database cannot store reports
+    :raises DatabaseError: when the database cannot be opened
     """
     database = open_database()
     try:
@@ -261,26 +266,26 @@ def open_report_database() -> Database:
 
 
 def known_campaigns(connection: Connection, campaigns: Iterable[str]) -> set[str]:
-    """Return which campaigns the store knows to be sent."""
-    found: set[str] = set()
+    """Return those of the campaigns whose sender recorded them."""
+    known: set[str] = set()
     for batch in batched(campaigns):
-        found.update(connection.execute(select(sends.c.campaign).where(sends.c.campaign.in_(batch))).scalars())
-    return found
+        known.update(connection.execute(select(sends.c.campaign).where(sends.c.campaign.in_(batch))).scalars())
+    return known
 
 
 def expected_recipients(connection: Connection, campaigns: Iterable[str]) -> dict[str, int]:
-    """Return the number of recipients each campaign was sent to, as its sender recorded; others are left out."""
-    found: dict[str, int] = {}
+    """Return the number of recipients of each campaign that its sender recorded as accepted."""
+    expected: dict[str, int] = {}
     for batch in batched(campaigns):
-        asked = select(requests.c.campaign, func.sum(requests.c.recipients)).where(requests.c.campaign.in_(batch))
-        found |= {name: int(number) for name, number in connection.execute(asked.group_by(requests.c.campaign))}
+        accepted = select(requests.c.campaign, func.sum(requests.c.recipients)).where(requests.c.campaign.in_(batch))
+        expected |= {name: int(number) for name, number in connection.execute(accepted.group_by(requests.c.campaign))}
         ended = select(sends.c.campaign, sends.c.expected).where(sends.c.campaign.in_(batch))
-        found |= {name: number for name, number in connection.execute(ended) if number is not None}
-    return found
+        expected |= {name: number for name, number in connection.execute(ended) if number is not None}
+    return expected
 
 
 def count_conflicts(connection: Connection, campaigns: Iterable[str]) -> int:
-    """Return of how many recipients it was reported both that it was delivered and that it was not."""
+    """Return the number of recipients that were reported both as delivered and as failed."""
     rows = deliveries.c
     both = select(func.count()).where(rows.delivered, rows.failed, IS_COUNTED)
     return sum(connection.execute(both.where(rows.campaign.in_(batch))).scalar_one() for batch in batched(campaigns))

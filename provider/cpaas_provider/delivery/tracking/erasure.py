@@ -1,4 +1,4 @@
-"""Erasing a recipient: reports that name the number or address go, and what became of messages stays counted."""
+"""Erases a recipient: deletes the reports that name the number or address. Delivery counts stay as they are."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from cpaas_provider.database.database import Database
 from cpaas_provider.database.schema import deliveries, delivery_summaries, reports, requests
 from cpaas_provider.delivery.reports import DeliveryStatus
 from cpaas_provider.delivery.tracking.membership import UNNAMED_PREFIX, unnamed_recipient
-from cpaas_provider.delivery.tracking.mentions import Wanted, find
+from cpaas_provider.delivery.tracking.mentions import RecipientMatcher, find
 from cpaas_provider.delivery.tracking.report_store import UNTRACKED_PREFIX
 
 PAGE_ROWS = 5_000
 """Rows that are read at a time."""
 
 ERASED = "erased"
-"""The status of a recipient that nothing had been reported of."""
+"""The status of an erased recipient without a report."""
 
 _NOT_PUBLISHED = 0
 _TEXTS = ("status", "reason", "message_id", "reference")
@@ -31,11 +31,11 @@ _TEXTS = ("status", "reason", "message_id", "reference")
 
 @dataclass(frozen=True)
 class Erased:
-    """What was erased.
+    """The result of an erasure.
 
-    :param rows: how many rows named the recipient
-    :param read_as: what the recipient was read as, in words that do not show it
-    :param leftovers: whether the file may still hold what was deleted, as it could not be cleaned now
+    :param rows: the number of rows that named the recipient
+    :param read_as: how the given recipient was understood, without showing it
+    :param leftovers: whether the database file may still contain deleted data, because it could not be overwritten
     """
 
     rows: int
@@ -44,39 +44,37 @@ class Erased:
 
 
 def erase(database: Database, recipient: str, region: str | None = None) -> Erased:
-    """Delete a recipient of reports, in any form that they write the number or address.
+    """Delete a recipient from the stored reports, in any form in which they write the number or address.
 
-    What became of the messages stays counted, under a name that says nothing. A recipient who was still in flight
-    counts as undelivered from then on, so no sensor waits for a report; no DAG is started on that. Should the service
-    report once more, it is stored again.
+    The delivery status stays counted, under a random name. A recipient in flight counts as undelivered from then on,
+    so that no sensor waits for a report. This starts no DAG. If the service reports again, the recipient is stored
+    again.
 
-    :param recipient: an email address, a phone number in its international form, or a national one of the region
-    :param region: two-letter region of national numbers
-    :raises UnknownRecipientError: when it cannot be told who that is; nothing was deleted
-    :raises DatabaseError: when the store cannot be used
+    :param recipient: an email address, a phone number in international form, or a national number of the region
+    :param region: the two-letter region of national numbers
+    :raises UnknownRecipientError: when ``recipient`` is ambiguous or invalid; nothing was deleted
+    :raises DatabaseError: when the database cannot be used
     """
-    wanted = find(recipient, region)
+    matcher = find(recipient, region)
     database.require_report_support()
-    rows = sum(erasing(database, wanted) for erasing in (_erase_deliveries, _erase_requests, _erase_reports))
-    # They hold the reasons of reports, and are counted anew when a page is opened.
-    database.write(_doing(delete(delivery_summaries)))
-    return Erased(rows, wanted.read_as, leftovers=not database.wipe(wanted.may_be_left_in))
+    rows = sum(erase_from(database, matcher) for erase_from in (_erase_deliveries, _erase_requests, _erase_reports))
+    # Summaries contain reasons of reports. A page computes them again when it is opened.
+    database.write(_executing(delete(delivery_summaries)))
+    return Erased(rows, matcher.read_as, leftovers=not database.wipe(matcher.may_be_left_in))
 
 
-def _erase_deliveries(database: Database, wanted: Wanted) -> int:
+def _erase_deliveries(database: Database, matcher: RecipientMatcher) -> int:
     erased = 0
     for rows in _pages(database, deliveries, select(deliveries)):
-        found = [
-            row for row in rows if _is_about(wanted, row) or any(wanted.in_text(getattr(row, one)) for one in _TEXTS)
-        ]
-        for row in found:
-            erased += database.write(partial(_make_anonymous, wanted=wanted, row=row))
+        for row in rows:
+            if _is_about(matcher, row) or any(matcher.in_text(getattr(row, name)) for name in _TEXTS):
+                erased += database.write(partial(_make_anonymous, matcher=matcher, row=row))
     return erased
 
 
-def _make_anonymous(connection: Connection, wanted: Wanted, row: Row[Any]) -> int:
-    changed = _without_name(wanted, row)
-    if _is_about(wanted, row):
+def _make_anonymous(connection: Connection, matcher: RecipientMatcher, row: Row[Any]) -> int:
+    changed = _without_name(matcher, row)
+    if _is_about(matcher, row):
         changed |= {"recipient": _new_name(connection, row), "reason": None}
         if row.delivery_status == DeliveryStatus.IN_FLIGHT:
             changed |= {
@@ -84,83 +82,83 @@ def _make_anonymous(connection: Connection, wanted: Wanted, row: Row[Any]) -> in
                 "failed_batch": _NOT_PUBLISHED,
                 "updated_at": datetime.now(UTC),
             }
-            # A word of the service's is proof that the request was carried out, so it stays.
+            # A status of the service stays, because it proves that the service accepted the request.
             changed["status"] = changed.get("status", row.status) or ERASED
-    return connection.execute(update(deliveries).where(*_is(deliveries, row)).values(changed)).rowcount
+    return connection.execute(update(deliveries).where(*_has_key_of(deliveries, row)).values(changed)).rowcount
 
 
 def _new_name(connection: Connection, row: Row[Any]) -> str:
-    """Return a name that says nothing: of the only recipient of a request, that of reports which name no recipient."""
-    nameless = unnamed_recipient(row.reference)
-    alone = select(requests.c.recipients).where(*_is(requests, row), requests.c.recipients == 1)
-    taken = select(deliveries.c.delivery_status).where(*_is(deliveries, row, recipient=nameless))
-    if connection.execute(alone).first() is not None and connection.execute(taken).first() is None:
-        return nameless
+    """Return a name without personal data.
+
+    The only recipient of a request gets the name that reports without a recipient have, so that they find its row.
+    """
+    unnamed = unnamed_recipient(row.reference)
+    has_one_recipient = select(requests.c.recipients).where(*_has_key_of(requests, row), requests.c.recipients == 1)
+    is_taken = select(deliveries.c.delivery_status).where(*_has_key_of(deliveries, row, recipient=unnamed))
+    if connection.execute(has_one_recipient).first() is not None and connection.execute(is_taken).first() is None:
+        return unnamed
     return f"{UNNAMED_PREFIX}erased-{secrets.token_hex(8)}"
 
 
-def _is_about(wanted: Wanted, row: Row[Any]) -> bool:
-    return row.recipient in wanted.keys or wanted.in_text(row.recipient) or _names(wanted, row.campaign)
+def _is_about(matcher: RecipientMatcher, row: Row[Any]) -> bool:
+    return row.recipient in matcher.keys or matcher.in_text(row.recipient) or _names(matcher, row.campaign)
 
 
-def _names(wanted: Wanted, campaign: str) -> bool:
-    # Other names of campaigns are our own.
-    return campaign.startswith(UNTRACKED_PREFIX) and wanted.in_text(campaign)
+def _names(matcher: RecipientMatcher, campaign: str) -> bool:
+    # All other names of campaigns are generated by the provider.
+    return campaign.startswith(UNTRACKED_PREFIX) and matcher.in_text(campaign)
 
 
-def _without_name(wanted: Wanted, row: Row[Any]) -> dict[str, Any]:
-    """Return what is to be changed where a row's texts name the recipient, also where the row is about another."""
-    named = (name for name in _TEXTS[1:] if wanted.in_text(getattr(row, name)))
+def _without_name(matcher: RecipientMatcher, row: Row[Any]) -> dict[str, Any]:
+    """Return new values for the texts of a row that name the recipient, even if the row is about another recipient."""
+    named = (name for name in _TEXTS[1:] if matcher.in_text(getattr(row, name)))
     changed: dict[str, Any] = {name: None if deliveries.c[name].nullable else "" for name in named}
-    if wanted.in_text(row.status):
+    if matcher.in_text(row.status):
         changed["status"] = ERASED
-    if _names(wanted, row.campaign):
+    if _names(matcher, row.campaign):
         changed["campaign"] = f"{UNTRACKED_PREFIX}erased-{secrets.token_hex(8)}"
     return changed
 
 
-def _erase_requests(database: Database, wanted: Wanted) -> int:
-    """Take the ids away that the service gave to requests, where such an id names the recipient."""
+def _erase_requests(database: Database, matcher: RecipientMatcher) -> int:
+    """Remove the message ids of requests that name the recipient."""
     erased = 0
     for rows in _pages(database, requests, select(*requests.primary_key.columns, requests.c.message_id)):
         for row in rows:
-            if wanted.in_text(row.message_id):
-                erased += database.write(_doing(update(requests).where(*_is(requests, row)).values(message_id=None)))
+            if matcher.in_text(row.message_id):
+                change = update(requests).where(*_has_key_of(requests, row)).values(message_id=None)
+                erased += database.write(_executing(change))
     return erased
 
 
-def _erase_reports(database: Database, wanted: Wanted) -> int:
+def _erase_reports(database: Database, matcher: RecipientMatcher) -> int:
     erased = 0
     for rows in _pages(database, reports, select(reports.c.digest, reports.c.recipient, reports.c.body)):
-        found = [row.digest for row in rows if row.recipient in wanted.keys or wanted.in_body(row.body)]
-        for digests in batched(found):
-            erased += database.write(_doing(delete(reports).where(reports.c.digest.in_(digests))))
+        named = [row.digest for row in rows if row.recipient in matcher.keys or matcher.in_body(row.body)]
+        for digests in batched(named):
+            erased += database.write(_executing(delete(reports).where(reports.c.digest.in_(digests))))
     return erased
 
 
 def _pages(database: Database, table: Table, query: Select[Any]) -> Iterator[Sequence[Row[Any]]]:
-    """Yield all rows some at a time, in transactions of their own: a long one would keep writers from the disk."""
+    """Yield all rows in pages, each read in its own transaction: a long one would delay SQLite's checkpoints."""
     key = tuple(table.primary_key.columns)
-    after: tuple[Any, ...] | None = None
+    page = query = query.order_by(*key).limit(PAGE_ROWS)
     while True:
-        page = query if after is None else query.where(_beyond(key, after))
         with database.connect() as connection:
-            rows = connection.execute(page.order_by(*key).limit(PAGE_ROWS)).all()
+            rows = connection.execute(page).all()
         if not rows:
             return
-        after = tuple([getattr(rows[-1], column.name) for column in key])
+        last: Any = tuple(getattr(rows[-1], column.name) for column in key)
+        page = query.where(tuple_(*key) > last)
         yield rows
 
 
-def _is(table: Table, row: Row[Any], **other: Any) -> list[ColumnElement[bool]]:
-    """Return what finds the row of a table with the same key, but for what is given otherwise."""
+def _has_key_of(table: Table, row: Row[Any], **changed: Any) -> list[ColumnElement[bool]]:
+    """Return the condition for the row of a table with the same primary key, apart from changed columns."""
     key = {column.name: getattr(row, column.name) for column in table.primary_key.columns}
-    return [table.c[name] == value for name, value in (key | other).items()]
+    return [table.c[name] == value for name, value in (key | changed).items()]
 
 
-def _beyond(key: tuple[Any, ...], after: tuple[Any, ...]) -> Any:
-    return tuple_(*key) > after if len(key) > 1 else key[0] > after[0]
-
-
-def _doing(statement: Any) -> Callable[[Connection], int]:
+def _executing(statement: Any) -> Callable[[Connection], int]:
     return lambda connection: connection.execute(statement).rowcount

@@ -1,4 +1,4 @@
-"""The recipients of a run that was started on delivery, as rows."""
+"""The recipients of a delivery event, as rows of a source. The partition key of the DAG run identifies the event."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _CAMPAIGN = re.compile(r"[A-Za-z0-9_-]{1,100}")
 
 @contextmanager
 def open_recipients(key: str) -> Iterator[Table]:
-    """Read the recipients that a partition key concerns, for one reading.
+    """Open the recipients of a partition key. They can be read once.
 
-    :raises SourceError: when the key is none of ours, or the database cannot be read
+    :raises SourceError: when it is no key of a delivery event, or the database cannot be read
     """
     from cpaas_provider.database.database import open_database
     from cpaas_provider.database.errors import DatabaseError
@@ -31,42 +31,45 @@ def open_recipients(key: str) -> Iterator[Table]:
     query = _query(key)
     try:
         with open_database() as database, database.connect() as connection:
-            yield _Concerned(connection, query)
+            yield _Recipients(connection, query)
     except DatabaseError as error:
         raise SourceError(f"The recipients of the partition key {key} could not be read. {error}") from None
 
 
 @contextmanager
 def open_contacts(key: str, contacts: Source, *, column: str, region: str | None) -> Iterator[Table]:
-    """Read the rows of another source whose column holds a recipient that a partition key concerns.
+    """Open the rows of another source whose column holds a recipient of a partition key.
 
-    :raises SourceError: when the key is none of ours, the database cannot be read, or there is no such column
+    :param region: the two-letter region of national numbers in the column
+    :raises SourceError: when it is no key of a delivery event, the database cannot be read, or the source has no such
+        column
     """
-    with open_recipients(key) as recipients:
-        wanted = {row.values[0] for row in recipients.rows(("recipient",)) if isinstance(row, Row)}
+    with open_recipients(key) as table:
+        recipients = {row.values[0] for row in table.rows(("recipient",)) if isinstance(row, Row)}
     with contacts.open() as table:
         if table.columns is not None and column not in table.columns:
             raise SourceError(
                 f"{contacts} has no column {column!r}. Set column to the one that holds the number or address."
             )
-        yield _Contacts(table, column, _is_one_of(wanted, region))
+        yield _Contacts(table, column, _matcher(recipients, region))
 
 
-def _is_one_of(wanted: set[Any], region: str | None) -> Callable[[Any], bool]:
+def _matcher(recipients: set[Any], region: str | None) -> Callable[[Any], bool]:
+    """Return a function that tells whether a value is one of the recipients."""
     from cpaas_provider.api.recipients.msisdn import InvalidMsisdnError, normalise_msisdn
 
-    def is_one(value: Any) -> bool:
+    def matches(value: Any) -> bool:
         if isinstance(value, str) and "@" in value:
-            return value.strip().lower() in wanted
+            return value.strip().lower() in recipients
         try:
-            return normalise_msisdn(value, region) in wanted
+            return normalise_msisdn(value, region) in recipients
         except InvalidMsisdnError:
             return False
 
-    return is_one
+    return matches
 
 
-class _Concerned:
+class _Recipients:
     absent = NO_ABSENT_COLUMNS
     columns: tuple[str, ...] | None = COLUMNS
 
@@ -74,63 +77,50 @@ class _Concerned:
         self._connection, self._query = connection, query
 
     def rows(self, wanted: Sequence[str]) -> Iterator[Row | InvalidRow]:
-        """Read all of them once."""
-        for number, found in enumerate(_rows_of(self._connection, self._query), 1):
-            row = _plain(found)
-            yield Row(number, tuple([row.get(name) for name in wanted]))
+        """Yield all recipients."""
+        from cpaas_provider.delivery.reports import DeliveryStatus
+
+        rows = self._connection.execution_options(yield_per=1000).execute(self._query)
+        for number, row in enumerate(rows, 1):
+            values = {**row._mapping, "outcome": DeliveryStatus(row.delivery_status).name.lower()}
+            yield Row(number, tuple([values[name] if name in COLUMNS else None for name in wanted]))
 
 
 class _Contacts:
-    def __init__(self, table: Table, column: str, is_one: Callable[[Any], bool]) -> None:
+    def __init__(self, table: Table, column: str, matches: Callable[[Any], bool]) -> None:
         self.columns = table.columns
-        self._table, self._column, self._is_one = table, column, is_one
+        self._table, self._column, self._matches = table, column, matches
 
     @property
     def absent(self) -> AbstractSet[str]:
-        """Return what no contact had."""
+        """The columns that no row had."""
         return self._table.absent
 
     def rows(self, wanted: Sequence[str]) -> Iterator[Row | InvalidRow]:
-        """Read those contacts that are concerned; of rows that cannot be read it cannot be told."""
+        """Yield the matching rows. Invalid rows are left out, because they match no recipient."""
         for row in self._table.rows((*wanted, self._column)):
-            if isinstance(row, Row) and self._is_one(row.values[-1]):
+            if isinstance(row, Row) and self._matches(row.values[-1]):
                 yield Row(row.number, row.values[:-1])
 
 
-def _plain(found: Any) -> dict[str, Any]:
-    from cpaas_provider.delivery.reports import DeliveryStatus
-
-    return {
-        "recipient": found.recipient,
-        "campaign": found.campaign,
-        "outcome": DeliveryStatus(found.delivery_status).name.lower(),
-        "status": found.status,
-        "reason": found.reason,
-    }
-
-
-def _rows_of(connection: Connection, query: Select[Any]) -> Iterator[Any]:
-    return iter(connection.execution_options(yield_per=1000).execute(query))
-
-
 def _query(key: str) -> Select[Any]:
-    """Return the query for the recipients that a key concerns."""
+    """Return the query for the recipients of a partition key."""
     from sqlalchemy import and_, or_, select
 
     from cpaas_provider.database.schema import deliveries
     from cpaas_provider.delivery.tracking.counts import IS_COUNTED
     from cpaas_provider.delivery.tracking.events import BATCHED, HAS_FAILED
 
-    if found := _BATCH.fullmatch(key):
-        campaign, batch = found[1], int(found[2])
-        who = or_(*(and_(one.who, one.published_batch == batch) for one in BATCHED.values()))
+    if match := _BATCH.fullmatch(key):
+        campaign, batch = match[1], int(match[2])
+        condition = or_(*(and_(kind.condition, kind.batch == batch) for kind in BATCHED.values()))
         if campaign:
-            who = and_(who, deliveries.c.campaign == campaign)
+            condition = and_(condition, deliveries.c.campaign == campaign)
     elif _CAMPAIGN.fullmatch(key):
-        who = and_(deliveries.c.campaign == key, HAS_FAILED, IS_COUNTED)
+        condition = and_(deliveries.c.campaign == key, HAS_FAILED, IS_COUNTED)
     else:
         raise SourceError(
             "The partition key is neither a campaign reference nor a key from cpaas_provider.assets. Nothing was read."
         )
-    named = and_(deliveries.c.recipient != "", ~deliveries.c.recipient.startswith("#"))
-    return select(deliveries).where(who, named).order_by(deliveries.c.campaign, deliveries.c.recipient)
+    is_named = and_(deliveries.c.recipient != "", ~deliveries.c.recipient.startswith("#"))
+    return select(deliveries).where(condition, is_named).order_by(deliveries.c.campaign, deliveries.c.recipient)

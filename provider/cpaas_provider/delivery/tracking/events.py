@@ -1,4 +1,4 @@
-"""What DAGs are started on: found in the store, and kept there until it is known that they were told."""
+"""Delivery events, on which DAGs are started: detected in the database, and stored there until they are published."""
 
 from __future__ import annotations
 
@@ -48,30 +48,30 @@ AIRTIME_SUCCEEDED: Final = "airtime_succeeded"
 LINK_CLICKED: Final = "link_clicked"
 
 MAX_REPORT_WAIT = timedelta(hours=72)
-"""How long after its end a campaign is waited for; then it is finished, recipients without a final status included."""
+"""How long after its task ended a campaign counts as finished, even if recipients have no final status."""
 
 MAX_SEND_DURATION = timedelta(days=7)
-"""How long after its beginning a campaign is waited for whose task never came to an end."""
+"""How long after its start a campaign counts as finished, if its task never recorded an end."""
 
 MIN_BATCH_INTERVAL = timedelta(seconds=60)
-"""How far batches of one kind are apart on a connection; what happens in between is told together."""
+"""The shortest time between two batches of one kind on a connection."""
 
 BATCH_SIZE = 20_000
-"""Recipients of a batch; more come in the next."""
+"""The most recipients in a batch. Further recipients are in the next batch."""
 
 UNTRACKED_GRACE = timedelta(minutes=10)
-"""How long the report of a message that is not recorded yet waits for its record."""
+"""How long a report waits for the record of its message, before it gets a batch without one."""
 
 MAX_FINISHED = 500
-"""Campaigns that are found finished at a time."""
+"""The most finished campaigns that one query returns."""
 
 MAX_ROUNDS = 1000
-"""Times that many campaigns of one look; what is left after them is found by the next look at all campaigns."""
+"""The most such queries of one scan. The next scan of all campaigns finds the rest."""
 
 NO_BATCH = 0
 
 _DETECTION_LOCK = 0x6370616174
-"""What several processes that detect_events at once wait for; any number will do."""
+"""The advisory lock of processes that detect events. The number is arbitrary."""
 
 
 HAS_FAILED = and_(
@@ -82,10 +82,14 @@ _IS_TOPPED_UP = and_(may_be_topped_up, deliveries.c.delivery_status == int(Deliv
 
 @dataclass(frozen=True, slots=True)
 class _Batched:
-    """What happens to single recipients, and is told in batches."""
+    """A kind of event about single recipients, which is published in batches.
 
-    who: ColumnElement[bool]
-    published_batch: Column[int]
+    :param condition: selects the recipients in ``deliveries``
+    :param batch: the column that holds the batch of a recipient
+    """
+
+    condition: ColumnElement[bool]
+    batch: Column[int]
 
 
 BATCHED: dict[str, _Batched] = {
@@ -99,10 +103,10 @@ KINDS = (CAMPAIGN_FINISHED, *BATCHED)
 
 @dataclass(frozen=True, slots=True)
 class DeliveryEvent:
-    """What happened in one campaign.
+    """An event of one campaign.
 
-    :param campaign: its reference; empty for messages that are not recorded
-    :param batch: what else was found together with it has the same; 0 for a campaign that finished
+    :param campaign: the campaign's reference; empty for messages that belong to no recorded campaign
+    :param batch: the same for all events that were detected together; 0 for a campaign that finished
     :param facts: counts and references, never a number or an address
     """
 
@@ -116,20 +120,20 @@ class DeliveryEvent:
 
     @property
     def key(self) -> str:
-        """What names it among all of its kind."""
+        """The name of the event, unique among the events of its kind."""
         return f"{self.campaign}.{self.batch}" if self.batch else self.campaign
 
 
-def detect_events(database: Database, since: Mapping[str, datetime], looked: datetime | None = None) -> None:
-    """Find what happened, and keep it to be told.
+def detect_events(database: Database, since: Mapping[str, datetime], scanned_at: datetime | None = None) -> None:
+    """Detect new events, and store them as unpublished.
 
-    :param since: for each kind that is published, from when on; what happened before is not published
-    :param looked: when campaigns were last looked at; ``None`` to look at all of them
-    :raises DatabaseError: when the store cannot be used
+    :param since: the kinds to detect, each with the moment before which nothing is published
+    :param scanned_at: when campaigns were last scanned; ``None`` to scan all of them, not only those with changes
+    :raises DatabaseError: when the database cannot be used
     """
     now = datetime.now(UTC)
     if CAMPAIGN_FINISHED in since:
-        _detect_finished(database, since[CAMPAIGN_FINISHED], now, looked)
+        _detect_finished(database, since[CAMPAIGN_FINISHED], now, scanned_at)
     with database.connect() as connection:
         pending = {kind: _pending(connection, kind, now) for kind in BATCHED if kind in since}
     for kind, conn_ids in pending.items():
@@ -137,10 +141,10 @@ def detect_events(database: Database, since: Mapping[str, datetime], looked: dat
             database.write(partial(_record_batch, kind=kind, conn_id=conn_id, since=since[kind], now=now))
 
 
-def _detect_finished(database: Database, since: datetime, now: datetime, looked: datetime | None) -> None:
+def _detect_finished(database: Database, since: datetime, now: datetime, scanned_at: datetime | None) -> None:
     for _ in range(MAX_ROUNDS):
         with database.connect() as connection:
-            finished = _finished(connection, now, looked)
+            finished = _finished(connection, now, scanned_at)
         if finished:
             database.write(partial(_record_finished, finished=finished, since=since, now=now))
         if len(finished) < MAX_FINISHED:
@@ -148,7 +152,10 @@ def _detect_finished(database: Database, since: datetime, now: datetime, looked:
 
 
 def unpublished(connection: Connection, limit: int = 200) -> list[DeliveryEvent]:
-    """Return what is not published yet, first what was found first; batches are never torn apart."""
+    """Return the oldest unpublished events in their order.
+
+    :param limit: the number of events; exceeded to return all events of a batch
+    """
     first = select(events.c.id).where(events.c.published_at.is_(None)).order_by(events.c.id).limit(limit).subquery()
     batches = select(events.c.batch).where(events.c.id.in_(select(first)), events.c.batch != NO_BATCH)
     query = select(events).where(
@@ -158,51 +165,52 @@ def unpublished(connection: Connection, limit: int = 200) -> list[DeliveryEvent]
 
 
 def mark_published(connection: Connection, published: Iterable[DeliveryEvent]) -> None:
-    """Record that these are published."""
-    values = [{"event_id": one.id, "at": datetime.now(UTC)} for one in published]
+    """Record that events are published."""
+    values = [{"event_id": event.id, "at": datetime.now(UTC)} for event in published]
     if values:
-        connection.execute(
-            update(events).where(events.c.id == bindparam("event_id")).values(published_at=bindparam("at")), values
-        )
+        change = update(events).where(events.c.id == bindparam("event_id")).values(published_at=bindparam("at"))
+        connection.execute(change, values)
 
 
 def _event_of(row: Row[Any]) -> DeliveryEvent:
     return DeliveryEvent(row.id, row.kind, row.campaign, row.batch, row.conn_id, row.created_at, json.loads(row.facts))
 
 
-def _number(*which: ColumnElement[bool]) -> ColumnElement[int]:
-    """Return of how many recipients of a send something is known."""
-    theirs = and_(deliveries.c.campaign == sends.c.campaign, deliveries.c.conn_id == sends.c.conn_id)
-    return select(func.count()).select_from(deliveries).where(theirs, *which).correlate(sends).scalar_subquery()
+def _number(*conditions: ColumnElement[bool]) -> ColumnElement[int]:
+    """Return the number of recipients of a send for which the conditions hold."""
+    of_send = and_(deliveries.c.campaign == sends.c.campaign, deliveries.c.conn_id == sends.c.conn_id)
+    return select(func.count()).select_from(deliveries).where(of_send, *conditions).correlate(sends).scalar_subquery()
 
 
 _IS_FINAL = deliveries.c.delivery_status > int(DeliveryStatus.IN_FLIGHT)
 _IS_COMPLETE = and_(
     sends.c.ended_at.is_not(None),
-    # The first is told by an index alone, and true rarely; the rest goes through all of a campaign.
+    # The first condition needs only an index, and settles most campaigns. The others read all rows of a campaign.
     case(
         (sends.c.expected > _number(_IS_FINAL), false()),
         (sends.c.unknown == 0, sends.c.expected <= _number(_IS_FINAL, IS_ACCEPTED)),
-        # A recipient of a request of unknown outcome counts beside the expected, once anything is reported of it.
+        # Reported recipients of requests of unknown outcome count in addition to the expected.
         else_=sends.c.expected + _number(~IS_ACCEPTED) <= _number(_IS_FINAL),
     ),
 )
-"""As ``DeliveryCounts.expected`` has it."""
+"""The same rule as ``DeliveryCounts.expected``."""
 
 
-def _finished(connection: Connection, now: datetime, looked: datetime | None) -> list[Row[Any]]:
-    """Return the sends that have come to their end, though that is not recorded yet."""
+def _finished(connection: Connection, now: datetime, scanned_at: datetime | None) -> list[Row[Any]]:
+    """Return sends that are finished, but not recorded as finished yet."""
     overdue = [
         sends.c.ended_at < now - MAX_REPORT_WAIT,
         and_(sends.c.ended_at.is_(None), sends.c.started_at < now - MAX_SEND_DURATION),
     ]
     query = select(sends).where(sends.c.finished_at.is_(None), or_(_IS_COMPLETE, *overdue)).limit(MAX_FINISHED)
-    if looked is not None:
-        # One by one, as each has an index: counting all that are open takes long.
+    if scanned_at is not None:
+        # Only campaigns with changes, because counting all unfinished ones takes long. One select for each condition,
+        # so that each uses its index.
+        changed_since = scanned_at - COMMIT_LAG
         unfinished = select(sends.c.campaign).where(sends.c.finished_at.is_(None))
-        updated_at = select(deliveries.c.campaign).where(deliveries.c.updated_at >= looked - COMMIT_LAG)
-        some = (unfinished.where(one) for one in (sends.c.ended_at >= looked - COMMIT_LAG, *overdue))
-        query = query.where(sends.c.campaign.in_(union_all(updated_at, *some)))
+        reported = select(deliveries.c.campaign).where(deliveries.c.updated_at >= changed_since)
+        ended = (unfinished.where(condition) for condition in (sends.c.ended_at >= changed_since, *overdue))
+        query = query.where(sends.c.campaign.in_(union_all(reported, *ended)))
     return list(connection.execute(query))
 
 
@@ -210,42 +218,38 @@ def _record_finished(connection: Connection, finished: list[Row[Any]], since: da
     _advisory_lock(connection)
     names = [row.campaign for row in finished]
     counts = read_counts(connection, names)
-    alone = and_(requests.c.reference.in_(names), requests.c.reference == requests.c.campaign)
-    single = set(connection.execute(select(requests.c.reference).where(alone)).scalars())
-    kept = select(events.c.campaign).where(events.c.kind == CAMPAIGN_FINISHED, events.c.campaign.in_(names))
-    known = set(connection.execute(kept).scalars())
+    is_single = and_(requests.c.reference.in_(names), requests.c.reference == requests.c.campaign)
+    single = set(connection.execute(select(requests.c.reference).where(is_single)).scalars())
+    existing = select(events.c.campaign).where(events.c.kind == CAMPAIGN_FINISHED, events.c.campaign.in_(names))
+    known = set(connection.execute(existing).scalars())
     rows = []
-    for row in finished:
-        ended = sends.c.ended_at.is_(None) if row.ended_at is None else sends.c.ended_at == row.ended_at
-        mine = update(sends).where(sends.c.campaign == row.campaign, sends.c.finished_at.is_(None), ended)
-        # A later try of it may have gone on meanwhile, or another process been quicker.
-        if not connection.execute(mine.values(finished_at=now)).rowcount:
+    for send in finished:
+        is_same_end = sends.c.ended_at.is_(None) if send.ended_at is None else sends.c.ended_at == send.ended_at
+        unchanged = update(sends).where(sends.c.campaign == send.campaign, sends.c.finished_at.is_(None), is_same_end)
+        # No row if a later try has continued the send, or another process has recorded it.
+        if not connection.execute(unchanged.values(finished_at=now)).rowcount:
             continue
-        count = counts.get(row.campaign, DeliveryCounts())
-        if _finished_at(row, count) >= since and row.campaign not in known:
-            facts = {**_facts_of(row, count), "single": row.campaign in single}
-            rows.append(_event(CAMPAIGN_FINISHED, row.campaign, NO_BATCH, row.conn_id, facts, now))
+        count = counts.get(send.campaign, DeliveryCounts())
+        if _finished_at(send, count) >= since and send.campaign not in known:
+            facts = {**_facts_of(send, count), "single": send.campaign in single}
+            rows.append(_event(CAMPAIGN_FINISHED, send.campaign, NO_BATCH, send.conn_id, facts, now))
     _insert(connection, rows)
 
 
-def _finished_at(row: Row[Any], count: DeliveryCounts) -> datetime:
-    started_at: datetime = row.started_at
-    ended: datetime | None = row.ended_at
-    if ended is None:
+def _finished_at(send: Row[Any], count: DeliveryCounts) -> datetime:
+    started_at: datetime = send.started_at
+    ended_at: datetime | None = send.ended_at
+    if ended_at is None:
         return started_at + MAX_SEND_DURATION
-    if count.final < count.expected(row.expected):
-        return ended + MAX_REPORT_WAIT
-    return max(ended, count.updated_at or ended)
+    if count.final < count.expected(send.expected):
+        return ended_at + MAX_REPORT_WAIT
+    return max(ended_at, count.updated_at or ended_at)
 
 
-def _facts_of(row: Row[Any], count: DeliveryCounts) -> dict[str, Any]:
-    expected = count.expected(row.expected or 0)
+def _facts_of(send: Row[Any], count: DeliveryCounts) -> dict[str, Any]:
+    expected = count.expected(send.expected or 0)
     return {
-        "operation": row.operation,
-        "dag_id": row.dag_id,
-        "run_id": row.run_id,
-        "task_id": row.task_id,
-        "map_index": row.map_index,
+        **{name: getattr(send, name) for name in ("operation", "dag_id", "run_id", "task_id", "map_index")},
         "recipients": expected,
         "delivered": count.delivered,
         "undelivered": count.undelivered,
@@ -255,12 +259,12 @@ def _facts_of(row: Row[Any], count: DeliveryCounts) -> dict[str, Any]:
 
 
 def _waiting(kind: str, now: datetime) -> ColumnElement[bool]:
-    """Return who belongs to no batch yet, those aside that a campaign may still adopt."""
+    """Return the condition for recipients that belong to no batch yet, and whose campaign will not change any more."""
     batched = BATCHED[kind]
-    named = deliveries.c.campaign.startswith(UNTRACKED_PREFIX) | (deliveries.c.campaign == deliveries.c.reference)
-    noted = exists().where(sends.c.campaign == deliveries.c.campaign, sends.c.conn_id == deliveries.c.conn_id)
-    theirs = or_(~named, noted, deliveries.c.updated_at < now - UNTRACKED_GRACE)
-    return and_(batched.who, batched.published_batch.is_(None), theirs)
+    may_move = deliveries.c.campaign.startswith(UNTRACKED_PREFIX) | (deliveries.c.campaign == deliveries.c.reference)
+    is_recorded = exists().where(sends.c.campaign == deliveries.c.campaign, sends.c.conn_id == deliveries.c.conn_id)
+    stays = or_(~may_move, is_recorded, deliveries.c.updated_at < now - UNTRACKED_GRACE)
+    return and_(batched.condition, batched.batch.is_(None), stays)
 
 
 def _pending(connection: Connection, kind: str, now: datetime) -> list[str]:
@@ -275,7 +279,7 @@ def _is_due(connection: Connection, kind: str, conn_id: str, now: datetime) -> b
 
 
 def _batch_of(moment: datetime) -> int:
-    """Return the name of a batch: when it was made, to the millisecond, as a number that people can read."""
+    """Return the number of a batch: its time in digits, to the millisecond."""
     return int(f"{moment:%Y%m%d%H%M%S}{moment.microsecond // 1000:03}")
 
 
@@ -284,30 +288,31 @@ def _record_batch(connection: Connection, kind: str, conn_id: str, since: dateti
     if not _is_due(connection, kind, conn_id, now):
         return
     newest = connection.execute(select(func.max(events.c.batch))).scalar() or 0
-    batch, published_batch = max(_batch_of(now), newest + 1), BATCHED[kind].published_batch
+    batch, column = max(_batch_of(now), newest + 1), BATCHED[kind].batch
     waiting = and_(_waiting(kind, now), deliveries.c.conn_id == conn_id)
-    _assign_batch(connection, published_batch, NO_BATCH, and_(waiting, deliveries.c.updated_at < since))
-    _assign_batch(connection, published_batch, batch, and_(waiting, deliveries.c.updated_at >= since))
-    members = (
+    _assign_batch(connection, column, NO_BATCH, and_(waiting, deliveries.c.updated_at < since))
+    _assign_batch(connection, column, batch, and_(waiting, deliveries.c.updated_at >= since))
+    by_campaign = (
         select(deliveries.c.campaign, func.count().label("recipients"))
-        .where(BATCHED[kind].who, published_batch == batch)
+        .where(BATCHED[kind].condition, column == batch)
         .group_by(deliveries.c.campaign)
     )
-    found = {row.campaign: row.recipients for row in connection.execute(members)}
-    # What another connection sent is of no campaign of this one.
-    foreign = select(sends.c.campaign).where(sends.c.campaign.in_(found), sends.c.conn_id != conn_id)
-    of_none = {name for name in found if name.startswith(UNTRACKED_PREFIX)} | set(connection.execute(foreign).scalars())
-    counts = {campaign: number for campaign, number in found.items() if campaign not in of_none}
-    if orphans := sum(found.values()) - sum(counts.values()):
-        counts[""] = orphans
+    numbers = {row.campaign: row.recipients for row in connection.execute(by_campaign)}
+    # A report that names another connection's campaign does not belong to it.
+    foreign = select(sends.c.campaign).where(sends.c.campaign.in_(numbers), sends.c.conn_id != conn_id)
+    without_campaign = {name for name in numbers if name.startswith(UNTRACKED_PREFIX)}
+    without_campaign |= set(connection.execute(foreign).scalars())
+    counts = {campaign: number for campaign, number in numbers.items() if campaign not in without_campaign}
+    if rest := sum(numbers.values()) - sum(counts.values()):
+        counts[""] = rest
     _insert(connection, [_event(kind, name, batch, conn_id, {"recipients": n}, now) for name, n in counts.items()])
 
 
-def _assign_batch(connection: Connection, published_batch: Column[int], batch: int, who: ColumnElement[bool]) -> None:
+def _assign_batch(connection: Connection, column: Column[int], batch: int, condition: ColumnElement[bool]) -> None:
     key = tuple(deliveries.primary_key.columns)
-    # Who is being written about just now is of the next batch, rather than the cause of a deadlock.
-    some = select(*key).where(who).limit(BATCH_SIZE).with_for_update(skip_locked=True)
-    connection.execute(update(deliveries).where(tuple_(*key).in_(some)).values({published_batch: batch}))
+    # Locked rows are left to the next batch, because waiting for them could deadlock.
+    keys = select(*key).where(condition).limit(BATCH_SIZE).with_for_update(skip_locked=True)
+    connection.execute(update(deliveries).where(tuple_(*key).in_(keys)).values({column: batch}))
 
 
 def _event(
@@ -323,6 +328,6 @@ def _insert(connection: Connection, rows: list[dict[str, Any]]) -> None:
 
 
 def _advisory_lock(connection: Connection) -> None:
-    """Wait until no other process collects; SQLite has one writer at a time anyway."""
+    """Wait until no other process detects events. SQLite needs no lock, as it has one writer at a time."""
     if connection.dialect.name == "postgresql":
         connection.execute(select(func.pg_advisory_xact_lock(_DETECTION_LOCK)))

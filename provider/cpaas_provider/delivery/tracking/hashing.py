@@ -1,4 +1,4 @@
-"""Hashes of what a report says, made without letting other threads run."""
+"""Hashes of reports, computed without releasing Python's global interpreter lock."""
 
 from __future__ import annotations
 
@@ -6,31 +6,27 @@ from hashlib import sha256
 from typing import Protocol
 
 CHUNK = 2047
-"""Bytes that Python hashes at a time without letting other threads run."""
+"""The most bytes that Python hashes without releasing the lock."""
 
 
 class Hashed(Protocol):
-    """A hash that is being made."""
+    """A hash object of ``hashlib`` or ``hmac``."""
 
     def update(self, data: bytes, /) -> None:
-        """Take in what comes next."""
+        """Add data to the hash."""
 
 
 def update_in_chunks(hashed: Hashed, data: bytes) -> None:
-    """Have a hash take in any number of bytes.
+    """Add any number of bytes to a hash.
 
-    For more than a piece Python gives way to other threads, and waits longer for its next turn than the hash takes.
+    For more than ``CHUNK`` bytes Python releases the lock. To get it back from other threads takes longer than hashing.
     """
-    if len(data) <= CHUNK:
-        hashed.update(data)
-        return
     for start in range(0, len(data), CHUNK):
         hashed.update(data[start : start + CHUNK])
 
 
 def sha256_digest(data: bytes) -> bytes:
-    """Return the SHA-256 of data, likewise."""
-    hashed = sha256(data[:CHUNK])
-    if len(data) > CHUNK:
-        update_in_chunks(hashed, data[CHUNK:])
+    """Return the SHA-256 of data."""
+    hashed = sha256()
+    update_in_chunks(hashed, data)
     return hashed.digest()

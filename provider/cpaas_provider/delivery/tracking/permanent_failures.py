@@ -1,13 +1,13 @@
-"""Which delivery reports say that a number or address can never be reached, so that it goes on the suppression list.
+"""Recognises delivery reports of permanent failures, whose recipients are added to the suppression list.
 
-The service's reasons are not published, so the tables hold the field's usual words. They are few on purpose: a
-recipient who is left out by mistake notices nothing. ``[cpaas] invalid_number_words`` and ``hard_bounce_words`` replace
-them.
+The service does not publish its reasons, so a report is recognised by words that are usual in the field. They are few
+on purpose, because nobody notices a recipient that is suppressed by mistake. ``[cpaas] invalid_number_words`` and
+``hard_bounce_words`` replace them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Self
 
@@ -18,17 +18,18 @@ from cpaas_provider.provider_info import HARD_BOUNCE_WORDS, INVALID_NUMBER_WORDS
 SOURCE = "delivery report"
 
 _TEMPORARY = ("temporar", "transient", "try again", "retry", "greylist", "soft bounce", "soft-bounce")
-"""Words of a reason for a failure that may pass, whatever else is in it."""
+"""Words that mark a failure as temporary, whatever else the reason contains."""
 
 
 @dataclass(frozen=True)
 class PermanentFailure:
-    """One line of the table: which reports mean that a recipient can never be reached.
+    """One line of the table: the reports that mean a permanent failure.
 
-    :param kind: what the report is about, as ``Report.kind``
+    :param reason: the reason of the entry on the suppression list
+    :param kind: the kind of the report, see ``Report.kind``
     :param channel: the channel of the entry on the suppression list
-    :param statuses: what the report says of the recipient
-    :param words: one of them is in the status or the reason
+    :param statuses: the delivery statuses of such reports
+    :param words: the status or reason contains one of these
     """
 
     reason: str
@@ -39,7 +40,7 @@ class PermanentFailure:
 
 
 class PermanentFailures:
-    """Tells which reports are of a permanent failure."""
+    """Recognises reports of permanent failures."""
 
     def __init__(self, table: Sequence[PermanentFailure]) -> None:
         self._table = table
@@ -47,21 +48,21 @@ class PermanentFailures:
 
     @classmethod
     def configured(cls) -> Self:
-        """Return those that Airflow's configuration says."""
+        """Return the table with the words of Airflow's configuration."""
         undelivered, bounced = frozenset({DeliveryStatus.UNDELIVERED}), frozenset({DeliveryStatus.BOUNCED})
-        numbers = _words("invalid_number_words", INVALID_NUMBER_WORDS)
-        bounces = _words("hard_bounce_words", HARD_BOUNCE_WORDS)
+        number_words = _words("invalid_number_words", INVALID_NUMBER_WORDS)
+        bounce_words = _words("hard_bounce_words", HARD_BOUNCE_WORDS)
         return cls(
             (
-                PermanentFailure(INVALID_NUMBER, "sms", "sms", undelivered, numbers),
-                PermanentFailure(HARD_BOUNCE, "email", "email", bounced, bounces),
+                PermanentFailure(INVALID_NUMBER, "sms", "sms", undelivered, number_words),
+                PermanentFailure(HARD_BOUNCE, "email", "email", bounced, bounce_words),
             )
         )
 
     def listed(self, report: Report, kind: str | None, conn_id: str) -> Listed | None:
-        """Return what a report adds to the suppression list of its connection, ``None`` for nearly all of them.
+        """Return the entry that a report adds to the suppression list, ``None`` if it reports no permanent failure.
 
-        :param kind: what the report's request sends, where the report does not say it
+        :param kind: the kind of the report's request, used if the report does not name one
         """
         if report.delivery_status not in self._statuses or not report.recipient:
             return None
@@ -83,7 +84,7 @@ def _fits(line: PermanentFailure, recipient: str, text: str) -> bool:
 
 
 def _kind_of(report: Report) -> str | None:
-    """Return what a report is about whose request is not recorded yet. Of airtime no report says ``undelivered``."""
+    """Return the kind of a report whose request is not recorded yet. The status ``undelivered`` excludes airtime."""
     if "@" in report.recipient:
         return "email"
     return "sms" if report.status == "undelivered" else None
@@ -92,9 +93,6 @@ def _kind_of(report: Report) -> str | None:
 def _words(option: str, default: str) -> tuple[str, ...]:
     from airflow.sdk.configuration import conf
 
-    given: str | None = conf.get("cpaas", option, fallback=None)
-    return tuple(_parts((default if given is None else given).split(",")))
-
-
-def _parts(words: Iterable[str]) -> Iterable[str]:
-    return (text for word in words if (text := word.strip().casefold()))
+    configured: str | None = conf.get("cpaas", option, fallback=None)
+    text = default if configured is None else configured
+    return tuple(word for part in text.split(",") if (word := part.strip().casefold()))

@@ -1,4 +1,4 @@
-"""What is deleted from the store as it is old."""
+"""Retention: deletes rows that are older than a moment."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
 
-from sqlalchemy import Column, ColumnElement, Connection, Table, case, delete, insert, select, tuple_, update
+from sqlalchemy import ColumnElement, Connection, Table, case, delete, insert, select, tuple_, update
 
 from cpaas_provider.database.database import Database
 from cpaas_provider.database.recipients.frequency import MAX_PERIOD
@@ -32,7 +32,7 @@ from cpaas_provider.database.schema import (
 )
 
 BATCH_ROWS = 5_000
-"""Rows that are deleted in one transaction: the receiver waits for no longer than that."""
+"""The most rows that one transaction deletes, because the receiver waits for its end."""
 
 _AGES: tuple[tuple[Table, ColumnElement[datetime]], ...] = (
     (reports, reports.c.received_at),
@@ -40,9 +40,9 @@ _AGES: tuple[tuple[Table, ColumnElement[datetime]], ...] = (
     (requests, requests.c.recorded_at),
     (request_counts, request_counts.c.updated_at),
     (sends, sends.c.started_at),
-    # What DAGs have not been told yet stays, however old.
+    # Unpublished events have no such moment, so they stay.
     (events, events.c.published_at),
-    # Nor do alerts go that no notification has reported.
+    # Groups with alerts that no notification has reported stay, too.
     (notifications, case((notifications.c.alerts == 0, notifications.c.sent_at))),
     (report_counts, report_counts.c.minute),
     (delivery_summaries, delivery_summaries.c.counted_at),
@@ -51,46 +51,46 @@ _AGES: tuple[tuple[Table, ColumnElement[datetime]], ...] = (
     (airtime_purchases, airtime_purchases.c.bought_at),
 )
 MIN_RETENTION = timedelta(days=1)
-"""What is younger is never pruned by the command."""
+"""The shortest retention that the command accepts."""
 
 _PRUNED = "pruned"
 _LOOKUPS = ((lookups, lookups.c.looked_up_at), (phone_records, phone_records.c.looked_up_at))
 
 
 def prune(database: Database, before: datetime, lookups_before: datetime) -> Iterator[tuple[str, int]]:
-    """Delete what last changed before a moment; yield, table by table, how many rows went.
+    """Delete rows that last changed before a moment. Yield the name of each table and the number of its deleted rows.
 
-    Campaigns that happen once stay, however old: they say who must not be sent to again.
+    Campaigns with an idempotency key are never deleted: their journals prevent a second send.
 
-    :param before: of reports, and what they came to
-    :param lookups_before: of look-ups, which campaigns rely on for their ``lookup_ttl``, however old reports may get
-    :raises DatabaseError: when the store cannot be used; what was deleted by then is
+    :param before: the moment for all tables but those of phone lookups and frequency caps
+    :param lookups_before: the moment for phone lookups, which campaigns use for their ``lookup_ttl``
+    :raises DatabaseError: when the database cannot be used; earlier batches stay deleted
     """
     if database.engine.dialect.name in REPORT_DIALECTS:
         database.write(partial(_record_pruned, before=before))
+    # A frequency cap may count messages for this long, whatever the retention of reports is.
     counted_before = datetime.now(UTC) - MAX_PERIOD
     moments = [
         *((table, age, before) for table, age in _AGES),
-        *((*one, lookups_before) for one in _LOOKUPS),
-        # A frequency cap counts them for so long, however old reports may get.
+        *((table, age, lookups_before) for table, age in _LOOKUPS),
         (message_counts, message_counts.c.counted_at, counted_before),
     ]
     for table, age, moment in moments:
-        key = tuple_(*table.primary_key.columns) if len(table.primary_key.columns) > 1 else _only_key(table)
-        old = select(*table.primary_key.columns).where(age < moment).limit(BATCH_ROWS)
-        gone = 0
-        while number := database.write(_deleting(delete(table).where(key.in_(old)))):
-            gone += number
-        yield table.name, gone
+        key = table.primary_key.columns
+        old = select(*key).where(age < moment).limit(BATCH_ROWS)
+        deleted = 0
+        while number := database.write(_executing(delete(table).where(tuple_(*key).in_(old)))):
+            deleted += number
+        yield table.name, deleted
 
 
 def pruned_before(connection: Connection) -> datetime | None:
-    """Return up to when requests were pruned; ``None`` where none ever was.
+    """Return the moment up to which requests were pruned; ``None`` if none was.
 
-    A report to a callback URL made before then may be a replay of one that was pruned, which cannot be told any more.
+    A report to a callback URL from before that moment may be a replay of a pruned one, which cannot be recognised.
     """
-    found = connection.execute(select(identities.c.value).where(identities.c.name == _PRUNED)).scalar_one_or_none()
-    return None if found is None else datetime.fromisoformat(found)
+    value = connection.execute(select(identities.c.value).where(identities.c.name == _PRUNED)).scalar_one_or_none()
+    return None if value is None else datetime.fromisoformat(value)
 
 
 def _record_pruned(connection: Connection, before: datetime) -> None:
@@ -102,10 +102,5 @@ def _record_pruned(connection: Connection, before: datetime) -> None:
         connection.execute(change.values(value=before.isoformat()))
 
 
-def _only_key(table: Table) -> Column[Any]:
-    (column,) = table.primary_key.columns
-    return column
-
-
-def _deleting(statement: Any) -> Callable[[Connection], int]:
+def _executing(statement: Any) -> Callable[[Connection], int]:
     return lambda connection: connection.execute(statement).rowcount

@@ -1,4 +1,4 @@
-"""What senders note of what they send with callbacks, so that reports find their place."""
+"""The records that senders make of their sends with callbacks, so that reports can be matched to campaigns."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from cpaas_provider.delivery.tracking.membership import merge_recipients
 from cpaas_provider.delivery.tracking.recipient_status import insert_for, merge_rows, upsert_statuses
 from cpaas_provider.delivery.tracking.report_store import UNTRACKED_PREFIX
 
-_NEWEST = 10_000
+_NEWEST_SENDS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
 class TrackedSend:
-    """What a task sends: a campaign, or a request that is one by itself."""
+    """A send of a task: a campaign, or a single request, which counts as a campaign of its own."""
 
     campaign: str
     operation: str
@@ -34,10 +34,10 @@ class TrackedSend:
 
 
 class SentRequest(NamedTuple):
-    """One request.
+    """One request that the service accepted.
 
-    :param recipients: how many it names
-    :param message_id: the service's id of it, once known
+    :param recipients: the number of recipients
+    :param message_id: the service's id, if known
     """
 
     reference: str
@@ -46,7 +46,7 @@ class SentRequest(NamedTuple):
 
 
 def record_send_started(connection: Connection, send: TrackedSend) -> None:
-    """Note that something is about to be sent; a later try of the same goes on with it."""
+    """Record that a send starts. A later try of the task continues the same record."""
     connection.execute(
         insert_for(connection, sends).on_conflict_do_nothing(index_elements=[sends.c.campaign]),
         [{**asdict(send), "started_at": datetime.now(UTC)}],
@@ -54,68 +54,67 @@ def record_send_started(connection: Connection, send: TrackedSend) -> None:
 
 
 def record_requests(connection: Connection, campaign: str, conn_id: str, made: Sequence[SentRequest]) -> None:
-    """Note requests of a campaign that the service accepted.
+    """Record requests of a campaign that the service accepted.
 
-    Reports that came on their connection under their own names or ids before are theirs from now on.
+    Reports that arrived earlier, under the requests' own references or message ids, move to the campaign.
     """
     if not made:
         return
     now = datetime.now(UTC)
     insert = insert_for(connection, requests)
-    known = requests.c.message_id
+    message_id = insert.excluded.message_id
     common = {"campaign": campaign, "conn_id": conn_id, "recorded_at": now, "tracked": False}
     connection.execute(
         insert.on_conflict_do_update(
             index_elements=[requests.c.conn_id, requests.c.reference],
-            set_={"message_id": insert.excluded.message_id},
-            where=insert.excluded.message_id.is_not(None) & known.is_distinct_from(insert.excluded.message_id),
+            set_={"message_id": message_id},
+            where=message_id.is_not(None) & requests.c.message_id.is_distinct_from(message_id),
         ),
-        [{**common, **one._asdict()} for one in sorted(made)],
+        [{**common, **request._asdict()} for request in sorted(made)],
     )
     _attach_untracked_reports(connection, campaign, conn_id, made, now)
 
 
 def count_recorded_recipients(connection: Connection, campaign: str) -> int:
-    """Return how many recipients the requests of a campaign have that were noted."""
-    noted = select(func.coalesce(func.sum(requests.c.recipients), 0)).where(requests.c.campaign == campaign)
-    return int(connection.execute(noted).scalar_one())
+    """Return the number of recipients of a campaign's recorded requests."""
+    recorded = select(func.coalesce(func.sum(requests.c.recipients), 0)).where(requests.c.campaign == campaign)
+    return int(connection.execute(recorded).scalar_one())
 
 
 def record_send_finished(connection: Connection, campaign: str, expected: int, unknown: int = 0) -> None:
-    """Note to how many was sent in all tries, so that it can be told when all of them are final.
+    """Record the number of recipients of all tries, so that the publisher can see when all have a final status.
 
-    :param expected: recipients of requests that the service accepted, all of which were noted
-    :param unknown: recipients of requests whose outcome is unknown
+    :param expected: the number of recipients the service accepted; all their requests are recorded
+    :param unknown: the number of recipients of requests whose outcome is unknown
     """
     now = datetime.now(UTC)
-    same = sends.c.expected.is_not_distinct_from(expected)
-    finished = case((same, sends.c.finished_at))
-    ended = {"expected": expected, "unknown": unknown, "ended_at": now, "finished_at": finished}
+    # The campaign stays finished only if this try accepted no further recipient.
+    finished_at = case((sends.c.expected.is_not_distinct_from(expected), sends.c.finished_at))
+    ended = {"expected": expected, "unknown": unknown, "ended_at": now, "finished_at": finished_at}
     connection.execute(update(sends).where(sends.c.campaign == campaign).values(ended))
-    # Who was storing a report of a request while that was noted did not see it.
-    columns = select(requests.c.conn_id, requests.c.reference, requests.c.recipients, requests.c.message_id)
-    lately: dict[str, list[SentRequest]] = {}
-    for row in connection.execute(
-        columns.where(requests.c.campaign == campaign, requests.c.recorded_at >= now - COMMIT_LAG)
-    ):
-        lately.setdefault(row.conn_id, []).append(SentRequest(*row[1:]))
-    for conn_id, made in lately.items():
+    # A process that was storing a report while the request was recorded did not see the request.
+    query = select(requests.c.conn_id, requests.c.reference, requests.c.recipients, requests.c.message_id)
+    is_recent = and_(requests.c.campaign == campaign, requests.c.recorded_at >= now - COMMIT_LAG)
+    recent: dict[str, list[SentRequest]] = {}
+    for conn_id, *request in connection.execute(query.where(is_recent)):
+        recent.setdefault(conn_id, []).append(SentRequest(*request))
+    for conn_id, made in recent.items():
         _attach_untracked_reports(connection, campaign, conn_id, made, now)
 
 
 def _attach_untracked_reports(
     connection: Connection, campaign: str, conn_id: str, made: Sequence[SentRequest], now: datetime
 ) -> None:
-    """File under their campaign what was reported of requests before they were recorded."""
-    waiting = {f"{UNTRACKED_PREFIX}{one.message_id}": one for one in made if one.message_id}
-    waiting |= {one.reference: one for one in made if one.reference != campaign}
-    by_reference = {one.reference: one for one in made}
-    # What came before of a request that is a campaign by itself is where it belongs already.
-    adopted = {one.reference: one.recipients for one in made if one.reference == campaign}
+    """Move reports of requests that arrived before the requests were recorded to the campaign."""
+    waiting = {f"{UNTRACKED_PREFIX}{request.message_id}": request for request in made if request.message_id}
+    waiting |= {request.reference: request for request in made if request.reference != campaign}
+    by_reference = {request.reference: request for request in made}
+    # Earlier reports of a single request are stored under its reference, which is the campaign already.
+    attached = {request.reference: request.recipients for request in made if request.reference == campaign}
     for names in batched(waiting):
-        # Taken as they are read: what another process brings meanwhile is not lost.
-        theirs = and_(deliveries.c.conn_id == conn_id, deliveries.c.campaign.in_(names))
-        taken = delete(deliveries).where(theirs).returning(deliveries)
+        # Deleted and read by one statement, so that a row which another process adds meanwhile is not lost.
+        under_names = and_(deliveries.c.conn_id == conn_id, deliveries.c.campaign.in_(names))
+        taken = delete(deliveries).where(under_names).returning(deliveries)
         found = [(row, waiting[row["campaign"]]) for row in connection.execute(taken).mappings()]
         rows = merge_rows(
             {**row, "campaign": campaign, "reference": request.reference, "updated_at": now}
@@ -123,25 +122,25 @@ def _attach_untracked_reports(
             if row["recipient"] or request.recipients == 1
         )
         upsert_statuses(connection, rows)
-        adopted |= {request.reference: request.recipients for request in (by_reference[key[2]] for key in rows)}
-    if adopted:
-        merge_recipients(connection, campaign, conn_id, adopted)
+        attached |= {reference: by_reference[reference].recipients for _, _, reference, _ in rows}
+    if attached:
+        merge_recipients(connection, campaign, conn_id, attached)
 
 
 def record_recipients(
     connection: Connection, campaign: str, conn_id: str, reference: str, recipients: Iterable[str]
 ) -> None:
-    """Note who was sent to, so that those nothing is ever reported of are known, too.
+    """Record the recipients of a request, so that those without a report are known, too.
 
-    :param recipients: as ``reports.normalise_recipient`` writes them
+    :param recipients: in the form of ``reports.normalise_recipient``
     """
-    now, known = datetime.now(UTC), sorted(set(recipients))
-    theirs = and_(requests.c.conn_id == conn_id, requests.c.reference == reference)
-    # Once is enough: a recipient that was erased since is not recorded again.
-    if not known or connection.execute(select(requests.c.tracked).where(theirs)).scalar():
+    now, names = datetime.now(UTC), sorted(set(recipients))
+    is_request = and_(requests.c.conn_id == conn_id, requests.c.reference == reference)
+    # Only once, so that a recipient that was erased since then is not recorded again.
+    if not names or connection.execute(select(requests.c.tracked).where(is_request)).scalar():
         return
-    merge_recipients(connection, campaign, conn_id, {reference: len(known)}, known)
-    connection.execute(update(requests).where(theirs).values(tracked=True))
+    merge_recipients(connection, campaign, conn_id, {reference: len(names)}, names)
+    connection.execute(update(requests).where(is_request).values(tracked=True))
     common = {
         "campaign": campaign,
         "reference": reference,
@@ -155,13 +154,11 @@ def record_recipients(
         "reported_at": now,
         "updated_at": now,
     }
-    insert = insert_for(connection, deliveries)
-    there = list(deliveries.primary_key.columns)
-    rows = [{**common, "recipient": recipient} for recipient in known]
-    connection.execute(insert.on_conflict_do_nothing(index_elements=there), rows)
+    insert = insert_for(connection, deliveries).on_conflict_do_nothing(index_elements=[*deliveries.primary_key.columns])
+    connection.execute(insert, [{**common, "recipient": recipient} for recipient in names])
 
 
 def sending_connections(connection: Connection) -> set[str]:
-    """Return the ids of the connections that the newest of what was sent with callbacks went by."""
-    newest = select(sends.c.conn_id).order_by(sends.c.started_at.desc()).limit(_NEWEST).subquery()
+    """Return the ids of the connections of the newest sends with callbacks."""
+    newest = select(sends.c.conn_id).order_by(sends.c.started_at.desc()).limit(_NEWEST_SENDS).subquery()
     return set(connection.execute(select(newest.c.conn_id).distinct()).scalars())

@@ -279,7 +279,7 @@ class TestBatches:
                 explain = "EXPLAIN"
                 connection.exec_driver_sql("SET LOCAL enable_seqscan = off")  # which small tables are read by
             plan = str(connection.exec_driver_sql(f"{explain} {text}".replace("%", "%%")).all())
-        assert f"cpaas_deliveries_{events.BATCHED[kind].published_batch.name}" in plan
+        assert f"cpaas_deliveries_{events.BATCHED[kind].batch.name}" in plan
 
     def test_are_never_torn_apart(self, database):
         save_reports(database, *(report(ADA, "failed", token=to(ADA, campaign=f"c{n}")) for n in range(5)))
