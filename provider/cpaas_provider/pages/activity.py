@@ -1,7 +1,8 @@
-"""The pages beside those of campaigns: contact syncs, passcodes, airtime, and reports a minute."""
+"""The pages other than those of campaigns: contact syncs, passcodes, airtime, and reports a minute."""
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -23,14 +24,14 @@ from cpaas_provider.pages.html import charts
 
 DAYS = (1, 7, 30, 90)
 MINUTES = 120
-"""How far back the chart of reports goes."""
+"""The minutes that the chart of reports covers."""
 
 
-def contact_syncs_page(pages: Pages, request: Request, who: Viewer, wanted: Filter) -> Response:
+def contact_syncs_page(pages: Pages, request: Request, viewer: Viewer, wanted: Filter) -> Response:
     """Return the contact syncs, the newest first."""
     with pages.reading() as connection:
         places = campaigns.known_places(connection, CONTACT_SYNC)
-        dag_ids = who.readable(places)
+        dag_ids = viewer.readable(places)
         rows = campaigns.list_rows(connection, dag_ids, wanted, CONTACT_SYNC)
     shown = rows[: campaigns.PAGE_ROWS]
     older = urlencode({**wanted.named, "before": shown[-1].key}) if len(rows) > campaigns.PAGE_ROWS else None
@@ -39,7 +40,7 @@ def contact_syncs_page(pages: Pages, request: Request, who: Viewer, wanted: Filt
         "contact_syncs.html",
         rows=shown,
         wanted=wanted,
-        conn_ids=sorted({one for dag_id in dag_ids for one in places[dag_id]}),
+        conn_ids=sorted({conn_id for dag_id in dag_ids for conn_id in places[dag_id]}),
         dag_ids=sorted(dag_ids),
         older=older,
         newest=urlencode(wanted.named) if wanted.before else None,
@@ -49,7 +50,7 @@ def contact_syncs_page(pages: Pages, request: Request, who: Viewer, wanted: Filt
 
 @dataclass(frozen=True)
 class Funnel:
-    """The passcodes of one connection."""
+    """The number of passcodes of one connection, by outcome."""
 
     conn_id: str
     requested: int = 0
@@ -60,7 +61,7 @@ class Funnel:
 
     @property
     def parts(self) -> list[tuple[str, int]]:
-        """The parts of the bar."""
+        """The kinds and numbers of the parts of the bar."""
         numbers = {
             "delivered": self.verified,
             "undelivered": self.expired,
@@ -70,35 +71,33 @@ class Funnel:
         return [(kind, count) for kind, count in numbers.items() if count]
 
 
-def passcodes_page(pages: Pages, request: Request, who: Viewer, days: int) -> Response:
+def passcodes_page(pages: Pages, request: Request, viewer: Viewer, days: int) -> Response:
     """Return how many passcodes were requested, verified and expired."""
     since = _since(days)
     with pages.reading() as connection:
-        counted = _passcodes(connection, since)
-    readable = who.readable({dag_id for dag_id, *_ in counted})
-    numbers: dict[str, dict[str, int]] = {}
-    for dag_id, conn_id, outcome, count in counted:
+        rows = _passcodes(connection, since)
+    readable = viewer.readable({dag_id for dag_id, *_ in rows})
+    numbers: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    for dag_id, conn_id, outcome, count in rows:
         if dag_id in readable:
-            of_connection = numbers.setdefault(conn_id, {})
-            name = outcome if outcome in ("verified", "expired", "pending") else "other"
-            of_connection[name] = of_connection.get(name, 0) + count
-    funnels = [Funnel(name, sum(found.values()), **found) for name, found in sorted(numbers.items())]
+            numbers[conn_id][outcome if outcome in ("verified", "expired", "pending") else "other"] += count
+    funnels = [Funnel(conn_id, outcomes.total(), **outcomes) for conn_id, outcomes in sorted(numbers.items())]
     return pages.respond(request, "passcodes.html", funnels=funnels, days=days, choices=DAYS, refresh=REFRESH)
 
 
 def _passcodes(connection: Connection, since: datetime) -> list[tuple[str, str, str, int]]:
-    there = passcodes.c
-    # A passcode whose status is not read any more expires by the clock.
-    over = and_(there.outcome == "pending", there.expires_at < datetime.now(UTC))
-    outcome = case((over, "expired"), else_=there.outcome).label("told")
-    query = select(there.dag_id, there.conn_id, outcome, func.count()).where(there.requested_at >= since)
-    rows = connection.execute(query.group_by(there.dag_id, there.conn_id, "told"))
-    return [(dag_id, conn_id, told, int(count)) for dag_id, conn_id, told, count in rows]
+    columns = passcodes.c
+    # A pending passcode expires by the clock, because tasks may have stopped reading its status.
+    is_expired = and_(columns.outcome == "pending", columns.expires_at < datetime.now(UTC))
+    outcome = case((is_expired, "expired"), else_=columns.outcome).label("shown")
+    query = select(columns.dag_id, columns.conn_id, outcome, func.count()).where(columns.requested_at >= since)
+    rows = connection.execute(query.group_by(columns.dag_id, columns.conn_id, "shown"))
+    return [(dag_id, conn_id, shown, int(count)) for dag_id, conn_id, shown, count in rows]
 
 
 @dataclass(frozen=True)
 class Network:
-    """The airtime of one network."""
+    """The airtime that was bought for one network."""
 
     name: str
     purchases: int
@@ -106,19 +105,22 @@ class Network:
     charge: float | None
 
 
-def airtime_page(pages: Pages, request: Request, who: Viewer, days: int, before: str) -> Response:
-    """Return what airtime was bought, by network, and the newest purchases."""
-    since, there = _since(days), airtime_purchases.c
+def airtime_page(pages: Pages, request: Request, viewer: Viewer, days: int, before: str) -> Response:
+    """Return the purchases of airtime by network, and the newest of them one by one.
+
+    :param before: the key of the last row of the previous page; empty for the first page
+    """
+    since, columns = _since(days), airtime_purchases.c
     with pages.reading() as connection:
-        known = connection.execute(select(there.dag_id).where(there.bought_at >= since).distinct()).scalars()
-        dag_ids = sorted(who.readable(known))
-        theirs = and_(there.bought_at >= since, there.dag_id.in_(dag_ids))
-        columns = there.network, func.count(), func.sum(there.amount), func.sum(there.charge)
-        by_network = connection.execute(select(*columns).where(theirs).group_by(there.network)).all()
-        query = select(airtime_purchases).where(theirs)
+        known = connection.execute(select(columns.dag_id).where(columns.bought_at >= since).distinct()).scalars()
+        dag_ids = sorted(viewer.readable(known))
+        is_readable = and_(columns.bought_at >= since, columns.dag_id.in_(dag_ids))
+        totals = select(columns.network, func.count(), func.sum(columns.amount), func.sum(columns.charge))
+        by_network = connection.execute(totals.where(is_readable).group_by(columns.network)).all()
+        query = select(airtime_purchases).where(is_readable)
         if before:
-            query = query.where(tuple_(there.bought_at, there.reference) < tuple_(*_key(before)))
-        query = query.order_by(there.bought_at.desc(), there.reference.desc()).limit(campaigns.PAGE_ROWS + 1)
+            query = query.where(tuple_(columns.bought_at, columns.reference) < tuple_(*_key(before)))
+        query = query.order_by(columns.bought_at.desc(), columns.reference.desc()).limit(campaigns.PAGE_ROWS + 1)
         rows = connection.execute(query).all()
         shown = rows[: campaigns.PAGE_ROWS]
         counts = read_counts(connection, [row.reference for row in shown])
@@ -128,7 +130,7 @@ def airtime_page(pages: Pages, request: Request, who: Viewer, days: int, before:
     return pages.respond(
         request,
         "airtime.html",
-        networks=sorted((Network(*row) for row in by_network), key=lambda one: (-one.amount, one.name)),
+        networks=sorted((Network(*row) for row in by_network), key=lambda network: (-network.amount, network.name)),
         purchases=purchases,
         days=days,
         choices=DAYS,
@@ -143,34 +145,34 @@ def _delivery(counts: Any) -> str:
     return "delivered" if counts.delivered else "undelivered" if counts.undelivered else "in flight"
 
 
-def reports_page(pages: Pages, request: Request, who: Viewer) -> Response:
-    """Return how many reports arrived a minute, over all DAGs."""
-    if not who.sees_totals:
+def reports_page(pages: Pages, request: Request, viewer: Viewer) -> Response:
+    """Return the number of reports a minute, over all DAGs."""
+    if not viewer.sees_totals:
         return pages.fail(
             request, 403, "Not allowed", "Counts over all DAGs need the permission to see the cluster's activity."
         )
     now = datetime.now(UTC)
-    there = report_counts.c
-    query = select(there.minute, there.conn_id, there.delivery_status, func.sum(there.reports))
-    query = query.where(there.minute >= now - timedelta(minutes=MINUTES))
-    buckets: dict[datetime, dict[str, int]] = {}
-    of_connection: dict[str, dict[str, int]] = {}
+    columns = report_counts.c
+    query = select(columns.minute, columns.conn_id, columns.delivery_status, func.sum(columns.reports))
+    query = query.where(columns.minute >= now - timedelta(minutes=MINUTES))
+    buckets: defaultdict[datetime, Counter[str]] = defaultdict(Counter)
+    by_connection: defaultdict[str, Counter[str]] = defaultdict(Counter)
     with pages.reading() as connection:
         for minute, conn_id, status, number in connection.execute(
-            query.group_by(there.minute, there.conn_id, there.delivery_status)
+            query.group_by(columns.minute, columns.conn_id, columns.delivery_status)
         ):
             name = STATUS_NAMES.get(status, "in_flight")
-            for numbers in (buckets.setdefault(minute, {}), of_connection.setdefault(conn_id, {})):
-                numbers[name] = numbers.get(name, 0) + int(number)
-    kinds = [one for one in STATUSES if any(one in counts for counts in of_connection.values())]
+            for numbers in (buckets[minute], by_connection[conn_id]):
+                numbers[name] += int(number)
+    kinds = [status for status in STATUSES if any(status in counts for counts in by_connection.values())]
     last = max(buckets, default=None)
     return pages.respond(
         request,
         "reports.html",
         chart=charts.over_time(buckets, STATUSES, "Delivery reports a minute", until=now),
         kinds=kinds,
-        connections=sorted(of_connection.items()),
-        newest=sum(buckets[last].values()) if last else 0,
+        connections=sorted(by_connection.items()),
+        newest=buckets[last].total() if last else 0,
         last=last,
         minutes=MINUTES,
         refresh=REFRESH,

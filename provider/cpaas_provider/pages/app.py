@@ -68,7 +68,7 @@ def _add_campaigns(app: FastAPI, viewer: Callable[..., Viewer], pages: Pages) ->
     @app.get("/campaigns", include_in_schema=False)
     def list_campaigns(
         request: Request,
-        who: Annotated[Viewer, Depends(viewer)],
+        user: Annotated[Viewer, Depends(viewer)],
         conn_id: str = "",
         dag_id: str = "",
         first: str = "",
@@ -79,7 +79,7 @@ def _add_campaigns(app: FastAPI, viewer: Callable[..., Viewer], pages: Pages) ->
             wanted = read_filter(conn_id, dag_id, first, last, before)
             with pages.reading() as connection:
                 places = campaigns.known_places(connection)
-                dag_ids = who.readable(places)
+                dag_ids = user.readable(places)
                 rows = campaigns.list_rows(connection, dag_ids, wanted)
                 shown = pages.with_summaries(connection, rows[: campaigns.PAGE_ROWS])
             further = len(rows) > campaigns.PAGE_ROWS
@@ -98,40 +98,40 @@ def _add_campaigns(app: FastAPI, viewer: Callable[..., Viewer], pages: Pages) ->
         return pages.guarded(request, make)
 
     @app.get("/campaigns/{reference:path}", include_in_schema=False)
-    def show_campaign(request: Request, reference: str, who: Annotated[Viewer, Depends(viewer)]) -> Response:
-        return pages.guarded(request, lambda: details.campaign_page(pages, request, who, reference))
+    def show_campaign(request: Request, reference: str, user: Annotated[Viewer, Depends(viewer)]) -> Response:
+        return pages.guarded(request, lambda: details.campaign_page(pages, request, user, reference))
 
 
 def _add_deliveries(app: FastAPI, viewer: Callable[..., Viewer], pages: Pages) -> None:
     @app.get("/deliveries", include_in_schema=False)
     def deliveries(
         request: Request,
-        who: Annotated[Viewer, Depends(viewer)],
+        user: Annotated[Viewer, Depends(viewer)],
         references: Annotated[list[str], Query(alias="campaign")] = [],  # noqa: B006 - FastAPI copies it
     ) -> Response:
         """Show what a task sent, or its delivery counts as JSON with `Accept: application/json`."""
-        return legacy.deliveries_page(pages, request, who, references)
+        return legacy.deliveries_page(pages, request, user, references)
 
 
 def _add_search(app: FastAPI, viewer: Callable[..., Viewer], pages: Pages) -> None:
     @app.get("/search", include_in_schema=False)
-    def ask(request: Request, who: Annotated[Viewer, Depends(viewer)]) -> Response:
-        return pages.guarded(request, lambda: search.search_page(pages, request, who, None))
+    def ask(request: Request, user: Annotated[Viewer, Depends(viewer)]) -> Response:
+        return pages.guarded(request, lambda: search.search_page(pages, request, user, None))
 
     # By a form, as the address of a page is in logs and histories, and a recipient must not be.
     @app.post("/search", include_in_schema=False)
-    async def find(request: Request, who: Annotated[Viewer, Depends(viewer)]) -> Response:
+    async def find(request: Request, user: Annotated[Viewer, Depends(viewer)]) -> Response:
         asked = await search.read_question(request)
         if asked is None:
             return pages.fail(request, 422, "Not a valid request", "The form cannot be read.")
-        return await asyncio.to_thread(pages.guarded, request, lambda: search.search_page(pages, request, who, asked))
+        return await asyncio.to_thread(pages.guarded, request, lambda: search.search_page(pages, request, user, asked))
 
 
 def _add_activity(app: FastAPI, viewer: Callable[..., Viewer], pages: Pages) -> None:
     @app.get("/contact-syncs", include_in_schema=False)
     def contact_syncs(
         request: Request,
-        who: Annotated[Viewer, Depends(viewer)],
+        user: Annotated[Viewer, Depends(viewer)],
         conn_id: str = "",
         dag_id: str = "",
         first: str = "",
@@ -140,27 +140,27 @@ def _add_activity(app: FastAPI, viewer: Callable[..., Viewer], pages: Pages) -> 
     ) -> Response:
         def make() -> Response:
             wanted = read_filter(conn_id, dag_id, first, last, before)
-            return activity.contact_syncs_page(pages, request, who, wanted)
+            return activity.contact_syncs_page(pages, request, user, wanted)
 
         return pages.guarded(request, make)
 
     @app.get("/passcodes", include_in_schema=False)
-    def passcodes(request: Request, who: Annotated[Viewer, Depends(viewer)], days: str = "7") -> Response:
-        return pages.guarded(request, lambda: activity.passcodes_page(pages, request, who, read_days(days)))
+    def passcodes(request: Request, user: Annotated[Viewer, Depends(viewer)], days: str = "7") -> Response:
+        return pages.guarded(request, lambda: activity.passcodes_page(pages, request, user, read_days(days)))
 
     @app.get("/airtime", include_in_schema=False)
     def airtime(
-        request: Request, who: Annotated[Viewer, Depends(viewer)], days: str = "30", before: str = ""
+        request: Request, user: Annotated[Viewer, Depends(viewer)], days: str = "30", before: str = ""
     ) -> Response:
         def make() -> Response:
             check_text(before)
-            return activity.airtime_page(pages, request, who, read_days(days), before)
+            return activity.airtime_page(pages, request, user, read_days(days), before)
 
         return pages.guarded(request, make)
 
     @app.get("/reports", include_in_schema=False)
-    def reports(request: Request, who: Annotated[Viewer, Depends(viewer)]) -> Response:
-        return pages.guarded(request, lambda: activity.reports_page(pages, request, who))
+    def reports(request: Request, user: Annotated[Viewer, Depends(viewer)]) -> Response:
+        return pages.guarded(request, lambda: activity.reports_page(pages, request, user))
 
 
 def read_days(text: str) -> int:

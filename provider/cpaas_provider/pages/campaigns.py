@@ -175,9 +175,11 @@ class CampaignRow:
 
 def known_places(connection: Connection, kind: str = CAMPAIGN) -> dict[str, set[str]]:
     """Return the DAGs that there are campaigns of, each with the connections that these went by."""
-    there = task_progress.c
+    columns = task_progress.c
     found: dict[str, set[str]] = {}
-    for dag_id, conn_id in connection.execute(select(there.dag_id, there.conn_id).where(there.kind == kind).distinct()):
+    for dag_id, conn_id in connection.execute(
+        select(columns.dag_id, columns.conn_id).where(columns.kind == kind).distinct()
+    ):
         found.setdefault(dag_id, set()).add(conn_id)
     return found
 
@@ -186,22 +188,22 @@ def list_rows(
     connection: Connection, dag_ids: Iterable[str], wanted: Filter, kind: str = CAMPAIGN
 ) -> list[CampaignRow]:
     """Return the newest rows of some DAGs, one more than a page shows if there are more."""
-    there = task_progress.c
-    query = select(task_progress).where(there.kind == kind)
+    columns = task_progress.c
+    query = select(task_progress).where(columns.kind == kind)
     allowed = set(dag_ids)
     if wanted.dag_id is not None:
         allowed &= {wanted.dag_id}
-    query = query.where(there.dag_id.in_(sorted(allowed)))
+    query = query.where(columns.dag_id.in_(sorted(allowed)))
     if wanted.conn_id is not None:
-        query = query.where(there.conn_id == wanted.conn_id)
+        query = query.where(columns.conn_id == wanted.conn_id)
     if wanted.first is not None:
-        query = query.where(there.started_at >= datetime.combine(wanted.first, time.min, UTC))
+        query = query.where(columns.started_at >= datetime.combine(wanted.first, time.min, UTC))
     if wanted.last is not None:
-        # Not before the next midnight: the last of all days has none.
-        query = query.where(there.started_at <= datetime.combine(wanted.last, time.max, UTC))
+        # Not "before the next midnight": the last possible date has none.
+        query = query.where(columns.started_at <= datetime.combine(wanted.last, time.max, UTC))
     if wanted.before is not None:
-        query = query.where(tuple_(there.started_at, there.reference) < tuple_(*wanted.before))
-    query = query.order_by(there.started_at.desc(), there.reference.desc()).limit(PAGE_ROWS + 1)
+        query = query.where(tuple_(columns.started_at, columns.reference) < tuple_(*wanted.before))
+    query = query.order_by(columns.started_at.desc(), columns.reference.desc()).limit(PAGE_ROWS + 1)
     return [_row(row) for row in connection.execute(query)]
 
 

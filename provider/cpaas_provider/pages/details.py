@@ -22,13 +22,13 @@ STATUSES = [status.name.lower() for status in DeliveryStatus]
 STATUS_NAMES = {int(status): status.name.lower() for status in DeliveryStatus}
 
 
-def campaign_page(pages: Pages, request: Request, who: Viewer, reference: str) -> Response:
+def campaign_page(pages: Pages, request: Request, viewer: Viewer, reference: str) -> Response:
     """Return the page of a campaign, or that there is none to see."""
     if not is_reference(reference):
         return pages.not_found(request)
     with pages.reading() as connection:
         row = find_campaign(connection, reference)
-        if row is None or row.dag_id not in who.readable([row.dag_id]):
+        if row is None or row.dag_id not in viewer.readable([row.dag_id]):
             return pages.not_found(request)
         if row.is_tracked:
             row = replace(row, summary=pages.summaries.of_one(connection, reference, row.accepted))
@@ -46,11 +46,11 @@ def campaign_page(pages: Pages, request: Request, who: Viewer, reference: str) -
 
 def reports_by_minute(connection: Connection, row: CampaignRow) -> dict[datetime, dict[str, int]]:
     """Return how many reports of a campaign arrived in each minute, by status. No other connection adds to them."""
-    there = report_counts.c
-    query = select(there.minute, there.delivery_status, func.sum(there.reports))
-    query = query.where(there.campaign == row.reference, there.conn_id == row.conn_id)
+    columns = report_counts.c
+    query = select(columns.minute, columns.delivery_status, func.sum(columns.reports))
+    query = query.where(columns.campaign == row.reference, columns.conn_id == row.conn_id)
     found: dict[datetime, dict[str, int]] = {}
-    for minute, status, number in connection.execute(query.group_by(there.minute, there.delivery_status)):
+    for minute, status, number in connection.execute(query.group_by(columns.minute, columns.delivery_status)):
         found.setdefault(minute, {})[STATUS_NAMES.get(status, "in_flight")] = int(number)
     return found
 

@@ -27,7 +27,7 @@ _HINT = (
 )
 
 
-def deliveries_page(pages: Pages, request: Request, who: Viewer, references: Sequence[str]) -> Response:
+def deliveries_page(pages: Pages, request: Request, viewer: Viewer, references: Sequence[str]) -> Response:
     """Return the page of one campaign, a list of several, or JSON."""
     as_json = "application/json" in request.headers.get("accept", "")
     if not 0 < len(references) <= MOST or not all(map(is_reference, references)):
@@ -39,27 +39,27 @@ def deliveries_page(pages: Pages, request: Request, who: Viewer, references: Seq
     if as_json:
         try:
             with pages.reading() as connection:
-                return JSONResponse(read_statuses(connection, who, wanted))
+                return JSONResponse(read_statuses(connection, viewer, wanted))
         except DatabaseError as error:
             return JSONResponse({"detail": str(error)}, 503)
     if len(wanted) == 1:
-        return pages.guarded(request, lambda: campaign_page(pages, request, who, wanted[0]))
-    return pages.guarded(request, lambda: _several(pages, request, who, wanted))
+        return pages.guarded(request, lambda: campaign_page(pages, request, viewer, wanted[0]))
+    return pages.guarded(request, lambda: _several(pages, request, viewer, wanted))
 
 
-def _several(pages: Pages, request: Request, who: Viewer, wanted: list[str]) -> Response:
+def _several(pages: Pages, request: Request, viewer: Viewer, wanted: list[str]) -> Response:
     with pages.reading() as connection:
         found = [row for one in wanted if (row := find_campaign(connection, one)) is not None]
-        readable = who.readable(row.dag_id for row in found)
+        readable = viewer.readable(row.dag_id for row in found)
         rows = pages.with_summaries(connection, [row for row in found if row.dag_id in readable])
     refresh = REFRESH if any(map(will_change, rows)) else 0
     return pages.respond(request, "deliveries.html", rows=rows, missing=len(wanted) - len(rows), refresh=refresh)
 
 
-def read_statuses(connection: Connection, who: Viewer, wanted: list[str]) -> list[dict[str, Any]]:
+def read_statuses(connection: Connection, viewer: Viewer, wanted: list[str]) -> list[dict[str, Any]]:
     """Return what is known of campaigns, in their order. Those that may not be seen are as if they were not there."""
     found = {row.campaign: row for row in connection.execute(select(sends).where(sends.c.campaign.in_(wanted)))}
-    readable = who.readable({row.dag_id for row in found.values()})
+    readable = viewer.readable({row.dag_id for row in found.values()})
     seen = {name: row for name, row in found.items() if row.dag_id in readable}
     counts = read_counts(connection, seen)
     return [_line(one, counts.get(one, DeliveryCounts()), seen.get(one)) for one in wanted]

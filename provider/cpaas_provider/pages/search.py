@@ -50,7 +50,7 @@ async def read_question(request: Request) -> str | None:
     return (fields.get("q") or [""])[0].strip()
 
 
-def search_page(pages: Pages, request: Request, who: Viewer, asked: str | None) -> Response:
+def search_page(pages: Pages, request: Request, viewer: Viewer, asked: str | None) -> Response:
     """Return what is found, or the form alone.
 
     :param asked: ``None`` where nothing was asked
@@ -60,13 +60,13 @@ def search_page(pages: Pages, request: Request, who: Viewer, asked: str | None) 
     if asked:
         check_text(asked, most=MOST_LETTERS)
         with pages.reading() as connection:
-            campaigns = pages.with_summaries(connection, _by_reference(connection, who, asked))
-            found = _by_recipient(connection, who, asked)
+            campaigns = pages.with_summaries(connection, _by_reference(connection, viewer, asked))
+            found = _by_recipient(connection, viewer, asked)
     # What was typed is not shown again: it may be a recipient's number.
     return pages.respond(request, "search.html", campaigns=campaigns, found=found, asked=bool(asked), most=MOST)
 
 
-def _by_reference(connection: Connection, who: Viewer, asked: str) -> list[CampaignRow]:
+def _by_reference(connection: Connection, viewer: Viewer, asked: str) -> list[CampaignRow]:
     """Find a campaign by its reference, or by that of a request, or by the service's id of one."""
     conn_ids = list(
         connection.execute(
@@ -76,29 +76,31 @@ def _by_reference(connection: Connection, who: Viewer, asked: str) -> list[Campa
     named = or_(requests.c.reference == asked, requests.c.message_id == asked)
     query = select(requests.c.campaign).where(requests.c.conn_id.in_(conn_ids), named).limit(MOST)
     names = dict.fromkeys([asked, *connection.execute(query).scalars()])
-    return _readable(who, (find_campaign(connection, name) for name in names))
+    return _readable(viewer, (find_campaign(connection, name) for name in names))
 
 
-def _by_recipient(connection: Connection, who: Viewer, asked: str) -> list[FoundDelivery]:
-    there = deliveries.c
-    theirs = there.recipient.in_(_spellings(asked))
-    names = select(there.campaign).where(theirs)
+def _by_recipient(connection: Connection, viewer: Viewer, asked: str) -> list[FoundDelivery]:
+    columns = deliveries.c
+    of_recipient = columns.recipient.in_(_spellings(asked))
+    names = select(columns.campaign).where(of_recipient)
     own, tracked = task_progress.c, sends.c
     dag_ids = union(
         select(own.dag_id).where(own.reference.in_(names)), select(tracked.dag_id).where(tracked.campaign.in_(names))
     )
-    # Before the limit, so that those of other DAGs take no place, and what another connection was told is not shown.
-    allowed = sorted(who.readable(connection.execute(dag_ids).scalars()))
+    # A condition of the query, because deliveries of other DAGs and other connections must not count towards its limit.
+    allowed = sorted(viewer.readable(connection.execute(dag_ids).scalars()))
     seen_by_viewer = or_(
-        exists().where(own.reference == there.campaign, own.conn_id == there.conn_id, own.dag_id.in_(allowed)),
+        exists().where(own.reference == columns.campaign, own.conn_id == columns.conn_id, own.dag_id.in_(allowed)),
         exists().where(
-            tracked.campaign == there.campaign, tracked.conn_id == there.conn_id, tracked.dag_id.in_(allowed)
+            tracked.campaign == columns.campaign, tracked.conn_id == columns.conn_id, tracked.dag_id.in_(allowed)
         ),
     )
-    newest = there.reported_at.desc(), there.campaign, there.reference
-    rows = connection.execute(select(deliveries).where(theirs, seen_by_viewer).order_by(*newest).limit(MOST)).all()
+    newest = columns.reported_at.desc(), columns.campaign, columns.reference
+    rows = connection.execute(
+        select(deliveries).where(of_recipient, seen_by_viewer).order_by(*newest).limit(MOST)
+    ).all()
     known = {name: find_campaign(connection, name) for name in {row.campaign for row in rows}}
-    seen = {row.reference: row for row in _readable(who, known.values())}
+    seen = {row.reference: row for row in _readable(viewer, known.values())}
     return [
         FoundDelivery(
             seen[row.campaign],
@@ -120,7 +122,7 @@ def _spellings(asked: str) -> list[str]:
     return sorted(one for one in spellings if one)
 
 
-def _readable(who: Viewer, rows: Iterable[CampaignRow | None]) -> list[CampaignRow]:
+def _readable(viewer: Viewer, rows: Iterable[CampaignRow | None]) -> list[CampaignRow]:
     found = [row for row in rows if row is not None]
-    allowed = who.readable(row.dag_id for row in found)
+    allowed = viewer.readable(row.dag_id for row in found)
     return [row for row in found if row.dag_id in allowed]

@@ -1,7 +1,7 @@
-"""What the deliveries of campaigns come to: small campaigns are counted at once, large ones in the background.
+"""Delivery summaries of campaigns. Small campaigns are counted during the request, large ones in the background.
 
-The page of a campaign with millions of recipients must not count them while a reader waits. Its counts are stored in
-the database, and counted anew when reports arrived since.
+A request must not wait until millions of recipients are counted. So summaries are stored in the database, and counted
+again if reports have arrived since.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import json
 import logging
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
@@ -29,19 +30,21 @@ from cpaas_provider.delivery.tracking.counts import COMMIT_LAG, IS_ACCEPTED, IS_
 log = logging.getLogger(__name__)
 
 SMALL = 2_000
-"""Recipients of a campaign that is counted while a reader waits for its page."""
+"""The most recipients of a campaign that is counted during the request."""
 
 MOST_AT_ONCE = 10_000
-"""Recipients that are counted while a reader waits for a list."""
+"""The most recipients that are counted during the request for a list."""
 
 MOST_GROUPS = 12
-"""Networks and reasons that are shown; the rest is summed up."""
+"""The number of networks or reasons that are shown. The rest is summed up as one."""
 
-_PAUSE = 3.0
-_SHARE_OF_TIME = 20
-"""Counting a campaign may take this share of the time."""
+_MIN_AGE = 3.0
+"""Seconds for which a stored summary is not counted again."""
+_AGE_FACTOR = 20
+"""A stored summary is not counted again for this many times the duration of counting."""
 
 _PREFIX = 7
+"""The digits of a number by which recipients are grouped, before their network is looked up."""
 
 
 @dataclass(frozen=True)
@@ -55,17 +58,17 @@ class Group:
 
     @property
     def total(self) -> int:
-        """How many there are."""
+        """The number of recipients."""
         return self.delivered + self.undelivered + self.in_flight
 
 
 @dataclass(frozen=True)
 class Summary:
-    """What was reported of a campaign's recipients.
+    """The delivery counts of a campaign.
 
-    :param unknown: how many of them are of requests that the service is not known to have accepted
-    :param statuses: by the name of the delivery status
-    :param counted_at: when, of one that was stored
+    :param unknown: the recipients among them whose request the service is not known to have accepted
+    :param statuses: the number of recipients by the name of the delivery status
+    :param counted_at: when a stored summary was counted; ``None`` for one that was counted during the request
     """
 
     delivered: int = 0
@@ -84,7 +87,7 @@ class Summary:
 
 
 class Summaries:
-    """Reads summaries, and has those counted anew that are out of date.
+    """Reads stored summaries, and has outdated ones counted again in a thread.
 
     :param database: opens the database, which may block
     """
@@ -105,10 +108,10 @@ class Summaries:
     def of_list(self, connection: Connection, sizes: Mapping[str, int]) -> dict[str, Summary | None]:
         """Return the summaries of campaigns, ``None`` for one that is still being counted.
 
-        :param sizes: about how many recipients each has
+        :param sizes: the approximate number of recipients by campaign
         """
         stored, current = self._stored(connection, sizes)
-        found: dict[str, Summary | None] = {name: stored[name][0] for name in current}
+        summaries: dict[str, Summary | None] = {name: stored[name][0] for name in current}
         room = MOST_AT_ONCE
         at_once: list[str] = []
         for name in sizes:
@@ -118,13 +121,13 @@ class Summaries:
                 room -= sizes[name]
                 at_once.append(name)
             else:
-                found[name] = stored[name][0] if name in stored else None
-            # Also those that are counted now: the next who opens the list need not wait for that.
+                summaries[name] = stored[name][0] if name in stored else None
+            # Also for those that are counted below, so that the next request finds them stored.
             self._refresh(name, stored.get(name))
-        counted = read_counts(connection, at_once)
+        counts = read_counts(connection, at_once)
         for name in at_once:
-            found[name] = _of_counts(counted.get(name, DeliveryCounts()))
-        return found
+            summaries[name] = Summary(**_numbers(counts.get(name, DeliveryCounts())))
+        return summaries
 
     def of_one(self, connection: Connection, campaign: str, size: int) -> Summary | None:
         """Return the whole summary of a campaign, ``None`` while it is being counted."""
@@ -139,7 +142,7 @@ class Summaries:
     def _stored(
         self, connection: Connection, campaigns: Iterable[str]
     ) -> tuple[dict[str, tuple[Summary, float]], set[str]]:
-        """Return the stored summaries with the seconds each took, and the names of those that are up to date."""
+        """Return the stored summaries with the seconds that counting took, and the names of those up to date."""
         names = list(campaigns)
         rows = connection.execute(select(delivery_summaries).where(delivery_summaries.c.campaign.in_(names))).all()
         found = {row.campaign: (_read(row.summary, row.counted_at), row.seconds) for row in rows}
@@ -153,7 +156,7 @@ class Summaries:
     def _refresh(self, campaign: str, stored: tuple[Summary, float] | None) -> None:
         if stored is not None and stored[0].counted_at is not None:
             age = (datetime.now(UTC) - stored[0].counted_at).total_seconds()
-            if age < max(_PAUSE, _SHARE_OF_TIME * stored[1]):
+            if age < max(_MIN_AGE, _AGE_FACTOR * stored[1]):
                 return
         with self._lock:
             if campaign in self._pending:
@@ -202,25 +205,25 @@ def count_campaign(connection: Connection, campaign: str) -> Summary:
     counts = read_counts(connection, [campaign]).get(campaign, DeliveryCounts())
     which = _counted(connection, campaign)
     return Summary(
-        **{name: getattr(counts, name) for name in ("delivered", "undelivered", "in_flight", "unknown")},
+        **_numbers(counts),
         statuses=_by_status(connection, which),
         networks=_by_network(connection, which),
         reasons=_by_reason(connection, which),
     )
 
 
-def _of_counts(counts: DeliveryCounts) -> Summary:
-    return Summary(counts.delivered, counts.undelivered, counts.in_flight, counts.unknown)
+def _numbers(counts: DeliveryCounts) -> dict[str, Any]:
+    return {name: getattr(counts, name) for name in ("delivered", "undelivered", "in_flight", "unknown")}
 
 
 def _counted(connection: Connection, campaign: str) -> ColumnElement[bool]:
-    """Return which deliveries of a campaign count, as ``read_counts`` has it, so that the figures add up."""
-    mine = deliveries.c.campaign == campaign
+    """Return the condition for the deliveries that ``read_counts`` counts, so that the figures add up."""
+    of_campaign = deliveries.c.campaign == campaign
     send = connection.execute(select(sends.c.conn_id, sends.c.unknown).where(sends.c.campaign == campaign)).first()
     if send is None:
-        return and_(mine, IS_COUNTED)
-    theirs = and_(mine, deliveries.c.conn_id == send.conn_id)
-    return theirs if send.unknown is None or send.unknown > 0 else and_(theirs, IS_ACCEPTED)
+        return and_(of_campaign, IS_COUNTED)
+    of_send = and_(of_campaign, deliveries.c.conn_id == send.conn_id)
+    return of_send if send.unknown is None or send.unknown > 0 else and_(of_send, IS_ACCEPTED)
 
 
 def _by_status(connection: Connection, which: ColumnElement[bool]) -> dict[str, int]:
@@ -237,67 +240,65 @@ def _by_network(connection: Connection, which: ColumnElement[bool]) -> tuple[Gro
     """Group by the network of a number's prefix, or by the domain of an address."""
     from cpaas_provider.pages.html.formats import words
 
-    there = deliveries.c
+    columns = deliveries.c
     domain = (
-        func.substr(there.recipient, func.instr(there.recipient, "@"))
+        func.substr(columns.recipient, func.instr(columns.recipient, "@"))
         if connection.dialect.name == "sqlite"
-        else func.substring(there.recipient, "@[^@]*$")
+        else func.substring(columns.recipient, "@[^@]*$")
     )
-    is_address = there.recipient.like("%@%")
-    name = case((is_address, domain), else_=func.substr(there.recipient, 1, _PREFIX)).label("name")
-    columns = (
+    is_address = columns.recipient.like("%@%")
+    name = case((is_address, domain), else_=func.substr(columns.recipient, 1, _PREFIX)).label("name")
+    query = select(
         name,
-        func.min(there.recipient),
-        func.count(case((there.delivery_status.in_(_DELIVERED), 1))),
-        func.count(case((there.delivery_status.in_(_UNDELIVERED), 1))),
+        func.min(columns.recipient),
+        func.count(case((columns.delivery_status.in_(_DELIVERED), 1))),
+        func.count(case((columns.delivery_status.in_(_UNDELIVERED), 1))),
         func.count(),
     )
-    query = select(*columns).where(which).group_by(literal_column("1", String))
-    found: dict[str, Group] = {}
+    groups: dict[str, Group] = {}
+    query = query.where(which).group_by(literal_column("1", String))
     for key, example, delivered, undelivered, total in connection.execute(query):
-        # What a report names may have more than one sign, or a number after it.
+        # The recipient in a report may have several @, or a number after the last one.
         label = (words(key.rpartition("@")[2]) or "not named") if key.startswith("@") else _network_of(example)
-        other = found.get(label, Group(label))
-        found[label] = Group(
+        earlier = groups.get(label, Group(label))
+        groups[label] = Group(
             label,
-            other.delivered + delivered,
-            other.undelivered + undelivered,
-            other.in_flight + total - delivered - undelivered,
+            earlier.delivered + delivered,
+            earlier.undelivered + undelivered,
+            earlier.in_flight + total - delivered - undelivered,
         )
-    ranked = sorted(found.values(), key=lambda group: (-group.total, group.name))
+    ranked = sorted(groups.values(), key=lambda group: (-group.total, group.name))
     rest = ranked[MOST_GROUPS:]
     if rest:
-        sums = (sum(getattr(one, part) for one in rest) for part in ("delivered", "undelivered", "in_flight"))
+        sums = (sum(getattr(group, part) for group in rest) for part in ("delivered", "undelivered", "in_flight"))
         ranked = [*ranked[:MOST_GROUPS], Group("others", *sums)]
     return tuple(ranked)
 
 
 def _network_of(example: str) -> str:
-    """Return the network that the prefix of a number was given to; it may have been ported since."""
+    """Return the network to which the prefix of a number was assigned. The number may have been ported since."""
     from phonenumbers import NumberParseException, carrier, parse
 
     if not example.isdigit():
         return "not named"
     try:
-        found = parse(f"+{example}")
+        number = parse(f"+{example}")
     except NumberParseException:
         return "other"
-    return carrier.name_for_valid_number(found, "en") or f"+{found.country_code}, other"
+    return carrier.name_for_valid_number(number, "en") or f"+{number.country_code}, other"
 
 
 def _by_reason(connection: Connection, which: ColumnElement[bool]) -> tuple[tuple[str, int], ...]:
-    """Group those that were not reached by the words of the service."""
+    """Group the recipients that were not reached by the reason that the service gave."""
     from cpaas_provider.pages.html.formats import words
 
-    there = deliveries.c
-    failed = and_(which, there.delivery_status.in_(_UNDELIVERED))
-    columns = there.status, there.reason, func.count().label("recipients")
-    query = select(*columns).where(failed).group_by(there.status, there.reason)
-    found: dict[str, int] = {}
+    columns = deliveries.c
+    failed = and_(which, columns.delivery_status.in_(_UNDELIVERED))
+    query = select(columns.status, columns.reason, func.count()).where(failed).group_by(columns.status, columns.reason)
+    reasons: Counter[str] = Counter()
     for status, reason, count in connection.execute(query.order_by(literal_column("3").desc()).limit(200)):
-        name = words(reason or status) or "no reason"
-        found[name] = found.get(name, 0) + count
-    ranked = sorted(found.items(), key=lambda one: (-one[1], one[0]))
+        reasons[words(reason or status) or "no reason"] += count
+    ranked = sorted(reasons.items(), key=lambda item: (-item[1], item[0]))
     rest = sum(count for _, count in ranked[MOST_GROUPS:])
     return (*ranked[:MOST_GROUPS], *([("others", rest)] if rest else []))
 
@@ -307,7 +308,7 @@ def _write(summary: Summary) -> str:
 
 
 def _read(text: str, counted_at: datetime) -> Summary:
-    found: dict[str, Any] = json.loads(text)
-    found["networks"] = tuple(Group(**one) for one in found["networks"])
-    found["reasons"] = tuple((name, count) for name, count in found["reasons"])
-    return Summary(**found, counted_at=counted_at)
+    values: dict[str, Any] = json.loads(text)
+    values["networks"] = tuple(Group(**group) for group in values["networks"])
+    values["reasons"] = tuple((name, count) for name, count in values["reasons"])
+    return Summary(**values, counted_at=counted_at)
