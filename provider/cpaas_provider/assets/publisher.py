@@ -22,11 +22,10 @@ from cpaas_provider.assets.subscriptions import (
     start_missed_runs,
     subscriptions,
 )
-from cpaas_provider.database.database import Database, open_database
-from cpaas_provider.database.errors import DatabaseError
+from cpaas_provider.database.database import Database
 from cpaas_provider.delivery.background_job import BackgroundJob, run_while_serving
+from cpaas_provider.delivery.tracking.counts import open_report_database
 from cpaas_provider.delivery.tracking.events import detect_events, mark_published, unpublished
-from cpaas_provider.delivery.tracking.report_store import ReportStore
 
 log = logging.getLogger(__name__)
 
@@ -113,20 +112,14 @@ class EventPublisher(BackgroundJob):
 
     def _open_database(self) -> Database:
         if self._database is None:
-            opened = open_database()
-            try:
-                ReportStore(opened)  # raises if the database does not support reports
-            except DatabaseError:
-                opened.close()
-                raise
-            self._database = opened
+            self._database = open_report_database()
         return self._database
 
     def _step(self) -> float:
         try:
             published = self.run_once()
         except Exception:
-            # What this scan was about to look at is looked at by the next.
+            # The next scan looks at all campaigns, because this one may have missed changes.
             self._full_scan_at = None
             raise
         if published:
@@ -142,6 +135,7 @@ class EventPublisher(BackgroundJob):
 
 def _since(wanted: list[Subscription]) -> dict[str, datetime]:
     since: dict[str, datetime] = {}
-    for one in wanted:
-        since[one.asset.kind] = min(one.since, since.get(one.asset.kind, one.since))
+    for subscription in wanted:
+        kind = subscription.asset.kind
+        since[kind] = min(subscription.since, since.get(kind, subscription.since))
     return since

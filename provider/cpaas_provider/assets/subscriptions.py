@@ -1,4 +1,4 @@
-"""The DAGs scheduled on our assets, and the publishing of asset events in Airflow's database."""
+"""Finds the DAGs that are scheduled on our assets, and publishes asset events in Airflow's database."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Subscription:
 class AssetEventPayload:
     """An asset event to publish: one run for each key.
 
-    :param made: when the delivery event was found; it cannot have been published before
+    :param made: when the delivery event was detected; it cannot have been published earlier
     """
 
     key: str
@@ -86,7 +86,7 @@ def publish(
 
     The check for published events is in the same transaction, under a lock. Two publishers at a time publish once.
 
-    :param going_on: called between transactions; if it returns false before all are published, ``None`` is returned
+    :param may_continue: called between transactions; if it returns false before all are published, ``None`` is returned
     """
     published = 0
     for start in range(0, len(payloads), EVENTS_PER_TRANSACTION):
@@ -137,7 +137,7 @@ def start_missed_runs(dag: ScheduledDag, may_continue: Callable[[], bool] = lamb
 
     Airflow handles an event only when it is published. A DAG that is paused then gets no run for it.
 
-    :param going_on: called between transactions
+    :param may_continue: called between transactions
     """
     published, after = 0, 0
     while may_continue():

@@ -55,7 +55,7 @@ class LookupCache:
         :raises DatabaseError: when the database cannot be read
         """
         columns = [phone_records.c[name] for name in ("hash", *PhoneRecord._fields)]
-        return {key: PhoneRecord(*record) for key, *record in self._read(columns, hashes, since)}
+        return {row.hash: PhoneRecord._make(row[1:]) for row in self._read(columns, hashes, since)}
 
     def set_records(self, found: Mapping[bytes, PhoneRecord], at: datetime) -> None:
         """Store whole records, and their do-not-disturb flags for campaigns.

@@ -1,1 +1,1 @@
-"""The pages in Airflow's UI: campaigns and what became of them, contact syncs, passcodes, airtime and reports."""
+"""The pages in Airflow's UI: campaigns and their delivery, contact syncs, passcodes, airtime and reports."""

@@ -1,6 +1,6 @@
-"""Who may see which page: Airflow's login, and its permissions on DAGs."""
+"""Access to the pages, by Airflow's login and permissions on DAGs."""
 
-# Without postponed annotations: FastAPI reads those of the dependency, which name what is local here.
+# No postponed annotations: FastAPI evaluates the annotations of the dependency, which refer to local names.
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Annotated, Any
@@ -12,7 +12,7 @@ ReadableDags = Callable[[Iterable[str]], set[str]]
 class Viewer:
     """A user who is logged in and may use the UI.
 
-    :param readable: returns which of some DAGs the viewer may read
+    :param readable: returns those of the given DAGs that the viewer may read
     :param sees_totals: whether the viewer may see counts over all DAGs
     """
 
@@ -61,6 +61,6 @@ def _readable(manager: Any, user: Any, dag_ids: Iterable[str]) -> set[str]:
         of_team.setdefault(team_of.get(dag_id), set()).add(dag_id)
     return {
         dag_id
-        for team, theirs in of_team.items()
-        for dag_id in manager.filter_authorized_dag_ids(dag_ids=theirs, user=user, method="GET", team_name=team)
+        for team, team_dags in of_team.items()
+        for dag_id in manager.filter_authorized_dag_ids(dag_ids=team_dags, user=user, method="GET", team_name=team)
     }

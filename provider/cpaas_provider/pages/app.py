@@ -1,6 +1,6 @@
 """The routes of the pages, all of them behind Airflow's login."""
 
-# Without postponed annotations: FastAPI reads those of the routes, which name what is local here.
+# No postponed annotations: FastAPI evaluates the annotations of the routes, which refer to local names.
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable
@@ -24,24 +24,24 @@ _STATIC = {"pages.css": "text/css", "pages.js": "text/javascript"}
 
 
 def add_pages(app: FastAPI, viewer: Callable[..., Viewer], database: Callable[[], Database] | None = None) -> FastAPI:
-    """Add the pages to an application that is mounted under a path of its own, and return it.
+    """Add the pages to an application that is mounted under a path, and return it.
 
-    :param viewer: dependency that admits viewers
-    :param database: opens the database; by default the one that Airflow's configuration names
+    :param viewer: the dependency that returns the viewer, or rejects the request
+    :param database: returns the database; default: the configured one
     """
-    own = LazyDatabase()
-    opened = database or own
-    pages = Pages(opened, Summaries(opened))
-    inner = app.router.lifespan_context
+    configured = LazyDatabase()
+    get_database = database or configured
+    pages = Pages(get_database, Summaries(get_database))
+    app_lifespan = app.router.lifespan_context
 
     @contextlib.asynccontextmanager
-    async def both(served: Any) -> AsyncIterator[Any]:
-        async with inner(served) as state:
+    async def lifespan(served: Any) -> AsyncIterator[Any]:
+        async with app_lifespan(served) as state:
             yield state
         pages.summaries.close()
-        own.close()
+        configured.close()
 
-    app.router.lifespan_context = both
+    app.router.lifespan_context = lifespan
     _add_static(app, viewer)
     _add_campaigns(app, viewer, pages)
     _add_deliveries(app, viewer, pages)
@@ -55,7 +55,7 @@ def _add_static(app: FastAPI, viewer: Callable[..., Viewer]) -> None:
     def static(name: str) -> Response:
         if name not in _STATIC:
             return JSONResponse({"detail": "Not found."}, 404)
-        # Asked for again each time, so that those of a new release are seen at once.
+        # The browser checks for a new version each time, so that it sees files of a new release at once.
         headers = {"Cache-Control": "no-cache", "X-Content-Type-Options": "nosniff"}
         return FileResponse(FOLDER / "static" / name, media_type=_STATIC[name], headers=headers)
 
@@ -88,7 +88,7 @@ def _add_campaigns(app: FastAPI, viewer: Callable[..., Viewer], pages: Pages) ->
                 "campaigns.html",
                 rows=shown,
                 wanted=wanted,
-                conn_ids=sorted({one for dag_id in dag_ids for one in places[dag_id]}),
+                conn_ids=sorted({conn_id for dag_id in dag_ids for conn_id in places[dag_id]}),
                 dag_ids=sorted(dag_ids),
                 older=urlencode({**wanted.named, "before": shown[-1].key}) if further else None,
                 newest=urlencode(wanted.named) if wanted.before else None,
@@ -118,7 +118,7 @@ def _add_search(app: FastAPI, viewer: Callable[..., Viewer], pages: Pages) -> No
     def ask(request: Request, user: Annotated[Viewer, Depends(viewer)]) -> Response:
         return pages.guarded(request, lambda: search.search_page(pages, request, user, None))
 
-    # By a form, as the address of a page is in logs and histories, and a recipient must not be.
+    # By POST, because URLs appear in logs and browser histories, and a recipient must not.
     @app.post("/search", include_in_schema=False)
     async def find(request: Request, user: Annotated[Viewer, Depends(viewer)]) -> Response:
         asked = await search.read_question(request)
@@ -164,9 +164,9 @@ def _add_activity(app: FastAPI, viewer: Callable[..., Viewer], pages: Pages) -> 
 
 
 def read_days(text: str) -> int:
-    """Return how many days a page shows.
+    """Return the number of days that a page shows.
 
-    :raises BadQuestionError: when that is none of its choices
+    :raises BadQuestionError: when the text is no number of days
     """
     if not (text.isascii() and text.isdigit() and len(text) < 4):
         raise BadQuestionError("days must be a number of days.")
@@ -174,7 +174,7 @@ def read_days(text: str) -> int:
 
 
 def read_filter(conn_id: str, dag_id: str, first: str, last: str, before: str) -> Filter:
-    """Return what a list is to show.
+    """Return the filter of a list.
 
     :raises BadQuestionError: when a parameter cannot be used
     """

@@ -1,4 +1,4 @@
-"""What all routes of the pages share: the database, the frame of a page, and how a request fails."""
+"""Shared by all routes of the pages: access to the database, the frame of a page, and error pages."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from sqlalchemy import Connection
 from starlette.requests import Request
 from starlette.responses import Response
 
-from cpaas_provider.database.database import Database, open_database
+from cpaas_provider.database.database import Database
 from cpaas_provider.database.errors import DatabaseError
 from cpaas_provider.database.schema import CAMPAIGN_LENGTH
+from cpaas_provider.delivery.tracking.counts import open_report_database
 from cpaas_provider.pages.campaigns import CampaignRow
 from cpaas_provider.pages.html.rendering import render
 from cpaas_provider.pages.summaries import Summaries
@@ -23,7 +24,7 @@ from cpaas_provider.pages.summaries import Summaries
 NOT_FOUND = "Not found, or it belongs to a DAG that you may not read."
 
 REFRESH = 5
-"""Seconds after which a page with changing figures is read again."""
+"""Seconds after which the browser reloads a page with changing figures."""
 
 
 class BadQuestionError(ValueError):
@@ -38,34 +39,28 @@ class LazyDatabase:
         self._database: Database | None = None
 
     def __call__(self) -> Database:
-        """Return it.
+        """Return the database.
 
-        :raises DatabaseError: when it cannot be opened, or stores no reports
+        :raises DatabaseError: when it cannot be opened, or cannot store reports
         """
         with self._lock:
             if self._database is None:
-                opened = open_database()
-                try:
-                    opened.require_report_support()
-                except DatabaseError:
-                    opened.close()
-                    raise
-                self._database = opened
+                self._database = open_report_database()
             return self._database
 
     def close(self) -> None:
-        """Let go of it."""
+        """Close the database, if it was opened."""
         with self._lock:
-            opened, self._database = self._database, None
-        if opened is not None:
-            opened.close()
+            database, self._database = self._database, None
+        if database is not None:
+            database.close()
 
 
 @dataclass(frozen=True)
 class Pages:
-    """What the routes share.
+    """The database and the summaries that the routes share.
 
-    :param database: opens the database, which may block
+    :param database: returns the database; opens it on the first call, which may block
     """
 
     database: Callable[[], Database]
@@ -73,19 +68,19 @@ class Pages:
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[Connection]:
-        """Give a connection to read from."""
+        """Open a connection for reading."""
         with self.database().connect() as connection:
             yield connection
 
     def respond(self, request: Request, template: str, status: int = 200, **values: Any) -> Response:
-        """Return a page with what all pages show."""
+        """Return a page from a template, with the values that the frame of all pages needs."""
         root = request.scope.get("root_path", "")
         airflow = root.removesuffix("/cpaas")
         frame = {"root": root, "airflow": airflow, "task_url": _task_url(airflow), "refresh": 0}
         return render(template, status, **{**frame, **values})
 
     def guarded(self, request: Request, make: Callable[[], Response]) -> Response:
-        """Return what is made, or a page that says why it cannot be."""
+        """Return the response of ``make``, or an error page if it raises."""
         try:
             return make()
         except BadQuestionError as error:
@@ -94,24 +89,25 @@ class Pages:
             return self.fail(request, 503, "The database is not available", str(error))
 
     def fail(self, request: Request, status: int, heading: str, message: str) -> Response:
-        """Return a page that says what is wrong."""
+        """Return an error page."""
         return self.respond(request, "message.html", status, heading=heading, message=message)
 
     def not_found(self, request: Request) -> Response:
-        """Return the page that is the same for what is not there and what may not be seen."""
+        """Return the error page for campaigns that do not exist or may not be seen: it is the same for both."""
         return self.fail(request, 404, "Not found", NOT_FOUND)
 
     def with_summaries(self, connection: Connection, rows: list[CampaignRow]) -> list[CampaignRow]:
-        """Return campaigns with what was reported of them."""
+        """Return campaigns with their delivery summaries."""
         sizes = {row.reference: row.accepted for row in rows if row.is_tracked}
-        found = self.summaries.of_list(connection, sizes)
-        return [replace(row, summary=found.get(row.reference)) for row in rows]
+        summaries = self.summaries.of_list(connection, sizes)
+        return [replace(row, summary=summaries.get(row.reference)) for row in rows]
 
 
 def check_text(*values: str, most: int = 500) -> None:
-    """See that parameters are text that any database takes.
+    """Check that parameters are text that any database accepts.
 
-    :raises BadQuestionError: when one is too long or has a character that cannot be shown
+    :param most: the longest allowed text, in characters
+    :raises BadQuestionError: when a parameter is too long or has a character that is not printable
     """
     for value in values:
         if len(value) > most or (value and not value.isprintable()):
@@ -119,18 +115,18 @@ def check_text(*values: str, most: int = 500) -> None:
 
 
 def is_reference(text: str) -> bool:
-    """Tell whether this may name a campaign."""
+    """Return whether a text may be the reference of a campaign."""
     return 0 < len(text) <= CAMPAIGN_LENGTH and text.isprintable()
 
 
 def will_change(row: CampaignRow) -> bool:
-    """Tell whether the figures of a campaign are worth another look soon."""
+    """Return whether the figures of a campaign may change soon."""
     return row.is_under_way or (row.is_tracked and row.summary is None)
 
 
 def _task_url(airflow: str) -> Callable[[CampaignRow], str]:
     def url(row: CampaignRow) -> str:
-        dag_id, run_id, task_id = (quote(one, safe="") for one in (row.dag_id, row.run_id, row.task_id))
+        dag_id, run_id, task_id = (quote(name, safe="") for name in (row.dag_id, row.run_id, row.task_id))
         mapped = f"/mapped/{row.map_index}" if row.map_index >= 0 else ""
         return f"{airflow}/dags/{dag_id}/runs/{run_id}/tasks/{task_id}{mapped}"
 

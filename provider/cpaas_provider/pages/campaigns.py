@@ -1,4 +1,4 @@
-"""Campaigns as the pages show them: a list in keyset pages, and each by itself."""
+"""The campaigns that the pages show: lists with keyset pagination, and single campaigns."""
 
 from __future__ import annotations
 
@@ -8,17 +8,18 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from typing import Any
 
-from sqlalchemy import Connection, Row, func, select, tuple_
+from sqlalchemy import Connection, Row, select, tuple_
 
 from cpaas_provider.database.activity.progress import CAMPAIGN, FAILED, FINISHED, RUNNING, WAITING
-from cpaas_provider.database.schema import requests, sends, task_progress
+from cpaas_provider.database.schema import sends, task_progress
 from cpaas_provider.delivery.tracking.counts import DeliveryCounts
+from cpaas_provider.delivery.tracking.sent_requests import count_recorded_recipients
 from cpaas_provider.pages.summaries import Summary
 
 PAGE_ROWS = 25
 
 SILENT_AFTER = timedelta(minutes=10)
-"""A task that has recorded no progress for so long was probably killed."""
+"""A running task that has recorded no progress for this long was probably killed."""
 
 _CHANNELS = {"send_sms": "SMS", "send_email": "Email", "buy_airtime": "Airtime"}
 _SEPARATOR = "~"
@@ -28,11 +29,11 @@ _STATES = {RUNNING: "sending", WAITING: "waiting", FAILED: "failed", FINISHED: "
 
 @dataclass(frozen=True)
 class Filter:
-    """What a list shows.
+    """The filter of a list.
 
     :param first: the first day
     :param last: the last day
-    :param before: key of the last row of the page before
+    :param before: the key of the last row of the previous page
     """
 
     conn_id: str | None = None
@@ -43,18 +44,18 @@ class Filter:
 
     @property
     def named(self) -> dict[str, str]:
-        """What is set, as the parameters of a link, without the place in the list."""
+        """The filter as parameters of a link, without ``before``."""
         values = {"conn_id": self.conn_id, "dag_id": self.dag_id, "first": self.first, "last": self.last}
         return {name: str(value) for name, value in values.items() if value}
 
 
 def read_key(text: str) -> tuple[datetime, str]:
-    """Return the key of a row from a link.
+    """Parse the key of a row in a link.
 
-    :raises ValueError: when it is none
+    :raises ValueError: when the text is no key
     """
-    moment, found, reference = text.partition(_SEPARATOR)
-    if not found or not reference:
+    moment, _, reference = text.partition(_SEPARATOR)
+    if not reference:
         raise ValueError("no key")
     return datetime.fromisoformat(moment).replace(tzinfo=UTC), reference
 
@@ -63,8 +64,8 @@ def read_key(text: str) -> tuple[datetime, str]:
 class CampaignRow:
     """One campaign.
 
-    :param figures: the report as its task last recorded it
-    :param summary: what was reported; ``None`` while it is being counted, or where no reports can arrive
+    :param figures: the campaign's report as its task last recorded it
+    :param summary: the delivery summary; ``None`` while it is being counted, or if no reports can arrive
     """
 
     reference: str
@@ -89,7 +90,7 @@ class CampaignRow:
 
     @property
     def channel(self) -> str:
-        """What is sent."""
+        """The kind of messages."""
         return _CHANNELS.get(self.operation, self.operation)
 
     @property
@@ -99,7 +100,7 @@ class CampaignRow:
 
     @property
     def state(self) -> str:
-        """How far it is, in one word."""
+        """The state to show, in one word."""
         if self.recorded_state == RUNNING and datetime.now(UTC) - self.updated_at > SILENT_AFTER:
             return "silent"
         if self.recorded_state == FINISHED and self.is_tracked and self.open:
@@ -110,55 +111,55 @@ class CampaignRow:
 
     @property
     def is_under_way(self) -> bool:
-        """Whether its figures are going to change soon."""
+        """Whether the figures will change."""
         return self.state in ("sending", "waiting", "reporting")
 
     @property
     def counts(self) -> DeliveryCounts | None:
-        """What was reported, as far as it is counted."""
+        """The delivery counts, ``None`` while they are being counted."""
         return self.summary.counts if self.is_tracked and self.summary is not None else None
 
     @property
     def accepted(self) -> int:
-        """Recipients whose request was accepted."""
+        """The number of recipients the service accepted."""
         return int(self.figures.get("sent", 0))
 
     @property
     def unknown(self) -> int:
-        """Recipients whose request is of unknown outcome."""
+        """The number of recipients of requests whose outcome is unknown."""
         return int(self.figures.get("unknown_recipients", 0))
 
     @property
     def open(self) -> int | None:
-        """Recipients accepted that have no final report."""
+        """The number of accepted recipients without a final status."""
         counts = self.counts
         return None if counts is None else counts.expected(self.accepted) - counts.final
 
     @property
     def recipients(self) -> int:
-        """Recipients in all."""
+        """The number of all recipients."""
         return int(self.figures.get("recipients", 0))
 
     @property
     def left_out(self) -> int:
-        """Recipients that a guard left out."""
+        """The number of recipients that a guard skipped."""
         return sum(int(self.figures.get(name) or 0) for name in ("not_allowed", "suppressed", "dnd", "lookup_failed"))
 
     @property
     def rate(self) -> float | None:
-        """Recipients a second, while it is sent."""
-        found = self.figures.get("recipients_per_second")
-        return None if found is None else float(found)
+        """Recipients a second."""
+        rate = self.figures.get("recipients_per_second")
+        return None if rate is None else float(rate)
 
     @property
     def time_left(self) -> float | None:
-        """Seconds until all requests are made."""
+        """The estimated seconds until all requests are sent."""
         left = int(self.figures.get("not_sent", 0))
         return left / self.rate if self.state == "sending" and self.rate and left else None
 
     @property
     def parts(self) -> list[tuple[str, int]]:
-        """The parts of the bar: their kind and number."""
+        """The kinds and numbers of the parts of the bar."""
         counts = self.counts or DeliveryCounts()
         accepted = self.accepted
         open_ = accepted - counts.final if self.open is None else self.open
@@ -174,7 +175,7 @@ class CampaignRow:
 
 
 def known_places(connection: Connection, kind: str = CAMPAIGN) -> dict[str, set[str]]:
-    """Return the DAGs that there are campaigns of, each with the connections that these went by."""
+    """Return the ids of the DAGs with campaigns, each with the ids of the connections that the campaigns used."""
     columns = task_progress.c
     found: dict[str, set[str]] = {}
     for dag_id, conn_id in connection.execute(
@@ -187,7 +188,7 @@ def known_places(connection: Connection, kind: str = CAMPAIGN) -> dict[str, set[
 def list_rows(
     connection: Connection, dag_ids: Iterable[str], wanted: Filter, kind: str = CAMPAIGN
 ) -> list[CampaignRow]:
-    """Return the newest rows of some DAGs, one more than a page shows if there are more."""
+    """Return the newest rows of some DAGs: those of one page, and one more if there is a further page."""
     columns = task_progress.c
     query = select(task_progress).where(columns.kind == kind)
     allowed = set(dag_ids)
@@ -208,10 +209,10 @@ def list_rows(
 
 
 def find_campaign(connection: Connection, reference: str) -> CampaignRow | None:
-    """Return a campaign, or a single message that was sent with a callback."""
-    found = connection.execute(select(task_progress).where(task_progress.c.reference == reference)).first()
-    if found is not None:
-        return _row(found)
+    """Return a campaign, or a single message that was sent with a callback; ``None`` if there is neither."""
+    progress = connection.execute(select(task_progress).where(task_progress.c.reference == reference)).first()
+    if progress is not None:
+        return _row(progress)
     send = connection.execute(select(sends).where(sends.c.campaign == reference)).first()
     return None if send is None else _of_send(connection, send)
 
@@ -226,9 +227,9 @@ def _row(row: Row[Any]) -> CampaignRow:
 
 
 def _of_send(connection: Connection, send: Row[Any]) -> CampaignRow:
-    """Return what was recorded of a send for delivery tracking alone."""
-    noted = select(func.coalesce(func.sum(requests.c.recipients), 0)).where(requests.c.campaign == send.campaign)
-    accepted = int(connection.execute(noted).scalar_one()) if send.expected is None else send.expected
+    """Return the row of a send of which only the records for delivery tracking exist."""
+    expected = send.expected
+    accepted = count_recorded_recipients(connection, send.campaign) if expected is None else expected
     unknown = send.unknown or 0
     return CampaignRow(
         send.campaign,

@@ -1,4 +1,4 @@
-"""The page of one campaign: its figures, its delivery over time, by network and by reason, and what is unresolved."""
+"""The page of one campaign: figures, delivery over time, by network and by reason, and unresolved requests."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ STATUS_NAMES = {int(status): status.name.lower() for status in DeliveryStatus}
 
 
 def campaign_page(pages: Pages, request: Request, viewer: Viewer, reference: str) -> Response:
-    """Return the page of a campaign, or that there is none to see."""
+    """Return the page of a campaign, or the error page if it does not exist or may not be seen."""
     if not is_reference(reference):
         return pages.not_found(request)
     with pages.reading() as connection:
@@ -38,14 +38,14 @@ def campaign_page(pages: Pages, request: Request, viewer: Viewer, reference: str
         "campaign.html",
         row=row,
         chart=charts.over_time(buckets, STATUSES, "Delivery reports over time") if buckets else Markup(""),
-        kinds=[one for one in STATUSES if any(one in counts for counts in buckets.values())],
+        kinds=[status for status in STATUSES if any(status in counts for counts in buckets.values())],
         command=command(row),
         refresh=REFRESH if will_change(row) else 0,
     )
 
 
 def reports_by_minute(connection: Connection, row: CampaignRow) -> dict[datetime, dict[str, int]]:
-    """Return how many reports of a campaign arrived in each minute, by status. No other connection adds to them."""
+    """Return the number of a campaign's reports on its connection in each minute, by status."""
     columns = report_counts.c
     query = select(columns.minute, columns.delivery_status, func.sum(columns.reports))
     query = query.where(columns.campaign == row.reference, columns.conn_id == row.conn_id)

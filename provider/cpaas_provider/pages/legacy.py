@@ -1,4 +1,4 @@
-"""The address that the link Delivery of a task leads to: one campaign, several messages, or their counts as JSON."""
+"""The page behind the link Delivery of a task: one campaign, several messages, or their delivery counts as JSON."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from cpaas_provider.pages.details import campaign_page
 
 PATH = "/deliveries"
 MOST = 100
-"""References one page shows."""
+"""The most references that one page shows."""
 
 _HINT = (
     "Open the link Delivery of a task that sends. Or give the reference of what was sent: "
@@ -33,7 +33,7 @@ def deliveries_page(pages: Pages, request: Request, viewer: Viewer, references: 
     if not 0 < len(references) <= MOST or not all(map(is_reference, references)):
         if as_json:
             return JSONResponse({"detail": _HINT}, 422)
-        # A user who opens the page by hand has asked nothing wrong.
+        # Without references it is no error: a user may open the page without a link.
         return pages.fail(request, 422 if references else 200, "Delivery", _HINT)
     wanted = list(dict.fromkeys(references))
     if as_json:
@@ -49,7 +49,7 @@ def deliveries_page(pages: Pages, request: Request, viewer: Viewer, references: 
 
 def _several(pages: Pages, request: Request, viewer: Viewer, wanted: list[str]) -> Response:
     with pages.reading() as connection:
-        found = [row for one in wanted if (row := find_campaign(connection, one)) is not None]
+        found = [row for reference in wanted if (row := find_campaign(connection, reference)) is not None]
         readable = viewer.readable(row.dag_id for row in found)
         rows = pages.with_summaries(connection, [row for row in found if row.dag_id in readable])
     refresh = REFRESH if any(map(will_change, rows)) else 0
@@ -57,12 +57,12 @@ def _several(pages: Pages, request: Request, viewer: Viewer, wanted: list[str]) 
 
 
 def read_statuses(connection: Connection, viewer: Viewer, wanted: list[str]) -> list[dict[str, Any]]:
-    """Return what is known of campaigns, in their order. Those that may not be seen are as if they were not there."""
-    found = {row.campaign: row for row in connection.execute(select(sends).where(sends.c.campaign.in_(wanted)))}
-    readable = viewer.readable({row.dag_id for row in found.values()})
-    seen = {name: row for name, row in found.items() if row.dag_id in readable}
-    counts = read_counts(connection, seen)
-    return [_line(one, counts.get(one, DeliveryCounts()), seen.get(one)) for one in wanted]
+    """Return the delivery counts of campaigns in their order. Those that may not be seen look like missing ones."""
+    rows = connection.execute(select(sends).where(sends.c.campaign.in_(wanted))).all()
+    readable = viewer.readable({row.dag_id for row in rows})
+    visible = {row.campaign: row for row in rows if row.dag_id in readable}
+    counts = read_counts(connection, visible)
+    return [_line(name, counts.get(name, DeliveryCounts()), visible.get(name)) for name in wanted]
 
 
 def _line(campaign: str, counts: DeliveryCounts, send: Any) -> dict[str, Any]:

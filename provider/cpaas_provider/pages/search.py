@@ -1,4 +1,4 @@
-"""Search by a reference, by the service's id of a message, or by a recipient that is typed in full."""
+"""The search page: by reference, by message id, or by a recipient that is typed in full."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from cpaas_provider.pages.campaigns import CampaignRow, find_campaign
 MOST_LETTERS = 254
 MOST_BYTES = 4_096
 MOST = 50
-"""Results one page shows."""
+"""The most results that the page shows."""
 
 
 @dataclass(frozen=True)
 class FoundDelivery:
-    """What is known of the recipient in one request."""
+    """The delivery status of the recipient in one request."""
 
     campaign: CampaignRow
     recipient: str
@@ -37,7 +37,7 @@ class FoundDelivery:
 
 
 async def read_question(request: Request) -> str | None:
-    """Return what a user asks by a form, ``None`` where the form is none."""
+    """Return the search text of a form, ``None`` if the form is not valid."""
     body = b""
     async for part in request.stream():
         body += part
@@ -51,9 +51,9 @@ async def read_question(request: Request) -> str | None:
 
 
 def search_page(pages: Pages, request: Request, viewer: Viewer, asked: str | None) -> Response:
-    """Return what is found, or the form alone.
+    """Return the search page with its results.
 
-    :param asked: ``None`` where nothing was asked
+    :param asked: the search text; ``None`` for the form alone
     """
     campaigns: list[CampaignRow] = []
     found: list[FoundDelivery] = []
@@ -62,19 +62,16 @@ def search_page(pages: Pages, request: Request, viewer: Viewer, asked: str | Non
         with pages.reading() as connection:
             campaigns = pages.with_summaries(connection, _by_reference(connection, viewer, asked))
             found = _by_recipient(connection, viewer, asked)
-    # What was typed is not shown again: it may be a recipient's number.
+    # The search text is not shown again, because it may be a recipient's number.
     return pages.respond(request, "search.html", campaigns=campaigns, found=found, asked=bool(asked), most=MOST)
 
 
 def _by_reference(connection: Connection, viewer: Viewer, asked: str) -> list[CampaignRow]:
-    """Find a campaign by its reference, or by that of a request, or by the service's id of one."""
-    conn_ids = list(
-        connection.execute(
-            union(select(task_progress.c.conn_id).distinct(), select(sends.c.conn_id).distinct())
-        ).scalars()
-    )
-    named = or_(requests.c.reference == asked, requests.c.message_id == asked)
-    query = select(requests.c.campaign).where(requests.c.conn_id.in_(conn_ids), named).limit(MOST)
+    """Find campaigns by their reference, or by the reference or the message id of one of their requests."""
+    connections = union(select(task_progress.c.conn_id).distinct(), select(sends.c.conn_id).distinct())
+    conn_ids = list(connection.execute(connections).scalars())
+    matches = or_(requests.c.reference == asked, requests.c.message_id == asked)
+    query = select(requests.c.campaign).where(requests.c.conn_id.in_(conn_ids), matches).limit(MOST)
     names = dict.fromkeys([asked, *connection.execute(query).scalars()])
     return _readable(viewer, (find_campaign(connection, name) for name in names))
 
@@ -115,11 +112,11 @@ def _by_recipient(connection: Connection, viewer: Viewer, asked: str) -> list[Fo
 
 
 def _spellings(asked: str) -> list[str]:
-    """Return how a recipient may be filed."""
+    """Return the forms in which a recipient may be stored."""
     spellings = {normalise_recipient(asked)}
     with contextlib.suppress(InvalidMsisdnError):
         spellings.add(normalise_msisdn(asked, None))
-    return sorted(one for one in spellings if one)
+    return sorted(filter(None, spellings))
 
 
 def _readable(viewer: Viewer, rows: Iterable[CampaignRow | None]) -> list[CampaignRow]:

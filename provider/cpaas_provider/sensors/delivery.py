@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from cpaas_provider.triggers._polling.delivery_criteria import DeliveryCriteria
     from cpaas_provider.triggers.delivery import DeliveryTrigger
 
-# On the triggerer a round is one cheap query for all who wait; on a worker each has its own.
+# On the triggerer one cheap query serves all waiting sensors. On a worker each sensor makes its own.
 DEFAULT_ROUND = 1.0
 DEFAULT_POKE_INTERVAL = 10.0
 DEFAULT_TIMEOUT = timedelta(days=1)
@@ -162,7 +162,7 @@ class DeliverySensor(DeferrableSensor):
         raise kind(self._failure(context, result))
 
     def _read_status(self, context: Context) -> DeliverySnapshot | None:
-        """Return what the database shows, ``None`` where it cannot be read this time."""
+        """Return what the database shows, ``None`` if it cannot be read this time."""
         from cpaas_provider.database.errors import DatabaseError, ReportsNotSupportedError
         from cpaas_provider.delivery.tracking.counts import NOT_IN_DATABASE
         from cpaas_provider.sensors._delivery_results import results_file

@@ -18,7 +18,7 @@ from cpaas_provider.triggers._polling.poller import WaitEndedError
 LAST_READ_SECONDS = 10.0
 """Seconds that the last read of the database may take, at the deadline."""
 
-_STORE = "delivery reports"
+_POLLER_KEY = "delivery reports"
 
 
 class DeliveryTrigger(BaseTrigger):
@@ -82,12 +82,12 @@ class DeliveryTrigger(BaseTrigger):
         deadline = datetime.fromisoformat(self.deadline)
         criteria = DeliveryCriteria(self.expected, self.min_delivered)
         waiter = DeliveryWaiter(self.campaigns, criteria, self.poke_interval, self.unknown)
-        with DeliveryPoller.joined(_STORE, waiter) as poller:
+        with DeliveryPoller.joined(_POLLER_KEY, waiter) as poller:
             with contextlib.suppress(TimeoutError):
                 return await waiter.result(deadline) or waiter.timeout_result()
             poller.request_last_read(waiter)
             with contextlib.suppress(TimeoutError):
-                # From now on: a triggerer that was down may be late already.
+                # Counted from now, because a triggerer that was down may start after the deadline.
                 return (
                     await waiter.result(timezone.utcnow() + timedelta(seconds=LAST_READ_SECONDS))
                     or waiter.timeout_result()

@@ -93,6 +93,6 @@ class OtpStatusTrigger(BaseTrigger):
                 return await waiter.result(deadline)
             if poller.request_last_read(waiter, LAST_READ_SECONDS):
                 with contextlib.suppress(TimeoutError):
-                    # From now on: a triggerer that was down may be late already.
+                    # Counted from now, because a triggerer that was down may start after the deadline.
                     return await waiter.result(timezone.utcnow() + timedelta(seconds=LAST_READ_SECONDS))
         return None

@@ -197,7 +197,7 @@ def _stored_with_older_key(connection: Connection, hasher: RecipientHasher, list
     newest = {old: hasher.hash(one.recipient) for one in listed for old in hasher.hashes(one.recipient)}
     stored: set[Key] = set()
     for hashes in batched(newest):
-        stored |= {(newest[old], *rest) for old, *rest in _stored(connection, hashes)}
+        stored |= {(newest[key[0]], *key[1:]) for key in _stored(connection, hashes)}
     return stored
 
 

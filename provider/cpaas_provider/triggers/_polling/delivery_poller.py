@@ -22,7 +22,7 @@ from cpaas_provider.delivery.tracking.counts import (
     open_report_database,
     read_counts,
 )
-from cpaas_provider.triggers._polling.poller import Poller, WaitEndedError, Waiter, backoff
+from cpaas_provider.triggers._polling.poller import Poller, WaitEndedError, Waiter, backoff, yield_to_loop
 
 if TYPE_CHECKING:
     from cpaas_provider.database.database import Database
@@ -35,8 +35,7 @@ FULL_READ_SECONDS = 300.0
 _JOIN_WINDOW = 0.05
 """Seconds before a read of new waiters, as many join together."""
 _MIN_PAUSE_RATIO = 1.0
-"""The pause after a query, in times of its duration, at least: counting a million recipients takes a while."""
-_YIELD_EVERY = 100
+"""The shortest pause after a query, in multiples of its duration, as counting a million recipients takes a while."""
 
 log = logging.getLogger(__name__)
 
@@ -60,7 +59,7 @@ class DeliveryWaiter(Waiter[dict[str, Any]]):
         self.is_last_read = False
         self._counts: dict[str, DeliveryCounts] = {}
         self._total = DeliveryCounts()
-        # The poller has none of its own, and the warning belongs in this task's log.
+        # For the warning, which belongs in the log of this waiter's task. The poller serves many tasks.
         self._context = contextvars.copy_context()
 
     def update(self, campaign: str, counts: DeliveryCounts) -> None:
@@ -126,9 +125,9 @@ class DeliveryPoller(Poller[DeliveryWaiter]):
             self._by_campaign[campaign].add(waiter)
 
     def on_leave(self, waiter: DeliveryWaiter) -> None:
-        """Stop reading them for this waiter."""
+        """Stop reading the waiter's campaigns for this waiter."""
         self._intervals[waiter.interval] -= 1
-        self._intervals += Counter()
+        self._intervals += Counter()  # removes intervals without a waiter
         self._unread.discard(waiter)
         for campaign in waiter.campaigns:
             self._by_campaign[campaign].discard(waiter)
@@ -153,15 +152,15 @@ class DeliveryPoller(Poller[DeliveryWaiter]):
         if not new and since is None:
             return self._due() - now
         try:
-            requested = {name for one in new for name in one.campaigns}
-            found = await asyncio.to_thread(self._read, requested, since, list(self._by_campaign))
+            requested = {name for waiter in new for name in waiter.campaigns}
+            result = await asyncio.to_thread(self._read, requested, since, list(self._by_campaign))
         except ReportsNotSupportedError as error:
             raise WaitEndedError(str(error)) from error
         except DatabaseError as error:
             return await self._back_off(error)
         self._failures = 0
         self._unread -= new
-        await self._update_waiters(new, found)
+        await self._update_waiters(new, result)
         return max(0.0, self._due() - time.monotonic())
 
     async def close(self) -> None:
@@ -175,36 +174,36 @@ class DeliveryPoller(Poller[DeliveryWaiter]):
         )
 
     def _read(self, campaigns: set[str], since: datetime | None, wanted: list[str]) -> _ReadResult:
-        """Read in a thread, never in two at a time."""
+        """Read the database. Called in a thread, by one thread at a time."""
         if self._database is None:
             self._database = open_report_database()
-        found = _ReadResult()
+        result = _ReadResult()
         with self._database.connect() as connection:
             if campaigns:
-                found.requested = read_counts(connection, campaigns)
-                silent = campaigns - found.requested.keys()
-                found.unknown = silent - known_campaigns(connection, silent)
+                result.requested = read_counts(connection, campaigns)
+                without_counts = campaigns - result.requested.keys()
+                result.unknown = without_counts - known_campaigns(connection, without_counts)
             if since is not None:
                 started, now = time.monotonic(), datetime.now(UTC)
-                found.changed = counts_changed_since(connection, since, wanted)
+                result.changed = counts_changed_since(connection, since, wanted)
                 self._since, self._queried_at = now, time.monotonic()
                 self._query_seconds = self._queried_at - started
-        return found
+        return result
 
-    async def _update_waiters(self, new: set[DeliveryWaiter], found: _ReadResult) -> None:
+    async def _update_waiters(self, new: set[DeliveryWaiter], result: _ReadResult) -> None:
         for number, waiter in enumerate(new & self.waiters, 1):
             for campaign in waiter.campaigns:
-                waiter.update(campaign, found.requested.get(campaign, DeliveryCounts()))
-            if not waiter.was_read and found.unknown.issuperset(waiter.campaigns):
+                waiter.update(campaign, result.requested.get(campaign, DeliveryCounts()))
+            if not waiter.was_read and result.unknown.issuperset(waiter.campaigns):
                 waiter.warn_unknown()
             waiter.was_read = True
             waiter.check()
-            await _yield_to_loop(number)
-        for number, (campaign, counts) in enumerate(found.changed.items(), 1):
+            await yield_to_loop(number)
+        for number, (campaign, counts) in enumerate(result.changed.items(), 1):
             for waiter in tuple(self._by_campaign.get(campaign, ())):
                 waiter.update(campaign, counts)
                 waiter.check()
-            await _yield_to_loop(number)
+            await yield_to_loop(number)
 
     async def _back_off(self, error: DatabaseError) -> float:
         """Pause before the database is read again, longer each time; log the first failure in a row."""
@@ -213,9 +212,3 @@ class DeliveryPoller(Poller[DeliveryWaiter]):
             log.warning("%s Nothing was changed. Delivery sensors keep waiting and read the database again.", error)
         await self.sleep(backoff(self._failures))
         return 0.0
-
-
-async def _yield_to_loop(number: int) -> None:
-    """Let other tasks run after every ``_YIELD_EVERY`` waiters."""
-    if number % _YIELD_EVERY == 0:
-        await asyncio.sleep(0)

@@ -146,36 +146,35 @@ class Poller(ABC, Generic[W]):
         """End all waits with an error, and let other tasks of the loop run in between."""
         for number, waiter in enumerate(tuple(self.waiters), 1):
             waiter.set_exception(cause)
-            if number % _YIELD_EVERY == 0:
-                await asyncio.sleep(0)
+            await yield_to_loop(number)
 
     @classmethod
     def _of_running_loop(cls, key: str) -> Self:
         loop = asyncio.get_running_loop()
         poller = _pollers.get((loop, cls, key))
         if poller is None:
-            for place in [place for place in tuple(_pollers) if place[0].is_closed()]:
-                _pollers.pop(place, None)
+            for poller_key in [poller_key for poller_key in tuple(_pollers) if poller_key[0].is_closed()]:
+                _pollers.pop(poller_key, None)
             poller = _pollers[loop, cls, key] = cls(key)
-        assert isinstance(poller, cls)  # noqa: S101 - for the type checker: the class is part of the place
+        assert isinstance(poller, cls)  # noqa: S101 - for the type checker: the class is part of the key
         return poller
 
     def _start(self) -> None:
         if self._task is None:
-            # In a context of its own: the first waiter's would send all log lines to that one task's log.
+            # A context of its own, because in the first waiter's all log lines would go to that task's log.
             loop, context = asyncio.get_running_loop(), contextvars.Context()
             self._task = loop.create_task(self._run(), name=f"{type(self).__name__} {self.key}", context=context)
 
     async def _run(self) -> None:
-        place = (asyncio.get_running_loop(), type(self), self.key)
+        poller_key = (asyncio.get_running_loop(), type(self), self.key)
         failures = 0
         try:
             while await self._has_waiters():
                 failures = await self._run_round(failures)
         finally:
             # From here on a new waiter gets another poller.
-            if _pollers.get(place) is self:
-                del _pollers[place]
+            if _pollers.get(poller_key) is self:
+                del _pollers[poller_key]
             for waiter in tuple(self.waiters):
                 waiter.set_exception(RuntimeError(f"The poller for {self.key!r} was stopped."))
             await self.close()
@@ -196,7 +195,7 @@ class Poller(ABC, Generic[W]):
             await self.fail_all(ended.__cause__ or ended)
             # Until they have left, or another waiter joins.
             await self.wait_or_wake(MAX_SLEEP_SECONDS)
-        except Exception:  # the waiters' deadlines are what ends it
+        except Exception:  # retried until the deadlines of the waiters
             if not failures:
                 log.exception("A poll for %r failed. Sensors keep waiting, and the poll is retried.", self.key)
             await self.sleep(backoff(failures + 1))
@@ -204,6 +203,12 @@ class Poller(ABC, Generic[W]):
         else:
             await self.wait_or_wake(pause)
         return 0
+
+
+async def yield_to_loop(number: int) -> None:
+    """Let other tasks of the loop run, whenever the number of served waiters is a multiple of ``_YIELD_EVERY``."""
+    if number % _YIELD_EVERY == 0:
+        await asyncio.sleep(0)
 
 
 def backoff(failures: int) -> float:

@@ -1,4 +1,4 @@
-"""The order in which many items are read that are each read again and again."""
+"""A queue for items that are read repeatedly: it decides which is read next."""
 
 from __future__ import annotations
 
