@@ -472,7 +472,7 @@ hash_keys = Table(
     Column("created_at", UtcDateTime, nullable=False),
 )
 
-# The suppression list: recipients to whom nothing is sent, by channel, connection (empty for all) and reason.
+# The suppression list: recipients that get no message, by channel, connection (empty for all) and reason.
 suppressions = Table(
     "cpaas_suppressions",
     metadata,

@@ -1,4 +1,4 @@
-"""The stored suppression list: the recipients to whom nothing is sent, and the reasons."""
+"""The stored suppression list: the recipients that get no message, and the reasons."""
 
 from __future__ import annotations
 

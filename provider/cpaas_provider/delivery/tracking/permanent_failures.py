@@ -1,7 +1,7 @@
 """Recognises delivery reports of permanent failures, whose recipients are added to the suppression list.
 
 The service does not publish its reasons, so a report is recognised by words that are usual in the field. They are few
-on purpose, because nobody notices a recipient that is suppressed by mistake. ``[cpaas] invalid_number_words`` and
+on purpose, because a mistaken suppression is hard to notice. ``[cpaas] invalid_number_words`` and
 ``hard_bounce_words`` replace them.
 """
 
