@@ -293,7 +293,7 @@ class SingleSendState:
         hasher = self.journal.hasher
         members = set(request.members)
         return any(
-            request.intent.words_of(member) not in (None, hasher.personalisation_hash(now.get(one)))
+            request.intent.values_hash_of(member) not in (None, hasher.personalisation_hash(now.get(one)))
             for one, member in self._members.items()
             if member in members
         )

@@ -1,4 +1,4 @@
-"""The recipients of the next request: as many as one request takes, as far as guards and budget allow."""
+"""Makes batches: the recipients of the next request, as far as the guards and the budget allow."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ Batch = tuple[Recipient, ...]
 
 
 class TestLeftOutError(SendingError):
-    """A guard leaves out a test recipient, so the campaign was not tried."""
+    """A guard excluded a test recipient, so the campaign ended before other recipients."""
 
     permanent = True
 
 
 class Batcher:
-    """Takes recipients from the plan, batch by batch; used by one coroutine at a time.
+    """Takes recipients from the table, batch by batch. One coroutine at a time may use it.
 
-    :param per_request: how many one request may name
-    :param only: the recipients to take instead of all who are not reached
+    :param per_request: the most recipients of one request
+    :param only: the recipients of a resend; ``None`` for all recipients with the status ``NOT_SENT``
     """
 
     def __init__(
@@ -50,100 +50,100 @@ class Batcher:
         self._budget = budget
         self._window = window
         self._filters = [one for one in (dnd_filter, frequency_filter) if one is not None]
-        self._at_once = max((one.batch_size for one in self._filters), default=0)
+        self._filter_at_once = max((one.batch_size for one in self._filters), default=0)
         self._only = None if only is None else {recipient.place: recipient for recipient in only}
         self._test_only = test_only
         self._clock = clock
         self._ready: deque[Recipient] = deque()
-        self._parts: list[Batch] = []
+        self._requeued: list[Batch] = []
         self._recipients: Iterator[Recipient] | None = None
-        self._until: datetime | None = None
+        self._window_changes_at: datetime | None = None
         self._testing = only is None
         self.left_out = 0
 
     def requeue(self, parts: Iterable[Batch]) -> None:
-        """Have the parts of a rejected batch taken next."""
+        """Return the parts of a rejected batch, which are then taken before other recipients."""
         for part in parts:
-            self._parts.append(part)
+            self._requeued.append(part)
             if self._only is not None:
                 self._only.update((recipient.place, recipient) for recipient in part)
 
-    async def next(self, under_way: int) -> Batch | Wait | None:
-        """Return the next batch, ``None`` when no recipient is left.
+    async def next(self, pending: int) -> Batch | Wait | None:
+        """Return the next batch, ``None`` if no recipient is left, ``WAIT`` if a pending request must end before.
 
-        :param under_way: how many requests are; where the next has to wait for them, it is ``WAIT``
-        :raises SendingError: when a guard ends the campaign, or puts it off
-        :raises CpaasError: when a look-up cannot be made
+        :param pending: the number of pending requests
+        :raises SendingError: when a guard ends or defers the campaign
+        :raises CpaasError: when a lookup fails
         """
-        recipients = await self._next(under_way)
-        if isinstance(recipients, tuple):
-            self._remove(recipients)
-        return recipients
+        batch = await self._next(pending)
+        if isinstance(batch, tuple):
+            self._remove(batch)
+        return batch
 
-    async def _next(self, under_way: int) -> Batch | Wait | None:
-        if self._window is not None and not self._hours_last():
-            if under_way:
+    async def _next(self, pending: int) -> Batch | Wait | None:
+        if self._window is not None and not self._is_selection_valid():
+            if pending:
                 return WAIT
-            self._begin(self._window)
-        recipients = self._parts.pop() if self._parts else await self._take()
+            self._select_by_window(self._window)
+        recipients = self._requeued.pop() if self._requeued else await self._take()
         if not recipients:
-            return await self._reopen_window(under_way)
-        tests = self._only is None and not recipients[0].row
-        if (self._testing or tests) and under_way:
-            # Those who test come first, and alone: what comes of them may end the campaign.
+            return await self._reopen_window(pending)
+        are_tests = self._only is None and not recipients[0].row
+        if (self._testing or are_tests) and pending:
+            # Requests to test recipients leave alone: their outcome may end the campaign.
             self._return(recipients)
             return WAIT
-        if self._testing and not tests and self._plan.tests(LEFT_OUT):
+        if self._testing and not are_tests and self._plan.tests(LEFT_OUT):
             raise TestLeftOutError(
                 "A test recipient is marked as do-not-disturb, its lookup failed, or it is at the frequency cap. It "
                 "was not sent to, and no other recipient was. Name another test recipient."
             )
-        self._testing = tests
+        self._testing = are_tests
         if self._test_only and not self._testing:
             return None
         return self._within_budget(recipients)
 
-    def _hours_last(self) -> bool:
-        """Tell whether the hours are still those in which the recipients at hand may be sent to."""
-        return self._until is not None and self._clock() < self._until
+    def _is_selection_valid(self) -> bool:
+        """Return whether the send window did not open or close in any time zone since recipients were selected."""
+        return self._window_changes_at is not None and self._clock() < self._window_changes_at
 
-    def _begin(self, window: SendWindow) -> None:
-        """Begin with those whose hours it is now."""
+    def _select_by_window(self, window: SendWindow) -> None:
+        """Select the recipients in time zones in which the send window is open now."""
         self._ready.clear()
-        self._parts.clear()
+        self._requeued.clear()
         now = self._clock()
         zones = self._zones()
-        is_open = [zone for zone in zones if window.is_open(now, zone)]
-        if zones and not is_open:
+        open_zones = [zone for zone in zones if window.is_open(now, zone)]
+        if zones and not open_zones:
             until = window.next_opening(now, zones)
             raise OutsideSendWindowError("The send window is closed for all recipients that are left.", until)
         if self._only is None:
-            self._recipients = self._plan.not_sent(is_open)
+            self._recipients = self._plan.not_sent(open_zones)
         else:
-            self._recipients = iter([recipient for recipient in self._only.values() if recipient.zone in is_open])
-        self._until = window.next_change(now, zones or [None])
+            self._recipients = iter([recipient for recipient in self._only.values() if recipient.zone in open_zones])
+        self._window_changes_at = window.next_change(now, zones or [None])
 
     def _zones(self) -> list[str | None]:
-        """Return the time zones of those who are left."""
+        """Return the time zones of the recipients that are left."""
         if self._only is not None:
             return list({recipient.zone for recipient in self._only.values()})
-        # Where there are some who test, no recipient comes before their hours.
+        # Test recipients come first, so their time zones alone decide while some are left.
         return self._plan.zones(tests=True) or self._plan.zones()
 
     def _remove(self, recipients: Iterable[Recipient]) -> None:
-        """Do not take recipients of ``only`` again when the send window opens the next time."""
+        """Remove recipients from ``only``, so that they are not selected again when the send window opens."""
         if self._only is not None:
             for recipient in recipients:
                 self._only.pop(recipient.place, None)
 
-    async def _reopen_window(self, under_way: int) -> Batch | Wait | None:
-        """Return ``None`` for no recipient left, unless the send window opens later for some."""
+    async def _reopen_window(self, pending: int) -> Batch | Wait | None:
+        """Return the next batch after a new selection by the send window; ``None`` if no recipient is left."""
         if self._window is None or not self._zones():
             return None
-        if under_way:
+        if pending:
             return WAIT
-        self._begin(self._window)
-        return await self._next(under_way)
+        self._select_by_window(self._window)
+        return await self._next(pending)
 
     async def _take(self) -> Batch:
         if self._recipients is None:
@@ -153,24 +153,20 @@ class Batcher:
         return self._cut()
 
     async def _fill(self, recipients: Iterator[Recipient]) -> bool:
-        """Add recipients who may be sent to, and tell whether there may be more."""
-        room = self._per_request - len(self._ready)
-        if not self._filters:
-            found = list(itertools.islice(recipients, room))
-            self._ready.extend(found)
-            return len(found) == room
-        room = max(room, self._at_once)
-        found = list(itertools.islice(recipients, room))
-        permitted = found
-        for one in self._filters:
-            permitted = await one.filter(permitted)
-        self.left_out += len(found) - len(permitted)
-        self._remove(set(found) - set(permitted))
+        """Add recipients that the filters let pass to those that are ready. Return whether more may follow."""
+        number = max(self._per_request - len(self._ready), self._filter_at_once)
+        taken = list(itertools.islice(recipients, number))
+        permitted = taken
+        for recipient_filter in self._filters:
+            permitted = await recipient_filter.filter(permitted)
+        if self._filters:
+            self.left_out += len(taken) - len(permitted)
+            self._remove(set(taken) - set(permitted))
         self._ready.extend(permitted)
-        return len(found) == room
+        return len(taken) == number
 
     def _cut(self) -> Batch:
-        """Return the recipients of one request; those who test share none with the others."""
+        """Return the recipients of one request. Test recipients and others do not share a request."""
         recipients: list[Recipient] = []
         while self._ready and len(recipients) < self._per_request:
             if recipients and bool(recipients[0].row) != bool(self._ready[0].row):
@@ -185,8 +181,9 @@ class Batcher:
             self._return(recipients)
             raise
         if self._budget.unpriced_yet:
-            # One recipient tells the price as well as many.
-            recipients = self._keep(recipients, 1)
+            # The response to a request for one recipient shows the price.
+            self._return(recipients[1:])
+            recipients = recipients[:1]
         if math.isinf(units):
             return recipients
         taken, cost = 0, 0
@@ -196,11 +193,8 @@ class Batcher:
         self._return(recipients[taken:])
         return recipients[:taken] or WAIT
 
-    def _keep(self, recipients: Batch, number: int) -> Batch:
-        self._return(recipients[number:])
-        return recipients[:number]
-
     def _return(self, recipients: Batch) -> None:
+        """Return recipients to those that are ready, in front."""
         self._ready.extendleft(reversed(recipients))
 
 

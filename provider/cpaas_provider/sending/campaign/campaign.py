@@ -1,4 +1,4 @@
-"""One try of a campaign, from its sources to its report."""
+"""One try of a campaign: the recipients, and the state that the engine asks for."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ from cpaas_provider.sources.base import Source
 log = logging.getLogger(__name__)
 
 _SUPPRESSIONS_AT_ONCE = 1_000
-_BETWEEN_COLLECTIONS = 20_000
-"""Objects made and not gone, a few megabytes."""
+_GC_THRESHOLD = 20_000
+"""The number of new objects, a few megabytes, after which Python collects garbage during a campaign."""
 
 
 class TestFailedError(SendingError):
-    """A test recipient was rejected, left out or of unknown outcome, so the campaign ended."""
+    """A test recipient was rejected or excluded, or its outcome is unknown, so the campaign ended."""
 
     permanent = True
 
@@ -55,11 +55,11 @@ class TooManyRecipientsError(SendingError):
 
 @dataclass(frozen=True)
 class CampaignOptions:
-    """What the author asks for; the operator's documentation explains each.
+    """The author's options. The documentation of the operator explains them.
 
-    :param window: requests that are pending, at most
-    :param outcome_file: whether there will be one
-    :param in_flight: requests that are under way at once, at most; ``None`` for as many as the window
+    :param window: the most requests that may be pending (``max_pending_requests``)
+    :param outcome_file: whether a results file is written
+    :param in_flight: the most requests that may be in flight; ``None`` for as many as ``window``
     """
 
     recipients_per_request: int
@@ -82,16 +82,16 @@ class CampaignOptions:
 
     @property
     def min_write_batch(self) -> int:
-        """How many intents are worth a write: those ahead of the requests can be stored together."""
+        """The number of intents that one write of the journal waits for: those ahead of their requests can wait."""
         ahead = self.window - min(self.window, self.in_flight or self.window)
         return max(1, self.window // 4, ahead // 2)
 
 
 class DndFilterFactory(Protocol):
-    """Makes the filter of do-not-disturb numbers of a campaign."""
+    """Makes the DND filter of a campaign."""
 
     look_ups: LookUps
-    """Counts what the filter looks up."""
+    """Counts the lookups of the filter."""
 
     def open(self, table: RecipientTable, client: Client) -> DndFilter:
         """Return the filter."""
@@ -101,11 +101,14 @@ class DndFilterFactory(Protocol):
 class Campaign:
     """One try of a campaign.
 
-    :param delivery: says where delivery reports go, and records accepted requests
-    :param dnd: makes the filter of do-not-disturb numbers; ``None`` without one
-    :param suppressions: the stored suppression list; ``None`` for none
-    :param frequency_cap: counts messages to recipients over all campaigns; ``None`` without
-    :param part: which part it is, where all partitions share the name of one journal
+    :param plan: the recipients
+    :param log: the journal
+    :param delivery: returns the callback URLs, and records accepted requests
+    :param dnd: makes the DND filter; ``None`` without one
+    :param publish: takes the figures of the progress
+    :param part: the number of the partition if all partitions share the identity of one journal; else ``None``
+    :param suppressions: the stored suppression list; ``None`` without one
+    :param frequency_cap: counts messages to recipients over all campaigns; ``None`` without one
     """
 
     plan: RecipientTable
@@ -118,8 +121,8 @@ class Campaign:
     part: int | None = None
     suppressions: SuppressionList | None = None
     frequency_cap: FrequencyCap | None = None
-    drawn_up: bool = field(default=False, init=False)
-    """Whether the plan is whole, and says what earlier tries did."""
+    is_prepared: bool = field(default=False, init=False)
+    """Whether the table has all recipients, with the status that earlier tries recorded."""
 
     def __post_init__(self) -> None:
         self.body = self.log.hasher.body(self.message.body)
@@ -137,7 +140,7 @@ class Campaign:
 
     def prepare(
         self,
-        planner: RecipientLoader,
+        loader: RecipientLoader,
         source: Source,
         columns: Columns,
         *,
@@ -145,81 +148,86 @@ class Campaign:
         testing: bool = True,
         suppression_list: Source | None,
     ) -> None:
-        """Make the plan, and bring into it what earlier tries did.
+        """Load the recipients, and set their status by what earlier tries recorded.
 
-        :param testing: whether the test recipients are sent to by this part, or by another one
-        :raises SendingError: when the plan cannot be made, or is too large
+        :param tests: the test recipients; ``None`` for none
+        :param testing: whether this partition sends to the test recipients; else it leaves them out
+        :raises SendingError: when the sources cannot be used, or have too many recipients
         :raises SourceError: when a source cannot be read
         """
         with self.plan.transaction():
             if tests is not None and testing:
-                planner.read(tests, columns, test=True)
-            planner.read(source, columns)
+                loader.read(tests, columns, test=True)
+            loader.read(source, columns)
             if suppression_list is not None:
-                self._suppress(planner, suppression_list, columns.recipient)
-            # After the list itself, which must not look as if it had recipients because of them.
+                self._suppress(loader, suppression_list, columns.recipient)
+            # After the suppression list: _suppress checks whether the list had recipients.
             if tests is not None and not testing:
-                planner.suppress(tests, columns.recipient)
+                loader.suppress(tests, columns.recipient)
         self.plan.deduplicate_and_suppress()
         self._leave_out_suppressed()
         self.index.replay()
-        self.drawn_up = True
-        self._refuse_too_many(planner.found.other_partitions)
+        self.is_prepared = True
+        self._refuse_too_many(loader.stats.other_partitions)
         self._refuse_failed_tests()
 
-    def _suppress(self, planner: RecipientLoader, suppression_list: Source, column: str) -> None:
-        """Leave out the suppression list; a row that cannot be read would be sent to."""
-        found = planner.suppress(suppression_list, column)
-        planner.found.invalid_suppression_rows = found.invalid
-        if found.invalid and not self.options.skip_invalid_suppression:
+    def _suppress(self, loader: RecipientLoader, suppression_list: Source, column: str) -> None:
+        """Suppress the recipients on the author's list, and raise if the list has rows that cannot be read."""
+        stats = loader.suppress(suppression_list, column)
+        loader.stats.invalid_suppression_rows = stats.invalid
+        if stats.invalid and not self.options.skip_invalid_suppression:
             raise CannotPlanError(
-                f"{found.in_words()} Their recipients would be sent to. Nothing was sent. Correct the list and clear "
-                "the task, or give on_invalid_suppression='skip' to continue without these rows."
+                f"{stats.describe_invalid()} Their recipients would be sent to. Nothing was sent. Correct the list and "
+                "clear the task, or give on_invalid_suppression='skip' to continue without these rows."
             )
-        if found.rows and not self.plan.has_suppressed():
+        if stats.rows and not self.plan.has_suppressed():
             raise CannotPlanError(
-                f"None of the {found.rows} rows of the suppression list has a recipient in the column {column}, so "
+                f"None of the {stats.rows} rows of the suppression list has a recipient in the column {column}, so "
                 "every recipient on it would be sent to. Nothing was sent."
             )
-        if found.invalid:
-            log.warning("%s on_invalid_suppression is 'skip', so these rows are left out.", found.in_words())
-        if found.empty:
-            log.info("%d rows of the suppression list are empty in the column %s.", found.empty, column)
+        if stats.invalid:
+            log.warning("%s on_invalid_suppression is 'skip', so these rows are left out.", stats.describe_invalid())
+        if stats.empty:
+            log.info("%d rows of the suppression list are empty in the column %s.", stats.empty, column)
 
     def _leave_out_suppressed(self) -> None:
-        """Leave out recipients on the stored suppression list."""
+        """Exclude recipients on the stored suppression list."""
         if self.suppressions is None:
             return
         recipients = self.plan.not_sent()
         with self.plan.transaction():
-            while some := list(islice(recipients, _SUPPRESSIONS_AT_ONCE)):
-                found = self.suppressions.find([one.address for one in some])
-                for reason in set(found.values()):
-                    places = [one.place for one in some if found.get(one.address) == reason]
+            while batch := list(islice(recipients, _SUPPRESSIONS_AT_ONCE)):
+                reasons = self.suppressions.find([recipient.address for recipient in batch])
+                for reason in set(reasons.values()):
+                    places = [recipient.place for recipient in batch if reasons.get(recipient.address) == reason]
                     self.plan.exclude(places, RecipientStatus.SUPPRESSED, reason)
 
     # What the engine needs.
 
     async def record_loss(self, writer: JournalWriter) -> None:
-        """Store that it is unknown what earlier tries sent, where that is so."""
+        """Store that the journal of earlier tries is lost, if it is."""
         await writer.record_loss()
 
     def has_remaining(self) -> bool:
-        """Return whether there are recipients to send to."""
+        """Return whether recipients are left to send to."""
         if not self.plan.counts()[RecipientStatus.NOT_SENT]:
             return False
-        self._warn_of_changes()
+        if self.index.changed():
+            log.warning(
+                "The content changed after an earlier try. Recipients that were sent to are not sent to again. The "
+                "others get the new content."
+            )
         return True
 
     @contextlib.asynccontextmanager
     async def open_queue(self, client: Client, stop: StopSignal) -> AsyncIterator[CampaignQueue]:
-        """Give the requests to the remaining recipients, and log the progress meanwhile."""
+        """Open the queue of requests to the remaining recipients. The progress is logged while it is open."""
         async with self._queue(client, None) as queue:
             yield queue
 
     @contextlib.asynccontextmanager
     async def open_resend_queue(self, client: Client, stop: StopSignal) -> AsyncIterator[CampaignQueue | None]:
-        """Give the requests to recipients of unknown outcome that can be sent to again; ``None`` if there is none."""
+        """Open the queue of requests to recipients of unknown outcome; ``None`` if none can be sent to again."""
         recipients = self.unresolved.to_resend()
         if not recipients:
             yield None
@@ -298,15 +306,15 @@ class Campaign:
         )
 
     async def _report_progress(self, progress: Progress) -> None:
-        """Log how far it is, until cancelled."""
+        """Log and publish the progress at intervals, until cancelled."""
         while True:
             await asyncio.sleep(self.options.progress_interval)
             progress.report(*self.index.money()[:2])
 
-    # What is told of it.
+    # What the runner asks at the end.
 
     def check_result(self) -> None:
-        """Raise where more failed than the author allows.
+        """Raise if more failed than the author allows.
 
         :raises NoLookupSucceededError: when no recipient is left because lookups failed
         :raises TooManyFailuresError: when more recipients failed than ``max_failure_ratio`` allows
@@ -315,27 +323,27 @@ class Campaign:
         self._refuse_failures()
 
     def _refuse_too_many(self, other_partitions: int) -> None:
-        """Raise where the whole campaign is for too many, its other parts included."""
+        """Raise if the campaign has more recipients than ``max_recipients``, over all partitions."""
         recipients, limit = self.recipients() + other_partitions, self.options.max_recipients
         if limit is not None and recipients > limit:
-            whole = " in all partitions, with the duplicates of other partitions" if other_partitions else ""
+            where = " in all partitions, with the duplicates of other partitions" if other_partitions else ""
             raise TooManyRecipientsError(
-                f"The campaign has {counted(recipients, 'recipient')}{whole}, more than max_recipients ({limit}) "
+                f"The campaign has {counted(recipients, 'recipient')}{where}, more than max_recipients ({limit}) "
                 "allows. Nothing was sent in this try. Check the source, or raise max_recipients and clear the task."
             )
 
     def _refuse_failed_tests(self) -> None:
-        """Raise where a test recipient got nothing, or that is unknown: the campaign was to be tried with them."""
-        bad = [
+        """Raise if a test recipient was not sent to, or has an unknown outcome that fails the task."""
+        failed = [
             RecipientStatus.INVALID_ROW,
             RecipientStatus.REJECTED,
             RecipientStatus.NOT_ALLOWED,
             RecipientStatus.SUPPRESSED,
         ]
         if self.options.on_unknown is OnUnknown.FAIL:
-            bad.append(RecipientStatus.UNKNOWN)
-        if found := self.plan.tests(bad):
-            status, reason = found
+            failed.append(RecipientStatus.UNKNOWN)
+        if first := self.plan.tests(failed):
+            status, reason = first
             raise TestFailedError(
                 f"A test recipient is {status.word.replace('_', ' ')}{f' ({reason})' if reason else ''}. No other "
                 "recipient was sent to. Give test recipients as mappings with the columns of the source, correct the "
@@ -348,7 +356,7 @@ class Campaign:
         return campaign_reference(self.log, self.message.channel.operation, self.part)
 
     def recipients(self) -> int:
-        """Return how many the campaign is for, whatever became of them."""
+        """Return the number of valid recipients that no guard excluded, whatever the outcome."""
         counts = self.plan.counts()
         return sum(
             counts[status]
@@ -361,23 +369,25 @@ class Campaign:
         )
 
     def _failures(self) -> tuple[int, int]:
+        """Return the number of rejected recipients and of invalid rows."""
         counts = self.plan.counts()
         return counts[RecipientStatus.REJECTED], counts[RecipientStatus.INVALID_ROW]
 
     def _may_fail(self) -> int:
-        """Return how many recipients may be rejected, beside the invalid rows there are."""
-        _, bad = self._failures()
-        allowed = self.options.max_failure_ratio * (self.recipients() + bad)
-        return max(0, int(allowed + 1e-9) - bad)
+        """Return how many recipients may be rejected under ``max_failure_ratio``, less the invalid rows."""
+        _, invalid = self._failures()
+        allowed = self.options.max_failure_ratio * (self.recipients() + invalid)
+        return max(0, int(allowed + 1e-9) - invalid)
 
     def _refuse_failures(self) -> None:
-        rejected, bad = self._failures()
-        whole = self.recipients() + bad
-        if rejected + bad > self.options.max_failure_ratio * whole + 1e-9:
+        counts = self.plan.counts()
+        rejected, invalid = self._failures()
+        total = self.recipients() + invalid
+        if rejected + invalid > self.options.max_failure_ratio * total + 1e-9:
             raise TooManyFailuresError(
-                f"{counted(rejected, 'recipient')} rejected and {counted(bad, 'invalid row')}, of {whole:,}: more "
+                f"{counted(rejected, 'recipient')} rejected and {counted(invalid, 'invalid row')}, of {total:,}: more "
                 f"than max_failure_ratio ({self.options.max_failure_ratio:g}) allows. All other recipients were sent "
-                f"to{' or left out by a guard' if self._left_out() else ''}. "
+                f"to{' or left out by a guard' if any(counts[status] for status in LEFT_OUT) else ''}. "
                 + (
                     "The results file has each of them with its reason."
                     if self.options.outcome_file
@@ -386,7 +396,7 @@ class Campaign:
             )
 
     def _refuse_failed_lookups(self) -> None:
-        """Raise where no recipient is left because lookups failed: it would look like a campaign without recipients."""
+        """Raise if all lookups failed. Without the error it would look like a campaign without recipients."""
         failed = self.plan.counts()[RecipientStatus.LOOKUP_FAILED]
         if failed and not self.recipients():
             raise NoLookupSucceededError(
@@ -394,47 +404,36 @@ class Campaign:
                 "them up again. on_lookup_error='send' sends to recipients whose lookup fails."
             )
 
-    def _left_out(self) -> int:
-        counts = self.plan.counts()
-        return sum(counts[status] for status in LEFT_OUT)
-
-    def _warn_of_changes(self) -> None:
-        if self.index.changed():
-            log.warning(
-                "The content changed after an earlier try. Recipients that were sent to are not sent to again. The "
-                "others get the new content."
-            )
-
 
 @contextlib.contextmanager
 def _fewer_collections() -> Iterator[None]:
-    """Let Python look for garbage more rarely: nearly all that a request leaves behind goes by itself."""
-    usual = gc.get_threshold()
-    if usual[0]:
-        gc.set_threshold(max(usual[0], _BETWEEN_COLLECTIONS), *usual[1:])
+    """Collect garbage more rarely: reference counting frees nearly all objects of a request."""
+    thresholds = gc.get_threshold()
+    if thresholds[0]:
+        gc.set_threshold(max(thresholds[0], _GC_THRESHOLD), *thresholds[1:])
     try:
         yield
     finally:
-        gc.set_threshold(*usual)
+        gc.set_threshold(*thresholds)
 
 
 def campaign_reference(journal: JournalLog, operation: str, part: int | None) -> str:
     """Return the name of a campaign, the same in each of its tries.
 
-    :param part: which part of it, where all parts go by the same name
+    :param part: the number of the partition if all partitions share the identity of one journal; else ``None``
     """
-    name = journal.hasher.batch_reference(operation, (), journal.resend_epoch)
+    name = journal.hasher.reference(operation, (), journal.resend_epoch)
     return name if part is None else f"{name}-{part}"
 
 
 def refuse_unknown_placeholders(message: Content) -> None:
-    """Let no recipient read ``Dear {name}``.
+    """Raise if recipients would read a placeholder, as in ``Dear {name}``.
 
     :raises CannotPlanError: when a text has a placeholder that no column fills
     """
     used = {name for text in message.texts for name in placeholders_in(text, message.placeholder_format)}
-    if strangers := sorted(used - set(message.columns)):
+    if unfilled := sorted(used - set(message.columns)):
         raise CannotPlanError(
-            f"No column fills the placeholders {', '.join(strangers)} of the text, and recipients would read the "
+            f"No column fills the placeholders {', '.join(unfilled)} of the text, and recipients would read the "
             "placeholders. Nothing was sent. Name their columns in substitutions."
         )

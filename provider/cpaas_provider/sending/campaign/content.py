@@ -1,4 +1,4 @@
-"""What a campaign says, and how its channel names recipients and measures texts."""
+"""The content of a campaign, and how its channel writes recipients and measures texts."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ if TYPE_CHECKING:
     from cpaas_provider.api.models.messages import Message
     from cpaas_provider.sending.campaign.recipients import Recipient
 
-_HALF = re.compile("[\ud800-\udfff]")
+_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 @dataclass(frozen=True)
 class Channel:
-    """How one kind of message names those it reaches.
+    """How a kind of message writes its recipients.
 
     :param operation: the client's method
-    :param noun: what its recipients are known by
-    :param normalise: returns an address as the journal knows it, given a default region, or raises ValueError
-    :param wire: returns a normalised address as the client reads it in one way only
-    :param mask: returns it in a form that shows which it is and cannot be used
-    :param build_call: returns the request, from the fields of the contract
+    :param noun: what its recipients are called
+    :param normalise: returns a recipient in the form that the journal hashes; takes a default region, raises ValueError
+    :param wire: returns a normalised recipient in the form that a request needs: it can be read in one way only
+    :param mask: returns a recipient in a form that identifies it to the author and cannot be used
+    :param build_call: returns the request, from the fields of the service's interface
     """
 
     operation: str
@@ -53,14 +53,14 @@ EMAIL = Channel(
 
 @dataclass(frozen=True)
 class Content:
-    """The content of a campaign: what all recipients get, and what each gets alone.
+    """The content of a campaign: what is the same for all recipients, and what differs for each.
 
     :param body: the fields of the request that are the same for all
-    :param texts: the texts in which placeholders may stand
-    :param columns: which column of the source fills which placeholder, in the order of the placeholders
-    :param defaults: what stands for a placeholder where a row has no value
+    :param texts: the texts that may have placeholders
+    :param columns: the column of the source for each placeholder, in the order of the placeholders
+    :param defaults: the value of a placeholder where a row has none
     :param placeholder_format: how the service writes the placeholder called ``name``
-    :param measured: whether pages can be told from the first text
+    :param measured: whether the first text decides the number of pages
     """
 
     channel: Channel
@@ -71,36 +71,40 @@ class Content:
     placeholder_format: str = "{name}"
     measured: bool = False
 
-    def words(self, values: Sequence[Any]) -> list[str]:
-        """Return what fills the placeholders for one recipient, in their order.
+    def values(self, cells: Sequence[Any]) -> list[str]:
+        """Return the values of the placeholders for one recipient, in their order.
 
-        :param values: the cells of ``columns``
+        :param cells: the cells of ``columns``
         :raises ValueError: naming a placeholder that has no value and no default
         """
-        words = []
-        for name, value in zip(self.columns, values, strict=True):
-            word = value.strip() if type(value) is str else written(value)
-            if not word and not (word := self.defaults.get(name, "")):
+        values = []
+        for name, cell in zip(self.columns, cells, strict=True):
+            value = cell.strip() if type(cell) is str else cell_text(cell)
+            if not value and not (value := self.defaults.get(name, "")):
                 raise ValueError(f"has no value for the placeholder {name}")
-            if not word.isascii() and _HALF.search(word):
+            if not value.isascii() and _SURROGATE.search(value):
                 raise ValueError(f"holds half a character for the placeholder {name}")
-            words.append(word)
-        return words
+            values.append(value)
+        return values
 
-    def substitutions(self, words: Iterable[str]) -> list[dict[str, str]]:
-        """Return each recipient's values of the placeholders from what the plan keeps."""
-        return [dict(zip(self.columns, theirs, strict=True)) for theirs in json.loads(f"[{','.join(words)}]")]
+    def substitutions(self, stored: Iterable[str]) -> list[dict[str, str]]:
+        """Return the placeholders of each recipient with their values.
+
+        :param stored: ``Recipient.placeholder_values`` of each recipient
+        """
+        # One JSON text of all recipients, to parse it in one call.
+        return [dict(zip(self.columns, values, strict=True)) for values in json.loads(f"[{','.join(stored)}]")]
 
     def build_call(self, batch: Sequence[Recipient], reference: str, delivery: CampaignDelivery) -> Call[Any]:
         """Return the request to a batch.
 
-        :param reference: the request's name in the journal
+        :param reference: the request's reference
         """
         wire = self.channel.wire
         recipients = [wire(one.address) for one in batch]
         personalisation = None
         if self.columns:
-            substitutions = self.substitutions([one.words or "[]" for one in batch])
+            substitutions = self.substitutions([one.placeholder_values or "[]" for one in batch])
             personalisation = [
                 {"to": to, "substitutions": own} for to, own in zip(recipients, substitutions, strict=True)
             ]
@@ -113,47 +117,55 @@ class Content:
         )
 
     def read_result(self, message: Message) -> RequestResult:
-        """Return what a response says."""
+        """Return the result that a response states."""
         estimate = message.meta.estimate if message.meta else None
         charge, balance = (estimate.charge, estimate.available_balance) if estimate else (None, None)
         if (rejection := message.rejection) is None:
             return RequestResult(message.id, charge, balance)
-        rejected = frozenset(one.removeprefix("+").lower() for one in message.rejected_recipients)
+        rejected = comparable_addresses(message.rejected_recipients)
         return RequestResult(message.id, charge, balance, rejected=rejected, rejection=rejection)
 
     def length_estimator(self) -> Callable[[Sequence[str]], SmsLength] | None:
-        """Return what tells the pages of a text by the words in it; ``None`` where that cannot be told."""
+        """Return a function from the values of the placeholders to the length of the text; ``None`` if not measured."""
         if not self.measured:
             return None
         text = MessageTemplate(self.texts[0], tuple(self.columns), self.placeholder_format)
         return SmsEstimator(text, tuple(self.columns)).measure
 
-    def rendered(self, words: str | None) -> list[str]:
-        """Return the texts as one recipient reads them."""
-        if words is None:
+    def rendered(self, placeholder_values: str | None) -> list[str]:
+        """Return the texts as one recipient reads them.
+
+        :param placeholder_values: as in ``Recipient``
+        """
+        if placeholder_values is None:
             return list(self.texts)
-        (filled,) = self.substitutions([words])
-        return [MessageTemplate(text, tuple(filled), self.placeholder_format).render(filled) for text in self.texts]
+        (values,) = self.substitutions([placeholder_values])
+        return [MessageTemplate(text, tuple(values), self.placeholder_format).render(values) for text in self.texts]
+
+
+def comparable_addresses(recipients: Iterable[str]) -> frozenset[str]:
+    """Return recipients that a response names, in lower case and without a plus."""
+    return frozenset(recipient.removeprefix("+").lower() for recipient in recipients)
 
 
 class CampaignDelivery(Protocol):
     """What a campaign needs of delivery tracking."""
 
     external_ref: str | None
-    """The author's own reference for all requests."""
+    """The author's own reference, for all requests; ``None`` to send the reference of each request."""
 
     def callback_url(self, reference: str, recipients: int) -> str | None:
-        """Return where the service sends the delivery reports of a request."""
+        """Return the URL for the delivery reports of a request; ``None`` for no delivery reports."""
 
     def recording(self) -> AbstractContextManager[None]:
-        """Record accepted requests within."""
+        """Return a context in which ``record`` may be called. When it ends, all requests are recorded."""
 
     def record(self, reference: str, recipients: Sequence[str], message_id: str | None) -> None:
-        """Have a request recorded that the service accepted."""
+        """Record an accepted request, without waiting until it is stored."""
 
 
-def written(value: Any) -> str:
-    """Return a cell as text; blank where there is nothing."""
+def cell_text(value: Any) -> str:
+    """Return a cell as text; an empty cell as an empty text."""
     if value is None:
         return ""
     if isinstance(value, datetime):
@@ -161,12 +173,12 @@ def written(value: Any) -> str:
     if isinstance(value, date):
         return value.isoformat()
     if isinstance(value, float) and value.is_integer() and abs(value) < 1e15:
-        # Databases and spreadsheets make 5.0 of a 5.
+        # Databases and spreadsheets return 5 as 5.0.
         return str(int(value))
     return str(value).strip()
 
 
-def joined(words: Iterable[str]) -> str:
-    """Return words as the plan keeps them."""
-    # As json.dumps does, which first makes an encoder for each list.
-    return f"[{','.join(map(encode_basestring, words))}]"
+def placeholder_values_as_json(values: Iterable[str]) -> str:
+    """Return the values of the placeholders as ``Recipient.placeholder_values`` has them."""
+    # The same text as json.dumps(ensure_ascii=False), which would make an encoder for each row.
+    return f"[{','.join(map(encode_basestring, values))}]"

@@ -1,4 +1,4 @@
-"""What earlier tries recorded, added to the recipient table from the journal, and what this try records beside it."""
+"""The requests of a campaign, of earlier tries (from the journal) and of this one, beside the recipient table."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _REMOVED_FROM_SOURCE = "no longer in the source"
 class UnknownRequest:
     """A request of unknown outcome.
 
-    :param body: hash of what it says to all; ``None`` where that is lost
+    :param body: hash of the content that is the same for all; ``None`` where that is lost
     """
 
     number: int
@@ -31,9 +31,9 @@ class UnknownRequest:
 
 
 class JournalIndex:
-    """Which request decides about each recipient: the strongest of theirs, the newest of several.
+    """The request that decides the status of each recipient: of the strongest state, and of several the newest.
 
-    :param body: hash of what this try says to all
+    :param body: hash of the content that this try sends to all
     """
 
     def __init__(self, plan: RecipientTable, journal: JournalLog, body: str) -> None:
@@ -43,17 +43,17 @@ class JournalIndex:
         self.next_number = 0
 
     def replay(self) -> None:
-        """Go through what earlier tries stored, once, when the plan is made."""
+        """Read what earlier tries stored, and set the status of recipients by it; once, after the table is loaded."""
         with self._plan.transaction():
             for batch in self._journal.replay():
                 for intent in batch.intents:
-                    if intent.number < self.next_number and self._is_there(intent.number):
-                        # A write that failed, was made again, and was carried out both times.
+                    if intent.number < self.next_number and self._has_request(intent.number):
+                        # A write that seemed to fail was repeated, and the store carried out both.
                         continue
-                    self._add(intent, batch.body, batch.at, _broke_off(intent), now=False)
+                    self._add(intent, batch.body, batch.at, _pending_result(intent), now=False)
                     self._plan.database.executemany(
                         "INSERT INTO recipient_request VALUES (?, ?, ?)",
-                        ((member, intent.number, words) for member, words in intent.each()),
+                        ((member, intent.number, values_hash) for member, values_hash in intent.each()),
                     )
                 for result in batch.results:
                     self.record_result(self._reopened(result, batch))
@@ -65,7 +65,7 @@ class JournalIndex:
             self._decide()
         self.next_number = max(self.next_number, self._journal.first_number)
         if self._journal.lost:
-            # What was rejected since only repeated a request that may have been accepted before the loss.
+            # A request that was rejected after the loss repeated one that may have been accepted before it.
             self._plan.database.execute(
                 "UPDATE recipient SET status = ?, reason = ?, request = NULL WHERE status IN (?, ?)",
                 (RecipientStatus.UNKNOWN, self._journal.lost, RecipientStatus.NOT_SENT, RecipientStatus.REJECTED),
@@ -84,7 +84,7 @@ class JournalIndex:
         )
 
     def unresolved(self) -> list[UnknownRequest]:
-        """Return the requests by which the status of a recipient is unknown, in order."""
+        """Return the requests that leave the status of a recipient unknown, in order."""
         rows = self._plan.database.execute(
             """SELECT number, reference, at, reason, body FROM request
             WHERE number IN (SELECT DISTINCT request FROM recipient WHERE status = ?) ORDER BY number""",
@@ -96,7 +96,7 @@ class JournalIndex:
         ]
 
     def accepted(self) -> Iterator[tuple[str, int, str | None]]:
-        """Yield each request the service accepted: its reference, how many recipients, and the id of the service."""
+        """Yield each accepted request: its reference, its number of recipients, and the service's id of the message."""
         yield from self._plan.database.execute(
             """SELECT reference, count(*), id FROM recipient JOIN request ON number = recipient.request
             WHERE status = ? GROUP BY number ORDER BY number""",
@@ -104,9 +104,9 @@ class JournalIndex:
         )
 
     def unresolved_recipients(self, number: int) -> Iterator[tuple[int, bytes, str | None, bytes | None]]:
-        """Yield place, member and words of each recipient of an unresolved request, and the hash of what it sent."""
+        """Yield the recipients of an unresolved request: place, member, placeholder values, hash of the values sent."""
         yield from self._plan.database.execute(
-            """SELECT place, recipient.member, recipient.words, sent.words FROM recipient
+            """SELECT place, recipient.member, recipient.placeholder_values, sent.values_hash FROM recipient
             LEFT JOIN recipient_request AS sent ON sent.member = recipient.member AND sent.request = recipient.request
             WHERE recipient.request = ? AND status = ?""",
             (number, RecipientStatus.UNKNOWN),
@@ -126,7 +126,7 @@ class JournalIndex:
 
     def money(self) -> tuple[float | None, float | None, int]:
         """Return what accepted requests were charged, the last balance reported, and the number of these requests."""
-        # SQL would sum binary floats. There are few charges, however many requests.
+        # SQL would sum binary floats. There are few distinct charges, so they are summed here as decimals.
         charges = self._plan.database.execute(
             "SELECT charge, count(*) FROM request WHERE state = ? GROUP BY charge", (_ACCEPTED,)
         ).fetchall()
@@ -154,11 +154,11 @@ class JournalIndex:
             ),
         )
 
-    def _is_there(self, number: int) -> bool:
+    def _has_request(self, number: int) -> bool:
         return self._plan.database.execute("SELECT 1 FROM request WHERE number = ?", (number,)).fetchone() is not None
 
     def _reopened(self, result: Result, batch: LogEntry) -> Result:
-        """Return the result as this try sees it: a clear or another run tries again what was rejected before."""
+        """Return the result as this try counts it: not sent, if it was rejected before a clear or in another run."""
         if result.state is State.REJECTED and batch.clear_epoch != self._journal.tries.clear_epoch:
             return Result(result.number, State.NOT_SENT, reason=result.reason)
         return result
@@ -174,26 +174,27 @@ class JournalIndex:
                 FROM recipient_request JOIN request ON number = recipient_request.request GROUP BY member;
             CREATE UNIQUE INDEX strongest_of ON strongest (member);
             DELETE FROM strongest WHERE state = 0;
-            UPDATE recipient SET request = found.request, status = {_status_of("found.state")},
-                reason = CASE WHEN found.state = {_UNKNOWN} AND status != {RecipientStatus.NOT_SENT:d}
+            UPDATE recipient SET request = strongest.request, status = {_status_of("strongest.state")},
+                reason = CASE WHEN strongest.state = {_UNKNOWN} AND status != {RecipientStatus.NOT_SENT:d}
                     THEN '{LEFT_OUT_SINCE}' END
-                FROM strongest AS found WHERE found.member = recipient.member
+                FROM strongest WHERE strongest.member = recipient.member
                 AND (status = {RecipientStatus.NOT_SENT:d}
-                     OR (found.state >= {_UNKNOWN}
+                     OR (strongest.state >= {_UNKNOWN}
                          AND status IN ({RecipientStatus.NOT_ALLOWED:d}, {RecipientStatus.SUPPRESSED:d})));
             INSERT INTO recipient (status, member, request, reason)
-                SELECT {_status_of("state")}, member, request, '{_REMOVED_FROM_SOURCE}' FROM strongest AS found
+                SELECT {_status_of("state")}, member, request, '{_REMOVED_FROM_SOURCE}' FROM strongest
                 WHERE state >= {_UNKNOWN}
-                AND NOT EXISTS (SELECT 1 FROM recipient WHERE recipient.member = found.member);
+                AND NOT EXISTS (SELECT 1 FROM recipient WHERE recipient.member = strongest.member);
             DROP TABLE strongest;
-            """  # noqa: S608 - numbers of our own
+            """  # noqa: S608 - only constants of this module
         )
 
 
-def _broke_off(intent: Intent) -> Result:
+def _pending_result(intent: Intent) -> Result:
     return Result(intent.number, State.PENDING, reason=BROKE_OFF)
 
 
 def _status_of(column: str) -> str:
+    """Return SQL for the status of a recipient by the state of its request."""
     whens = " ".join(f"WHEN {state} THEN {status:d}" for state, status in _STATUSES.items())
     return f"CASE {column} {whens} END"

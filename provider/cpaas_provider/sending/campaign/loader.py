@@ -1,4 +1,4 @@
-"""From the rows of a source to the plan of a campaign."""
+"""Loads the rows of a source into the recipient table of a campaign."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from zoneinfo import ZoneInfo
 
 from cpaas_provider.api.recipients.allowlist import AllowedRecipients
 from cpaas_provider.api.redact import describe_columns
-from cpaas_provider.sending.campaign.content import Content, joined, written
+from cpaas_provider.sending.campaign.content import Content, cell_text, placeholder_values_as_json
 from cpaas_provider.sending.campaign.recipients import RecipientRow, RecipientStatus, RecipientTable, make_recipient_row
 from cpaas_provider.sending.errors import SendingError
 from cpaas_provider.sending.hashing import KeyedHasher
@@ -21,13 +21,13 @@ from cpaas_provider.sources.base import InvalidRow, Row, Source
 
 log = logging.getLogger(__name__)
 
-_AT_ONCE = 200
-"""Rows: so few that Python does not look for garbage among them, which took a seventh of the time."""
+_ROWS_AT_ONCE = 200
+"""So few objects that Python's garbage collector does not start for them, which took a seventh of the time."""
 
-_BETWEEN_WORDS = 10.0
-_NAMED = 5
+_LOG_INTERVAL = 10.0
+_MAX_NAMED_ROWS = 5
 _NOT_SENT = int(RecipientStatus.NOT_SENT)
-"""As an enum it would be adapted anew for each row."""
+"""An int, because SQLite's adapter takes longer for an enum."""
 
 T = TypeVar("T")
 
@@ -40,10 +40,10 @@ class CannotPlanError(SendingError):
 
 @dataclass(frozen=True)
 class Columns:
-    """Where in a source's rows things stand.
+    """The columns of a source.
 
     :param recipient: the column of the phone number or address
-    :param zone: the column of the time zone, if there is one
+    :param zone: the column of the time zone; ``None`` without one
     """
 
     recipient: str
@@ -51,38 +51,40 @@ class Columns:
 
 
 @dataclass
-class Suppressed:
-    """What a suppression list holds.
+class SuppressionStats:
+    """Counts the rows of a suppression list.
 
     :param invalid: the number of rows that cannot be read, so that their recipients would be sent to
     :param empty: the number of rows without a recipient
-    :param first: the numbers of the first invalid rows, and why they are
+    :param first_invalid: the number and the reason of the first invalid rows
     """
 
     rows: int = 0
     invalid: int = 0
     empty: int = 0
-    first: list[tuple[int, str]] = field(default_factory=list)
+    first_invalid: list[tuple[int, str]] = field(default_factory=list)
 
     def add_invalid(self, number: int, reason: str) -> None:
-        """Count a row, and keep it where it is among the first."""
+        """Count an invalid row, and remember the first ones."""
         self.invalid += 1
-        if len(self.first) < _NAMED:
-            self.first.append((number, reason))
+        if len(self.first_invalid) < _MAX_NAMED_ROWS:
+            self.first_invalid.append((number, reason))
 
-    def in_words(self) -> str:
+    def describe_invalid(self) -> str:
         """Return how many rows are invalid and which, as a sentence."""
-        which = "; ".join(f"row {number}: {reason}" for number, reason in self.first)
-        more = f"; and {self.invalid - len(self.first)} more" if self.invalid > len(self.first) else ""
+        which = "; ".join(f"row {number}: {reason}" for number, reason in self.first_invalid)
+        unnamed = self.invalid - len(self.first_invalid)
+        more = f"; and {unnamed} more" if unnamed else ""
         return f"{self.invalid} of the {self.rows} rows of the suppression list cannot be read ({which}{more})."
 
 
 @dataclass
 class LoadStats:
-    """What planning found out beside the plan itself.
+    """Counts what was read and is not in the table.
 
-    :param elsewhere: how many recipients belong to other parts of the campaign
-    :param invalid_suppression_rows: how many rows of the suppression list cannot be read
+    :param rows: the number of rows read
+    :param other_partitions: the number of recipients that belong to other partitions of the campaign
+    :param invalid_suppression_rows: the number of rows of the suppression list that cannot be read
     """
 
     rows: int = 0
@@ -91,9 +93,9 @@ class LoadStats:
 
 
 class RecipientLoader:
-    """Reads sources into a plan.
+    """Reads sources into a recipient table.
 
-    :param check: called now and then; raises where the task must end
+    :param check: called between parts of a source; raises if the task must end
     """
 
     def __init__(
@@ -112,20 +114,20 @@ class RecipientLoader:
         self._region = default_region
         self._allowed = allowed
         self._partition = partition
-        self._whole = partition.of == 1
+        self._has_all_recipients = partition.of == 1
         self._check = check
         self._measure = message.length_estimator()
         self._normalise = message.channel.normalise
         self._member = hasher.member_hasher(message.channel.operation)
-        self._said = time.monotonic()
-        self.found = LoadStats()
+        self._logged_at = time.monotonic()
+        self.stats = LoadStats()
 
     def read(self, source: Source, columns: Columns, *, test: bool = False) -> None:
-        """Add the rows of a source to the plan.
+        """Add the rows of a source to the table.
 
-        :param test: whether these are the test recipients, which come first
+        :param test: whether these are the test recipients, which must be added first
         :raises SourceError: when the source cannot be read
-        :raises CannotPlanError: when it has no such columns
+        :raises CannotPlanError: when the source lacks one of the columns
         """
         wanted = [columns.recipient, *self._message.columns.values(), *([columns.zone] if columns.zone else [])]
         with source.open() as table:
@@ -133,41 +135,42 @@ class RecipientLoader:
             for rows in _batches(table.rows(wanted)):
                 self._check()
                 self._count(len(rows))
-                self._plan.add([line for row in rows if (line := self._planned(row, columns, test)) is not None])
+                self._plan.add([line for row in rows if (line := self._table_row(row, columns, test)) is not None])
 
-    def suppress(self, source: Source, column: str) -> Suppressed:
-        """Record the recipients in a source as not to be sent to, and return what its rows are."""
-        found = Suppressed()
+    def suppress(self, source: Source, column: str) -> SuppressionStats:
+        """Record the recipients in a source as suppressed, and return the counts of its rows."""
+        stats = SuppressionStats()
 
         def members() -> Iterator[bytes]:
             for row in table.rows([column]):
-                found.rows += 1
+                stats.rows += 1
                 value = row.values[0] if isinstance(row, Row) else None
                 if isinstance(row, InvalidRow):
-                    found.add_invalid(row.number, row.reason)
-                elif table.columns is not None and written(value) == "":
-                    found.empty += 1
+                    stats.add_invalid(row.number, row.reason)
+                elif table.columns is not None and cell_text(value) == "":
+                    stats.empty += 1
                 else:
                     try:
                         yield self._member(self._message.channel.normalise(value, self._region))
                     except ValueError as error:
-                        found.add_invalid(row.number, f"{column} {error}")
+                        stats.add_invalid(row.number, f"{column} {error}")
 
         with source.open() as table:
             self._refuse_missing(source, [column], table.columns)
-            for some in _batches(members()):
+            for batch in _batches(members()):
                 self._check()
-                self._plan.suppress(some)
-        return found
+                self._plan.suppress(batch)
+        return stats
 
     def _count(self, rows: int) -> None:
-        """Count rows, and say now and then how far the reading is."""
-        self.found.rows += rows
-        if time.monotonic() - self._said > _BETWEEN_WORDS:
-            self._said = time.monotonic()
-            log.info("Planning: %d rows read.", self.found.rows)
+        """Count rows, and log the progress at intervals."""
+        self.stats.rows += rows
+        if time.monotonic() - self._logged_at > _LOG_INTERVAL:
+            self._logged_at = time.monotonic()
+            log.info("Planning: %d rows read.", self.stats.rows)
 
-    def _planned(self, row: Row | InvalidRow, columns: Columns, test: bool) -> RecipientRow | None:
+    def _table_row(self, row: Row | InvalidRow, columns: Columns, test: bool) -> RecipientRow | None:
+        """Return a row as the table has it; ``None`` if it belongs to another partition."""
         number = 0 if test else row.number
         if isinstance(row, InvalidRow):
             return self._without_recipient(number, row.reason)
@@ -176,44 +179,43 @@ class RecipientLoader:
             address = self._normalise(row.values[0], self._region)
         except ValueError as error:
             return self._without_recipient(number, f"{columns.recipient} {error}")
-        if not (test or self._whole or self._partition.holds(address.lower())):
-            self.found.other_partitions += 1
+        if not (test or self._has_all_recipients or self._partition.holds(address.lower())):
+            self.stats.other_partitions += 1
             return None
         member = self._member(address)
         if self._allowed is not None and not self._allowed.allows(address):
             return RecipientRow(number, RecipientStatus.NOT_ALLOWED, member, address)
-        words, zone = None, None
+        values, zone = None, None
         try:
             if message.columns:
-                words = message.words(row.values[1 : 1 + len(message.columns)])
+                values = message.values(row.values[1 : 1 + len(message.columns)])
             if columns.zone:
                 zone = _zone(row.values[-1], columns.zone)
         except ValueError as error:
             return RecipientRow(number, RecipientStatus.INVALID_ROW, None, address, reason=str(error))
-        kept = None if words is None else joined(words)
+        stored_values = None if values is None else placeholder_values_as_json(values)
         if self._measure is None:
-            return RecipientRow(number, _NOT_SENT, member, address, kept, zone=zone)
-        length = self._measure(words or ())
-        return make_recipient_row((number, _NOT_SENT, member, address, kept, length.pages, length.encoding, zone, None))
-
-    def _without_recipient(self, number: int, reason: str) -> RecipientRow | None:
-        """Return the line of a row without a recipient; it belongs to one part, too."""
-        part = self._partition
-        return (
-            RecipientRow(number, RecipientStatus.INVALID_ROW, reason=reason) if number % part.of == part.part else None
+            return RecipientRow(number, _NOT_SENT, member, address, stored_values, zone=zone)
+        length = self._measure(values or ())
+        return make_recipient_row(
+            (number, _NOT_SENT, member, address, stored_values, length.pages, length.encoding, zone, None)
         )
 
-    def _refuse_missing(self, source: Source, wanted: Sequence[str], there: Sequence[str] | None) -> None:
-        if there is None:
-            return
-        if missing := sorted(set(wanted) - set(there)):
+    def _without_recipient(self, number: int, reason: str) -> RecipientRow | None:
+        """Return a row without a recipient; ``None`` in all partitions but one, chosen by the number of the row."""
+        if number % self._partition.of != self._partition.part:
+            return None
+        return RecipientRow(number, RecipientStatus.INVALID_ROW, reason=reason)
+
+    def _refuse_missing(self, source: Source, wanted: Sequence[str], columns: Sequence[str] | None) -> None:
+        if columns is not None and (missing := sorted(set(wanted) - set(columns))):
             raise CannotPlanError(
-                f"{source} has no column {', '.join(missing)}. {describe_columns(there)}. Nothing was sent."
+                f"{source} has no column {', '.join(missing)}. {describe_columns(columns)}. Nothing was sent."
             )
 
 
 def _zone(value: Any, column: str) -> str:
-    name = written(value)
+    name = cell_text(value)
     try:
         ZoneInfo(name)
     except (ValueError, OSError, KeyError):
@@ -222,7 +224,7 @@ def _zone(value: Any, column: str) -> str:
 
 
 def _batches(rows: Iterable[T]) -> Iterator[list[T]]:
-    """Yield what is there in lists."""
+    """Yield the rows in lists of at most ``_ROWS_AT_ONCE``."""
     rows = iter(rows)
-    while batch := list(itertools.islice(rows, _AT_ONCE)):
+    while batch := list(itertools.islice(rows, _ROWS_AT_ONCE)):
         yield batch

@@ -1,4 +1,4 @@
-"""How far a campaign is, told at a steady pace."""
+"""The progress of a campaign: its counts, logged and published at intervals."""
 
 from __future__ import annotations
 
@@ -17,7 +17,11 @@ Publish = Callable[[Mapping[str, float]], None]
 
 @dataclass
 class LookUps:
-    """Counts the numbers that are looked up before they are sent to."""
+    """Counts the phone lookups that are made before sending.
+
+    :param asked: the number of lookups wanted
+    :param answered: the number of lookups done
+    """
 
     asked: int = 0
     answered: int = 0
@@ -25,10 +29,10 @@ class LookUps:
 
 @dataclass
 class Progress:
-    """Counts what this try does.
+    """Counts recipients and requests of this try.
 
-    :param total: how many recipients it has to send to
-    :param publish: where the figures go beside the log
+    :param total: the number of recipients to send to
+    :param publish: takes the figures, beside the log
     """
 
     total: int
@@ -42,14 +46,14 @@ class Progress:
     look_ups: LookUps = field(default_factory=LookUps)
     _looked_up: int = field(default=0, init=False)
     _began: float = field(init=False)
-    _unpublished: bool = field(default=False, init=False)
+    _has_warned: bool = field(default=False, init=False)
 
     def __post_init__(self) -> None:
         self._began = self.clock()
 
     @property
     def done(self) -> int:
-        """Return how many recipients are dealt with."""
+        """Return the number of recipients with an outcome."""
         return self.sent + self.rejected + self.unknown + self.skipped
 
     def figures(self, spent: float | None, balance: float | None) -> dict[str, float]:
@@ -69,7 +73,11 @@ class Progress:
         return {name: value for name, value in figures.items() if value is not None}
 
     def report(self, spent: float | None, balance: float | None) -> None:
-        """Log and publish how far it is."""
+        """Log and publish the progress.
+
+        :param spent: what accepted requests of all tries cost; ``None`` where that is not known
+        :param balance: the last balance that the service returned
+        """
         figures = self.figures(spent, balance)
         if self._report_lookups() and not self.done:
             self.publish(figures)
@@ -92,13 +100,13 @@ class Progress:
         )
         try:
             self.publish(figures)
-        except Exception as error:  # noqa: BLE001 - figures must not take the place of what the campaign comes to
-            if not self._unpublished:
+        except Exception as error:  # noqa: BLE001 - metrics must not fail the campaign
+            if not self._has_warned:
                 log.warning("Metrics could not be published (%s).", type(error).__name__)
-            self._unpublished = True
+            self._has_warned = True
 
     def _report_lookups(self) -> bool:
-        """Log how far look-ups are, and return whether there were any since the last time."""
+        """Log the progress of the lookups. Return whether there were any since the last report."""
         asked, answered = self.look_ups.asked, self.look_ups.answered
         if answered == self._looked_up and answered == asked:
             return False
@@ -108,7 +116,7 @@ class Progress:
 
 
 def span(seconds: float) -> str:
-    """Return a span of time in words."""
+    """Return a span of time as text, such as ``59 s`` or ``1 h 30 min``."""
     seconds = round(seconds)
     if seconds < 60:
         return f"{seconds} s"

@@ -1,4 +1,4 @@
-"""The requests of a campaign: batches that the guards let pass, and what their results mean for the rest of it."""
+"""The requests of a campaign: one for each batch, and what the result of each means for the rest of the campaign."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from cpaas_provider.api.amounts import counted
 from cpaas_provider.api.core import Call
 from cpaas_provider.api.errors import CpaasError, CpaasRejectedError
 from cpaas_provider.sending.campaign.batcher import Batch, Batcher, billable_units
-from cpaas_provider.sending.campaign.content import CampaignDelivery, Content
+from cpaas_provider.sending.campaign.content import CampaignDelivery, Content, comparable_addresses
 from cpaas_provider.sending.campaign.guards.budget import Budget
 from cpaas_provider.sending.campaign.guards.circuit_breaker import RejectionBreaker
 from cpaas_provider.sending.campaign.guards.frequency import FrequencyFilter
 from cpaas_provider.sending.campaign.journal_index import JournalIndex
 from cpaas_provider.sending.campaign.progress import Progress
 from cpaas_provider.sending.campaign.recipients import Recipient, RecipientStatus, RecipientTable
-from cpaas_provider.sending.campaign.rejections import NextStep, OnRejectedBatch, bisect, classify, named_apart
+from cpaas_provider.sending.campaign.rejections import NextStep, OnRejectedBatch, bisect, classify, split_by_name
 from cpaas_provider.sending.dispatcher import Ended, Wait
 from cpaas_provider.sending.errors import SendingError
 from cpaas_provider.sending.journal.log import JournalLog
@@ -52,8 +52,8 @@ class ServiceFailingError(SendingError):
 class CampaignRequest(NamedTuple):
     """One request of a campaign.
 
-    :param units: what it is paid for: its pages, or its recipients where pages are not known
-    :param reserved: the money set aside for it
+    :param units: its billable units: pages, or recipients where pages are not known
+    :param reserved: the money reserved for it in the budget
     """
 
     batch: Batch
@@ -69,8 +69,8 @@ class FailureRules:
     """When failures end a campaign.
 
     :param on_rejected_batch: whether a batch that is rejected as a whole may be split and sent again
-    :param max_rejected: how many recipients may be rejected; ``None`` lets the campaign go on to its end
-    :param max_identical_rejections: how many rejections in a row may say the same; ``None`` for any number
+    :param max_rejected: the most recipients that may be rejected; ``None`` for no limit
+    :param max_identical_rejections: this many equal rejections in a row end the campaign; ``None`` for no limit
     """
 
     on_rejected_batch: OnRejectedBatch = OnRejectedBatch.BISECT
@@ -81,7 +81,7 @@ class FailureRules:
 class CampaignQueue:
     """The requests of one try, or of one resend within it.
 
-    :param is_resend: whether the recipients are of unknown outcome, and are sent to again
+    :param is_resend: whether the requests go to recipients of unknown outcome, again
     """
 
     def __init__(
@@ -101,7 +101,7 @@ class CampaignQueue:
     ) -> None:
         self.operation = content.channel.operation
         self.rejected_resends = set[int]()
-        """The places of recipients that the service rejects on the resend."""
+        """The places of recipients that the service rejected on this resend."""
         self._table = table
         self._index = index
         self._journal = journal
@@ -119,11 +119,7 @@ class CampaignQueue:
         self._rejections = 0
 
     async def next(self, in_flight: int) -> Batch | Wait | None:
-        """Return the recipients of the next request, ``None`` when none is left.
-
-        :raises SendingError: when a guard ends the campaign, or puts it off
-        :raises CpaasError: when a look-up cannot be made
-        """
+        """Return the recipients of the next request, see ``Batcher.next``."""
         try:
             return await self._batcher.next(in_flight)
         finally:
@@ -136,17 +132,17 @@ class CampaignQueue:
         return CampaignRequest(batch, intent, call, units, self._budget.reserve(units), datetime.now(UTC))
 
     def left(self, request: CampaignRequest) -> None:
-        """Count the request."""
+        """Count the request, which leaves now."""
         self._progress.requests += 1
         if self._frequency_filter is not None:
             self._frequency_filter.sent(request.batch)
 
     def withdraw(self, request: CampaignRequest) -> None:
-        """Give back the money set aside."""
+        """Release the reserved money."""
         self._budget.release(request.reserved)
 
     def read(self, request: CampaignRequest, response: Any) -> RequestResult:
-        """Return what a response says."""
+        """Return the result that a response states."""
         return self._content.read_result(response)
 
     def accept(self, request: CampaignRequest, result: RequestResult) -> Ended:
@@ -154,7 +150,7 @@ class CampaignQueue:
         self._accepted = True
         self._breaker.accepted()
         self._unknown_in_a_row = 0
-        rejected, accepted = named_apart(request.batch, result.rejected)
+        rejected, accepted = split_by_name(request.batch, result.rejected)
         self._progress.sent += len(accepted)
         left_out = b"".join(one.member for one in rejected)
         number = request.intent.number
@@ -178,7 +174,7 @@ class CampaignQueue:
         return Ended(ended, unsent, error or (self._too_many_failures() if rejected else None))
 
     def fail(self, request: CampaignRequest, error: CpaasError) -> Ended:
-        """Record a failure: a batch that may hold a bad recipient is bisected, and some failures end the campaign."""
+        """Record a failure. A batch that may have an invalid recipient is bisected. Some failures end the campaign."""
         state, next_step = classify(error, len(request.batch), self._rules.on_rejected_batch)
         ended = self.end(request, state, str(error)).result
         if state is not State.UNKNOWN:
@@ -208,7 +204,7 @@ class CampaignQueue:
         self._release(request.batch)
         if state is State.REJECTED:
             self._progress.rejected += len(request.batch)
-            # A batch that is not bisected may be rejected for one of its recipients.
+            # One rejection for the whole batch: one of its recipients may be the cause.
             self._rejections += 1
             self._set_status(request.batch, RecipientStatus.REJECTED, result.number)
         return Ended(result)
@@ -217,16 +213,15 @@ class CampaignQueue:
         number = self._index.next_number
         self._index.next_number += 1
         hasher = self._journal.hasher
-        members = [one.member for one in batch]
-        return Intent(
-            number,
-            hasher.batch_reference(self.operation, members, self._journal.resend_epoch),
-            b"".join(members),
-            b"".join(hasher.words(one.words or "") for one in batch) if self._content.columns else b"",
-        )
+        members = [recipient.member for recipient in batch]
+        values_hashes = b""
+        if self._content.columns:
+            values_hashes = b"".join(hasher.values_hash(recipient.placeholder_values or "") for recipient in batch)
+        reference = hasher.reference(self.operation, members, self._journal.resend_epoch)
+        return Intent(number, reference, b"".join(members), values_hashes)
 
     def _release(self, recipients: Iterable[Recipient]) -> None:
-        """Have messages not counted that were certainly not sent."""
+        """Release recipients from the frequency cap, because they were certainly not sent to."""
         if self._frequency_filter is not None:
             self._frequency_filter.not_sent(recipients)
 
@@ -234,7 +229,7 @@ class CampaignQueue:
         return batch[0].row == 0 and not self._is_resend
 
     def _charge(self, request: CampaignRequest, result: RequestResult) -> SendingError | None:
-        """Put what a request cost in the place of the money set aside, and return what ends the campaign by it."""
+        """Record the charge of a request in the budget. Return the error that ends the campaign, if any."""
         try:
             self._budget.record_charge(request.reserved, request.units, result.charge, result.balance)
         except SendingError as error:
@@ -242,7 +237,7 @@ class CampaignQueue:
         return None
 
     def _bisect(self, batch: Batch, error: CpaasRejectedError) -> Sequence[tuple[Intent, Result]]:
-        rejected, parts = bisect(batch, _without_plus(error.rejected_recipients))
+        rejected, parts = bisect(batch, comparable_addresses(error.rejected_recipients))
         log.info(
             "A batch of %s was rejected: %d of them named, the others are sent in %s.",
             counted(len(batch), "recipient"),
@@ -253,10 +248,10 @@ class CampaignQueue:
         return self._reject(rejected, str(error))
 
     def _reject(self, recipients: Batch, reason: str) -> list[tuple[Intent, Result]]:
-        """Record that recipients were rejected by name, as if each had been tried alone."""
+        """Record recipients that the service rejected by name, each as a rejected request of its own."""
         unsent = []
-        for one in recipients:
-            intent = self._intent((one,))
+        for recipient in recipients:
+            intent = self._intent((recipient,))
             result = Result(intent.number, State.REJECTED, reason=reason)
             self._index.record(intent, datetime.now(UTC), result)
             unsent.append((intent, result))
@@ -270,14 +265,14 @@ class CampaignQueue:
         self, recipients: Iterable[Recipient], status: RecipientStatus, request: int | None, reason: str | None = None
     ) -> None:
         places = [one.place for one in recipients]
-        # That a resend was not accepted says nothing about what it repeats.
+        # A resend that is not accepted does not resolve the request that it repeats.
         if not self._is_resend or status is RecipientStatus.SENT:
             self._table.set_status(places, status, request, reason)
         elif status is RecipientStatus.REJECTED:
             self.rejected_resends.update(places)
 
     def _too_many_failures(self) -> SendingError | None:
-        """Return what ends a campaign that cannot come to anything good."""
+        """Return the error that ends the campaign after too many failures, if any."""
         progress, limit = self._progress, self._rules.max_rejected
         if self._unknown_in_a_row >= _UNKNOWN_IN_A_ROW:
             return ServiceFailingError(
@@ -296,7 +291,3 @@ class CampaignQueue:
                 "More recipients were rejected than max_failure_ratio allows. No further request was started."
             )
         return None
-
-
-def _without_plus(recipients: Iterable[str]) -> frozenset[str]:
-    return frozenset(one.removeprefix("+").lower() for one in recipients)

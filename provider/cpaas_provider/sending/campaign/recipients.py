@@ -1,4 +1,4 @@
-"""The recipients of a campaign and their status, on disk, so that a million of them take no memory."""
+"""The recipients of a campaign and their status: an SQLite table on disk, so that a million take little memory."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 _CACHE_KIB = 8_000
-_AT_ONCE = 1_000
+_ROWS_PER_STATEMENT = 1_000
 
 _TABLES = """
 CREATE TABLE recipient (
-    place INTEGER PRIMARY KEY, row INTEGER, status INTEGER NOT NULL, member BLOB, address TEXT, words TEXT,
+    place INTEGER PRIMARY KEY, row INTEGER, status INTEGER NOT NULL, member BLOB, address TEXT, placeholder_values TEXT,
     pages INTEGER, encoding TEXT, zone TEXT, request INTEGER, reason TEXT
 );
 CREATE TABLE request (
     number INTEGER PRIMARY KEY, reference TEXT, state INTEGER NOT NULL, body TEXT, at TEXT, size INTEGER,
     id TEXT, charge REAL, balance REAL, reason TEXT, now INTEGER NOT NULL
 );
-CREATE TABLE recipient_request (member BLOB, request INTEGER, words BLOB);
+CREATE TABLE recipient_request (member BLOB, request INTEGER, values_hash BLOB);
 CREATE TABLE left_out (member BLOB, request INTEGER);
 CREATE TABLE suppressed (member BLOB PRIMARY KEY) WITHOUT ROWID;
 """
 
 
 LEFT_OUT_SINCE = "left out by a guard since"
-"""Why a recipient of unknown outcome is not sent to again."""
+"""The reason recorded for a recipient of unknown outcome that a guard now excludes, so that it is not sent to again."""
 
 
 class RecipientStatus(IntEnum):
@@ -70,29 +70,32 @@ LEFT_OUT = (
 
 
 class Recipient(NamedTuple):
-    """One recipient as planned.
+    """One recipient, as read from the table.
 
-    :param row: where in the source; 0 for a test recipient
-    :param words: JSON of the values of the placeholders, in their order; ``None`` where nothing is personal
+    :param place: the number of the recipient in the table, from 1
+    :param row: the number of its row in the source; 0 for a test recipient
+    :param member: the keyed hash of the recipient
+    :param placeholder_values: JSON list of the values of the placeholders, in their order; ``None`` without
+    :param pages: SMS pages of its text; ``None`` where that is not known
     """
 
     place: int
     row: int
     member: bytes
     address: str
-    words: str | None
+    placeholder_values: str | None
     pages: int | None
     zone: str | None
 
 
 class RecipientRow(NamedTuple):
-    """One line of the plan as it is made."""
+    """One row of the source, as it is added to the table."""
 
     row: int
     status: int
     member: bytes | None = None
     address: str | None = None
-    words: str | None = None
+    placeholder_values: str | None = None
     pages: int | None = None
     encoding: str | None = None
     zone: str | None = None
@@ -100,19 +103,19 @@ class RecipientRow(NamedTuple):
 
 
 make_recipient_row: Callable[[tuple[Any, ...]], RecipientRow] = partial(tuple.__new__, RecipientRow)
-"""Makes a line out of all its fields in half the time."""
+"""Makes a ``RecipientRow`` of a tuple of all fields, in half the time of its constructor."""
 
 
 class RecipientTable:
-    """The plan, in a file that has no name and is gone with the process, whatever ends that.
+    """The table, in a file without a name: the operating system removes it when the process ends, even if killed.
 
-    :param folder: a folder of the local disk; ``None`` for the system's own for temporary files
+    :param folder: a folder on a local disk; ``None`` for the system's folder for temporary files
     """
 
     def __init__(self, folder: str | None = None) -> None:
         self._database = _anonymous_database(folder)
         self._database.executescript(_TABLES)
-        self._kept_back: dict[str, list[Sequence[Any]]] = {}
+        self._buffered: dict[str, list[Sequence[Any]]] = {}
         self._counts: dict[RecipientStatus, int] = {}
         self._counted_at = -1
 
@@ -123,39 +126,39 @@ class RecipientTable:
         self.close()
 
     def close(self) -> None:
-        """Give the disk back."""
+        """Close the database, which frees its disk space."""
         self._database.close()
 
     @property
     def database(self) -> sqlite3.Connection:
-        """The database, nothing kept back: to be asked for anew each time."""
-        for change, rows in self._kept_back.items():
-            self._database.executemany(change, rows)
-        self._kept_back.clear()
+        """The connection, after all buffered changes are made. Read this property again for each statement."""
+        for statement, rows in self._buffered.items():
+            self._database.executemany(statement, rows)
+        self._buffered.clear()
         return self._database
 
-    def change(self, change: str, row: Sequence[Any]) -> None:
-        """Make a change, many of a kind together: one by one they cost more than all else a request needs here."""
-        rows = self._kept_back.setdefault(change, [])
+    def change(self, statement: str, row: Sequence[Any]) -> None:
+        """Buffer a change, to run a statement for many rows at once: single changes dominated the cost of a request."""
+        rows = self._buffered.setdefault(statement, [])
         rows.append(row)
-        if len(rows) >= _AT_ONCE:
-            _ = self.database
+        if len(rows) >= _ROWS_PER_STATEMENT:
+            _ = self.database  # makes the buffered changes
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """Keep what changes in memory, as far as it has room, until the end: a write a change is dear."""
+        """Run what is within in one transaction: SQLite then keeps changes in its cache instead of writing each."""
         self.database.execute("BEGIN")
         try:
             yield
         finally:
             self.database.execute("COMMIT")
 
-    def add(self, lines: Iterable[RecipientRow]) -> None:
-        """Add lines at the end."""
+    def add(self, rows: Iterable[RecipientRow]) -> None:
+        """Add rows at the end."""
         self.database.executemany(
-            "INSERT INTO recipient (row, status, member, address, words, pages, encoding, zone, reason) "
+            "INSERT INTO recipient (row, status, member, address, placeholder_values, pages, encoding, zone, reason) "
             "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            lines,
+            rows,
         )
 
     def suppress(self, members: Iterable[bytes]) -> None:
@@ -167,9 +170,9 @@ class RecipientTable:
         return self.database.execute("SELECT 1 FROM suppressed LIMIT 1").fetchone() is not None
 
     def deduplicate_and_suppress(self) -> None:
-        """Mark all but the first line of a recipient, and suppressed recipients; once, when all lines are there."""
+        """Mark suppressed recipients, and all rows of a recipient but the first; once, after the last row is added."""
         self.database.execute("CREATE INDEX by_member ON recipient (member) WHERE member IS NOT NULL")
-        # A recipient with one line is read from the index alone, in its order.
+        # The inner query reads the index alone, in its order. Only duplicates need the table.
         self.database.execute(
             """UPDATE recipient SET status = ?, reason = 'the same recipient as '
                 || CASE first.row WHEN 0 THEN 'a test recipient' ELSE 'row ' || first.row END
@@ -186,21 +189,21 @@ class RecipientTable:
         )
 
     def counts(self) -> dict[RecipientStatus, int]:
-        """Return how many there are of each status."""
+        """Return the number of rows of each status."""
         changes = self.database.total_changes
         if changes != self._counted_at:
-            # To group lines SQLite would sort them all, in as much memory again as its cache has.
-            found = self.database.execute(f"SELECT {_COUNTED} FROM recipient").fetchone()  # noqa: S608 - ours
-            self._counts = dict(zip(RecipientStatus, found, strict=True))
+            # GROUP BY would sort all rows, which takes as much memory again as the cache of SQLite.
+            counts = self.database.execute(f"SELECT {_COUNTED} FROM recipient").fetchone()  # noqa: S608 - ours
+            self._counts = dict(zip(RecipientStatus, counts, strict=True))
             self._counted_at = changes
         return dict(self._counts)
 
     def lengths(self) -> list[tuple[str, int, int]]:
-        """Return how many texts of the recipients travel in which encoding and take how many pages."""
+        """Return the texts by encoding and pages: ``(encoding, pages, number of texts)``."""
         query = "SELECT encoding, pages FROM recipient WHERE status < ? AND pages IS NOT NULL"
-        # Not grouped by SQLite, for the same reason.
-        found = Counter(self.database.execute(query, (RecipientStatus.INVALID_ROW,)))
-        return [(encoding, pages, count) for (encoding, pages), count in sorted(found.items())]
+        # Counted here, because GROUP BY would sort all rows.
+        texts = Counter(self.database.execute(query, (RecipientStatus.INVALID_ROW,)))
+        return [(encoding, pages, count) for (encoding, pages), count in sorted(texts.items())]
 
     def units(self, status: RecipientStatus) -> int:
         """Return the billable units of recipients of a status: pages, or recipients where pages are not known."""
@@ -218,7 +221,7 @@ class RecipientTable:
         return units
 
     def tests(self, statuses: Sequence[RecipientStatus]) -> tuple[RecipientStatus, str | None] | None:
-        """Return the first of the test recipients with one of these statuses, and why."""
+        """Return status and reason of the first test recipient with one of the statuses; ``None`` if there is none."""
         marks = ", ".join("?" * len(statuses))
         query = (
             "SELECT status, coalesce(recipient.reason, request.reason) FROM recipient "  # noqa: S608 - only question marks
@@ -233,30 +236,31 @@ class RecipientTable:
         return [zone for (zone,) in self.database.execute(query, (RecipientStatus.NOT_SENT,))]
 
     def not_sent(self, zones: Sequence[str | None] | None = None, after: int = 0) -> Iterator[Recipient]:
-        """Yield recipients to send to, in order, while the status of the first of them changes.
+        """Yield the recipients to send to, in order. The status of those already yielded may change meanwhile.
 
-        :param zones: only of these time zones; ``None`` for all
-        :param after: the place to begin behind
+        :param zones: only recipients of these time zones; ``None`` for all
+        :param after: only recipients at later places
         """
         condition, values = "", list[Any]()
         if zones is not None:
             condition = f" AND coalesce(zone, '') IN ({', '.join('?' * len(zones))})"
             values = [zone or "" for zone in zones]
         query = (
-            "SELECT place, row, member, address, words, pages, zone FROM recipient "  # noqa: S608 - only question marks
+            "SELECT place, row, member, address, placeholder_values, pages, zone FROM recipient "  # noqa: S608 - only question marks
             f"WHERE place > ? AND status = ?{condition} ORDER BY place LIMIT ?"
         )
         while True:
-            found = self.database.execute(query, (after, RecipientStatus.NOT_SENT, *values, _AT_ONCE)).fetchall()
-            yield from map(Recipient._make, found)
-            if len(found) < _AT_ONCE:
+            arguments = (after, RecipientStatus.NOT_SENT, *values, _ROWS_PER_STATEMENT)
+            rows = self.database.execute(query, arguments).fetchall()
+            yield from map(Recipient._make, rows)
+            if len(rows) < _ROWS_PER_STATEMENT:
                 return
-            after = found[-1][0]
+            after = rows[-1][0]
 
     def set_status(
         self, places: Sequence[int], status: RecipientStatus, request: int | None = None, reason: str | None = None
     ) -> None:
-        """Set the status of recipients by their places, each of them once."""
+        """Set the status of the recipients at some places. No place may be given twice."""
         for first, last in _runs(places):
             self.change(
                 "UPDATE recipient SET status = ?, request = ?, reason = ? WHERE place BETWEEN ? AND ?",
@@ -264,7 +268,10 @@ class RecipientTable:
             )
 
     def exclude(self, places: Iterable[int], status: RecipientStatus, reason: str | None = None) -> None:
-        """Record that a guard leaves recipients out; those of unknown outcome stay so, and are not sent to again."""
+        """Record that a guard excludes recipients.
+
+        A recipient of unknown outcome keeps that status, with the reason ``LEFT_OUT_SINCE``: it is not sent to again.
+        """
         self.database.executemany(
             "UPDATE recipient SET reason = CASE status WHEN :unknown THEN :since ELSE :reason END, "
             "status = CASE status WHEN :unknown THEN :unknown ELSE :status END WHERE place = :place",
@@ -281,7 +288,7 @@ class RecipientTable:
         )
 
     def rows(self) -> Iterator[Mapping[str, Any]]:
-        """Yield every line with its request, in order."""
+        """Yield every row with its request, in order, as the results file has it."""
         query = """
             SELECT recipient.row, address, status, pages, request.reference, request.id,
                 coalesce(recipient.reason, request.reason)
@@ -300,7 +307,7 @@ class RecipientTable:
 
 
 def _runs(places: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """Yield the first and the last of each run of places without a gap; those of one request have few gaps."""
+    """Yield the first and last place of each run of consecutive places. The places of one request have few gaps."""
     begin = 0
     for end in range(1, len(places) + 1):
         if end == len(places) or places[end] != places[end - 1] + 1:
@@ -309,18 +316,18 @@ def _runs(places: Sequence[int]) -> Iterator[tuple[int, int]]:
 
 
 def _anonymous_database(folder: str | None) -> sqlite3.Connection:
-    """Open a database whose file is taken out of its folder at once, so that no number stays behind."""
+    """Open a database and unlink its file at once, so that no recipient stays on the disk."""
     handle, name = tempfile.mkstemp(prefix="cpaas-plan-", dir=folder)
     os.close(handle)
     try:
-        # The loop's thread uses it, and so does the one that writes the outcome file; never both at once.
+        # The event loop's thread and the thread that writes the results file use it, never both at once.
         database = sqlite3.connect(name, isolation_level=None, check_same_thread=False)
         database.execute("PRAGMA journal_mode = OFF")
         database.execute("PRAGMA synchronous = OFF")
         database.execute("PRAGMA locking_mode = EXCLUSIVE")
         database.execute("PRAGMA temp_store = FILE")
         database.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
-        # The file is opened with the first write.
+        # SQLite opens the file at the first write, which must come before the file is unlinked.
         database.execute("CREATE TABLE opened (yes)")
     finally:
         Path(name).unlink()

@@ -1,4 +1,4 @@
-"""What a failed request means for its recipients, and for the campaign."""
+"""What a failed request means: the state of the request, and how the campaign continues."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from cpaas_provider.sending.campaign.recipients import Recipient
 from cpaas_provider.sending.journal.model import State
 
 _ABOUT_THE_CONTENT = frozenset({200, 201, 202, 400, 413, 422})
-"""Statuses under which a rejection may be about one of the recipients, or about how many they are."""
+"""HTTP statuses of rejections that one recipient, or the number of recipients, may cause."""
 
 
 class OnRejectedBatch(StrEnum):
-    """What an author wants done about a batch that is rejected as a whole."""
+    """What to do about a batch that is rejected as a whole."""
 
     BISECT = "bisect"
     FAIL = "fail"
@@ -36,7 +36,7 @@ class NextStep(Enum):
 def classify(
     error: CpaasError, size: int, on_rejected_batch: OnRejectedBatch = OnRejectedBatch.BISECT
 ) -> tuple[State, NextStep]:
-    """Return how a failed request to ``size`` recipients stands, and what follows from it."""
+    """Return the state of a failed request to ``size`` recipients, and how the campaign continues."""
     if error.maybe_sent:
         return State.UNKNOWN, NextStep.GO_ON
     if not _may_be_about_recipients(error):
@@ -47,27 +47,27 @@ def classify(
 
 
 def bisect(
-    recipients: Sequence[Recipient], refused: frozenset[str]
+    recipients: Sequence[Recipient], rejected: frozenset[str]
 ) -> tuple[tuple[Recipient, ...], list[tuple[Recipient, ...]]]:
-    """Return who of a rejected batch is refused by name, and the batches to try the others in.
+    """Return the rejected recipients of a batch, and the smaller batches to send the others in.
 
-    :param refused: the addresses the service names
+    :param rejected: the addresses that the service names, in lower case. If there are none, the batch is halved
     """
-    named, rest = named_apart(recipients, refused)
+    named, others = split_by_name(recipients, rejected)
     if named:
-        return named, [rest] if rest else []
+        return named, [others] if others else []
     half = len(recipients) // 2
     return (), [tuple(recipients[:half]), tuple(recipients[half:])]
 
 
-def named_apart(
-    recipients: Sequence[Recipient], named: frozenset[str]
+def split_by_name(
+    recipients: Sequence[Recipient], addresses: frozenset[str]
 ) -> tuple[tuple[Recipient, ...], tuple[Recipient, ...]]:
-    """Return those whose addresses the service names, and the others."""
-    if not named:
+    """Return the recipients with one of the addresses, which are in lower case, and the other recipients."""
+    if not addresses:
         return (), tuple(recipients)
-    refused = tuple(recipient for recipient in recipients if recipient.address.lower() in named)
-    return refused, tuple(recipient for recipient in recipients if recipient.address.lower() not in named)
+    named = tuple(recipient for recipient in recipients if recipient.address.lower() in addresses)
+    return named, tuple(recipient for recipient in recipients if recipient.address.lower() not in addresses)
 
 
 def _may_be_about_recipients(error: CpaasError) -> bool:

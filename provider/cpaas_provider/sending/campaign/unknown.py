@@ -19,10 +19,10 @@ from cpaas_provider.sending.resolver import MAX_RESENDS, describe_unknown
 
 
 class UnknownRecipients:
-    """What a resolver works on of a campaign.
+    """The recipients and requests of unknown outcome, as the resolver reads and changes them.
 
-    :param body: hash of what this try says to all
-    :param lost: why the journal of an earlier try is lost, where that is so
+    :param body: hash of the content that this try sends to all
+    :param lost: why the journal of an earlier try is lost; ``None`` if it is not
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class UnknownRecipients:
         """The places of recipients that the service rejects on the resend."""
 
     def recipients(self) -> int:
-        """Return how many are of unknown outcome."""
+        """Return the number of recipients of unknown outcome."""
         return self._plan.counts()[RecipientStatus.UNKNOWN]
 
     def requests(self) -> list[RequestRecord]:
@@ -53,19 +53,19 @@ class UnknownRecipients:
         return [self._record(request) for request in self._index.unresolved()]
 
     def is_changed(self, request: RequestRecord) -> bool:
-        """Return whether a request sent other content than it would now."""
+        """Return whether the content of a request differs from the content of this try."""
         if request.body != self._body:
             return True
         return any(
-            sent and words is not None and self._hasher.words(words) != sent
-            for _, _, words, sent in self._index.unresolved_recipients(request.number)
+            sent_hash and values is not None and self._hasher.values_hash(values) != sent_hash
+            for _, _, values, sent_hash in self._index.unresolved_recipients(request.number)
         )
 
-    def confirm(self, found: Mapping[int, dict[str, Any]]) -> Sequence[Result]:
-        """Record that requests were accepted, as a probe established."""
+    def confirm(self, accepted: Mapping[int, dict[str, Any]]) -> Sequence[Result]:
+        """Record the requests that a probe established to be accepted."""
         results = [
             Result(number, State.ACCEPTED, (_text(message.get("id")), None, None), "established by a probe")
-            for number, message in found.items()
+            for number, message in accepted.items()
         ]
         for result in results:
             self._index.record_result(result)
@@ -81,10 +81,10 @@ class UnknownRecipients:
         return ()
 
     def end_resends(self, unknown: str, advice: str) -> None:
-        """Raise where recipients are of unknown outcome still.
+        """Raise if recipients are still of unknown outcome.
 
-        The journal has only hashes, so recipients that left the source cannot be sent to again. Nor are recipients that
-        a guard leaves out by now, or that the service rejects.
+        A recipient that is no longer in the source cannot be sent to again: the journal has only its hash. A recipient
+        that a guard now excludes, or that the service rejects on the resend, is not sent to again either.
         """
         if not self.recipients():
             return
@@ -103,13 +103,13 @@ class UnknownRecipients:
         return describe_unknown(self.requests(), self.recipients(), self.lost)
 
     def to_resend(self) -> list[Recipient]:
-        """Return those who can be sent to again."""
+        """Return the recipients of unknown outcome that can be sent to again."""
         rows = self._plan.database.execute(
-            "SELECT place, row, member, address, words, pages, zone FROM recipient "
+            "SELECT place, row, member, address, placeholder_values, pages, zone FROM recipient "
             "WHERE status = ? AND address IS NOT NULL AND coalesce(reason, '') != ?",
             (RecipientStatus.UNKNOWN, LEFT_OUT_SINCE),
         ).fetchall()
-        return [one for row in rows if (one := Recipient._make(row)).place not in self.rejected]
+        return [recipient for recipient in map(Recipient._make, rows) if recipient.place not in self.rejected]
 
     def _record(self, request: UnknownRequest) -> RequestRecord:
         members = b"".join(member for _, member, _, _ in self._index.unresolved_recipients(request.number))

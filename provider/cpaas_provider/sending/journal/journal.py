@@ -1,6 +1,6 @@
-"""The journal of a task's single sends, as one try reads it: its requests in memory.
+"""The journal of the single sends of a task, with its requests in memory.
 
-It lives in the task's own state (``context["task_state_store"]``), which outlives tries and killed workers. It holds
+It is stored in the task state (``context["task_state_store"]``), which outlives tries and killed workers. It holds
 hashes, ids and counts, never a number, an address or a text.
 """
 
@@ -27,19 +27,19 @@ from cpaas_provider.sending.journal.model import (
 from cpaas_provider.sending.journal.store import StateStore, TryInfo
 
 SEVERAL_OPERATIONS = "several"
-"""What stands in the journal for the operation if a task makes sends of several."""
+"""The operation in the journal of a task whose sends have several operations."""
 
 
 class Journal:
-    """One task instance's journal, opened by one of its tries. What is new is stored by a ``JournalWriter``.
+    """The journal of a task instance, opened by one try. A ``JournalWriter`` stores new records.
 
-    :param store: where it is kept
-    :param secrets: what its hashes may be keyed with; the first is used for a new journal, any opens an old one
-    :param identity: whose it is, see ``task_identity``
-    :param tries: what Airflow says of this try
+    :param store: stores the journal
+    :param secrets: the connection's secrets. The first keys the hashes of a new journal. Any may have keyed an old one
+    :param identity: the identity of the send, see ``task_identity``
+    :param tries: what Airflow states about this try
     :param resend_on_clear: after a clear, send to all recipients again
-    :param several: whether the task makes several sends, of whatever operation
-    :raises JournalUnavailableError: when it cannot be read
+    :param several: whether the task makes several sends, of any operations
+    :raises JournalUnavailableError: when the journal cannot be read
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class Journal:
             for record in self._records.values()
             if record.state is State.PENDING
         ]
-        """That requests of an earlier try without a result are unknown. A later try knows it without a write."""
+        """Results (unknown) for requests of earlier tries that have none. Each try derives them, without a write."""
         for result in self.interrupted:
             self.end(result)
 
@@ -78,57 +78,58 @@ class Journal:
         return self._records.values()
 
     def check_operation(self, operation: str) -> None:
-        """Raise where the journal is that of another kind of send.
+        """Raise if the journal has another operation. A new journal takes this one.
 
-        :raises JournalUnavailableError: when it is
+        :raises JournalUnavailableError: when it has
         """
         self.log.check_operation(SEVERAL_OPERATIONS if self.several else operation)
 
     def members(self, operation: str, recipients: Iterable[str]) -> list[bytes]:
         """Return the hashes of recipients."""
-        return [self.hasher.member(operation, one) for one in recipients]
+        return [self.hasher.member(operation, recipient) for recipient in recipients]
 
     def reference(self, operation: str, members: Iterable[bytes]) -> str:
-        """Return the name of a request to these recipients."""
-        return self.hasher.batch_reference(operation, members, self.log.resend_epoch)
+        """Return the reference of a request to members."""
+        return self.hasher.reference(operation, members, self.log.resend_epoch)
 
     def new_intent(
-        self, operation: str, members: Sequence[bytes], words: bytes = b"", probe_snapshot: Any = None
+        self, operation: str, members: Sequence[bytes], values_hashes: bytes = b"", probe_snapshot: Any = None
     ) -> Intent:
         """Return the intent of a new request."""
         reference = self.reference(operation, members)
-        unknown = any(one.is_unresolved for one in self.records if one.reference == reference)
+        unknown = any(record.is_unresolved for record in self.records if record.reference == reference)
         number, self._next_number = self._next_number, self._next_number + 1
-        return Intent(number, reference, b"".join(members), words, probe_snapshot, unknown)
+        return Intent(number, reference, b"".join(members), values_hashes, probe_snapshot, unknown)
 
     def add(self, intent: Intent, operation: str, at: datetime | None, body: str | None) -> None:
         """Add a request of this try."""
         self._records[intent.number] = RequestRecord(intent, operation, at, self.log.tries.number, body)
 
     def end(self, result: Result) -> None:
-        """Add what became of a request."""
+        """Add the result of a request."""
         self._records[result.number] = self._records[result.number].ended(result)
 
 
 def unresolved_requests(records: Iterable[RequestRecord]) -> list[RequestRecord]:
-    """Return the requests of unknown outcome that have a recipient no other request surely reached.
+    """Return the unresolved requests with a recipient that no accepted request has.
 
-    There is one for each reference, the newest: what the service says of a reference may be about any of its requests.
+    Of each reference the newest request is returned. The service may answer a question about a reference for any of its
+    requests, so ``previous_unknown`` is set if another one is unresolved, too.
     """
     records = list(records)
-    found = []
+    requests = []
     for record in by_reference(unresolved(records)):
         others = [one for one in records if one.reference == record.reference and one.number != record.number]
         unknown = record.previous_unknown or any(one.is_unresolved for one in others)
         intent = dataclasses.replace(record.intent, previous_unknown=unknown)
-        found.append(dataclasses.replace(record, intent=intent))
-    return found
+        requests.append(dataclasses.replace(record, intent=intent))
+    return requests
 
 
 def latest_requests(records: Iterable[RequestRecord], members: Mapping[str, bytes]) -> dict[str, RequestRecord | None]:
-    """Return the request that decides about each recipient; ``None`` where there is none.
+    """Return the request that decides the status of each recipient; ``None`` if the recipient has none.
 
     :param members: the hashes of the recipients
     """
-    found = latest_by_member(records)
-    return {one: found.get(member) for one, member in members.items()}
+    latest = latest_by_member(records)
+    return {recipient: latest.get(member) for recipient, member in members.items()}

@@ -1,4 +1,4 @@
-"""What the journal holds: the intent of each request, its result, and what both together say of it."""
+"""The records of the journal: the intent and the result of each request, and how they are stored."""
 
 from __future__ import annotations
 
@@ -11,32 +11,32 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any, Self
 
-from cpaas_provider.sending.hashing import MEMBER_BYTES, WORDS_BYTES
+from cpaas_provider.sending.hashing import MEMBER_BYTES, VALUES_HASH_BYTES
 
 JOURNAL_KEY = "cpaas_journal"
-"""The key of the task's state under which the journal stands."""
+"""The key of the journal in the task state."""
 
 NOTHING_SENT_KEY = "cpaas_nothing_sent"
-"""The key under which a try notes that it ended before it began a request."""
+"""The key under which a try records that it ended before it started a request."""
 
 CURRENT_KEY = "cpaas_current_try"
 """The key under which a try writes its number, to find out whether Airflow still lets it write."""
 
 CAMPAIGN_MARKER = "cpaas_campaign"
-"""The key under which a task that sends a campaign with a key notes that the database holds a journal of it."""
+"""The key under which a task records that the journal of its campaign is in the database, by an idempotency key."""
 
 CAMPAIGN_DATABASE = "cpaas_campaign_database"
-"""What the names of Airflow's variables begin with that say in which database campaigns with a key lie: all workers
-see them, and no file of theirs is needed for it."""
+"""The prefix of Airflow variables that identify the database of campaigns with an idempotency key: all workers can read
+a variable, but they share no files."""
 
 VERSION = 7
-"""Of the stored form."""
+"""The version of the stored form."""
 
-_PER_INTENT, _PER_RESULT = 80, 150
+_INTENT_BYTES, _RESULT_BYTES = 80, 150
 
 
 class State(StrEnum):
-    """The state of a request, as far as the journal has it."""
+    """The state of a request in the journal."""
 
     PENDING = "pending"
     ACCEPTED = "accepted"
@@ -47,79 +47,80 @@ class State(StrEnum):
 
 UNRESOLVED = frozenset({State.PENDING, State.UNKNOWN})
 PRECEDENCE = {State.NOT_SENT: 0, State.REJECTED: 1, State.PENDING: 2, State.UNKNOWN: 2, State.ACCEPTED: 3}
-"""What is known of a recipient is what the strongest of their requests came to, the newest of several."""
+"""The status of a recipient is the state of the strongest of the recipient's requests, and of several the newest."""
 
 
 def split_members(packed: bytes) -> list[bytes]:
-    """Return hashes of recipients that stand together, each by itself."""
+    """Return joined hashes of recipients as a list."""
     return [packed[place : place + MEMBER_BYTES] for place in range(0, len(packed), MEMBER_BYTES)]
 
 
 @dataclass(frozen=True, slots=True)
 class Intent:
-    """That a request is about to leave.
+    """The record that a request is about to leave.
 
-    :param number: which request of the campaign, from 0, over all tries
-    :param members: hashes of its recipients, each of ``MEMBER_BYTES``
-    :param words: hashes of what it says to each alone, each of ``WORDS_BYTES``, in the same order; empty where it says
-        the same to all
-    :param probe_snapshot: small JSON that the probes recorded, to know its outcome by
+    :param number: the number of the request, from 0, over all tries
+    :param members: hashes of its recipients, joined, each of ``MEMBER_BYTES``
+    :param values_hashes: hashes of the placeholder values of each recipient, joined, each of ``VALUES_HASH_BYTES``, in
+        the same order; empty if the content is the same for all
+    :param probe_snapshot: small JSON of the probes, by which they later establish the outcome
     :param previous_unknown: whether an earlier request of the same reference may have been accepted
     """
 
     number: int
     reference: str
     members: bytes
-    words: bytes = b""
+    values_hashes: bytes = b""
     probe_snapshot: Any = None
     previous_unknown: bool = False
 
     def __len__(self) -> int:
-        """Return how many recipients it has."""
+        """Return the number of recipients."""
         return len(self.members) // MEMBER_BYTES
 
     @property
     def weight(self) -> int:
-        """Bytes it takes in a segment, about."""
-        more = len(json.dumps(json.dumps(self.probe_snapshot))) if self.probe_snapshot is not None else 0
-        return _PER_INTENT + (len(self.members) + len(self.words)) * 4 // 3 + more
+        """About how many bytes it takes in a segment."""
+        snapshot = len(json.dumps(json.dumps(self.probe_snapshot))) if self.probe_snapshot is not None else 0
+        return _INTENT_BYTES + (len(self.members) + len(self.values_hashes)) * 4 // 3 + snapshot
 
     def as_json(self) -> list[Any]:
         """Return what is stored."""
-        facts = [self.number, self.reference, b64encode(self.members).decode(), b64encode(self.words).decode()]
+        fields = [self.number, self.reference, b64encode(self.members).decode(), b64encode(self.values_hashes).decode()]
         if self.probe_snapshot is None and not self.previous_unknown:
-            return facts
-        return [*facts, self.probe_snapshot, self.previous_unknown]
+            return fields
+        return [*fields, self.probe_snapshot, self.previous_unknown]
 
     @classmethod
     def from_json(cls, stored: Sequence[Any]) -> Self:
         """Return what was stored."""
-        number, reference, members, words, *more = stored
+        number, reference, members, values_hashes, *more = stored
         snapshot, unknown = more or (None, False)
-        return cls(number, reference, b64decode(members), b64decode(words), snapshot, unknown)
+        return cls(number, reference, b64decode(members), b64decode(values_hashes), snapshot, unknown)
 
-    def words_of(self, member: bytes) -> bytes | None:
-        """Return the hash of what it says to one recipient alone; ``None`` where it says the same to all."""
-        return dict(self.each()).get(member) if self.words else None
+    def values_hash_of(self, member: bytes) -> bytes | None:
+        """Return the hash of the placeholder values of a recipient; ``None`` if the content is the same for all."""
+        return dict(self.each()).get(member) if self.values_hashes else None
 
     def each(self) -> Iterator[tuple[bytes, bytes]]:
-        """Yield each member with the hash of its own words."""
+        """Yield the hash of each recipient with the hash of the recipient's placeholder values."""
         for place in range(len(self)):
             yield (
                 self.members[place * MEMBER_BYTES : (place + 1) * MEMBER_BYTES],
-                self.words[place * WORDS_BYTES : (place + 1) * WORDS_BYTES],
+                self.values_hashes[place * VALUES_HASH_BYTES : (place + 1) * VALUES_HASH_BYTES],
             )
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What became of a request.
+    """The record of how a request ended.
 
-    :param result: the service's id of the message, what it charged and the balance it told
-    :param resolution: ``sent`` or ``not_sent`` where a person decided
-    :param left_out: hashes of those of its recipients that an accepted request does not go to; requests of their own
-        say what became of them
-    :param extra: small JSON that a single send makes its result from, in the place of ``result``
+    :param result: the service's id of the message, the charge and the balance
+    :param reason: the cause, as text
+    :param resolution: ``sent`` or ``not_sent`` after a manual resolution
+    :param left_out: hashes of the recipients that the service rejected from an accepted request. Each is in another
+        record, of a rejected request
+    :param extra: small JSON from which a single send makes its XCom, instead of ``result``
     """
 
     number: int
@@ -132,30 +133,30 @@ class Result:
 
     @property
     def details(self) -> dict[str, Any] | None:
-        """Return all that the service told of a request, as small JSON."""
+        """What the service returned, as small JSON; ``None`` for nothing."""
         if self.extra is not None:
             return dict(self.extra)
-        told = dict(zip(("id", "charge", "balance"), self.result or (), strict=False))
-        return {name: fact for name, fact in told.items() if fact is not None} or None
+        details = dict(zip(("id", "charge", "balance"), self.result or (), strict=False))
+        return {name: value for name, value in details.items() if value is not None} or None
 
     @property
     def weight(self) -> int:
-        """Bytes it takes in a segment, about."""
-        # Of a letter beyond ASCII JSON makes six bytes, and JSON in JSON seven.
-        words = sum(len(json.dumps(json.dumps(one))) for one in (self.reason, self.extra) if one)
-        return _PER_RESULT + words + len(self.left_out) * 4 // 3
+        """About how many bytes it takes in a segment."""
+        # JSON writes a letter beyond ASCII in six bytes, and JSON in JSON in seven.
+        texts = sum(len(json.dumps(json.dumps(one))) for one in (self.reason, self.extra) if one)
+        return _RESULT_BYTES + texts + len(self.left_out) * 4 // 3
 
     def goes_to(self, members: Iterable[bytes]) -> list[bytes]:
-        """Return those of a request's recipients that it says something of."""
-        gone = set(split_members(self.left_out)) if self.left_out else ()
-        return [member for member in members if member not in gone]
+        """Return the recipients of the request less those that are left out."""
+        left_out = set(split_members(self.left_out))
+        return [member for member in members if member not in left_out]
 
     def as_json(self) -> list[Any]:
         """Return what is stored."""
-        facts = [self.number, self.state.value, self.result, self.reason, self.resolution]
+        fields = [self.number, self.state.value, self.result, self.reason, self.resolution]
         if self.extra is not None:
-            return [*facts, b64encode(self.left_out).decode(), dict(self.extra)]
-        return [*facts, b64encode(self.left_out).decode()] if self.left_out else facts
+            return [*fields, b64encode(self.left_out).decode(), dict(self.extra)]
+        return [*fields, b64encode(self.left_out).decode()] if self.left_out else fields
 
     @classmethod
     def from_json(cls, stored: Sequence[Any]) -> Self:
@@ -175,10 +176,11 @@ class Result:
 
 @dataclass(frozen=True)
 class LogEntry:
-    """What one write added.
+    """The intents and results of one write.
 
-    :param body: hash of what its intents say to all of their recipients; ``None`` where that is lost
-    :param clear_epoch: that of the try then, see ``TryInfo``
+    :param at: when it was written
+    :param body: hash of the content of its intents that is the same for all recipients; ``None`` where that is lost
+    :param clear_epoch: the clear epoch of the try that wrote it, see ``TryInfo``
     """
 
     at: datetime
@@ -204,7 +206,7 @@ class LogEntry:
     def from_text(cls, text: str) -> Self:
         """Return what was stored.
 
-        :raises ValueError: when it is no batch of this version
+        :raises ValueError: when it is no log entry of this version
         """
         try:
             stored = json.loads(text)
@@ -222,17 +224,18 @@ class LogEntry:
 
 @dataclass
 class Segment:
-    """A part of the log as it is stored, and what tells whose it is.
+    """A part of the log as it is stored, with a head that identifies the log.
 
-    :param key_id: tells which secret its hashes are keyed with
-    :param operation: what its requests are
-    :param resend_epoch: counts deliberate repetitions of the whole send
-    :param lost: why it is unknown what was sent to recipients without an intent, where that is so
-    :param partition: which part of the campaign it is of, from 0, and of how many
-    :param clear_epoch: that of the try that last wrote it, see ``TryInfo``
-    :param batches: each as text, which worker, supervisor and server hand on as it is: they look at each part of a
-        structure, again with each write
-    :param size: bytes it takes, about
+    :param key_id: identifies the secret of the hashes, see ``KeyedHasher.key_id``
+    :param operation: the operation of the requests
+    :param resend_epoch: counts the clears after which all recipients are sent to again
+    :param lost: why earlier requests may be missing, so that recipients without a request are of unknown outcome;
+        ``None`` if none are missing
+    :param partition: the number of the partition, from 0, and the number of partitions
+    :param clear_epoch: the clear epoch of the try that last wrote it, see ``TryInfo``
+    :param batches: log entries, each as JSON text. Worker, supervisor and API server pass a text on as it is; a
+        structure they would validate part by part in each write
+    :param size: about how many bytes the batches take
     """
 
     key_id: str
@@ -246,14 +249,8 @@ class Segment:
 
     def as_json(self) -> dict[str, Any]:
         """Return what is stored."""
-        head = {
-            "version": VERSION,
-            "key_id": self.key_id,
-            "operation": self.operation,
-            "resend_epoch": self.resend_epoch,
-        }
-        whose = {"lost": self.lost, "partition": list(self.partition), "clear_epoch": self.clear_epoch}
-        return {**head, **whose, "batches": self.batches}
+        fields = {name: getattr(self, name) for name in _STORED}
+        return {"version": VERSION, **fields, "partition": list(self.partition)}
 
     @classmethod
     def from_json(cls, stored: Any) -> Self:
@@ -264,46 +261,38 @@ class Segment:
         try:
             if stored["version"] != VERSION:
                 raise ValueError(f"its version is {stored['version']}")
-            found = cls(**{name: stored[key] for name, key in _STORED.items()})
-            if not all(isinstance(batch, str) for batch in found.batches):
+            segment = cls(**{name: stored[name] for name in _STORED})
+            if not all(isinstance(batch, str) for batch in segment.batches):
                 raise TypeError
-            found.size = sum(map(size_of, found.batches))
+            segment.size = sum(map(size_of, segment.batches))
         except (LookupError, TypeError, AttributeError) as error:
             raise unreadable(error) from None
-        return found
+        return segment
 
     def continues(self, other: Segment) -> bool:
-        """Tell whether it belongs to the same log; a later edition leaves segments of earlier ones behind."""
+        """Return whether both belong to one log. Segments of earlier secrets and resend epochs stay stored."""
         return (self.key_id, self.operation, self.resend_epoch) == (other.key_id, other.operation, other.resend_epoch)
 
     def following(self) -> Segment:
-        """Return the one that follows it."""
+        """Return an empty segment with the same head, to follow this one."""
         return dataclasses.replace(self, batches=[], size=0)
 
 
 def unreadable(error: Exception) -> ValueError:
-    """Return that what is stored cannot be read."""
+    """Return the error for a record that cannot be read."""
     return ValueError(f"it cannot be read ({type(error).__name__})")
 
 
 def size_of(batch: str) -> int:
-    """Return the bytes a batch takes in a segment, about."""
+    """Return about how many bytes a batch takes in a segment."""
     if not batch.isascii():
         return len(json.dumps(batch)) + 2
-    # As json.dumps writes it, without a copy: a text of JSON in ASCII holds nothing else that is escaped.
+    # The length of json.dumps(batch), without a copy: in JSON of ASCII letters it escapes only these two.
     return len(batch) + batch.count('"') + batch.count("\\") + 4
 
 
-_STORED = {
-    "key_id": "key_id",
-    "operation": "operation",
-    "resend_epoch": "resend_epoch",
-    "lost": "lost",
-    "partition": "partition",
-    "clear_epoch": "clear_epoch",
-    "batches": "batches",
-}
-"""By which key the segment's fields are stored."""
+_STORED = ("key_id", "operation", "resend_epoch", "lost", "partition", "clear_epoch", "batches")
+"""The fields of a segment that are stored, in this order."""
 
 
 BROKE_OFF = "the try ended before a response was recorded"
@@ -311,13 +300,14 @@ BROKE_OFF = "the try ended before a response was recorded"
 
 @dataclass(frozen=True, slots=True)
 class RequestRecord:
-    """One request: its intent, and its result where that is recorded.
+    """One request: its intent, and its result if that is recorded.
 
-    A request that is made again has its reference again, and is another one.
+    A resend to the same recipients is another request with the same reference.
 
-    :param started_at: when it was about to leave; ``None`` where that is lost
+    :param started_at: when its intent was written; ``None`` where that is lost
     :param try_number: the try that made it
-    :param body: hash of what it says to all of its recipients; ``None`` where that is lost
+    :param body: hash of the content that is the same for all recipients; ``None`` where that is lost
+    :param outcome: its result; ``None`` if it is pending
     """
 
     intent: Intent
@@ -329,43 +319,43 @@ class RequestRecord:
 
     @property
     def number(self) -> int:
-        """Return its number in the journal."""
+        """The number of the request in the journal."""
         return self.intent.number
 
     @property
     def reference(self) -> str:
-        """Return its name, the same whenever it is made again."""
+        """The reference of the request."""
         return self.intent.reference
 
     @property
     def members(self) -> list[bytes]:
-        """Return the hashes of its recipients, less those that an accepted request does not go to."""
+        """The hashes of its recipients, less those that the service rejected from it."""
         members = split_members(self.intent.members)
         return self.outcome.goes_to(members) if self.outcome else members
 
     @property
     def state(self) -> State:
-        """Return how it stands."""
+        """The state of the request."""
         return self.outcome.state if self.outcome else State.PENDING
 
     @property
     def reason(self) -> str | None:
-        """Return why it stands so, in words."""
+        """The cause of the state, as text; ``None`` if none is recorded."""
         return self.outcome.reason if self.outcome else None
 
     @property
     def result(self) -> dict[str, Any] | None:
-        """Return the small JSON that the operator makes its result from."""
+        """What the service returned, as small JSON; ``None`` for nothing."""
         return self.outcome.details if self.outcome else None
 
     @property
     def resolution(self) -> str | None:
-        """Return ``sent`` or ``not_sent`` where a person resolved it."""
+        """``sent`` or ``not_sent`` after a manual resolution; else ``None``."""
         return self.outcome.resolution if self.outcome else None
 
     @property
     def probe_snapshot(self) -> Any:
-        """Return what the probes recorded before it left."""
+        """What the probes recorded before it left."""
         return self.intent.probe_snapshot
 
     @property
@@ -375,8 +365,8 @@ class RequestRecord:
 
     @property
     def is_personal(self) -> bool:
-        """Whether it says something else to each recipient."""
-        return bool(self.intent.words)
+        """Whether the content differs for each recipient."""
+        return bool(self.intent.values_hashes)
 
     @property
     def is_unresolved(self) -> bool:
@@ -385,11 +375,11 @@ class RequestRecord:
 
     @property
     def strength(self) -> int:
-        """Return how much it says about its recipients, against their other requests."""
+        """The precedence of its state over the states of other requests to the same recipients."""
         return PRECEDENCE[self.state]
 
     def ended(self, result: Result) -> Self:
-        """Return it with a result. That it was accepted stays, as a late copy of a write says the truth, too."""
+        """Return it with a result. An accepted request stays accepted, whatever a later or late write has."""
         if self.state is State.ACCEPTED:
             return self
         return dataclasses.replace(self, outcome=result)
@@ -398,54 +388,55 @@ class RequestRecord:
 def replay(
     entry: LogEntry, operation: str, records: dict[int, RequestRecord], clear_epoch: int | str | None = None
 ) -> None:
-    """Bring what one write added into the records by their numbers.
+    """Add the intents and results of one write to the records, which have their numbers as keys.
 
-    :param clear_epoch: that of this try, for which what was rejected before a clear is not sent; ``None`` leaves it so
+    :param clear_epoch: the clear epoch of this try. What was rejected in another one counts as not sent. ``None``
+        keeps it as rejected
     """
     at = entry.at if entry.body is not None else None
     for intent in entry.intents:
         records.setdefault(intent.number, RequestRecord(intent, operation, at, entry.try_number, entry.body))
     for result in entry.results:
-        # A try that was told to stop records the result of an intent, too, that it could no longer store.
+        # A stopped try also records results of requests whose intents it could not store: these have no record.
         if (record := records.get(result.number)) is not None:
             if result.state is State.REJECTED and clear_epoch not in (None, entry.clear_epoch):
-                result = dataclasses.replace(result, state=State.NOT_SENT)  # noqa: PLW2901 - the same, opened again
+                result = dataclasses.replace(result, state=State.NOT_SENT)  # noqa: PLW2901 - the same result in another state
             records[result.number] = record.ended(result)
 
 
 def latest_by_member(records: Iterable[RequestRecord]) -> dict[bytes, RequestRecord]:
-    """Return the request that decides about each recipient: the strongest, the newest of several."""
-    found: dict[bytes, RequestRecord] = {}
+    """Return the request that decides the status of each recipient: the strongest, and of several the newest."""
+    latest: dict[bytes, RequestRecord] = {}
     for record in records:
         for member in record.members:
-            if member not in found or record.strength >= found[member].strength:
-                found[member] = record
-    return found
+            if member not in latest or record.strength >= latest[member].strength:
+                latest[member] = record
+    return latest
 
 
 def unresolved(records: Iterable[RequestRecord]) -> list[RequestRecord]:
-    """Return the unresolved requests that have a recipient no other request surely reached."""
+    """Return the unresolved requests with a recipient that no accepted request has."""
     records = list(records)
-    open_ = [record for record in records if record.is_unresolved]
-    reached = reached_by(records, members_of(open_))
-    return [record for record in open_ if not reached.issuperset(record.members)]
+    candidates = [record for record in records if record.is_unresolved]
+    reached = reached_by(records, members_of(candidates))
+    return [record for record in candidates if not reached.issuperset(record.members)]
 
 
 def reached_by(records: Iterable[RequestRecord], members: set[bytes]) -> set[bytes]:
-    """Return who of some recipients surely got the message."""
-    found: set[bytes] = set()
+    """Return those of the recipients that an accepted request has."""
+    reached: set[bytes] = set()
     if members:
         for record in records:
             if record.state is State.ACCEPTED:
-                found.update(members.intersection(record.members))
-    return found
+                reached.update(members.intersection(record.members))
+    return reached
 
 
 def members_of(records: Iterable[RequestRecord]) -> set[bytes]:
-    """Return the recipients of requests, each once."""
+    """Return the hashes of all recipients of requests."""
     return {member for record in records for member in record.members}
 
 
 def by_reference(records: Iterable[RequestRecord]) -> list[RequestRecord]:
-    """Return the newest request of each reference, in the order in which they were first made."""
+    """Return the newest request of each reference, in the order of the first ones."""
     return list({record.reference: record for record in records}.values())

@@ -1,4 +1,4 @@
-"""What a person decides about requests of unknown outcome: the rules, on the journal alone."""
+"""Manual resolution of requests of unknown outcome: the rules, without reading or writing a store."""
 
 from __future__ import annotations
 
@@ -13,30 +13,33 @@ from cpaas_provider.sending.errors import join_references
 from cpaas_provider.sending.journal.model import RequestRecord, State
 
 IN_FLIGHT_GRACE = timedelta(seconds=60)
-"""For how long after its claim a request may be under way: the process of a task that was marked failed lives on until
-it hears of that."""
+"""How long after its intent a request may be in flight: the process of a task that was marked failed runs on until it
+learns of that."""
 
 NOTHING_CHANGED = "Nothing was changed."
 
 
 class Resolution(StrEnum):
-    """What a person found in the service's own records."""
+    """How a person resolves a request, by the service's own records."""
 
     SENT = "sent"
     NOT_SENT = "not_sent"
 
     @property
     def words(self) -> str:
-        """Return it as people read it."""
+        """The name in messages: ``sent`` or ``not sent``."""
         return self.value.replace("_", " ")
 
     @property
     def state(self) -> State:
-        """Return how a request stands of which that was found."""
+        """The state of a request that is resolved so."""
         return State.ACCEPTED if self is Resolution.SENT else State.NOT_SENT
 
     def reason(self, before: str | None) -> str:
-        """Return why a request stands so, beside what was known of it before."""
+        """Return the reason to record.
+
+        :param before: the reason before the resolution
+        """
         reason = f"manually resolved as {self.words}"
         return f"{reason} (before: {before})" if before else reason
 
@@ -47,13 +50,13 @@ class CannotResolveError(ValueError):
 
 @dataclass(frozen=True)
 class ResolutionResult:
-    """What a decision makes of a journal.
+    """What a resolution changes in a journal.
 
-    :param before: the requests decided, as they stood
-    :param left: the requests in doubt still
-    :param values: what is to be stored, by its key
-    :param recipients: how many people were decided about
-    :param lost: why it is unknown what was sent to others, where that is so
+    :param before: the resolved requests, before the change
+    :param left: the requests that are still unresolved
+    :param values: the values to store, by key
+    :param recipients: the number of recipients whose outcome is resolved
+    :param lost: why requests of earlier tries may be missing; ``None`` if none are
     """
 
     before: tuple[RequestRecord, ...]
@@ -64,33 +67,36 @@ class ResolutionResult:
 
 
 def count_recipients(entries: Iterable[RequestRecord]) -> int:
-    """Return how many recipients requests have together, each counted once."""
+    """Return the number of recipients of all requests. A recipient of several counts once."""
     return len({(entry.operation, member) for entry in entries for member in entry.members})
 
 
-def check_known(missing: Sequence[str], there: Sequence[str]) -> None:
-    """Raise where requests are named that are not there."""
+def check_known(missing: Sequence[str], existing: Sequence[str]) -> None:
+    """Raise if the user named requests that the journal does not have."""
     if missing:
         raise CannotResolveError(
             f"This journal has no request {join_references(missing)}. "
-            f"{NOTHING_CHANGED} Its requests: {join_references(there)}."
+            f"{NOTHING_CHANGED} Its requests: {join_references(existing)}."
         )
 
 
 def check_unresolved(entries: Sequence[RequestRecord]) -> None:
-    """Raise where requests are named that are not in doubt."""
+    """Raise if the user named requests that are not unresolved.
+
+    :param entries: these requests
+    """
     if entries:
         raise CannotResolveError(f"{' '.join(_why_not(entry) for entry in entries)} {NOTHING_CHANGED}")
 
 
 def check_not_in_flight(entries: Sequence[RequestRecord], now: datetime) -> None:
-    """Raise where requests may be in flight: the try that made them may yet write where a resolution is to stand."""
-    starts = {
+    """Raise if requests may be in flight: their try may still write the segment that the resolution would write."""
+    remaining = {
         entry.reference: entry.started_at + IN_FLIGHT_GRACE - now
         for entry in entries
         if entry.state is State.PENDING and entry.started_at is not None
     }
-    waits = {reference: wait for reference, wait in starts.items() if wait > timedelta()}
+    waits = {reference: wait for reference, wait in remaining.items() if wait > timedelta()}
     if waits:
         raise CannotResolveError(
             f"Started less than {IN_FLIGHT_GRACE.seconds} seconds ago: {join_references(list(waits))}. The process of "
@@ -100,7 +106,7 @@ def check_not_in_flight(entries: Sequence[RequestRecord], now: datetime) -> None
 
 
 def check_result_id(decision: Resolution, entries: Sequence[RequestRecord]) -> None:
-    """Raise where an id cannot be of the one request that was sent."""
+    """Raise if the id of a message cannot belong to the resolved requests."""
     if decision is not Resolution.SENT:
         raise CannotResolveError(f"A request that was not sent has no id. {NOTHING_CHANGED} Leave the id out.")
     references = list(dict.fromkeys(entry.reference for entry in entries))

@@ -1,10 +1,13 @@
-"""Where a campaign's log stands in the task's state, so that no late copy of a write hides a newer one.
+"""The keys of a log in the task state, chosen so that a late write never replaces a newer one.
 
-Airflow's client repeats a write that was not answered within seconds, and the first copy may yet be carried out, after
-newer writes. So what was written once is not written over: each write adds a part under a key of its own, and when
-there are many, one write puts the whole segment under another key. A copy that comes late finds itself there already,
-or stands where nothing is read again. Each try has numbers of its own, so that a write of an earlier try that failed,
-and comes after all, takes the place of nothing.
+Airflow's client repeats a write that got no response within seconds. The first copy may still arrive, after newer
+writes. So no write takes a key under which a value is stored already:
+
+- Each write adds a part of the segment under a key of its own.
+- When the segment has many parts, or is full, one write stores the whole segment under another key.
+- Each try has a series of segments of its own, so a late write of an earlier try replaces nothing of a later one.
+
+A late copy therefore finds its own value stored, or has a key that is no longer read.
 """
 
 from __future__ import annotations
@@ -16,13 +19,13 @@ from typing import Any
 from cpaas_provider.sending.journal.model import JOURNAL_KEY
 
 SERIES = 1_000_000
-"""Segments a try may have; that of a number are its series, the first try's begins with 0."""
+"""The most segments of a try. They are the series of the try: the first series begins with segment 0."""
 
 MOST_PARTS = 32
-"""Parts of a segment, which a later try reads one by one unless they were put together."""
+"""The most parts of a segment. A later try reads them one by one, unless the segment is stored as a whole."""
 
 _GAP = 1
-"""Segments that may be missing in a row: a try that goes on leaves out one that may yet appear."""
+"""How many segments in a row may be missing: a try that continues skips one, which may still arrive."""
 
 Get = Callable[[str], Any]
 
@@ -31,7 +34,7 @@ Get = Callable[[str], Any]
 class Stored:
     """A segment as it is stored.
 
-    :param parts: how many it has; ``None`` where it was put together, and nothing is added
+    :param parts: the number of its parts; ``None`` if it is stored as a whole, so that no part may follow
     """
 
     index: int
@@ -40,29 +43,29 @@ class Stored:
 
 
 def part_key(index: int, part: int) -> str:
-    """Return the key under which a part of a segment stands."""
+    """Return the key of a part of a segment."""
     return JOURNAL_KEY if index == part == 0 else f"{JOURNAL_KEY}.{index}.{part}"
 
 
 def whole_key(index: int) -> str:
-    """Return the key under which a segment stands when its parts were put together."""
+    """Return the key of a segment that is stored as a whole."""
     return f"{JOURNAL_KEY}.{index}"
 
 
 def superseded(index: int, parts: int) -> list[str]:
-    """Return the keys that are not read any more once a segment was put together."""
-    # That of a series' first part tells that there is something.
+    """Return the keys that are no longer read once a segment is stored as a whole."""
+    # The first part of a series stays: it shows that the series exists.
     first = 1 if index % SERIES == 0 else 0
     return [part_key(index, part) for part in range(first, parts)]
 
 
 def newest_series(get: Get, tries: int) -> tuple[int, Any] | None:
-    """Return the last series that holds anything, and the first part of it.
+    """Return the number and the first part of the last series that has any; ``None`` if no series has.
 
-    :param tries: how many series there may be; of the last, which a try begins, only its first part is looked for
+    :param tries: the number of series to search. The last one is of the current try, so only its first key is read
     """
     for series in reversed(range(tries)):
-        # Where the first write of a try failed, there may be a second.
+        # If the first write of a try failed, the series may begin with the next segment.
         for index in range(1 if series == tries - 1 else 1 + _GAP):
             stored = get(part_key(series * SERIES + index, 0))
             if stored is not None:
@@ -74,15 +77,15 @@ def read_series(get: Get, series: int) -> Iterator[Stored]:
     """Yield the segments of a series, in order."""
     index, missing = series * SERIES, 0
     while missing <= _GAP:
-        found = _read(get, index)
-        if found is not None:
-            yield found
-        missing = 0 if found else missing + 1
+        stored = _read(get, index)
+        if stored is not None:
+            yield stored
+        missing = 0 if stored else missing + 1
         index += 1
 
 
 def next_index(last: int) -> int:
-    """Return the segment to go on with behind the last that is there: the next may yet be written by who was before."""
+    """Return the segment to continue with after the last stored one. It skips one, which may still arrive."""
     return last + 1 + _GAP
 
 
@@ -100,7 +103,7 @@ def _read(get: Get, index: int) -> Stored | None:
 
 
 def _joined(parts: list[Any]) -> Any:
-    """Return a segment made of its parts; one that cannot be read in its place."""
+    """Return a segment made of its parts. If a part cannot be read, return that, so that the caller reports it."""
     for part in parts:
         if not isinstance(part, Mapping) or not isinstance(part.get("batches"), list):
             return part

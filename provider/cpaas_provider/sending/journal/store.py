@@ -1,4 +1,4 @@
-"""Where a journal is stored, what Airflow says of the try that opens it, and why a store fails."""
+"""The store of a journal, what Airflow states about the try that opens it, and the errors of a store."""
 
 from __future__ import annotations
 
@@ -22,27 +22,27 @@ REKEYED = "the connection's secrets changed, and the hashes of the journal are k
 
 
 class StateStore(Protocol):
-    """Where a journal lives: the task's state, or what a campaign that happens once is kept in."""
+    """Stores a journal: the task state, or the database for a campaign with an idempotency key."""
 
     def get(self, key: str) -> Any:
-        """Return what is stored, or ``None``."""
+        """Return the value of a key, or ``None``."""
 
     def set(self, key: str, value: Any) -> None:
-        """Store for good, before returning."""
+        """Store a value. It is stored when this returns, and outlives the process."""
 
     def delete(self, key: str) -> None:
-        """Remove what is stored under a key, if anything is."""
+        """Remove a key, if it is stored."""
 
 
 @dataclass(frozen=True)
 class TryInfo:
-    """What Airflow says of this try.
+    """What Airflow states about this try.
 
-    :param number: its number, from 1
-    :param max_tries: the task instance's limit less one; a clear sets it to the tries made plus ``retries``
-    :param retries: what the task allows
-    :param clear_number: how often anything of the run was cleared
-    :param run: tells task instances apart where several write one journal, one after the other; else empty
+    :param number: the number of the try, from 1
+    :param max_tries: the most tries of the task instance less one; a clear sets it to the tries made plus ``retries``
+    :param retries: the ``retries`` of the task
+    :param clear_number: how often a task of the run was cleared
+    :param run: identifies the task instance if several write one journal, one after the other; else empty
     """
 
     number: int
@@ -53,30 +53,30 @@ class TryInfo:
 
     @property
     def clear_epoch(self) -> int | str:
-        """What changes whenever rejected recipients are to be tried again: with a clear, or with another run."""
+        """Changes with a clear, and with each run of a shared journal: rejected recipients are then sent to again."""
         return f"{self.run}:{self.max_tries}" if self.run else self.max_tries
 
     @property
     def after_clear(self) -> bool:
-        """Whether earlier tries were made and the task's state may have been dropped since.
+        """Whether there were earlier tries, and Airflow may have dropped the task state since.
 
-        Retries keep the state, so without a clear an empty one means that no earlier try had come to claim anything.
+        Only a clear drops the state. Without one, an empty state means that no earlier try recorded an intent.
         """
         return self.number > 1 and (self.max_tries > self.retries or self.clear_number > 0)
 
 
 def record_nothing_sent(store: StateStore, tries: TryInfo) -> None:
-    """Store that a try ended before it claimed anything, so that a clear need not take its silence for lost words.
+    """Store that a try ended before it recorded an intent. Otherwise a later clear would count it as a lost journal.
 
-    Does nothing where there is a journal, or where there may have been one that a clear dropped. What cannot be stored
-    is left: an empty state after a clear then counts as unknown, which is safe.
+    Does nothing if there is a journal, or may have been one that a clear dropped. If this record cannot be stored, an
+    empty state after a clear counts as unknown, which is safe.
     """
     if tries.after_clear:
         return
     try:
         if newest_series(store.get, tries.number) is None:
             store.set(NOTHING_SENT_KEY, {"max_tries": tries.max_tries})
-    except Exception as error:  # noqa: BLE001 - the failure that is being noted matters more
+    except Exception as error:  # noqa: BLE001 - it must not hide the failure that ends the try
         log.warning("The record that this try sent nothing could not be stored (%s).", type(error).__name__)
 
 
@@ -93,7 +93,7 @@ def confirm_current(store: StateStore, tries: TryInfo) -> None:
 
 
 def is_superseded(error: BaseException) -> bool:
-    """Tell whether Airflow no longer knows this try, or another try has the campaign.
+    """Return whether another try has replaced this one, or has taken over the campaign.
 
     Airflow answers 404 to the writes of a try that was replaced.
     """
@@ -104,17 +104,19 @@ def is_superseded(error: BaseException) -> bool:
     return 404 in (status, getattr(getattr(error, "response", None), "status_code", None))
 
 
-def _who_instead(error: BaseException) -> str:
-    if isinstance(error, LeaseLostError):
-        return "Another task instance has taken over the campaign of this idempotency_key"
-    return "Airflow has replaced this try with another one"
-
-
 def storage_error(error: BaseException, what: str) -> JournalUnavailableError | TrySupersededError:
-    """Return in words that the journal could not be ``what``."""
+    """Return the error for a failure of the store.
+
+    :param what: completes "the journal could not be" in the message
+    """
     if is_superseded(error):
+        cause = (
+            "Another task instance has taken over the campaign of this idempotency_key"
+            if isinstance(error, LeaseLostError)
+            else "Airflow has replaced this try with another one"
+        )
         return TrySupersededError(
-            f"{_who_instead(error)}, and the journal could not be {what}. The other try continues from the journal."
+            f"{cause}, and the journal could not be {what}. The other try continues from the journal."
         )
     return JournalUnavailableError(
         f"The task state store could not be reached ({type(error).__name__}), and the journal could not be {what}. A "

@@ -1,4 +1,4 @@
-"""A journal, looked at from outside of its task, and what a person resolves of its requests."""
+"""A journal as the command line reads it, outside of its task, and the manual resolution of its requests."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from typing import Any, Self
 
 from cpaas_provider.sending.journal.log import MAX_BYTES
 from cpaas_provider.sending.journal.model import (
-    UNRESOLVED,
     LogEntry,
     RequestRecord,
     Result,
@@ -43,7 +42,7 @@ _AFTER_LOSS = (
 
 @dataclass(frozen=True)
 class StateSummary:
-    """Requests of one state together; ``recipients`` counts each once."""
+    """Counts the requests of one state. A recipient of several requests counts once."""
 
     operation: str
     state: State
@@ -53,16 +52,16 @@ class StateSummary:
 
 @dataclass(frozen=True)
 class JournalView:
-    """A journal of one request, or of a campaign.
+    """The journal of a single send or a campaign.
 
-    A request that was made again has its reference again, and is another one: all unresolved requests of a
-    reference are resolved together.
+    A resend has the same reference as the request that it repeats. All unresolved requests of a reference are resolved
+    together.
 
-    :param requests: by number
-    :param last: its last segment
-    :param latest: the last batch
-    :param index: where the next segment goes
-    :param telling: the keys under which something else stands whenever it has changed
+    :param requests: the requests, by number
+    :param last: the last segment
+    :param latest: the last log entry; ``None`` if there is none
+    :param index: the number of the next segment
+    :param change_keys: keys without a value. Any change of the journal stores a value under one of them
     """
 
     requests: Mapping[int, RequestRecord]
@@ -73,62 +72,67 @@ class JournalView:
 
     @classmethod
     def read(cls, get: Callable[[str], Any], tries: int = 1) -> Self:
-        """Return what is stored.
+        """Read a journal.
 
-        :param get: returns what stands under a key, or ``None``
-        :param tries: how many tries were made
+        :param get: returns the value of a key, or ``None``
+        :param tries: the number of tries made
         :raises ValueError: when it is no journal of this version
         """
-        empty: dict[str, None] = {}
+        missing_keys: dict[str, None] = {}
 
-        def noting(key: str) -> Any:
+        def get_and_record_missing(key: str) -> Any:
             stored = get(key)
             if stored is None:
-                # Every addition is written under one of these: what is written once stays as it is.
-                empty[key] = None
+                # An addition takes one of these keys, because stored values are not changed.
+                missing_keys[key] = None
             return stored
 
-        newest, first = newest_series(noting, tries + 1) or (0, None)
-        last, latest = Segment.from_json(first), None
+        newest, first = newest_series(get_and_record_missing, tries + 1) or (0, None)
+        last = Segment.from_json(first)
+        latest: LogEntry | None = None
         requests: dict[int, RequestRecord] = {}
         index = (tries - 1) * SERIES
         for series in range(newest + 1):
-            for stored in read_series(noting, series):
+            for stored in read_series(get_and_record_missing, series):
                 segment = Segment.from_json(stored.value)
                 index = max(index, next_index(stored.index))
                 if segment.continues(last):
-                    last, latest = segment, _replayed(segment, requests) or latest
-        return cls(requests, last, latest, index, tuple(empty))
+                    last = segment
+                    for batch in segment.batches:
+                        latest = LogEntry.from_text(batch)
+                        replay(latest, segment.operation or "", requests)
+        return cls(requests, last, latest, index, tuple(missing_keys))
 
     @property
     def operation(self) -> str:
-        """Return what its requests are."""
+        """The operation of the requests."""
         return self.last.operation or ""
 
     @property
     def lost(self) -> str | None:
-        """Return why it is unknown what was sent to recipients without a request, where that is so."""
+        """Why requests of earlier tries may be missing; ``None`` if none are."""
         return self.last.lost
 
     def entries(self, *, include_unresolved: bool = True) -> Iterator[RequestRecord]:
-        """Yield all requests, in the order of their intents.
+        """Return all requests, in the order of their intents.
 
         :param include_unresolved: whether to yield unresolved requests, too
         """
-        return self._all(include_unresolved)
+        left_out = set() if include_unresolved else {request.number for request in self._unresolved}
+        return (request for number, request in self.requests.items() if number not in left_out)
 
     def unresolved(self) -> tuple[RequestRecord, ...]:
         """Return the unresolved requests, in the order of their intents."""
         return tuple(self._unresolved)
 
     def sums(self, *, include_unresolved: bool = True) -> list[StateSummary]:
-        """Return how many requests there are of each state.
+        """Return the counts of each state that has requests.
 
         :param include_unresolved: whether to count unresolved requests
         """
         numbers: dict[State, int] = {}
         members: dict[State, set[bytes]] = {}
-        for request in self._all(include_unresolved):
+        for request in self.entries(include_unresolved=include_unresolved):
             numbers[request.state] = numbers.get(request.state, 0) + 1
             members.setdefault(request.state, set()).update(request.members)
         return [
@@ -145,16 +149,21 @@ class JournalView:
         result_id: str | None = None,
         now: datetime | None = None,
     ) -> ResolutionResult:
-        """Return what is to be stored to resolve requests, see ``resolution``."""
+        """Return what a manual resolution changes.
+
+        :param decision: the outcome that a person established
+        :param references: the requests to resolve; empty for all unresolved requests
+        :param result_id: the service's id of the message
+        :param now: to refuse requests that may be in flight; ``None`` not to check this
+        :raises CannotResolveError: when a request cannot be resolved so
+        """
         chosen = self._named(references) if references else self._unresolved
         if not chosen:
-            more = _AFTER_LOSS if self.lost else ""
-            raise CannotResolveError(f"This journal has no unresolved request. {NOTHING_CHANGED}{more}")
+            hint = _AFTER_LOSS if self.lost else ""
+            raise CannotResolveError(f"This journal has no unresolved request. {NOTHING_CHANGED}{hint}")
         before = tuple(chosen)
         if now is not None:
-            # A try that has one of them in flight may yet write the segment that the decision is to stand in.
-            pending = [request for request in self.requests.values() if request.state is State.PENDING]
-            check_not_in_flight(pending, now)
+            check_not_in_flight(list(self.requests.values()), now)
         if result_id is not None:
             check_result_id(decision, before)
         result = None if result_id is None else (result_id, None, None)
@@ -167,29 +176,26 @@ class JournalView:
         return ResolutionResult(before, left, self._appended(results, now or datetime.now(UTC)), recipients, self.lost)
 
     def _named(self, references: Sequence[str]) -> list[RequestRecord]:
+        """Return the unresolved requests of some references."""
         wanted = dict.fromkeys(references)
-        found: dict[str, list[RequestRecord]] = {}
+        by_reference: dict[str, list[RequestRecord]] = {}
         for request in self.requests.values():
-            found.setdefault(request.reference, []).append(request)
-        check_known([reference for reference in wanted if reference not in found], list(found))
-        open_ = {name: [one for one in found[name] if one.state in UNRESOLVED] for name in wanted}
-        check_unresolved([found[name][-1] for name in wanted if not open_[name]])
-        return [request for name in wanted for request in open_[name]]
-
-    def _all(self, include_unresolved: bool) -> Iterator[RequestRecord]:
-        left_out = set() if include_unresolved else {request.number for request in self._unresolved}
-        return (request for number, request in self.requests.items() if number not in left_out)
+            by_reference.setdefault(request.reference, []).append(request)
+        check_known([reference for reference in wanted if reference not in by_reference], list(by_reference))
+        chosen = {name: [request for request in by_reference[name] if request.is_unresolved] for name in wanted}
+        check_unresolved([by_reference[name][-1] for name in wanted if not chosen[name]])
+        return [request for name in wanted for request in chosen[name]]
 
     @functools.cached_property
     def _unresolved(self) -> list[RequestRecord]:
-        """Return the unresolved requests that have a recipient no other request surely reached."""
+        """The unresolved requests with a recipient that no accepted request has."""
         return unresolved(self.requests.values())
 
     def _appended(self, results: deque[Result], at: datetime) -> dict[str, Any]:
-        """Return the segments to be written that ends are to stand in."""
+        """Return the segments that store the results, by key."""
         if self.latest is None:
             raise CannotResolveError(f"This journal has no unresolved request. {NOTHING_CHANGED}")
-        written, index = {}, self.index
+        segments, index = {}, self.index
         while results:
             room = MAX_BYTES
             taken: list[Result] = []
@@ -197,23 +203,16 @@ class JournalView:
                 room -= results[0].weight
                 taken.append(results.popleft())
             batch = dataclasses.replace(self.latest, at=at, intents=(), results=taken).as_text()
-            # What a clear is told by stays as the tries noted it.
+            # The clear epoch stays that of the last try, so that the next try still detects a clear.
             segment = dataclasses.replace(self.last.following(), clear_epoch=self.last.clear_epoch, batches=[batch])
-            written[part_key(index, 0)] = segment.as_json()
+            segments[part_key(index, 0)] = segment.as_json()
             index += 1
-        return written
-
-
-def _replayed(segment: Segment, requests: dict[int, RequestRecord]) -> LogEntry | None:
-    """Bring a segment into the requests, and return its last batch."""
-    batch = None
-    for batch in map(LogEntry.from_text, segment.batches):
-        replay(batch, segment.operation or "", requests)
-    return batch
+        return segments
 
 
 def _decided(
     request: RequestRecord, decision: Resolution, result: tuple[str | None, None, None] | None
 ) -> RequestRecord:
+    """Return a request with the result of its resolution."""
     outcome = Result(request.number, decision.state, result, decision.reason(request.reason), decision.value)
     return dataclasses.replace(request, outcome=outcome)

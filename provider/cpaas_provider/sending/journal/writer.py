@@ -1,4 +1,4 @@
-"""Writes the journal while requests are in flight: all that is to be stored meanwhile goes into one write."""
+"""Writes the journal while requests are in flight: one write stores all records that came during the last one."""
 
 from __future__ import annotations
 
@@ -22,27 +22,27 @@ log = logging.getLogger(__name__)
 
 _ATTEMPTS = 3
 _FIRST_PAUSE = 0.5
-_SHARE = 2.0
-"""How many times as long as a write took the next one is waited for, so that they carry much each."""
+_WAIT_RATIO = 2.0
+"""The pause before the next write, as a multiple of the time of the last one, so that each stores many records."""
 
 _LONGEST_WAIT = 0.1
 
-_TIDY = 2
-"""How many old keys are removed between two writes: twice as many as a write adds."""
+_KEYS_TO_TIDY = 2
+"""The most obsolete keys removed between two writes: twice as many as a write adds."""
 
 
 OnStored = Callable[[Intent, SendingError | None], object]
-"""What is called once an intent is stored, or could not be."""
+"""Called once an intent is stored, or with the error if it could not be stored."""
 
 
 class JournalWriter:
     """Stores intents and results of one try, many in one write, in an ``async with`` block.
 
-    An intent waits until it is stored. A result does not: it goes into the next write. Used on one event loop; the
-    writes themselves are made in a thread.
+    A request waits until its intent is stored, but not for its result: that goes into the next write. Use the writer on
+    one event loop. The writes run in a thread of its own.
 
-    :param body: hash of what the intents say to all of their recipients
-    :param min_write_batch: how many intents are written without waiting for more
+    :param body: hash of the content that is the same for all recipients
+    :param min_write_batch: the number of intents that are written without waiting for more
     """
 
     def __init__(
@@ -58,9 +58,9 @@ class JournalWriter:
         self._clock = clock
         self._intents: dict[int, tuple[Intent, OnStored]] = {}
         self._results: deque[Result] = deque()
-        self._unsent: dict[int, Intent] = {}
+        self._not_made: dict[int, Intent] = {}
         self._references: dict[int, str] = {}
-        self._wanted = asyncio.Event()
+        self._has_work = asyncio.Event()
         self._batch_ready = asyncio.Event()
         self._thread = ThreadPoolExecutor(1, "cpaas-journal")
         self._error: SendingError | None = None
@@ -69,50 +69,51 @@ class JournalWriter:
         self._task = asyncio.create_task(self._write_all())
 
     def begin(self, intent: Intent, on_stored: OnStored) -> None:
-        """Have it stored that a request is about to leave.
+        """Add an intent to the next write.
 
-        :param on_stored: called once it is stored, so that the request may leave; or with the error if it could not be
-            stored, so that it must not. It must not raise.
+        :param on_stored: called once the intent is stored, so that the request may leave; or with the error if it could
+            not be stored, so that the request must not leave. It must not raise
         """
         if self._error is not None:
             on_stored(intent, self._error)
             return
         self._references[intent.number] = intent.reference
         self._intents[intent.number] = intent, on_stored
-        self._wanted.set()
+        self._has_work.set()
         if len(self._intents) >= self._min_write_batch:
             self._batch_ready.set()
 
     def withdraw(self, intent: Intent) -> None:
-        """Do not store an intent, unless that is under way or done: its request does not leave."""
+        """Do not store an intent whose request does not leave, if it is not being written yet."""
         self._intents.pop(intent.number, None)
 
     def end(self, result: Result) -> None:
-        """Have it stored what became of a request.
+        """Add a result to the next write.
 
-        Where that fails, it is logged at the end: the next try finds the request unknown, which is safe.
+        A result that cannot be stored is logged by ``close``. The next try then treats the request as unknown, which is
+        safe.
         """
         self._results.append(result)
-        self._wanted.set()
+        self._has_work.set()
 
     def add(self, intent: Intent, result: Result) -> None:
-        """Have a request stored that was not made, because its outcome is known without."""
-        self._unsent[intent.number] = intent
+        """Add a request that is not made, with its known result, to the next write."""
+        self._not_made[intent.number] = intent
         self.end(result)
 
     async def record_lost(self, intent: Intent, result: Result) -> None:
-        """Store a request whose outcome is unknown; when this returns, it is stored.
+        """Store a request of unknown outcome, of an earlier try whose journal is lost. It is stored when this returns.
 
-        :raises JournalUnavailableError: when that could not be stored
-        :raises TrySupersededError: when another try has taken this one's place
+        :raises JournalUnavailableError: when it could not be stored
+        :raises TrySupersededError: when another try has replaced this one
         """
         await self._store(self._entry(None, [intent], [result]), "stored, so nothing was sent")
 
     async def record_loss(self) -> None:
-        """Store that what earlier tries sent is lost, where that is so; when this returns, it is stored.
+        """Store that the journal of earlier tries is lost, if it is. It is stored when this returns.
 
-        :raises JournalUnavailableError: when that could not be stored
-        :raises TrySupersededError: when another try has taken this one's place
+        :raises JournalUnavailableError: when it could not be stored
+        :raises TrySupersededError: when another try has replaced this one
         """
         await asyncio.get_running_loop().run_in_executor(self._thread, self._log.record_loss)
 
@@ -125,89 +126,89 @@ class JournalWriter:
         await self.close()
 
     async def close(self) -> None:
-        """Store what is left, and end.
+        """Store what is left, and stop writing.
 
-        :raises TrySupersededError: when another try has taken this one's place
+        :raises TrySupersededError: when another try has replaced this one
         """
         self._closing = True
-        self._wanted.set()
+        self._has_work.set()
         self._batch_ready.set()
         try:
             await asyncio.shield(self._task)
         except asyncio.CancelledError:
-            # The first Ctrl-C loses no result; the second ends the write, too.
+            # A first Ctrl-C must lose no result. A second one cancels the write, too.
             await self._task
             raise
-        # What is being removed is done with before the task's connection to Airflow is.
+        # Wait for a removal in the thread: it uses the task's connection to Airflow.
         with contextlib.suppress(RuntimeError):
             await asyncio.get_running_loop().run_in_executor(self._thread, self._log.tidy, 0)
         self._thread.shutdown(wait=False)
         if isinstance(self._error, TrySupersededError):
             raise self._error
         if self._results:
-            made = self._made(self._results)
+            references = self._references_of(self._results)
             log.warning(
                 "The outcome of %s%s could not be stored. If the task is retried, the outcome is treated as unknown.",
                 counted(len(self._results), "request"),
-                f" ({join_references(made)})" if made else "",
+                f" ({join_references(references)})" if references else "",
             )
 
     async def _write_all(self) -> None:
         try:
-            await self._write_what_comes()
+            await self._write_until_closed()
         finally:
-            # Nothing is to wait for a write that will not be made.
+            # No caller may wait for a write that will not be made.
             self._refuse(self._error or JournalUnavailableError("The journal is closed, so nothing was sent."))
 
-    async def _write_what_comes(self) -> None:
+    async def _write_until_closed(self) -> None:
         loop = asyncio.get_running_loop()
         while True:
-            await self._wanted.wait()
-            self._wanted.clear()
-            # Senders that were woken by the same response come along.
+            await self._has_work.wait()
+            self._has_work.clear()
+            # Let senders that the same response woke add their records, too.
             await asyncio.sleep(0)
             while self._intents or self._results:
                 began = loop.time()
                 if not await self._write():
                     return
-                # What did not fit into a write has nothing to wait for.
+                # Records that did not fit into the last write need not wait for more.
                 if self._closing or self._full:
                     continue
-                await self._pause(min(_SHARE * (loop.time() - began), _LONGEST_WAIT))
+                await self._pause(min(_WAIT_RATIO * (loop.time() - began), _LONGEST_WAIT))
             if self._closing:
                 return
 
     async def _pause(self, seconds: float) -> None:
-        """Let more come together, but not longer than it takes for a batch."""
+        """Wait for more records, until there are enough intents for a write."""
         self._batch_ready.clear()
         if len(self._intents) < self._min_write_batch and not self._closing:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._batch_ready.wait(), seconds)
 
     async def _write(self) -> bool:
-        """Make one write; return whether more may follow."""
+        """Make one write. Return whether another one may follow."""
         intents, results = self._take()
-        unsent = [self._unsent[result.number] for result in results if result.number in self._unsent]
-        batch = self._entry(self._body, [*(intent for intent, _ in intents), *unsent], results)
+        not_made = [self._not_made[result.number] for result in results if result.number in self._not_made]
+        entry = self._entry(self._body, [*(intent for intent, _ in intents), *not_made], results)
         try:
-            await self._store(batch, self._describe(intents, results))
+            await self._store(entry, self._describe(intents, results))
         except BaseException as error:
             self._intents = {intent.number: (intent, on_stored) for intent, on_stored in intents} | self._intents
             self._results.extendleft(reversed(results))
             if not isinstance(error, SendingError):
                 raise
             self._refuse(error)
-            # What became of requests under way is tried to be stored at the end, once more.
+            # When the writer is closed, it tries once more to store the results.
             retry = isinstance(error, JournalUnavailableError) and not self._closing
-            return retry and await self._wait_for_end()
+            return retry and await self._wait_until_closing()
         for result in results:
-            self._unsent.pop(result.number, None)
+            self._not_made.pop(result.number, None)
             self._references.pop(result.number, None)
         for intent, on_stored in intents:
             on_stored(intent, None)
         if not self._closing:
-            # While requests are in flight nothing waits for the thread.
-            self._thread.submit(self._log.tidy, _TIDY)
+            # Requests are in flight now, so no caller waits for the thread.
+            self._thread.submit(self._log.tidy, _KEYS_TO_TIDY)
         return True
 
     def _entry(self, body: str | None, intents: list[Intent], results: list[Result]) -> LogEntry:
@@ -215,57 +216,57 @@ class JournalWriter:
         return LogEntry(self._clock(), tries.number, tries.clear_epoch, body, intents, results)
 
     def _refuse(self, error: SendingError) -> None:
-        """Tell all who wait for an intent that it will not be stored."""
+        """Call ``on_stored`` of all waiting intents with an error. Later intents get it at once."""
         self._error = error
         refused, self._intents = self._intents, {}
         for intent, on_stored in refused.values():
             on_stored(intent, error)
 
-    async def _wait_for_end(self) -> bool:
+    async def _wait_until_closing(self) -> bool:
         while not self._closing:
-            await self._wanted.wait()
-            self._wanted.clear()
+            await self._has_work.wait()
+            self._has_work.clear()
         return True
 
     def _take(self) -> tuple[list[tuple[Intent, OnStored]], list[Result]]:
-        """Return as much as one write holds."""
+        """Remove and return the records of the next write: results first, as many as it holds."""
         room = self._log.room
         results: list[Result] = []
         while self._results and (not results or room > self._weight(self._results[0])):
             room -= self._weight(self._results[0])
             results.append(self._results.popleft())
         intents: list[tuple[Intent, OnStored]] = []
-        for begun in self._intents.values():
-            room -= begun[0].weight
+        for intent, on_stored in self._intents.values():
+            room -= intent.weight
             if room <= 0 and (intents or results):
                 break
-            intents.append(begun)
+            intents.append((intent, on_stored))
         for intent, _ in intents:
             del self._intents[intent.number]
         self._full = bool(self._intents)
         return intents, results
 
     def _weight(self, result: Result) -> int:
-        """Return the bytes an end takes, with the intent that is stored beside it where the request was not made."""
-        note = self._unsent.get(result.number)
-        return result.weight + (note.weight if note else 0)
+        """Return the bytes of a result, with the intent that is stored with it if the request was not made."""
+        intent = self._not_made.get(result.number)
+        return result.weight + (intent.weight if intent else 0)
 
-    def _made(self, results: Iterable[Result]) -> list[str]:
+    def _references_of(self, results: Iterable[Result]) -> list[str]:
         """Return the references of requests of this try."""
-        return [self._references[one.number] for one in results if one.number in self._references]
+        return [self._references[result.number] for result in results if result.number in self._references]
 
     def _describe(self, intents: Sequence[object], results: Sequence[Result]) -> str:
-        """Return what an error says of a write that failed."""
+        """Return what completes "the journal could not be" if the write fails."""
         unsent = ", so the requests to record were not sent" if intents else ""
-        made = self._made(results)
-        return f"stored{unsent}. Made before: {join_references(made)}" if made else f"stored{unsent}"
+        references = self._references_of(results)
+        return f"stored{unsent}" + (f". Made before: {join_references(references)}" if references else "")
 
-    async def _store(self, batch: LogEntry, what: str) -> None:
-        """Write, again where it fails and no other try has taken over."""
+    async def _store(self, entry: LogEntry, what: str) -> None:
+        """Write an entry, and retry while the journal is unavailable."""
         loop = asyncio.get_running_loop()
         for attempt in range(1, _ATTEMPTS + 1):
             try:
-                await loop.run_in_executor(self._thread, self._log.append, batch, what)
+                await loop.run_in_executor(self._thread, self._log.append, entry, what)
             except JournalUnavailableError:
                 if attempt == _ATTEMPTS:
                     raise

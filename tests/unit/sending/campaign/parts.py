@@ -91,8 +91,8 @@ def member(phone: str, hasher: KeyedHasher = PRINTS) -> bytes:
 
 def claim(number: int, *phones: str, words: Iterable[str] = (), hasher: KeyedHasher = PRINTS) -> Intent:
     members = [member(phone, hasher) for phone in phones]
-    reference = hasher.batch_reference(OPERATION, members, 0)
-    return Intent(number, reference, b"".join(members), b"".join(hasher.words(word) for word in words))
+    reference = hasher.reference(OPERATION, members, 0)
+    return Intent(number, reference, b"".join(members), b"".join(hasher.values_hash(word) for word in words))
 
 
 def settled(number: int, charge: float | None = 2.5, balance: float | None = 100.0) -> Result:

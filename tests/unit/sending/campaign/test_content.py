@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from cpaas_provider.sending.campaign.campaign import refuse_unknown_placeholders
-from cpaas_provider.sending.campaign.content import EMAIL, SMS, Content, joined, written
+from cpaas_provider.sending.campaign.content import EMAIL, SMS, Content, cell_text, placeholder_values_as_json
 from cpaas_provider.sending.campaign.loader import CannotPlanError
 from tests.unit.sending.campaign.parts import message
 
@@ -32,19 +32,19 @@ from tests.unit.sending.campaign.parts import message
     ],
 )
 def test_a_cell_is_written_as_people_read_it(cell: Any, text: str) -> None:
-    assert written(cell) == text
+    assert cell_text(cell) == text
 
 
 def test_words_stand_in_the_order_of_the_placeholders_and_defaults_fill_blanks() -> None:
     said = message("{name} {city}", {"name": "n", "city": "c"}, defaults={"city": "Lagos"})
-    assert said.words(["Ada", None]) == ["Ada", "Lagos"]
+    assert said.values(["Ada", None]) == ["Ada", "Lagos"]
     with pytest.raises(ValueError, match="no value for the placeholder name"):
-        said.words([" ", "Abuja"])
+        said.values([" ", "Abuja"])
 
 
 def test_one_reads_their_own_words_and_a_value_that_looks_like_a_placeholder_stays() -> None:
     said = message("{name}, {city} & 100 %", {"name": "n", "city": "c"})
-    assert said.rendered(joined(["{city}", "Lagos"])) == ["{city}, Lagos & 100 %"]
+    assert said.rendered(placeholder_values_as_json(["{city}", "Lagos"])) == ["{city}, Lagos & 100 %"]
 
 
 def test_without_anything_personal_all_read_the_same() -> None:
@@ -53,12 +53,12 @@ def test_without_anything_personal_all_read_the_same() -> None:
 
 def test_another_way_to_write_placeholders() -> None:
     said = message("Hello %name%", {"name": "n"}, placeholder_format="%name%")
-    assert said.rendered(joined(["Ada"])) == ["Hello Ada"]
+    assert said.rendered(placeholder_values_as_json(["Ada"])) == ["Hello Ada"]
 
 
 def test_subject_and_body_are_both_filled() -> None:
     said = Content(EMAIL, {}, ["For {name}", "Dear {name}"], {"name": "n"})
-    assert said.rendered(joined(["Ada"])) == ["For Ada", "Dear Ada"]
+    assert said.rendered(placeholder_values_as_json(["Ada"])) == ["For Ada", "Dear Ada"]
     assert said.length_estimator() is None
 
 

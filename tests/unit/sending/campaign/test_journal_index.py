@@ -195,10 +195,10 @@ class TestEvidence:
 
     def test_the_words_of_each_are_known_by_their_hash(self) -> None:
         plan = RecipientTable()
-        plan.add([planned(ADA, 1, words='["Ada"]')])
+        plan.add([planned(ADA, 1, placeholder_values='["Ada"]')])
         plan.deduplicate_and_suppress()
         _, index = restored(batch([claim(0, ADA, words=['["Ada"]'])]), plan=plan)
-        assert list(index.unresolved_recipients(0)) == [(1, member(ADA), '["Ada"]', PRINTS.words('["Ada"]'))]
+        assert list(index.unresolved_recipients(0)) == [(1, member(ADA), '["Ada"]', PRINTS.values_hash('["Ada"]'))]
 
 
 def test_another_text_sent_before_is_noticed() -> None:

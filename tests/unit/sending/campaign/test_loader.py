@@ -9,7 +9,7 @@ import pytest
 
 from cpaas_provider.api.recipients.allowlist import AllowedRecipients
 from cpaas_provider.sending.campaign.content import EMAIL, Content
-from cpaas_provider.sending.campaign.loader import CannotPlanError, Columns, RecipientLoader, Suppressed
+from cpaas_provider.sending.campaign.loader import CannotPlanError, Columns, RecipientLoader, SuppressionStats
 from cpaas_provider.sending.campaign.recipients import RecipientStatus, RecipientTable
 from cpaas_provider.sending.partitions import Partition, partitions
 from tests.unit.sending.campaign.parts import PRINTS, Rows, message, phones
@@ -50,8 +50,8 @@ def test_email_addresses_meet_in_any_case_of_the_domain() -> None:
 def test_what_is_personal_is_kept_in_the_order_of_the_placeholders() -> None:
     said = message("{b} {a}", {"b": "second", "a": "first"})
     (recipient,) = plan_from({"phone": "08031200000", "first": "1", "second": "2"}, said=said).not_sent()
-    assert said.substitutions([recipient.words or ""]) == [{"b": "2", "a": "1"}]
-    assert said.rendered(recipient.words) == ["2 1"]
+    assert said.substitutions([recipient.placeholder_values or ""]) == [{"b": "2", "a": "1"}]
+    assert said.rendered(recipient.placeholder_values) == ["2 1"]
 
 
 @pytest.mark.parametrize(
@@ -109,7 +109,7 @@ class TestTimeZones:
     def test_do_not_mix_with_what_is_personal(self) -> None:
         row = {"phone": "08031200000", "zone": "Asia/Tokyo", "name": "Ada"}
         (recipient,) = plan_from(row, columns=self.COLUMNS).not_sent()
-        assert (recipient.zone, recipient.words) == ("Asia/Tokyo", '["Ada"]')
+        assert (recipient.zone, recipient.placeholder_values) == ("Asia/Tokyo", '["Ada"]')
 
 
 class TestColumns:
@@ -132,7 +132,9 @@ class TestColumns:
 
 
 class TestSuppression:
-    def suppressed(self, *banned: Any, columns: tuple[str, ...] | None = None) -> tuple[RecipientTable, Suppressed]:
+    def suppressed(
+        self, *banned: Any, columns: tuple[str, ...] | None = None
+    ) -> tuple[RecipientTable, SuppressionStats]:
         plan = RecipientTable()
         planner = RecipientLoader(plan, message(), PRINTS, default_region="NG")
         planner.read(Rows("08031200000", "08031200001"), PHONE)
@@ -161,8 +163,8 @@ class TestSuppression:
     def test_rows_that_name_nobody_are_counted_with_their_reasons(self) -> None:
         found = self.suppressed({"phone": "?"}, None, {"tel": "08031200001"})[1]
         assert (found.rows, found.invalid, found.empty) == (3, 3, 0)
-        assert [number for number, _ in found.first] == [1, 2, 3]
-        assert "is not a phone number" in found.first[0][1]
+        assert [number for number, _ in found.first_invalid] == [1, 2, 3]
+        assert "is not a phone number" in found.first_invalid[0][1]
 
     def test_an_empty_cell_of_a_table_is_nobody(self) -> None:
         found = self.suppressed({"phone": None}, {"phone": " "}, {"phone": "08031200001"}, columns=("phone",))[1]
@@ -185,8 +187,8 @@ class TestPartitions:
         plan = RecipientTable()
         planner = RecipientLoader(plan, message(), PRINTS, default_region="NG", partition=Partition(0, 3))
         planner.read(Rows(*(f"+{one}" for one in phones(90))), PHONE)
-        assert planner.found.other_partitions + plan.counts()[RecipientStatus.NOT_SENT] == 90
-        assert planner.found.rows == 90
+        assert planner.stats.other_partitions + plan.counts()[RecipientStatus.NOT_SENT] == 90
+        assert planner.stats.rows == 90
 
 
 def test_told_to_stop_it_ends_while_it_reads() -> None:

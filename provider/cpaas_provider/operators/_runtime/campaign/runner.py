@@ -101,7 +101,7 @@ class CampaignRunner(Attempt):
             ) from None
         self._preview(campaign)
         begun = self._build_report(campaign, planner)
-        log.info("%s", task_log.planned(begun, planner.found.rows))
+        log.info("%s", task_log.planned(begun, planner.stats.rows))
         if spec.dry_run:
             log.info("%s", task_log.dry_run(begun))
         else:
@@ -135,7 +135,7 @@ class CampaignRunner(Attempt):
 
     def push_report(self, *, quietly: bool) -> bool:
         """Store report and results file of a try that fails; return whether anything was sent or is unknown."""
-        if self._under_way is None or not self._under_way[0].drawn_up:
+        if self._under_way is None or not self._under_way[0].is_prepared:
             return False
         campaign, planner = self._under_way
         try:
@@ -154,7 +154,7 @@ class CampaignRunner(Attempt):
     def record_end(self) -> None:
         """Record the number of recipients accepted, for sensors that wait for their delivery."""
         tracker = self._reports.tracker if self._reports else None
-        if tracker is not None and self._under_way is not None and self._under_way[0].drawn_up:
+        if tracker is not None and self._under_way is not None and self._under_way[0].is_prepared:
             campaign = self._under_way[0]
             counts = campaign.plan.counts()
             # What an earlier try was killed before recording is in the journal.
@@ -182,7 +182,7 @@ class CampaignRunner(Attempt):
     def _build_report(self, campaign: Campaign, planner: RecipientLoader) -> dict[str, Any]:
         # A report on the account's webhook does not name the campaign.
         tracked = self._reports is not None and self._reports.tracker is not None
-        return build_report(campaign, planner.found, self._spec, "callback" if tracked else None)
+        return build_report(campaign, planner.stats, self._spec, "callback" if tracked else None)
 
     def _prepare(self, reports: DeliveryReports) -> tuple[Campaign, RecipientLoader]:
         spec, runtime, settings = self._spec, self._runtime, self._connection.settings
@@ -322,7 +322,7 @@ class CampaignRunner(Attempt):
         shown = [
             {
                 "recipient": message.channel.mask(recipient.address),
-                "texts": message.rendered(recipient.words),
+                "texts": message.rendered(recipient.placeholder_values),
                 "pages": recipient.pages,
             }
             for recipient in islice(campaign.plan.not_sent(), self._spec.preview_count)

@@ -173,7 +173,7 @@ def open_state(
 ) -> SingleSendState:
     """Return where the recipients of a send stand."""
     suppressions = request.suppressions(runtime) if options.use_suppression_list else None
-    send = journal.hasher.batch_reference(spec.operation, (), journal.log.resend_epoch)
+    send = journal.hasher.reference(spec.operation, (), journal.log.resend_epoch)
     frequency_cap = request.frequency_cap(runtime, options.frequency_cap, options.frequency_category, send)
     return SingleSendState(spec, journal, reports, suppressions=suppressions, frequency_cap=frequency_cap)
 

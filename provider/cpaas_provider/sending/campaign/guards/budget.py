@@ -1,4 +1,4 @@
-"""What a campaign may cost: no request is begun that would go beyond it, as far as the price is known."""
+"""The budget of a campaign: no request is started that would exceed it, as far as the price is known."""
 
 from __future__ import annotations
 
@@ -23,19 +23,23 @@ class BudgetReachedError(SendingError):
 
 @dataclass
 class Budget:
-    """Money, as the service tells it with each answer.
+    """Counts the money that requests cost, by the charge and the balance that responses return.
 
-    Units are pages where they are known, else recipients. The first request goes alone, to learn the price; later ones
-    reserve the highest price seen. Where answers do not say what they cost, all go alone, and the balance tells it.
+    A request has billable units: pages where they are known, else recipients. The first request goes alone, to learn
+    the price. Later requests reserve the highest price seen. If responses return no charge, requests go one after the
+    other, and the loss of the balance counts as the charge.
 
-    :param max_charge: what the campaign may cost in all its tries; ``None`` for no bound
-    :param min_balance: what must be left of the account's balance; ``None`` for no bound
-    :param price: of one unit, as far as known; given by the author or seen
-    :param spent: what answered requests of all tries have cost
-    :param reserved: what requests under way may cost
-    :param unpriced: units of requests of earlier tries that were accepted without a charge in the response
-    :param refuse_missing_charge: end the campaign where answers do not say what they cost
+    :param max_charge: the most that all tries of the campaign may cost; ``None`` for no limit
+    :param min_balance: the least balance that must remain on the account; ``None`` for no limit
+    :param price: the price of one unit, from the author or from a response; ``None`` if not known yet
+    :param spent: the charge of the accepted requests of all tries
+    :param reserved: the money reserved for requests in flight
     :param unknown_units: units of requests of unknown outcome, which may have been charged
+    :param unpriced: units of accepted requests whose charge is not known
+    :param balance: the last balance returned; ``None`` before the first
+    :param refuse_missing_charge: end the campaign if a response returns no charge
+    :param under_way: the number of requests in flight
+    :param has_response: whether a request was accepted in this try
     """
 
     max_charge: Decimal | None = None
@@ -50,7 +54,7 @@ class Budget:
     under_way: int = 0
     has_response: bool = False
     _lost: Decimal = Decimal()
-    """What the balance lost by requests whose answers do not say what they cost."""
+    """The loss of the balance by ``_lost_units`` of requests whose responses return no charge."""
     _lost_units: int = 0
 
     def __post_init__(self) -> None:
@@ -60,23 +64,23 @@ class Budget:
 
     @property
     def bounded(self) -> bool:
-        """Whether there is any bound to keep."""
+        """Whether there is a limit."""
         return self.max_charge is not None or self.min_balance is not None
 
     @property
     def unpriced_yet(self) -> bool:
-        """Whether there is a bound to keep, and no answer yet that could tell the price to keep it by."""
+        """Whether there is a limit, and no response has shown the price yet."""
         return self.bounded and self.price is None and not self.has_response
 
     def affordable(self, least: int = 1) -> float:
-        """Return how many units a request may have now.
+        """Return how many units a request may have now; 0 if a request in flight must end before.
 
-        :param least: units of the next recipient, who cannot be sent to for fewer
-        :raises BudgetReachedError: when so many may not, whatever comes of the requests under way
+        :param least: the units of the next recipient
+        :raises BudgetReachedError: when the limit does not allow these units, and no request is in flight
         """
         if not self.bounded:
             return math.inf
-        # Without a price the balance says how far it is, once everything under way is answered.
+        # Without a price the balance decides, and it is exact only while no request is in flight.
         if self.under_way and (self.price is None or not self.has_response):
             return 0
         left = min(self._left())
@@ -89,13 +93,13 @@ class Budget:
             if not self.under_way:
                 raise BudgetReachedError(self._reached(least))
             return 0
-        usual = self._unit_price
-        return max(least, int(left // usual)) if usual and not left.is_infinite() else math.inf
+        unit_price = self._unit_price
+        return max(least, int(left // unit_price)) if unit_price and not left.is_infinite() else math.inf
 
     def reserve(self, units: int) -> Decimal:
-        """Set money aside for a request about to be sent, and return how much."""
+        """Reserve money for a request that is about to leave, and return how much."""
         if not self.bounded:
-            # It is not asked for, and decimals cost as much as the rest of what is decided about a request.
+            # Nothing reads it, and arithmetic with decimals would take as long as all other decisions about a request.
             return _NOTHING
         self.under_way += 1
         amount = units * (self.price or Decimal())
@@ -105,7 +109,7 @@ class Budget:
     def record_charge(self, amount: Decimal, units: int, charge: Amount | None, balance: Amount | None) -> None:
         """Replace a reservation by the charge that the service returns.
 
-        :raises BudgetReachedError: when it does not say, and no bound can be kept
+        :raises BudgetReachedError: when the response lacks a charge or balance that a limit needs
         """
         if not self.bounded:
             return
@@ -130,7 +134,7 @@ class Budget:
         self.has_response = True
 
     def _count_by_balance(self, units: int, balance: Amount | None) -> None:
-        """Take the loss of the balance as the charge of a request that was in flight alone."""
+        """Count the loss of the balance as the charge of the request, which was in flight alone."""
         if self.refuse_missing_charge:
             raise BudgetReachedError(
                 "The service does not return the charge of a request, and on_missing_charge is 'fail'. No further "
@@ -156,32 +160,33 @@ class Budget:
         self._lost_units += units
 
     def release(self, amount: Decimal) -> None:
-        """Give a reservation back: the request was surely not carried out."""
+        """Release a reservation, because the request was certainly not carried out."""
         if not self.bounded:
             return
         self.under_way -= 1
         self.reserved = max(Decimal(), self.reserved - amount)
 
     def record_unknown(self, amount: Decimal, units: int) -> None:
-        """Count a request of unknown outcome as charged."""
+        """Replace a reservation by units that count as charged, because the outcome of the request is unknown."""
         self.release(amount)
         self.unknown_units += units
 
     @property
     def _unit_price(self) -> Decimal:
-        """What a unit costs as far as it is known."""
+        """The price of one unit, or its estimate from the loss of the balance; 0 if neither is known."""
         if self.price is not None:
             return self.price
         return divide(self._lost, self._lost_units) if self._lost_units else Decimal()
 
     def _committed(self) -> Decimal:
-        """Return what is, or may be, spent beside the charges that the service returned."""
+        """Return the money reserved, and what requests of unknown outcome may have cost."""
         return self.reserved + self.unknown_units * self._unit_price
 
     def _all_spent(self) -> Decimal:
         return self.spent + self.unpriced * self._unit_price
 
     def _left(self) -> list[Decimal]:
+        """Return what is left under each limit; infinity if no limit can be checked yet."""
         left = list[Decimal]()
         if self.max_charge is not None:
             left.append(self.max_charge - self._all_spent() - self._committed())

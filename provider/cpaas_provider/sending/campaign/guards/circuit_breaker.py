@@ -1,4 +1,4 @@
-"""When to stop asking a service that refuses whatever it is asked."""
+"""The circuit breaker: ends a campaign whose requests are all rejected in the same way."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from cpaas_provider.api.errors import CpaasRejectedError
 from cpaas_provider.sending.errors import SendingError
 
 MOST_IDENTICAL_REJECTIONS = 20
-"""More than it takes to find one bad recipient among 100,000 by bisecting."""
+"""More than bisecting needs to find one invalid recipient among 100,000."""
 
 _WITH_DIGITS = re.compile(r"\S*\d\S*")
 
@@ -20,35 +20,35 @@ class CircuitOpenError(SendingError):
 
 
 class RejectionBreaker:
-    """Counts rejections that say the same, one after the other.
+    """Counts equal rejections in a row.
 
-    A batch that is bisected would else become thousands of requests that are all refused for the same reason.
+    Without it, bisecting would make thousands of requests that are all rejected for the same reason.
 
-    :param limit: how many of them open the circuit; ``None`` for never
+    :param limit: the number of equal rejections that opens the circuit; ``None`` for never
     """
 
     def __init__(self, limit: int | None) -> None:
         self._limit = limit
-        self._said: tuple[int | None, str] | None = None
+        self._last: tuple[int | None, str] | None = None
         self.count = 0
 
     def accepted(self) -> None:
-        """Begin to count anew: the service accepts."""
-        self._said, self.count = None, 0
+        """Reset the count, because the service accepted a request."""
+        self._last, self.count = None, 0
 
     def rejected(self, error: CpaasRejectedError) -> bool:
-        """Count a rejection, and tell whether the circuit is open."""
+        """Count a rejection, and return whether the circuit is open."""
         if error.rejected_recipients:
-            # Who is named is rejected for his own sake.
+            # The named recipients are the cause, not the request.
             return False
-        # Services put the number of the request into their words.
-        said = error.status, _WITH_DIGITS.sub("#", str(error))
-        self.count = self.count + 1 if said == self._said else 1
-        self._said = said
+        # Error messages may have an id that differs for each request.
+        rejection = error.status, _WITH_DIGITS.sub("#", str(error))
+        self.count = self.count + 1 if rejection == self._last else 1
+        self._last = rejection
         return self._limit is not None and self.count >= self._limit
 
     def opened(self, error: CpaasRejectedError) -> CircuitOpenError:
-        """Return what ends the campaign."""
+        """Return the error that ends the campaign."""
         return CircuitOpenError(
             f"The service rejected {self.count} requests in a row for the same reason and accepted none in between. "
             f"Nothing more was sent. The last rejection: {error} Recipients without a request are counted as not_sent. "

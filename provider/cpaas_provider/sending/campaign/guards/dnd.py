@@ -1,4 +1,4 @@
-"""The do-not-disturb filter: each number is looked up once, and cached for a while."""
+"""The DND filter: looks up each number once, and caches the result."""
 
 from __future__ import annotations
 
@@ -22,13 +22,12 @@ from cpaas_provider.sending.errors import SendingError
 
 log = logging.getLogger(__name__)
 
-
 MOST_FAILURES_IN_A_ROW = 10
-_AT_ONCE = 8
+_LOOKUPS_AT_ONCE = 8
 
 
 class OnLookupError(StrEnum):
-    """What an author wants done about a number that cannot be looked up."""
+    """What to do about a number whose lookup fails."""
 
     SKIP = "skip"
     SEND = "send"
@@ -52,28 +51,28 @@ class NoLookupSucceededError(SendingError):
 
 
 class LookupCache(Protocol):
-    """Keeps lookups over runs, by hashes of numbers."""
+    """Stores the do-not-disturb flags of numbers over runs, by the hashes of the numbers."""
 
     def get_many(self, hashes: Sequence[bytes], since: datetime) -> dict[bytes, bool]:
-        """Return what lookups since a moment found."""
+        """Return the flags of the numbers that were looked up since a moment."""
 
     def set_many(self, found: Mapping[bytes, bool], at: datetime) -> None:
-        """Store what lookups found."""
+        """Store the flags of numbers that were looked up at a moment."""
 
 
 class DndFilter:
-    """Leaves out do-not-disturb numbers, and looks up those the cache does not have.
+    """Excludes do-not-disturb numbers, and looks up numbers that the cache does not have.
 
-    :param look_up: asks the service for one number; returns its do-not-disturb flag, ``None`` where the service
-        does not return one
-    :param hashes_of: by which the cache knows a number, the same in all campaigns: the first is that of new entries
-    :param cache: ``None`` for none
-    :param ttl: for how long a look-up holds
-    :param at_once: how many look-ups are under way at a time, at most
+    :param look_up: looks up one number; returns its do-not-disturb flag, ``None`` if the service returns none
+    :param hashes_of: returns the hashes of a number in the cache, the same in all campaigns; new entries use the first
+    :param cache: ``None`` for no cache
+    :param ttl: how long a cached lookup is used
+    :param on_error: what to do about a number whose lookup fails
+    :param at_once: the most lookups in flight
     """
 
     batch_size = 100
-    """Recipients that are taken from the plan together, at least."""
+    """The least number of recipients that are filtered at once."""
 
     def __init__(
         self,
@@ -84,7 +83,7 @@ class DndFilter:
         *,
         ttl: timedelta,
         on_error: OnLookupError,
-        at_once: int = _AT_ONCE,
+        at_once: int = _LOOKUPS_AT_ONCE,
     ) -> None:
         self._plan = plan
         self._look_up = look_up
@@ -95,33 +94,31 @@ class DndFilter:
         self._at_once = at_once
         self._failures = 0
         self._open = False
-        self.looked_up = 0
 
     async def filter(self, recipients: Sequence[Recipient]) -> list[Recipient]:
-        """Return recipients that may be sent to, in order; the others are marked in the table.
+        """Return the recipients that may be sent to, in order. The others are marked in the table.
 
-        :raises CpaasError: when the service cannot be asked at all
-        :raises LookupFailedError: when a look-up fails and ``on_error`` says so
-        :raises LookupCircuitOpenError: when no more lookups are made, and no recipient may be sent to without one
+        :raises CpaasError: when the service accepts no lookup: credentials, balance, or the connection
+        :raises LookupFailedError: when a lookup fails, and ``on_error`` is ``fail``
+        :raises LookupCircuitOpenError: when too many lookups in a row failed, and ``on_error`` is ``skip``
         """
         hashes, newest = dict[int, bytes](), dict[bytes, bytes]()
         for recipient in recipients:
             names = self._hashes_of(recipient.address)
             hashes[recipient.place] = names[0]
-            # Where there are several, the newest counts: it comes last.
+            # If there are several entries, the newest is used: it comes last.
             newest.update(dict.fromkeys(reversed(names), names[0]))
         stored = await self._read_cache(list(newest))
         known = {newest[name]: stored[name] for name in newest if name in stored}
         uncached = [recipient for recipient in recipients if hashes[recipient.place] not in known]
-        answers, error = await self._ask_all(uncached)
-        found = {hashes[place]: answer for place, answer in answers.items() if answer is not None}
-        self.looked_up += len(found)
-        await self._write_cache(found)
+        flags_by_place, error = await self._look_up_all(uncached)
+        flags = {hashes[place]: flag for place, flag in flags_by_place.items() if flag is not None}
+        await self._write_cache(flags)
         if error is not None:
             raise error
-        known |= found
-        permitted = self._sorted_out(
-            recipients, [known.get(hashes[recipient.place]) for recipient in recipients], answers
+        known |= flags
+        permitted = self._exclude(
+            recipients, [known.get(hashes[recipient.place]) for recipient in recipients], flags_by_place
         )
         if self._open and self._on_error is OnLookupError.SKIP:
             raise LookupCircuitOpenError(
@@ -131,52 +128,59 @@ class DndFilter:
             )
         return permitted
 
-    async def _ask_all(self, recipients: Iterable[Recipient]) -> tuple[dict[int, bool | None], BaseException | None]:
-        """Look recipients up, some at a time, and return the answers by place beside the error that ended it.
+    async def _look_up_all(
+        self, recipients: Iterable[Recipient]
+    ) -> tuple[dict[int, bool | None], BaseException | None]:
+        """Look up recipients, several at once. Return the flags by place, and the error that ended the lookups.
 
-        Those under way are waited for: whatever was found has been paid for, and is to be cached.
+        After an error the lookups in flight are awaited: they are paid for, so their results are cached.
         """
-        waiting, answers = deque(recipients), dict[int, bool | None]()
+        waiting, flags = deque(recipients), dict[int, bool | None]()
         errors = list[BaseException]()
 
-        async def ask_one_after_the_other() -> None:
+        async def look_up_in_turn() -> None:
             while waiting and not errors and not self._open:
                 recipient = waiting.popleft()
                 try:
-                    answers[recipient.place] = await self._ask(recipient)
-                except Exception as error:  # noqa: BLE001 - it is raised once the others are answered
+                    flags[recipient.place] = await self._flag(recipient)
+                except Exception as error:  # noqa: BLE001 - it is raised once the lookups in flight have ended
                     errors.append(error)
                 else:
-                    self._count(failed=answers[recipient.place] is None)
+                    self._count(failed=flags[recipient.place] is None)
 
-        await asyncio.gather(*(ask_one_after_the_other() for _ in range(self._at_once)))
-        return answers, errors[0] if errors else None
+        await asyncio.gather(*(look_up_in_turn() for _ in range(self._at_once)))
+        return flags, errors[0] if errors else None
 
     def _count(self, *, failed: bool) -> None:
-        """Count failures in a row; after too many of them no number is looked up any more."""
+        """Count failures in a row, and open the circuit after too many: then no further number is looked up."""
         self._failures = self._failures + 1 if failed else 0
         if self._failures >= MOST_FAILURES_IN_A_ROW and not self._open:
             self._open = True
             log.warning("%d lookups in a row failed. No more recipients are looked up in this try.", self._failures)
 
-    def _sorted_out(
-        self, recipients: Sequence[Recipient], known: Sequence[bool | None], answers: Collection[int]
+    def _exclude(
+        self, recipients: Sequence[Recipient], flags: Sequence[bool | None], looked_up: Collection[int]
     ) -> list[Recipient]:
-        """Return recipients that may be sent to, and mark the others; those not looked up stay as they are."""
+        """Return the recipients that may be sent to, and mark the others. Those not looked up yet keep their status.
+
+        :param flags: the do-not-disturb flag of each recipient; ``None`` if not known
+        :param looked_up: the places of the recipients that were looked up just now
+        """
         permitted = list[Recipient]()
         dnd_places, failed = list[int](), list[int]()
-        for recipient, dnd in zip(recipients, known, strict=True):
+        for recipient, dnd in zip(recipients, flags, strict=True):
             if dnd:
                 dnd_places.append(recipient.place)
             elif dnd is not None or self._on_error is not OnLookupError.SKIP:
                 permitted.append(recipient)
-            elif recipient.place in answers:
+            elif recipient.place in looked_up:
                 failed.append(recipient.place)
         self._plan.exclude(dnd_places, RecipientStatus.DND)
         self._plan.exclude(failed, RecipientStatus.LOOKUP_FAILED, "could not be looked up")
         return permitted
 
-    async def _ask(self, recipient: Recipient) -> bool | None:
+    async def _flag(self, recipient: Recipient) -> bool | None:
+        """Return the do-not-disturb flag of a recipient; ``None`` if the lookup failed."""
         try:
             dnd = await self._look_up(recipient.address)
         except (CpaasAuthenticationError, CpaasInsufficientBalanceError, CpaasNotSentError):
@@ -199,16 +203,16 @@ class DndFilter:
             return {}
         try:
             return await asyncio.to_thread(self._cache.get_many, hashes, datetime.now(UTC) - self._ttl)
-        except Exception as error:  # noqa: BLE001 - a cache that fails costs look-ups, and nothing else
+        except Exception as error:  # noqa: BLE001 - without the cache all numbers are looked up
             self._drop_cache(error)
             return {}
 
-    async def _write_cache(self, found: Mapping[bytes, bool]) -> None:
-        if self._cache is None or not found:
+    async def _write_cache(self, flags: Mapping[bytes, bool]) -> None:
+        if self._cache is None or not flags:
             return
         try:
-            await asyncio.to_thread(self._cache.set_many, found, datetime.now(UTC))
-        except Exception as error:  # noqa: BLE001 - a cache that fails costs look-ups, and nothing else
+            await asyncio.to_thread(self._cache.set_many, flags, datetime.now(UTC))
+        except Exception as error:  # noqa: BLE001 - without the cache all numbers are looked up
             self._drop_cache(error)
 
     def _drop_cache(self, error: Exception) -> None:

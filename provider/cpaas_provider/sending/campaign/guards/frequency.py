@@ -1,4 +1,4 @@
-"""How often recipients may be sent to: a message is counted before its request, and released if it was not sent."""
+"""The frequency cap: counts a message before its request, and releases the count if the message was not sent."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ log = logging.getLogger(__name__)
 
 
 class FrequencyFilter:
-    """Leaves out recipients who got as many messages as they may.
+    """Excludes recipients who have as many messages as the cap allows.
 
-    :param is_resend: whether the recipients may have got this message already, so that it stays counted
+    :param is_resend: whether the recipients may have this message already, so that its count is never released
     """
 
     batch_size = 500
-    """Recipients that are taken from the plan together, at least, however few one request takes."""
+    """The least number of recipients that are filtered at once, however few one request takes."""
 
     def __init__(self, plan: RecipientTable, cap: FrequencyCap, *, is_resend: bool) -> None:
         self._plan = plan
         self._cap = cap
         self._is_resend = is_resend
         self._not_sent: dict[int, str] = {}
-        """The addresses of recipients that are counted and not sent to, by place."""
+        """The addresses of recipients that are counted and not sent to yet, by place."""
 
     async def filter(self, recipients: Sequence[Recipient]) -> list[Recipient]:
-        """Return the recipients that may be sent to, in order. The others are recorded in the plan."""
+        """Return the recipients that may be sent to, in order. The others are marked in the table."""
         if not recipients:
             return []
         addresses = [one.address for one in recipients]
@@ -45,24 +45,24 @@ class FrequencyFilter:
         return permitted
 
     def sent(self, recipients: Iterable[Recipient]) -> None:
-        """Take note that a request to recipients leaves: they may have got the message from now on."""
+        """Keep the count of recipients, because a request to them leaves: they may get the message."""
         for one in recipients:
             self._not_sent.pop(one.place, None)
 
     def not_sent(self, recipients: Iterable[Recipient]) -> None:
-        """Take note that recipients certainly did not get the message."""
+        """Release the count of recipients when the filter is closed: they certainly did not get the message."""
         if not self._is_resend:
             self._not_sent.update((one.place, one.address) for one in recipients)
 
     async def close(self) -> None:
-        """Release what was counted and not sent."""
+        """Release the messages that were counted and not sent."""
         addresses = list(self._not_sent.values())
         self._not_sent.clear()
         if not addresses:
             return
         try:
             await in_thread(lambda: self._cap.release(addresses))
-        except Exception as error:  # noqa: BLE001 - the end of the campaign matters more
+        except Exception as error:  # noqa: BLE001 - a failed release must not hide how the campaign ended
             log.warning(
                 "Messages to %d recipients were not sent, and still count for the frequency cap (%s).",
                 len(addresses),

@@ -1,4 +1,4 @@
-"""When a campaign may reach recipients: the hours of the day in their own time zone."""
+"""The send window: the hours of the day, in the time zone of each recipient, in which sending is allowed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from cpaas_provider.sending.errors import RetryLaterError
 
 _SECOND = timedelta(seconds=1)
 _DAYS = range(-1, 5)
-"""Days from today that are looked at: a zone may leave a whole day out, and the next day's window fall into a gap."""
+"""The days searched for an opening, from today: a zone may skip a whole day, and a clock change the next opening."""
 
 
 class OutsideSendWindowError(RetryLaterError):
@@ -22,12 +22,14 @@ class OutsideSendWindowError(RetryLaterError):
 
 @dataclass(frozen=True)
 class SendWindow:
-    """From when to when a day recipients may be sent to; over midnight where it ends before it begins.
+    """The hours in which recipients may be sent to. A window that closes before it opens lasts over midnight.
 
-    It is open whenever the recipient's clock shows a time in it: both times where the clock is put back, and from the
-    change on where the clock passes over the opening.
+    The window is open whenever the recipient's clock shows a time in it. A time that a clock change repeats counts both
+    times. If a clock change skips the opening, the window opens at the change.
 
-    :param zone: the campaign's time zone, for recipients without one of their own
+    :param opens: local time of day, included
+    :param closes: local time of day, excluded
+    :param zone: the campaign's time zone, for recipients without one
     """
 
     opens: time
@@ -36,13 +38,14 @@ class SendWindow:
 
     @classmethod
     def read(cls, given: Any, zone: str | None) -> SendWindow:
-        """Return a window as an author writes it: ``("09:00", "20:00")``.
+        """Return the window of an author's argument such as ``("09:00", "20:00")``.
 
-        :raises ValueError: when it is none
+        :param zone: the author's ``timezone``
+        :raises ValueError: when one of them cannot be used
         """
-        two = isinstance(given, Sequence) and not isinstance(given, str) and len(given) == 2
+        is_pair = isinstance(given, Sequence) and not isinstance(given, str) and len(given) == 2
         try:
-            opens, closes = (time.fromisoformat(one) for one in given) if two else (None, None)
+            opens, closes = map(time.fromisoformat, given) if is_pair else (None, None)
         except (ValueError, TypeError):
             opens = closes = None
         if opens is None or closes is None or opens == closes or opens.tzinfo or closes.tzinfo:
@@ -56,24 +59,24 @@ class SendWindow:
         return cls(opens, closes, zone)
 
     def is_open(self, now: datetime, zone: str | None) -> bool:
-        """Tell whether recipients of a time zone may be sent to now."""
+        """Return whether recipients of a time zone may be sent to now."""
         clock = now.astimezone(ZoneInfo(zone or self.zone)).time()
         if self.opens < self.closes:
             return self.opens <= clock < self.closes
         return clock >= self.opens or clock < self.closes
 
     def next_opening(self, now: datetime, zones: Iterable[str | None]) -> datetime:
-        """Return when recipients of one of the time zones may be sent to next."""
+        """Return the earliest opening in the time zones."""
         return min(self._next(now, zone, opening=True) for zone in zones)
 
     def next_change(self, now: datetime, zones: Iterable[str | None]) -> datetime:
-        """Return when the window opens or closes next for recipients of one of the time zones."""
+        """Return the earliest opening or closing in the time zones."""
         return min(self._next(now, zone, opening=False) for zone in zones)
 
     def _next(self, now: datetime, zone: str | None, *, opening: bool) -> datetime:
-        """Return the next moment at which the window changes, or opens.
+        """Return the next opening, or the next opening or closing.
 
-        Between two of the moments that are looked at it does neither.
+        The window can only change at one of the moments that ``_moments`` returns.
         """
         was_open = self.is_open(now, zone)
         for moment in self._moments(now, ZoneInfo(zone or self.zone)):
@@ -84,24 +87,24 @@ class SendWindow:
         raise ValueError("the send window never opens in this time zone")
 
     def _moments(self, now: datetime, zone: ZoneInfo) -> list[datetime]:
-        """Return when the clock comes to an edge of the window on the next days, or passes over one, in order."""
-        today, found = now.astimezone(zone).date(), set[datetime]()
+        """Return, in order, when the clock shows the opening or closing time on the next days, or skips it."""
+        today, moments = now.astimezone(zone).date(), set[datetime]()
         for day, at in itertools.product((today + timedelta(days=ahead) for ahead in _DAYS), (self.opens, self.closes)):
             local = datetime.combine(day, at, zone)
             first, second = sorted(local.replace(fold=fold).astimezone(UTC) for fold in (0, 1))
-            found |= {first, second}
+            moments |= {first, second}
             if first != second:
-                # The clock shows this time twice, or not at all: it is put back, or forward, between the two.
-                found.add(_change_of_clock(first, second, zone))
-        return sorted(moment for moment in found if moment > now)
+                # The clock shows this time twice or never: it is changed between the two moments.
+                moments.add(_change_of_clock(first, second, zone))
+        return sorted(moment for moment in moments if moment > now)
 
 
 def _change_of_clock(early: datetime, late: datetime, zone: ZoneInfo) -> datetime:
-    """Return the moment of the change between two others."""
+    """Return the moment of the clock change between two moments."""
     before = early.astimezone(zone).utcoffset()
     if before == late.astimezone(zone).utcoffset():
         return late
-    # Clocks are changed at whole seconds.
+    # Bisect to the second: clocks change at whole seconds.
     early, late = early.replace(microsecond=0), late.replace(microsecond=0) + _SECOND
     while late - early > _SECOND:
         middle = early + (late - early) // _SECOND // 2 * _SECOND
