@@ -1,1 +1,1 @@
-"""What makes a send safe: who was sent what, and what a later try may still do."""
+"""What makes a send safe: a record of each request, and what a later try may still send."""

@@ -1,4 +1,4 @@
-"""Sends the requests of one try, several at a time: each is in the journal before it leaves, and its result after."""
+"""The dispatcher: sends the requests of one try, several at once, each after its intent and before its result."""
 
 from __future__ import annotations
 
@@ -24,11 +24,10 @@ Wait = Literal["wait"]
 WAIT: Wait = "wait"
 
 MAX_PENDING_RECIPIENTS = 20_000
-"""About how many recipients pending requests have together, however many requests that is: so many may be unknown after
-a kill."""
+"""About the most recipients of all pending requests. After a kill the outcome of so many may be unknown."""
 
-_AHEAD = 0.05
-"""Seconds by which an intent may be stored before its request may leave."""
+_INTENT_LEAD = 0.05
+"""How many seconds before its request may leave an intent may be stored."""
 
 
 class PendingRequest(Protocol):
@@ -36,19 +35,20 @@ class PendingRequest(Protocol):
 
     @property
     def intent(self) -> Intent:
-        """What the journal has of it before it leaves."""
+        """The intent of the request."""
 
     @property
     def call(self) -> Call[Any]:
-        """The request itself."""
+        """The call of the client."""
 
 
 class Ended(NamedTuple):
-    """What became of a request, for the journal and for the rest of the send.
+    """How a request ended, for the journal and for the rest of the send.
 
-    :param result: what the journal has of it
-    :param rejected: requests that were not made, each with its result: recipients that the service rejects by name
-    :param error: what ends the send; ``None`` where it goes on
+    :param result: the result to record
+    :param rejected: further records, of recipients that the service rejected by name: intents that were not sent, with
+        their results
+    :param error: the error that ends the send; ``None`` to continue
     """
 
     result: Result
@@ -57,52 +57,52 @@ class Ended(NamedTuple):
 
 
 class RequestQueue(Protocol):
-    """What a dispatcher takes requests from, and gives their results to."""
+    """The queue from which a dispatcher takes requests, and to which it reports how they ended."""
 
     operation: str
 
-    async def next(self, in_flight: int) -> Sequence[Any] | Wait | None:
-        """Return the recipients of the next request, and ``None`` when there is none.
+    async def next(self, pending: int) -> Sequence[Any] | Wait | None:
+        """Return the recipients of the next request, ``None`` for none, ``WAIT`` if a pending one must end before.
 
-        :param in_flight: how many requests are; where the next has to wait for them, return ``WAIT``
+        :param pending: the number of pending requests
         :raises SendingError: when a guard ends the send
-        :raises CpaasError: when a look-up fails
+        :raises CpaasError: when a lookup fails
         """
 
     def begin(self, batch: Any) -> Any:
-        """Return the request to these recipients, numbered for the journal."""
+        """Return the request to these recipients, with its intent."""
 
     def left(self, request: Any) -> None:
-        """Take note that the intent is stored and the request leaves."""
+        """Record that the intent is stored and the request leaves."""
 
     def withdraw(self, request: Any) -> None:
-        """Take note that the intent could not be stored, so that the request did not leave."""
+        """Record that the intent could not be stored, so that the request did not leave."""
 
     def read(self, request: Any, response: Any) -> RequestResult:
-        """Return what a response says.
+        """Return the result that a response states.
 
-        :raises CpaasError: when it says that nothing was accepted
+        :raises CpaasError: when it states that nothing was accepted
         """
 
     def accept(self, request: Any, result: RequestResult) -> Ended:
-        """Take note that the service accepted the request."""
+        """Record that the service accepted the request."""
 
     def fail(self, request: Any, error: CpaasError) -> Ended:
-        """Take note that the request did not succeed."""
+        """Record that the request failed."""
 
     def end(self, request: Any, state: State, reason: str) -> Ended:
-        """Take note that the request did not leave, or that its outcome is unknown."""
+        """Record that the request did not leave, or that its outcome is unknown."""
 
 
 class Dispatcher:
-    """The requests of one try, or of one resend within it.
+    """Sends the requests of one try, or of one resend within it.
 
-    One task takes requests from the queue and has their intents stored. Senders take what is stored: as many as the
-    client has in flight at once, so that none waits for another one in the client. A stored request costs them no
-    switch of tasks, and one write wakes only as many as it has requests for.
+    One asyncio task takes requests from the queue and hands their intents to the journal writer. Other asyncio tasks,
+    the senders, send the requests whose intents are stored. There are as many senders as the client allows requests in
+    flight, so no sender waits inside the client. A write wakes only as many senders as it stored requests.
 
-    :param client: makes the requests, at no more than its rate limit
-    :param max_pending: how many requests may be in the journal without a result
+    :param client: sends the requests, within its rate limit
+    :param max_pending: the most requests that may be in the journal without a result
     """
 
     def __init__(
@@ -114,12 +114,12 @@ class Dispatcher:
         self._stop = stop
         self._max_pending = max_pending
         self._pending = 0
-        self._recipients = 0
+        self._pending_recipients = 0
         self._storing: dict[int, PendingRequest] = {}
         self._stored: deque[PendingRequest] = deque()
         self._idle: deque[asyncio.Future[None]] = deque()
-        self._looks_again = True
-        self._all_taken = False
+        self._queue_may_have_more = True
+        self._has_taken_all = False
         self._has_unsent = False
         self._is_taking = False
         self._error: BaseException | None = None
@@ -131,8 +131,8 @@ class Dispatcher:
         """Send until the queue is empty.
 
         :raises AnswerNotAwaitedError: when a request was in flight at the end of the grace period
-        :raises SendingError: when something else ended the send before that
-        :raises CpaasError: when the service ended it
+        :raises SendingError: when the send ended for another reason
+        :raises CpaasError: when a failed request ended the send
         """
         senders = min(self._max_pending, self._client.settings.max_concurrency)
         tasks = [
@@ -143,13 +143,13 @@ class Dispatcher:
         try:
             for outcome in await asyncio.gather(*tasks, return_exceptions=True):
                 if isinstance(outcome, BaseException) and not isinstance(outcome, asyncio.CancelledError):
-                    # The recipients it was about to send to would else be passed over in silence.
+                    # Without this the task would succeed although requests were taken and not sent.
                     self._finish(outcome)
         finally:
             watch.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await watch
-            self._give_up_unsent()
+            self._record_unsent()
         if self._abandoned and isinstance(self._error, StoppedError):
             recipients = sum(len(record.members) for record in self._abandoned)
             raise AnswerNotAwaitedError(
@@ -160,16 +160,16 @@ class Dispatcher:
 
     async def _is_done(self) -> bool:
         """Return whether the stop came when nothing was left to send."""
-        # What had been taken from the queue when the stop came is in it no more.
+        # Requests that were taken and not sent are no longer in the queue.
         if self._has_unsent or self._is_taking or not isinstance(self._error, StoppedError):
             return False
         try:
             return await self._queue.next(0) is None
-        except Exception:  # noqa: BLE001 - what is raised here keeps the try from sending; the stop did before
+        except Exception:  # noqa: BLE001 - the stop has ended the send already
             return False
 
     async def _watch_stop(self, tasks: Iterable[asyncio.Task[None]]) -> None:
-        """Once the stop is asked for, let nothing further leave, and give responses the grace period."""
+        """Wait for the stop. Then let no request leave, and cancel the tasks at the end of the grace period."""
         await self._stop.wait()
         self._finish_stopped()
         self._client.stop()
@@ -177,38 +177,38 @@ class Dispatcher:
         for task in tasks:
             task.cancel()
 
-    # The task that takes requests from the queue.
+    # The asyncio task that takes requests from the queue.
 
     async def _take_requests(self) -> None:
-        """Have the intents of requests stored until the queue is empty."""
+        """Take requests and hand their intents to the writer, until the queue is empty."""
         try:
             while not await self._fill():
                 await self._changed.wait()
         except asyncio.CancelledError:
             raise
-        except Exception as error:  # noqa: BLE001 - whatever it is, no intent may follow it
+        except Exception as error:  # noqa: BLE001 - after any error no intent may follow
             self._finish(error)
         except BaseException as error:
-            # A timeout of Airflow is raised wherever the code happens to be.
+            # Airflow raises its task timeout, a BaseException, at any point of the code.
             self._finish(error)
             raise
         finally:
-            self._all_taken = True
+            self._has_taken_all = True
             self._end_senders()
 
     async def _fill(self) -> bool:
-        """Have intents stored until as many requests are pending as may be. Return whether none will follow."""
+        """Take requests until the limit of pending ones is reached. Return whether the queue has no more."""
         while self._error is None:
             self._changed.clear()
-            self._looks_again = True
-            if self._pending >= self._max_pending or self._recipients >= MAX_PENDING_RECIPIENTS:
+            self._queue_may_have_more = True
+            if self._pending >= self._max_pending or self._pending_recipients >= MAX_PENDING_RECIPIENTS:
                 return False
             self._is_taking = True
             batch = await self._queue.next(self._pending)
             self._is_taking = batch is not None and batch != WAIT
             if batch is None:
-                # What is pending may leave more to send, when it fails.
-                self._looks_again = False
+                # A pending request that fails may return recipients to the queue.
+                self._queue_may_have_more = False
                 return not self._pending
             if batch == WAIT:
                 return False
@@ -219,14 +219,14 @@ class Dispatcher:
         return True
 
     async def _wait_for_rate_limit(self) -> bool:
-        """Wait until a request may leave, and return whether it still may.
+        """Wait until the rate limit lets a request leave. Return whether the send has not ended meanwhile.
 
-        An intent that is stored long before that would only be unknown should the task be killed meanwhile.
+        An intent stored long before that would be unknown after a kill, although its request never left.
         """
         limiter = self._client.rate_limiter
         while self._error is None:
             seconds = await limiter.prepare(ahead=len(self._storing) + len(self._stored))
-            if seconds <= _AHEAD:
+            if seconds <= _INTENT_LEAD:
                 break
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(seconds):
@@ -234,14 +234,14 @@ class Dispatcher:
         return self._error is None
 
     def _begin(self, request: PendingRequest) -> None:
-        """Have the intent of a request stored."""
+        """Hand the intent of a request to the writer."""
         self._pending += 1
-        self._recipients += len(request.intent)
+        self._pending_recipients += len(request.intent)
         self._storing[request.intent.number] = request
         self._writer.begin(request.intent, self._on_stored)
 
     def _on_stored(self, intent: Intent, error: SendingError | None) -> None:
-        """Let a request leave whose intent is stored; the writer calls this."""
+        """Let a request leave, because its intent is stored, or withdraw it after an error; called by the writer."""
         request = self._storing.pop(intent.number, None)
         if request is None:
             return
@@ -252,19 +252,19 @@ class Dispatcher:
             self._queue.withdraw(request)
             self._finish(error)
             self._forget(request)
-        # After an error no request follows the last one that was being stored.
+        # If this was the last intent, idle senders have nothing to wait for.
         self._end_senders()
 
-    # The tasks that send.
+    # The asyncio tasks that send.
 
     async def _sender(self) -> None:
-        """Send one request after the other."""
+        """Send stored requests, one after the other."""
         while (request := await self._next()) is not None:
             try:
                 await self._send(request)
             except asyncio.CancelledError:
                 raise
-            except Exception as error:  # noqa: BLE001 - whatever it is, no intent may follow it
+            except Exception as error:  # noqa: BLE001 - after any error no intent may follow
                 self._finish(error)
             except BaseException as error:
                 self._finish(error)
@@ -273,9 +273,9 @@ class Dispatcher:
                 self._forget(request)
 
     async def _next(self) -> PendingRequest | None:
-        """Return the next request whose intent is stored, ``None`` when there will be none."""
+        """Wait for a request whose intent is stored, and return it; ``None`` if none will follow."""
         while not self._stored:
-            if self._all_taken and not self._storing:
+            if self._has_taken_all and not self._storing:
                 return None
             idle = asyncio.get_running_loop().create_future()
             self._idle.append(idle)
@@ -283,7 +283,7 @@ class Dispatcher:
         return self._stored.popleft()
 
     async def _send(self, request: PendingRequest) -> None:
-        """Send a request whose intent is stored, and have its result stored."""
+        """Send a request whose intent is stored, and hand its result to the writer."""
         queue = self._queue
         if self._has_ended():
             self._record(queue.end(request, State.NOT_SENT, "the try ended before the request left"))
@@ -293,7 +293,7 @@ class Dispatcher:
             result = queue.read(request, await self._client.run(request.call))
         except CpaasError as error:
             self._record(queue.fail(request, error))
-            # The queue may have parts of the batch to send.
+            # The queue may have parts of a bisected batch.
             self._changed.set()
         except asyncio.CancelledError:
             ended = queue.end(request, State.UNKNOWN, f"{self._stop.reason.rstrip('.')} before a response arrived")
@@ -301,22 +301,22 @@ class Dispatcher:
             self._record(ended)
             raise
         except Exception as error:
-            # A fault of ours, before the request left or after: that is unknown.
+            # A defect of the provider: it may have happened before or after the request left.
             self._record(queue.end(request, State.UNKNOWN, f"the request ended in {type(error).__name__}"))
             raise
         else:
             self._record(queue.accept(request, result))
 
     def _has_ended(self) -> bool:
-        """Return whether no request may leave any more; the stop may have come while an intent was being stored."""
+        """Return whether no request may leave any more. The stop may have come while an intent was stored."""
         if self._error is None and self._stop.requested:
             self._finish_stopped()
         return self._error is not None
 
-    def _give_up_unsent(self) -> None:
-        """Record of requests that no sender took before the end of the grace period that they did not leave."""
+    def _record_unsent(self) -> None:
+        """Record as not sent the requests that no sender took before the end of the grace period."""
         for request in [*self._stored, *self._storing.values()]:
-            # Where its intent is not stored yet, it need not be.
+            # An intent that is not stored yet is not needed any more.
             self._writer.withdraw(request.intent)
             reason = f"{self._stop.reason.rstrip('.')} before the request left"
             self._record(self._queue.end(request, State.NOT_SENT, reason))
@@ -324,7 +324,7 @@ class Dispatcher:
         self._storing.clear()
 
     def _record(self, ended: Ended) -> None:
-        """Have the result of a request stored."""
+        """Hand the result of a request to the writer."""
         self._writer.end(ended.result)
         self._has_unsent |= ended.result.state is State.NOT_SENT
         for intent, result in ended.rejected:
@@ -333,14 +333,14 @@ class Dispatcher:
             self._finish(ended.error)
 
     def _forget(self, request: PendingRequest) -> None:
-        """Make room for a further request."""
+        """Stop counting a request as pending, which makes room for another one."""
         self._pending -= 1
-        self._recipients -= len(request.intent)
-        if self._looks_again or not self._pending:
+        self._pending_recipients -= len(request.intent)
+        if self._queue_may_have_more or not self._pending:
             self._changed.set()
 
     def _finish(self, error: BaseException) -> None:
-        """Let no intent follow; what comes first is the reason."""
+        """End the send: no intent follows. The first error is the reason."""
         self._error = self._error or error
         self._ended.set()
         self._changed.set()
@@ -352,7 +352,7 @@ class Dispatcher:
             self._finish(error)
 
     def _wake_sender(self) -> None:
-        """Have a sender that waits, if one does, look again."""
+        """Wake one idle sender, if there is one."""
         while self._idle:
             idle = self._idle.popleft()
             if not idle.done():
@@ -360,7 +360,7 @@ class Dispatcher:
                 return
 
     def _end_senders(self) -> None:
-        """Have the senders that wait end, if no request will follow."""
-        if self._all_taken and not self._storing:
+        """Let the idle senders end, if no request will follow."""
+        if self._has_taken_all and not self._storing:
             while self._idle:
                 self._wake_sender()

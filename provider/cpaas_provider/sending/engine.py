@@ -1,6 +1,6 @@
-"""The engine: sends what is left of a send, and resolves what is unknown. Single sends and campaigns alike.
+"""The engine: sends to the remaining recipients, and resolves unknown outcomes, for single sends and campaigns.
 
-Everything that can end a try in between leaves a journal from which the next try knows what may be done.
+A try may end at any point. The journal then shows the next try what it may send.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from cpaas_provider.sending.shutdown import StopSignal, in_thread
 from cpaas_provider.sending.spec import Client, OnUnknown, OutcomeProbe
 
 _FIRST_PAUSE = 2.0
-"""Seconds before requests of unknown outcome are sent again for the second time, at most."""
+"""The longest pause, in seconds, before the second resend of a try. Later pauses are longer."""
 
 
 class SendState(Protocol):
-    """Where the recipients of a send stand, and the requests it still has to make."""
+    """The status of the recipients of a send, and the requests to make."""
 
     log: JournalLog
     body: str
@@ -36,39 +36,39 @@ class SendState(Protocol):
         """The requests of unknown outcome."""
 
     async def record_loss(self, writer: JournalWriter) -> None:
-        """Store that it is unknown what earlier tries sent, where that is so."""
+        """Store that the journal of earlier tries is lost, if it is."""
 
     def has_remaining(self) -> bool:
-        """Return whether there are recipients to send to."""
+        """Return whether recipients are left to send to."""
 
     def open_queue(self, client: Client, stop: StopSignal) -> AbstractAsyncContextManager[RequestQueue]:
-        """Give the requests to the remaining recipients."""
+        """Open the queue of requests to the remaining recipients."""
 
     def open_resend_queue(self, client: Client, stop: StopSignal) -> AbstractAsyncContextManager[RequestQueue | None]:
-        """Give the requests to recipients of unknown outcome that can be sent to again; ``None`` if there is none."""
+        """Open the queue of requests to recipients of unknown outcome; ``None`` if none can be sent to again."""
 
 
 class TryPorts(Protocol):
-    """What a send needs of the try it runs in."""
+    """What a send needs of Airflow and of delivery tracking."""
 
     @property
     def stop(self) -> StopSignal:
-        """Says when the task has to end."""
+        """The stop signal of the try."""
 
     @property
     def cli_address(self) -> str:
-        """The task instance as `airflow cpaas journal` takes it."""
+        """The task instance as an argument of `airflow cpaas journal`."""
 
     def check_may_send(self) -> None:
-        """Raise where nothing may leave: a stale run, or a receiver with another database. This may block."""
+        """Raise if no request may leave: in a stale run, or if the receiver uses another database. This may block."""
 
 
 @dataclass(frozen=True)
 class UnknownPolicy:
-    """What is done about requests of unknown outcome.
+    """What to do about requests of unknown outcome.
 
-    :param on_unknown: what to do where no probe establishes an outcome
-    :param unknown_timeout: for how long after an intent a probe is waited for
+    :param on_unknown: what to do if no probe establishes the outcome
+    :param unknown_timeout: how long after its intent a request is probed
     :param probes: ways to establish an outcome
     """
 
@@ -78,7 +78,7 @@ class UnknownPolicy:
 
 
 class SendEngine:
-    """Sends so that each recipient is sent to at most once, whatever ended earlier tries."""
+    """Sends to each recipient at most once, however earlier tries ended."""
 
     def __init__(
         self,
@@ -96,12 +96,12 @@ class SendEngine:
         self._clock = clock
 
     async def run(self, *, resolve: bool = True) -> None:
-        """Send what is left, and resolve what is unknown.
+        """Send to the remaining recipients, then resolve requests of unknown outcome.
 
-        :param resolve: whether requests of unknown outcome are resolved
-        :raises CpaasError: when a request was surely not carried out: rejected, or not sent
+        :param resolve: whether to resolve them
+        :raises CpaasError: when a request was rejected or not sent
         :raises ProbeLaterError: when a probe may establish an outcome later
-        :raises SendingError: what else may happen, see there
+        :raises SendingError: when the send ended for another reason, see its subclasses
         """
         state, policy = self._state, self._policy
         async with JournalWriter(state.log, state.body, state.min_write_batch, self._clock) as writer:

@@ -1,6 +1,6 @@
-"""Why a send ended without a result, in words for a DAG author.
+"""The errors that end a send, with messages for DAG authors.
 
-No message shows a key, a code, a text, a number or an address. Requests are named by their references.
+No message shows a key, a passcode, a text, a number or an address. Messages name requests by their references.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
-_NAMED = 10
+_MAX_NAMED = 10
 
 
 class SendingError(Exception):
@@ -61,8 +61,8 @@ class PartitionChangedError(SendingError):
 
     permanent = True
 
-    def __init__(self, words: str, *, begun: int) -> None:
-        super().__init__(words)
+    def __init__(self, message: str, *, begun: int) -> None:
+        super().__init__(message)
         self.begun = begun
 
 
@@ -91,7 +91,7 @@ class ResendLimitError(SendingError):
 
 
 class RetryLaterError(SendingError):
-    """The task is deferred until ``until``: nothing can be done before."""
+    """The send can continue at ``until``, so the task is deferred until then."""
 
     def __init__(self, message: str, until: datetime) -> None:
         super().__init__(message)
@@ -103,6 +103,6 @@ class ProbeLaterError(RetryLaterError):
 
 
 def join_references(references: Sequence[str]) -> str:
-    """Return references as part of a sentence, not more than a person reads."""
-    more = f" and {len(references) - _NAMED} more" if len(references) > _NAMED else ""
-    return ", ".join(references[:_NAMED]) + more
+    """Return references as part of a sentence. Of many, only the first are named."""
+    more = f" and {len(references) - _MAX_NAMED} more" if len(references) > _MAX_NAMED else ""
+    return ", ".join(references[:_MAX_NAMED]) + more

@@ -1,4 +1,4 @@
-"""A campaign in several parts, each for a task of its own: by the recipient, so that duplicates meet in one of them."""
+"""Partitions: parts of a campaign by recipient, each sent by a mapped task. All duplicates are in one partition."""
 
 from __future__ import annotations
 
@@ -7,32 +7,32 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any
 
-_MOST = 1_000
+_MAX_PARTITIONS = 1_000
 
 
 def partitions(count: int) -> list[dict[str, int]]:
-    """Return ``count`` parts to map a campaign operator over, as plain JSON.
+    """Return ``count`` partitions to map a campaign operator over, as plain JSON.
 
     .. code-block:: python
 
         SmsCampaignOperator.partial(task_id="send", source=..., content=...).expand(partition=partitions(4))
 
-    Rate, concurrency and budget of the connection and the operator are divided among them. The count must stay the
-    same for the retries and clears of a run: each part knows only its own recipients.
+    The partitions share rate, concurrency and budget of the connection and the operator. The count must stay the same
+    for retries and clears of a run: the journal of each partition has only its own recipients.
 
-    :param count: how many, 1 to 1,000
+    :param count: the number of partitions, 1 to 1,000
     """
-    if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= _MOST:
-        raise ValueError(f"partitions takes a whole number from 1 to {_MOST}.")
+    if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= _MAX_PARTITIONS:
+        raise ValueError(f"partitions takes a whole number from 1 to {_MAX_PARTITIONS}.")
     return [{"part": part, "of": count} for part in range(count)]
 
 
 @dataclass(frozen=True)
 class Partition:
-    """One part of a campaign.
+    """One partition of a campaign.
 
-    :param part: which, from 0
-    :param of: of how many
+    :param part: its number, from 0
+    :param of: the number of partitions
     """
 
     part: int = 0
@@ -40,19 +40,20 @@ class Partition:
 
     @classmethod
     def read(cls, given: Any) -> Partition:
-        """Return a part as ``partitions`` writes it; the whole where none is given.
+        """Return the partition of an author's argument.
 
-        :raises ValueError: when it is none
+        :param given: a value of ``partitions``; ``None`` for the whole campaign
+        :raises ValueError: when it is not such a value
         """
         if given is None:
             return cls()
         part, of = (given.get("part"), given.get("of")) if isinstance(given, Mapping) else (None, None)
-        if isinstance(part, int) and isinstance(of, int) and 0 <= part < of <= _MOST:
+        if isinstance(part, int) and isinstance(of, int) and 0 <= part < of <= _MAX_PARTITIONS:
             return cls(part, of)
         raise ValueError("partition must be a value of partitions(count). Map the operator over these values.")
 
     def holds(self, address: str) -> bool:
-        """Tell whether a recipient belongs to this part; the same in every process and for every secret."""
+        """Return whether a recipient belongs to this partition. It does not depend on a process or secret."""
         if self.of == 1:
             return True
         return int.from_bytes(blake2b(address.encode(), digest_size=8).digest()) % self.of == self.part

@@ -1,4 +1,4 @@
-"""The probe of a passcode: the records of its recipient, before the request and after."""
+"""The probe of a passcode request: it compares the records of the recipient before and after the request."""
 
 from __future__ import annotations
 
@@ -14,18 +14,17 @@ if TYPE_CHECKING:
     from cpaas_provider.sending.spec import Client
 
 CLOCK_SKEW = timedelta(minutes=2)
-"""How far the service's clock may be from ours."""
+"""The most that the clocks of the service and of the worker may differ."""
 
 _LONGEST_REQUEST = timedelta(minutes=10)
 _RECENT = timedelta(hours=1)
 
-
 DEFAULT_EXPIRES_IN = 15
-"""Minutes a code is valid unless the request says otherwise."""
+"""Minutes for which a passcode is valid if the request does not name a time."""
 
 
 def otp_record(token: OtpToken) -> dict[str, Any]:
-    """Return the fields of a record that an XCom may hold: neither code nor number."""
+    """Return the fields of a record that an XCom may have: neither passcode nor number."""
     return {
         "id": token.id,
         "status": token.status,
@@ -40,15 +39,15 @@ def otp_result(token: OtpToken, expires_in: Any) -> dict[str, Any]:
 
     :param expires_in: minutes the code is valid; ``None`` for the service's default
     """
-    # The request took it, so it is a whole number however it is written ("15.0"): nothing may fail from here on.
+    # Nothing may fail after the request. It accepted any text of a whole number, such as "15.0".
     expires_at = token.expires_at(int(float(expires_in or DEFAULT_EXPIRES_IN)))
     return {**otp_record(token), "expires_at": expires_at.isoformat()}
 
 
 class OtpRecordProbe:
-    """Exactly one new record of the recipient, made when the request was, is that request's; anything else is no proof.
+    """Establishes that a request was accepted if the recipient has exactly one new record, of the time of the request.
 
-    :param recipient: international digits
+    :param recipient: the phone number, in international digits
     :param expires_in: minutes the requested code is valid; ``None`` for the service's default
     """
 
@@ -59,9 +58,9 @@ class OtpRecordProbe:
         self._expires_in = expires_in
 
     async def snapshot(self, client: Client) -> list[str] | None:
-        """Return the ids of records that could be mistaken for the request's own.
+        """Return the ids of recent records, which are not of the request.
 
-        :return: ``None`` where the service does not let them be read, and the probe will establish nothing
+        :return: ``None`` if the service rejects the request for them. The probe then establishes nothing
         """
         try:
             records = await self._records(client)
@@ -71,7 +70,7 @@ class OtpRecordProbe:
         return [record.id for record in records if record.created_datetime >= recent]
 
     async def check(self, client: Client, entry: RequestRecord) -> dict[str, Any] | None:
-        """Return the result of the request, if there is one record that can only be its own."""
+        """Return the result of the request if exactly one record can be of the request; else ``None``."""
         if entry.probe_snapshot is None or entry.started_at is None:
             return None
         earliest, latest = entry.started_at - CLOCK_SKEW, entry.started_at + _LONGEST_REQUEST + CLOCK_SKEW
@@ -86,5 +85,5 @@ class OtpRecordProbe:
         try:
             return await client.run(find_otps(f"+{self._recipient}"))
         except CpaasNotFoundError:
-            # Some services know no number they have never sent to.
+            # The service may answer 404 for a number that it never sent to.
             return []

@@ -1,4 +1,4 @@
-"""Requests of unknown outcome, when everything else is sent: probed, waited for, and then as ``on_unknown`` says."""
+"""The resolver: probes requests of unknown outcome after all others are sent, then follows ``on_unknown``."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from cpaas_provider.sending.spec import Client, OnUnknown, OutcomeProbe
 log = logging.getLogger(__name__)
 
 MAX_RESENDS = 4
-"""How often one try sends a request of unknown outcome again, where the author wants that."""
+"""The most resends of a request of unknown outcome in one try, if ``on_unknown`` is ``resend``."""
 
 _FIRST_PROBE = timedelta(seconds=5)
-_LONGEST_BETWEEN_PROBES = timedelta(seconds=60)
+_MAX_PROBE_INTERVAL = timedelta(seconds=60)
 
-# {address} is the task instance, as the command takes it.
+# {address} is the task instance, as an argument of the command.
 RESOLVE_HINT = (
     "Check the service's own records by recipient and time, or by the reference if it was sent as external_ref. Then "
     "resolve with `airflow cpaas journal resolve --sent {address}` or `--not-sent`, and clear the task"
@@ -41,56 +41,57 @@ _LOST_HINT = (
     "Check the service's own records. To send all the same, start a new run, or clear the task with "
     "resend_on_clear=True"
 )
-# A clear that drops the state drops a manual resolution, too.
+# A clear that drops the task state drops a manual resolution, too.
 _LOST_REQUEST_HINT = (
-    f"{_LOST_HINT}. To resolve it manually (`airflow cpaas journal show {{address}}`), clear the task so that its task "
-    "state is retained"
+    f"{_LOST_HINT}. To resolve it manually (`airflow cpaas journal show {{address}}`), clear the task so that its "
+    "task state is retained"
 )
 
 
 class Unresolved(Protocol):
-    """A send of which requests are of unknown outcome."""
+    """The part of a send that the resolver reads and changes: its requests of unknown outcome."""
 
     @property
     def lost(self) -> str | None:
-        """Why it is unknown what earlier tries sent, where that is so."""
+        """Why requests of earlier tries may be missing from the journal; ``None`` if none are."""
 
     def requests(self) -> Sequence[RequestRecord]:
-        """Return the requests of unknown outcome, one for each reference, less recipients surely reached by others."""
+        """Return the newest request of each unresolved reference, unless accepted requests have all its recipients."""
 
     def recipients(self) -> int:
-        """Return how many recipients may or may not have been sent to."""
+        """Return the number of recipients of unknown outcome."""
 
     def is_changed(self, request: RequestRecord) -> bool:
-        """Tell whether a request said something else than it would now."""
+        """Return whether the content of a request differs from the content of this try."""
 
-    def confirm(self, found: Mapping[int, dict[str, Any]]) -> Sequence[Result]:
-        """Take note that requests were accepted, and return that for the journal.
+    def confirm(self, accepted: Mapping[int, dict[str, Any]]) -> Sequence[Result]:
+        """Record that requests were accepted, and return the results for the journal.
 
-        :param found: their results, by their numbers
+        :param accepted: what the probe returned, by the number of the request
         """
 
     def refute(self, request: RequestRecord, error: RefutedError) -> Result | None:
-        """Take note that a request was not accepted, and return that for the journal; ``None`` if it stays unknown."""
+        """Record that a request was not accepted. Return the result for the journal, ``None`` if it stays unknown."""
 
     def interrupted(self) -> Sequence[Result]:
-        """Return for the journal that what earlier tries had begun is unknown."""
+        """Return results (unknown) for requests of earlier tries that have none in the journal."""
 
     def end_resends(self, unknown: str, advice: str) -> None:
-        """Raise where recipients are still of unknown outcome when no resend follows in this try.
+        """Raise if recipients are still of unknown outcome after the last resend of this try.
 
-        :param unknown: which, in sentences
-        :param advice: what a person can do
+        :param unknown: the text of ``describe``
+        :param advice: the text of ``advice``
         """
 
 
 class UnknownResolver:
-    """Establishes the outcome of requests, or does what the author wants done without.
+    """Establishes the outcome of requests, or follows ``on_unknown``.
 
-    :param writer: stores what is established
+    :param send: has the requests
+    :param writer: stores the results
     :param stop: ends the try
-    :param unknown_timeout: for how long after a request a probe is waited for
-    :param address: the task instance as `airflow cpaas journal` takes it
+    :param unknown_timeout: how long after its intent a request is probed
+    :param address: the task instance as an argument of `airflow cpaas journal`
     """
 
     def __init__(
@@ -115,16 +116,16 @@ class UnknownResolver:
         self._unknown_timeout = unknown_timeout
         self._address = address
         self._clock = clock
-        self._failed: CpaasError | None = None
+        self._probe_error: CpaasError | None = None
 
     async def resolve(self) -> bool:
-        """Do what can be done about requests of unknown outcome, and return whether they are to be sent again.
+        """Probe the requests, then follow ``on_unknown``. Return whether to send to the recipients again.
 
-        :raises ProbeLaterError: when a probe may resolve them later
-        :raises ProbeFailedError: when a probe could not be asked
-        :raises CpaasRejectedError: when a probe established that one was not accepted
-        :raises ChangedBodyError: when they said something else than the task would send now
-        :raises UnknownOutcomeError: when the author wants the task to fail
+        :raises ProbeLaterError: when a probe may establish an outcome later
+        :raises ProbeFailedError: when a probe failed
+        :raises CpaasRejectedError: when a probe established that a request was not accepted
+        :raises ChangedBodyError: when the content changed since a request was made
+        :raises UnknownOutcomeError: when ``on_unknown`` is ``fail``
         """
         await self.probe()
         if not self._send.recipients():
@@ -144,28 +145,29 @@ class UnknownResolver:
     async def probe(self) -> None:
         """Probe the requests.
 
-        :raises ProbeLaterError: when a probe may resolve them later
-        :raises ProbeFailedError: when a probe could not be asked
-        :raises CpaasRejectedError: when a probe established that one was not accepted
+        :raises ProbeLaterError: when a probe may establish an outcome later
+        :raises ProbeFailedError: when a probe failed
+        :raises CpaasRejectedError: when a probe established that a request was not accepted
         """
-        self._failed = None
-        found: dict[int, dict[str, Any]] = {}
+        self._probe_error = None
+        accepted: dict[int, dict[str, Any]] = {}
         try:
             for request in self._send.requests() if self._probes else ():
                 if (result := await self._established(request)) is not None:
                     log.info("A probe established that request %s of unknown outcome was accepted.", request.reference)
-                    found[request.number] = result
+                    accepted[request.number] = result
         finally:
-            # Also if a later request is refuted, or the task is stopped: the journal keeps what is established.
-            for ended in self._send.confirm(found) if found else ():
-                self._writer.end(ended)
+            # In any case, so that an outcome is recorded even if the next probe raises or the task is stopped.
+            for confirmed in self._send.confirm(accepted) if accepted else ():
+                self._writer.end(confirmed)
         self._raise_if_waiting()
         self._raise_if_probe_failed()
 
     def end_resends(self) -> None:
-        """Raise where requests are still of unknown outcome after the resends of this try.
+        """Raise if recipients are still of unknown outcome after the resends of this try.
 
-        :raises ResendLimitError: when they are
+        :raises ResendLimitError: when a retry can send to them again
+        :raises UnknownOutcomeError: when they cannot be sent to again
         """
         self._send.end_resends(self.describe(), self.advice())
 
@@ -174,30 +176,31 @@ class UnknownResolver:
         return describe_unknown(self._send.requests(), self._send.recipients(), self._send.lost)
 
     def advice(self) -> str:
-        """Return what a person can do about them."""
+        """Return what a person can do about these requests."""
         if not self._send.lost:
             return RESOLVE_HINT.format(address=self._address)
-        # A recipient that no request names, no command can resolve.
-        named = count_recipients(self._send.requests()) >= self._send.recipients()
-        hint = _LOST_REQUEST_HINT if named else _LOST_HINT
+        # The command resolves requests, so it cannot resolve recipients without one.
+        is_resolvable = count_recipients(self._send.requests()) >= self._send.recipients()
+        hint = _LOST_REQUEST_HINT if is_resolvable else _LOST_HINT
         return hint.format(address=self._address)
 
     async def _established(self, request: RequestRecord) -> dict[str, Any] | None:
         """Return the result of a request if a probe establishes that it was accepted."""
         snapshots = request.probe_snapshot or [None] * len(self._probes)
         for probe, snapshot in zip(self._probes, snapshots, strict=False):
-            seen = dataclasses.replace(request, intent=dataclasses.replace(request.intent, probe_snapshot=snapshot))
+            # Each probe gets its own part of the snapshot.
+            probed = dataclasses.replace(request, intent=dataclasses.replace(request.intent, probe_snapshot=snapshot))
             try:
-                result = await self._stop.finish(probe.check(self._client, seen), self._client)
+                result = await self._stop.finish(probe.check(self._client, probed), self._client)
             except CpaasError as error:
                 self._stop.raise_if_stopped()
                 log.warning("The probe of request %s failed: %s", request.reference, error)
                 if error.retryable:
-                    self._failed = error
+                    self._probe_error = error
             except RefutedError as error:
-                # That this one came to nothing says nothing about an earlier one of its reference.
-                if not request.previous_unknown and (ended := self._send.refute(request, error)) is not None:
-                    self._writer.end(ended)
+                # If an earlier request of the same reference is unresolved, the reference stays unknown.
+                if not request.previous_unknown and (refuted := self._send.refute(request, error)) is not None:
+                    self._writer.end(refuted)
                     raise CpaasRejectedError(str(error), operation=request.operation) from None
                 return None
             else:
@@ -206,21 +209,23 @@ class UnknownResolver:
         return None
 
     def _raise_if_waiting(self) -> None:
+        """Raise if a request is young enough to be probed again, with the time of the next probe."""
         now = self._clock()
-        longest = max((probe.max_wait for probe in self._probes), default=timedelta())
-        longest = min(longest, self._unknown_timeout)
-        starts = [one.started_at for one in self._send.requests() if one.started_at and one.started_at + longest > now]
-        if starts:
-            since = max(_FIRST_PROBE, min(now - max(starts), _LONGEST_BETWEEN_PROBES))
-            until = min(now + since, max(starts) + longest)
+        max_wait = max((probe.max_wait for probe in self._probes), default=timedelta())
+        max_wait = min(max_wait, self._unknown_timeout)
+        starts = [request.started_at for request in self._send.requests() if request.started_at is not None]
+        if starts and max(starts) + max_wait > now:
+            # The time between probes doubles: the next one is when the newest request is twice as old.
+            interval = max(_FIRST_PROBE, min(now - max(starts), _MAX_PROBE_INTERVAL))
+            until = min(now + interval, max(starts) + max_wait)
             raise ProbeLaterError(f"{self.describe()} A probe may still resolve it.", until)
 
     def _raise_if_probe_failed(self) -> None:
-        """Leave to a later try what a probe might have established, had it been readable."""
-        if self._failed is not None and self._send.recipients():
+        """Raise if a probe failed, because a later try may still establish the outcome."""
+        if self._probe_error is not None and self._send.recipients():
             raise ProbeFailedError(
-                f"{self.describe()} The probe failed: {self._failed} Nothing further was sent. A retry of the task "
-                "probes again."
+                f"{self.describe()} The probe failed: {self._probe_error} Nothing further was sent. A retry of the "
+                "task probes again."
             )
 
     def _raise_if_changed(self) -> None:
@@ -236,18 +241,19 @@ class UnknownResolver:
 def describe_unknown(requests: Sequence[RequestRecord], recipients: int, lost: str | None = None) -> str:
     """Return which requests are of unknown outcome and why, in sentences.
 
-    :param recipients: how many recipients they have together
-    :param lost: why it is unknown what earlier tries sent, where that is so
+    :param recipients: the number of their recipients
+    :param lost: why requests of earlier tries may be missing from the journal; ``None`` if none are
     """
     references = [request.reference for request in requests]
-    # What comes after the first sentence is advice that the caller gives itself.
+    # Only the first sentence: advice follows it, and the caller gives advice of its own.
     reasons = sorted({request.reason.split(". ")[0].rstrip(".") for request in requests if request.reason} - {lost})
     if lost:
         reasons.insert(0, lost)
-    why = "; ".join(reasons[:2]) or "not recorded"
-    noun = "row" if requests and all(one.operation == "create_contact_row" for one in requests) else "recipient"
+    cause = "; ".join(reasons[:2]) or "not recorded"
+    are_rows = requests and all(request.operation == "create_contact_row" for request in requests)
+    noun = "row" if are_rows else "recipient"
     number = counted(recipients, noun)
     if not references:
-        return f"Outcome unknown: {number}. Cause: {why}."
+        return f"Outcome unknown: {number}. Cause: {cause}."
     which = "request" if len(references) == 1 else f"{len(references)} requests"
-    return f"Outcome unknown: {which} {join_references(references)} ({number}). Cause: {why}."
+    return f"Outcome unknown: {which} {join_references(references)} ({number}). Cause: {cause}."

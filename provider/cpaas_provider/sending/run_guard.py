@@ -1,4 +1,4 @@
-"""Runs that come too late to send: backfills, catch-ups, and those held up for long."""
+"""The run guard: backfills, catch-up runs and stale runs do not send."""
 
 from __future__ import annotations
 
@@ -7,23 +7,21 @@ from datetime import datetime, timedelta
 
 from cpaas_provider.sending.errors import RunNotAllowedError
 
-MAX_LATENESS = timedelta(days=1)
-
 SCHEDULING_SLACK = timedelta(minutes=5)
-"""How late a run may begin, beyond its successor's time, before it counts as caught up: schedulers are busy."""
+"""How long after the next run was due a run may begin before it counts as a catch-up run: schedulers may be busy."""
 
-_LIFTED_BY = "Nothing was sent. `allow_backfill=True` lets such runs send."
+_ALLOW_HINT = "Nothing was sent. `allow_backfill=True` lets such runs send."
 
 
 @dataclass(frozen=True)
 class RunInfo:
-    """What decides whether a run may send.
+    """The facts of a run that decide whether it may send.
 
-    :param run_type: Airflow's word for what made the run
-    :param run_after: from when on it could run
-    :param started: when it did; ``None`` where that is not known
-    :param catchup: whether its DAG makes up for missed runs
-    :param next_due: when the run after it was due; ``None`` where that is not known
+    :param run_type: Airflow's run type, such as ``scheduled``
+    :param run_after: the earliest time at which the run could begin
+    :param started: when it began; ``None`` where that is not known
+    :param catchup: the ``catchup`` of its DAG
+    :param next_due: when the next run was due; ``None`` where that is not known
     """
 
     run_type: str
@@ -34,28 +32,28 @@ class RunInfo:
 
     @property
     def is_backfill(self) -> bool:
-        """Whether a person asked for the run of a time past."""
+        """Whether the run is part of a backfill."""
         return self.run_type == "backfill"
 
     @property
     def is_caught_up(self) -> bool:
-        """Whether the schedule made the run after its successor was due, to make up for a time without runs."""
+        """Whether the scheduler began the run after the next one was due, to catch up."""
         if self.run_type != "scheduled" or not self.catchup or self.started is None or self.next_due is None:
             return False
         return self.started > self.next_due + SCHEDULING_SLACK
 
 
 def check_run_may_send(run: RunInfo, now: datetime, *, allow_backfill: bool, max_lateness: timedelta | None) -> None:
-    """Raise where a run must not send: a message of last March helps no recipient.
+    """Raise if a run must not send, because its message would come too late.
 
-    :param allow_backfill: let backfills and caught up runs send, however late
-    :param max_lateness: how long after its time any other run may send; ``None`` lets it always
-    :raises RunNotAllowedError: saying why
+    :param allow_backfill: let backfills and catch-up runs send, however late
+    :param max_lateness: how long after it was due any other run may send; ``None`` for no limit
+    :raises RunNotAllowedError: when it must not send
     """
     if run.is_backfill or run.is_caught_up:
         if not allow_backfill:
             raise RunNotAllowedError(
-                f"This run is a backfill. {_LIFTED_BY}" if run.is_backfill else f"{_caught_up(run)} {_LIFTED_BY}"
+                f"This run is a backfill. {_ALLOW_HINT}" if run.is_backfill else f"{_caught_up(run)} {_ALLOW_HINT}"
             )
     elif max_lateness is not None and now - run.run_after > max_lateness:
         raise RunNotAllowedError(
@@ -66,8 +64,8 @@ def check_run_may_send(run: RunInfo, now: datetime, *, allow_backfill: bool, max
 
 def _caught_up(run: RunInfo) -> str:
     due, began, successor = (
-        one.isoformat(timespec="minutes") if one else "an unknown time"
-        for one in (run.run_after, run.started, run.next_due)
+        moment.isoformat(timespec="minutes") if moment else "an unknown time"
+        for moment in (run.run_after, run.started, run.next_due)
     )
     return (
         f"This run is a catch-up run. It was due at {due} and began at {began}, after the next run was due at "

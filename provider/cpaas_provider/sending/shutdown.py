@@ -1,4 +1,4 @@
-"""Graceful shutdown: no new request, and a grace period for responses on their way."""
+"""Graceful shutdown: no new request leaves, and requests in flight have a grace period for their responses."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ from cpaas_provider.sending.errors import StoppedError
 T = TypeVar("T")
 
 STOP_GRACE = 4.0
-"""Seconds an answer is waited for after the stop; Airflow kills a task 5 seconds after asking it to end."""
+"""Seconds to wait for responses after the stop. Airflow kills a task 5 seconds after its signal to end."""
 
 _FLUSH_MARGIN = 1.0
+"""Seconds of the grace period kept to write the journal, if the stop came from ``execution_timeout``."""
 
 
 class AnswerNotAwaitedError(StoppedError):
@@ -28,53 +29,56 @@ class _Stoppable(Protocol):
     def stop(self) -> None: ...
 
 
+def _do_nothing() -> None: ...
+
+
 class StopSignal:
-    """Says when a task has to end, so that it can end in good order.
+    """Tells a task that it must end, and how long it may wait for responses before.
 
-    ``request`` is called by ``on_kill``, in a signal handler; everything else by the task's own thread. A response that
-    never comes must not keep the task from writing its journal.
+    ``on_kill`` calls ``request``, in a signal handler. The thread of the task calls all other methods. The grace period
+    ends early enough to write the journal, even if a response never arrives.
 
-    :param grace: seconds an answer is waited for after the stop
-    :param execution_timeout: the task's own limit; the stop comes by itself so much earlier that the journal is written
-        before Airflow ends the task
-    :param began: when Airflow began to count it, by the monotonic clock; ``None`` for now
+    :param grace: seconds to wait for responses after the stop
+    :param execution_timeout: the task's ``execution_timeout``. The stop comes so much earlier that the journal is
+        written before Airflow ends the task; ``None`` without one
+    :param began: the monotonic time at which ``execution_timeout`` began; ``None`` for now
     """
 
     def __init__(
         self, grace: float = STOP_GRACE, execution_timeout: timedelta | None = None, began: float | None = None
     ) -> None:
         self._grace = grace
-        self._asked_at: float | None = None
-        self._own_limit: float | None = None
-        self._wake: Callable[[], object] = bool
+        self._requested_at: float | None = None
+        self._deadline: float | None = None
+        self._wake: Callable[[], object] = _do_nothing
         if execution_timeout is not None:
             seconds = execution_timeout.total_seconds()
             self._grace = min(grace, seconds / 2)
-            self._own_limit = (time.monotonic() if began is None else began) + seconds - self._grace
+            self._deadline = (time.monotonic() if began is None else began) + seconds - self._grace
 
     def request(self) -> None:
-        """Ask for the stop; safe in a signal handler, and more than once."""
-        if self._asked_at is None:
-            self._asked_at = time.monotonic()
+        """Request the stop. Safe in a signal handler, and more than once."""
+        if self._requested_at is None:
+            self._requested_at = time.monotonic()
         self._wake()
 
     async def wait(self) -> None:
-        """Return once nothing new may begin, for code on an event loop; one coroutine at a time."""
-        loop, asked = asyncio.get_running_loop(), asyncio.Event()
-        # What a signal handler calls must not touch the loop itself.
-        self._wake = lambda: loop.call_soon_threadsafe(asked.set)
+        """Return once no new request may begin. Only one coroutine may wait at a time."""
+        loop, woken = asyncio.get_running_loop(), asyncio.Event()
+        # A signal handler must not touch the event loop directly.
+        self._wake = lambda: loop.call_soon_threadsafe(woken.set)
         try:
             while not self.requested:
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(asked.wait(), self._limit())
+                    await asyncio.wait_for(woken.wait(), self._seconds_left())
         finally:
-            self._wake = bool
+            self._wake = _do_nothing
 
     async def finish(self, work: Awaitable[T], client: _Stoppable | None = None) -> T:
-        """Return what ``work`` returns, or raise what it raises; after the stop it has the grace period.
+        """Return what ``work`` returns, or raise what it raises. After the stop, ``work`` has the grace period.
 
-        :param client: told to let nothing further leave once the stop is asked
-        :raises StoppedError: when the stop came before ``work`` was begun
+        :param client: a client to stop when the stop is requested, so that no further request leaves
+        :raises StoppedError: when the stop came before ``work`` began
         :raises AnswerNotAwaitedError: when ``work`` did not end within the grace period
         """
         task, stopped = asyncio.ensure_future(work), asyncio.ensure_future(self.wait())
@@ -94,9 +98,9 @@ class StopSignal:
             await asyncio.wait({stopped})
 
     async def sleep(self, seconds: float) -> None:
-        """Let time pass; the stop ends it at once.
+        """Sleep, until the stop at most.
 
-        :raises StoppedError: when the stop is asked for
+        :raises StoppedError: when the stop is requested
         """
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
@@ -105,47 +109,50 @@ class StopSignal:
 
     @property
     def grace_left(self) -> float:
-        """Return the seconds an answer may still be waited for, once the stop is there."""
-        return self._limit() or 0.0
+        """The seconds left to wait for responses, after the stop."""
+        return self._seconds_left() or 0.0
 
     @property
     def requested(self) -> bool:
-        """Whether nothing new may begin."""
-        return self._since() is not None
+        """Whether the stop is requested, so that no new request may begin."""
+        return self._stopped_at() is not None
 
     def raise_if_stopped(self) -> None:
-        """Raise where nothing new may begin."""
+        """Raise if the stop is requested.
+
+        :raises StoppedError: when it is
+        """
         if self.requested:
             raise StoppedError(f"{self.reason} Nothing more was sent. A retry of the task continues from here.")
 
-    def _since(self) -> float | None:
-        """Return the moment of the stop, once it is there."""
-        if self._own_limit is not None and time.monotonic() >= self._own_limit:
-            return self._own_limit if self._asked_at is None else min(self._own_limit, self._asked_at)
-        return self._asked_at
+    def _stopped_at(self) -> float | None:
+        """Return the time of the stop; ``None`` if it has not come."""
+        if self._deadline is not None and time.monotonic() >= self._deadline:
+            return self._deadline if self._requested_at is None else min(self._deadline, self._requested_at)
+        return self._requested_at
 
-    def _limit(self) -> float | None:
-        """Return the seconds to wait for the next event, until the stop or until its last moment is over."""
-        since = self._since()
-        if since is None:
-            return None if self._own_limit is None else max(0.0, self._own_limit - time.monotonic())
-        # On our own limit Airflow's follows after the grace: the journal is to be written before.
-        early = 0.0 if since != self._own_limit else min(_FLUSH_MARGIN, self._grace / 4)
-        return max(0.0, since + self._grace - early - time.monotonic())
+    def _seconds_left(self) -> float | None:
+        """Return the seconds until the stop or, after it, until the end of the grace period; ``None`` for no limit."""
+        stopped_at = self._stopped_at()
+        if stopped_at is None:
+            return None if self._deadline is None else max(0.0, self._deadline - time.monotonic())
+        # Airflow ends the task a grace period after the deadline: the journal must be written by then.
+        margin = min(_FLUSH_MARGIN, self._grace / 4) if stopped_at == self._deadline else 0.0
+        return max(0.0, stopped_at + self._grace - margin - time.monotonic())
 
     @property
     def reason(self) -> str:
         """Why the task ends, as a sentence."""
-        if self._asked_at is not None:
+        if self._requested_at is not None:
             return "Airflow stopped the task."
         if self.requested:
             return "The task's execution_timeout is about to end it."
-        # Such as by Ctrl-C: what runs it was cancelled.
+        # No stop was requested: the asyncio task was cancelled, for example by Ctrl-C.
         return "The task was interrupted."
 
 
 async def in_thread(work: Callable[[], T]) -> T:
-    """Return what blocking work returns; a thread that hangs does not hold up the end of the process."""
+    """Run blocking work in a daemon thread, which does not keep the process from ending if it hangs."""
     loop = asyncio.get_running_loop()
     future: asyncio.Future[T] = loop.create_future()
     threading.Thread(target=_resolve, args=(work, loop, future), name="cpaas-blocking", daemon=True).start()
@@ -155,7 +162,7 @@ async def in_thread(work: Callable[[], T]) -> T:
 def _resolve(work: Callable[[], T], loop: asyncio.AbstractEventLoop, future: asyncio.Future[T]) -> None:
     try:
         result = work()
-    except BaseException as error:  # noqa: BLE001 - it is raised in the coroutine that waits
+    except BaseException as error:  # noqa: BLE001 - it is raised in the waiting coroutine
         _hand_over(loop, future, error=error)
     else:
         _hand_over(loop, future, result=result)
@@ -172,6 +179,6 @@ def _hand_over(
         else:
             future.set_result(result)
 
-    # The loop is closed where no caller waits any more.
+    # The event loop may be closed: then no caller waits any more.
     with contextlib.suppress(RuntimeError):
         loop.call_soon_threadsafe(hand_over)

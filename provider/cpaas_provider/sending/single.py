@@ -1,4 +1,4 @@
-"""A single send: where its recipients stand, and its one request at a time."""
+"""A single send: the status of its recipients, and the queue with its one request."""
 
 from __future__ import annotations
 
@@ -40,16 +40,16 @@ from cpaas_provider.sending.spec import (
 
 log = logging.getLogger(__name__)
 
-_OPEN = frozenset({State.NOT_SENT, State.REJECTED})
+_SENDABLE = frozenset({State.NOT_SENT, State.REJECTED})
 
 
 class SingleSendState:
-    """Where the recipients of a single send stand.
+    """The status of the recipients of a single send.
 
-    :param journal: of the task
-    :param delivery: says where delivery reports go
-    :param suppressions: recipients that are not sent to; ``None`` for none
-    :param frequency_cap: counts messages to recipients over all sends; ``None`` without
+    :param journal: the journal of the task
+    :param delivery: returns the callback URL
+    :param suppressions: the stored suppression list; ``None`` without one
+    :param frequency_cap: counts messages to recipients over all sends; ``None`` without one
     """
 
     min_write_batch = max_pending = 1
@@ -75,49 +75,49 @@ class SingleSendState:
         """The recipients that this try does not send to, because they are on the suppression list."""
         self._frequency_cap = frequency_cap
         self.frequency_capped = frozenset[str]()
-        """The recipients that this try does not send to, because they got as many messages as they may."""
+        """The recipients that this try does not send to, because they are at the frequency cap."""
         self._clock = clock
         self._members = dict(zip(spec.recipients, journal.members(spec.operation, spec.recipients), strict=True))
         self._has_requested = False
 
     @property
     def records(self) -> Sequence[RequestRecord]:
-        """The requests of the send, in the order in which they were made.
+        """The requests of the send, in the order of their intents.
 
-        Where the task makes several sends, a send has those to its own recipients. Where it makes one, requests to
-        recipients who are no longer on the list are part of it, too.
+        If the task makes one send, these are all requests, also to recipients that are no longer on the list. If it
+        makes several, these are the requests to the recipients of this one.
         """
         records = self.journal.records
         if not self.journal.several:
             return list(records)
         members = set(self._members.values())
-        return [one for one in records if not members.isdisjoint(one.members)]
+        return [record for record in records if not members.isdisjoint(record.members)]
 
     def outcome(self) -> Outcome:
-        """Return what is known by now."""
+        """Return the outcome so far."""
         return Outcome.of(self.records, earlier=not self._has_requested)
 
     def latest(self) -> dict[str, RequestRecord | None]:
-        """Return the request that decides about each recipient; ``None`` where there is none."""
+        """Return the request that decides the status of each recipient; ``None`` if the recipient has none."""
         return latest_requests(self.records, self._members)
 
     # What the engine needs.
 
     async def record_loss(self, writer: JournalWriter) -> None:
-        """Store that it is unknown whether an earlier try sent to those recipients that have no request."""
-        strangers = [self._members[one] for one, record in self.latest().items() if record is None]
-        if self.lost is None or not strangers:
+        """Store an unknown request to the recipients that have none, if the journal of earlier tries is lost."""
+        unrecorded = [self._members[recipient] for recipient, record in self.latest().items() if record is None]
+        if self.lost is None or not unrecorded:
             return
-        intent = self.journal.new_intent(self.spec.operation, strangers)
+        intent = self.journal.new_intent(self.spec.operation, unrecorded)
         result = Result(intent.number, State.UNKNOWN, reason=self.lost)
         await writer.record_lost(intent, result)
         self.journal.add(intent, self.spec.operation, None, None)
         self.journal.end(result)
 
     def has_remaining(self) -> bool:
-        """Return whether there are recipients to send to, and log what earlier tries did.
+        """Return whether recipients are left to send to, and log what earlier tries did.
 
-        :raises CpaasRejectedError: when the service has rejected the very same request in an earlier try
+        :raises CpaasRejectedError: when the service rejected the same request in an earlier try
         """
         latest = self.latest()
         remaining = self._remaining(latest)
@@ -134,7 +134,7 @@ class SingleSendState:
 
     @contextlib.asynccontextmanager
     async def open_queue(self, client: Client, stop: StopSignal) -> AsyncIterator[SingleSendQueue]:
-        """Give the one request to the remaining recipients, as far as guards let it."""
+        """Open the queue with the request to the remaining recipients that the guards permit."""
         recipients = await self._permitted(tuple(self._remaining(self.latest())), stop)
         try:
             yield await self._queue(recipients, client, stop) if recipients else SingleSendQueue(self, self.spec)
@@ -143,7 +143,7 @@ class SingleSendState:
 
     @contextlib.asynccontextmanager
     async def open_resend_queue(self, client: Client, stop: StopSignal) -> AsyncIterator[SingleSendQueue | None]:
-        """Give the one request to recipients on the list that are of unknown outcome; ``None`` if there is none."""
+        """Open the queue with the request to recipients of unknown outcome; ``None`` if none can be sent to again."""
         unknown = await self._permitted(self._unknown_recipients(), stop)
         if unknown:
             log.warning(
@@ -152,7 +152,7 @@ class SingleSendState:
         yield await self._queue(unknown, client, stop) if unknown else None
 
     async def _permitted(self, recipients: tuple[str, ...], stop: StopSignal) -> tuple[str, ...]:
-        """Return the recipients that guards let pass, and count the others."""
+        """Return the recipients that the guards permit, and remember the others."""
         return await self._below_cap(await self._not_suppressed(recipients, stop), stop)
 
     async def _below_cap(self, recipients: tuple[str, ...], stop: StopSignal) -> tuple[str, ...]:
@@ -167,18 +167,18 @@ class SingleSendState:
         if capped:
             self.frequency_capped |= frozenset(capped)
             log.warning("Not sent to %d of %d recipients, by the frequency cap.", len(capped), len(recipients))
-        return tuple(one for one in recipients if one not in capped)
+        return tuple(recipient for recipient in recipients if recipient not in capped)
 
     async def _release_unsent(self, recipients: Sequence[str]) -> None:
-        """Have messages not counted that were certainly not sent."""
+        """Uncount messages that were certainly not sent from the frequency cap."""
         if self._frequency_cap is None or not recipients:
             return
         latest = self.latest()
-        unsent = self._remaining({one: latest[one] for one in recipients})
+        unsent = self._remaining({recipient: latest[recipient] for recipient in recipients})
         try:
             if unsent:
                 await in_thread(partial(self._frequency_cap.release, unsent))
-        except Exception as error:  # noqa: BLE001 - what ends the send matters more
+        except Exception as error:  # noqa: BLE001 - a failed release must not hide how the send ended
             log.warning(
                 "Messages to %d recipients were not sent, and still count for the frequency cap (%s).",
                 len(unsent),
@@ -188,20 +188,21 @@ class SingleSendState:
     async def _not_suppressed(self, recipients: tuple[str, ...], stop: StopSignal) -> tuple[str, ...]:
         if self._suppressions is None or not recipients:
             return recipients
-        found = await stop.finish(in_thread(partial(self._suppressions.find, recipients)))
-        if found:
-            self.suppressed |= found.keys()
-            reasons = ", ".join(f"{number} {reason}" for reason, number in sorted(Counter(found.values()).items()))
+        suppressed = await stop.finish(in_thread(partial(self._suppressions.find, recipients)))
+        if suppressed:
+            self.suppressed |= suppressed.keys()
+            counts = sorted(Counter(suppressed.values()).items())
             log.warning(
                 "Not sent to %d of %d recipients, because they are on the suppression list (%s).",
-                len(found),
+                len(suppressed),
                 len(recipients),
-                reasons,
+                ", ".join(f"{number} {reason}" for reason, number in counts),
             )
-        return tuple(one for one in recipients if one not in found)
+        return tuple(recipient for recipient in recipients if recipient not in suppressed)
 
     def _remaining(self, latest: Mapping[str, RequestRecord | None]) -> list[str]:
-        return [one for one, entry in latest.items() if entry is None or entry.state in _OPEN]
+        """Return the recipients to send to: no request to them is accepted or unresolved."""
+        return [recipient for recipient, entry in latest.items() if entry is None or entry.state in _SENDABLE]
 
     async def _queue(self, recipients: tuple[str, ...], client: Client, stop: StopSignal) -> SingleSendQueue:
         spec = await stop.finish(self.spec.prepared(client), client)
@@ -209,8 +210,9 @@ class SingleSendState:
         return SingleSendQueue(self, spec, recipients, snapshots or None)
 
     def _refuse_rejected(self, recipients: Sequence[str]) -> None:
-        """Raise where the service has rejected the very same request in an earlier try."""
-        reference = self.journal.reference(self.spec.operation, [self._members[one] for one in recipients])
+        """Raise if the service rejected the same request in an earlier try."""
+        members = [self._members[recipient] for recipient in recipients]
+        reference = self.journal.reference(self.spec.operation, members)
         for entry in by_reference(self.records):
             if entry.reference == reference and entry.state is State.REJECTED and not self.is_changed(entry):
                 raise CpaasRejectedError(
@@ -234,41 +236,41 @@ class SingleSendState:
 
     @property
     def unresolved(self) -> SingleSendState:
-        """The requests of unknown outcome: those of this send."""
+        """The part that the resolver reads and changes: this object."""
         return self
 
     @property
     def lost(self) -> str | None:
-        """Why it is unknown what earlier tries sent, where that is so."""
+        """Why requests of earlier tries may be missing from the journal; ``None`` if none are."""
         return self.log.lost
 
     def requests(self) -> Sequence[RequestRecord]:
-        """Return the requests of unknown outcome; of recipients no longer on the list, too."""
+        """Return the unresolved requests, also to recipients that are no longer on the list."""
         return unresolved_requests(self.records)
 
     def recipients(self) -> int:
-        """Return how many recipients may or may not have been sent to."""
+        """Return the number of recipients of unknown outcome."""
         return count_recipients(self.requests())
 
-    def confirm(self, found: Mapping[int, dict[str, Any]]) -> Sequence[Result]:
-        """Take note that requests were accepted, as a probe established."""
-        results = [Result(number, State.ACCEPTED, extra=result) for number, result in found.items()]
+    def confirm(self, accepted: Mapping[int, dict[str, Any]]) -> Sequence[Result]:
+        """Record the requests that a probe established to be accepted."""
+        results = [Result(number, State.ACCEPTED, extra=result) for number, result in accepted.items()]
         for result in results:
             self.journal.end(result)
         return results
 
     def refute(self, request: RequestRecord, error: RefutedError) -> Result | None:
-        """Take note that a request was not accepted."""
+        """Record that a request was not accepted."""
         result = Result(request.number, State.REJECTED, reason=str(error))
         self.journal.end(result)
         return result
 
     def interrupted(self) -> Sequence[Result]:
-        """Return that what earlier tries had begun is unknown."""
+        """Return the results (unknown) for requests of earlier tries that have none in the journal."""
         return self.journal.interrupted
 
     def end_resends(self, unknown: str, advice: str) -> None:
-        """Raise where a recipient on the list is still of unknown outcome."""
+        """Raise if a recipient on the list is still of unknown outcome."""
         unknown_recipients = self._unknown_recipients()
         if unknown_recipients and (self.suppressed | self.frequency_capped).issuperset(unknown_recipients):
             raise UnknownOutcomeError(
@@ -282,62 +284,63 @@ class SingleSendState:
             )
 
     def is_changed(self, request: RequestRecord) -> bool:
-        """Tell whether a request said something else than it would now."""
+        """Return whether the content of a request differs from the content of this try."""
         if request.body is None:
             return False
-        now = self.spec.personal
-        if request.body != self.body or request.is_personal != bool(now):
+        personal = self.spec.personal
+        if request.body != self.body or request.is_personal != bool(personal):
             return True
-        if not now:
+        if not personal:
             return False
         hasher = self.journal.hasher
         members = set(request.members)
         return any(
-            request.intent.values_hash_of(member) not in (None, hasher.personalisation_hash(now.get(one)))
-            for one, member in self._members.items()
+            request.intent.values_hash_of(member) not in (None, hasher.personalisation_hash(personal.get(recipient)))
+            for recipient, member in self._members.items()
             if member in members
         )
 
     def _unknown_recipients(self) -> tuple[str, ...]:
-        return tuple(one for one, entry in self.latest().items() if entry and entry.is_unresolved)
+        return tuple(recipient for recipient, entry in self.latest().items() if entry and entry.is_unresolved)
 
-    # What its queue needs.
+    # What the queue needs.
 
     def begin(self, spec: SendSpec, recipients: tuple[str, ...], snapshots: Any) -> SingleRequest:
         """Return the request to some of the recipients.
 
-        :raises JournalTooLargeError: when the journal has no room for it
+        :raises JournalTooLargeError: when the journal has no room for its intent
         """
-        hasher, members = self.journal.hasher, [self._members[one] for one in recipients]
-        personal = spec.personal
-        words = b"".join(hasher.personalisation_hash(personal.get(one)) for one in recipients) if personal else b""
-        intent = self.journal.new_intent(spec.operation, members, words, snapshots)
+        hasher, members = self.journal.hasher, [self._members[recipient] for recipient in recipients]
+        values_hashes = b""
+        if personal := spec.personal:
+            values_hashes = b"".join(hasher.personalisation_hash(personal.get(recipient)) for recipient in recipients)
+        intent = self.journal.new_intent(spec.operation, members, values_hashes, snapshots)
         at = self._clock()
         self._check_size(intent, at)
         url = self._delivery.callback_url(intent.reference, len(recipients))
         return SingleRequest(intent, spec.build_call(recipients, intent.reference, url), at)
 
     def add(self, request: SingleRequest) -> None:
-        """Take note that the intent of a request is stored."""
+        """Record that the intent of a request is stored."""
         self._has_requested = True
         self.journal.add(request.intent, self.spec.operation, request.at, self.body)
 
     def end(self, result: Result) -> Result:
-        """Take note of the result of a request."""
+        """Record the result of a request, and return it."""
         self.journal.end(result)
         return result
 
     def reject(self, request: SingleRequest, rejected: frozenset[str], reason: str) -> tuple[Intent, Result] | None:
-        """Take note that an accepted request does not go to some of its recipients; ``None`` if it goes to none.
+        """Record the recipients that the service rejected from a request, as a rejected request of their own.
 
-        They get a request of their own, which was not made.
+        :return: its intent and result; ``None`` if the service rejected all recipients
         """
-        named = {self._members[one] for one in self.spec.recipients if one.lower() in rejected}
-        apart = [(member, words) for member, words in request.intent.each() if member in named]
-        if len(apart) == len(request.intent):
+        named = {self._members[recipient] for recipient in self.spec.recipients if recipient.lower() in rejected}
+        pairs = [(member, values_hash) for member, values_hash in request.intent.each() if member in named]
+        if len(pairs) == len(request.intent):
             return None
         intent = self.journal.new_intent(
-            self.spec.operation, [member for member, _ in apart], b"".join(words for _, words in apart)
+            self.spec.operation, [member for member, _ in pairs], b"".join(values_hash for _, values_hash in pairs)
         )
         self.journal.add(intent, self.spec.operation, request.at, self.body)
         return intent, self.end(Result(intent.number, State.REJECTED, reason=reason))
@@ -363,10 +366,10 @@ class SingleRequest:
 
 
 class SingleSendQueue:
-    """Gives a dispatcher one request.
+    """A queue with one request.
 
-    :param recipients: ``None`` for no request
-    :param snapshots: what the probes recorded before it
+    :param recipients: the recipients of the request; ``None`` for an empty queue
+    :param snapshots: the snapshots of the probes; ``None`` without probes
     """
 
     def __init__(
@@ -382,8 +385,8 @@ class SingleSendQueue:
         self._recipients = recipients
         self._snapshots = snapshots
 
-    async def next(self, in_flight: int) -> tuple[str, ...] | None:
-        """Return the recipients, once."""
+    async def next(self, pending: int) -> tuple[str, ...] | None:
+        """Return the recipients at the first call, then ``None``."""
         recipients, self._recipients = self._recipients, None
         return recipients
 
@@ -392,14 +395,14 @@ class SingleSendQueue:
         return self._state.begin(self._spec, batch, self._snapshots)
 
     def left(self, request: SingleRequest) -> None:
-        """Take note that the intent is stored and the request leaves."""
+        """Record that the intent is stored and the request leaves."""
         self._state.add(request)
 
     def withdraw(self, request: SingleRequest) -> None:
-        """Do nothing: what is not stored did not happen."""
+        """Do nothing, because a request is added only once its intent is stored."""
 
     def read(self, request: SingleRequest, response: Any) -> RequestResult:
-        """Return what a response says."""
+        """Return the result that a response states."""
         return self._spec.read_result(response, repeated=request.intent.previous_unknown)
 
     def accept(self, request: SingleRequest, result: RequestResult) -> Ended:
@@ -408,7 +411,7 @@ class SingleSendQueue:
         if not result.rejection:
             return Ended(self._state.end(Result(number, State.ACCEPTED, extra=details)))
         reason = str(result.rejection)
-        named = sum(1 for one in self._spec.recipients if one.lower() in result.rejected)
+        named = sum(recipient.lower() in result.rejected for recipient in self._spec.recipients)
         if not named:
             log.warning("The service names no rejected recipient, so all count as accepted. %s", reason)
             return Ended(self._state.end(Result(number, State.ACCEPTED, extra=details)))

@@ -1,4 +1,4 @@
-"""What is to be sent at most once, and the outcome over all tries."""
+"""The send spec (what to send at most once), its ports, and the outcome over all tries."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 class OnUnknown(StrEnum):
-    """What an author wants done about a request of unknown outcome."""
+    """What to do about a request of unknown outcome."""
 
     FAIL = "fail"
     SKIP = "skip"
@@ -35,7 +35,7 @@ class Client(Protocol):
 
     @property
     def rate_limiter(self) -> Pace:
-        """The moments at which requests leave."""
+        """The rate limit."""
 
     async def run(self, call: Call[T]) -> T:
         """Run a call."""
@@ -45,40 +45,38 @@ class Client(Protocol):
 
 
 class OutcomeProbe(Protocol):
-    """A way to establish whether a request was accepted.
-
-    ``max_wait`` is for how long after the intent a probe may still establish it.
-    """
+    """A way to establish whether a request was accepted."""
 
     max_wait: timedelta
+    """How long after its intent the outcome of a request may be established."""
 
     async def snapshot(self, client: Client) -> Any:
-        """Return small JSON to record with the intent, ``None`` where there is nothing to record."""
+        """Return small JSON to record with the intent; ``None`` for nothing."""
 
     async def check(self, client: Client, entry: RequestRecord) -> dict[str, Any] | None:
-        """Return the result of an accepted request, ``None`` where its outcome stays unknown.
+        """Return the result of an accepted request; ``None`` if its outcome stays unknown.
 
-        :raises RefutedError: when it was not accepted
+        :raises RefutedError: when the request was not accepted
         """
 
 
 class SuppressionList(Protocol):
-    """Recipients that are not sent to."""
+    """The stored suppression list."""
 
     def find(self, recipients: Sequence[str]) -> Mapping[str, str]:
-        """Return the reason of each of the recipients that is on the list. This may block."""
+        """Return the recipients that are on the list, with their reasons. This may block."""
 
 
 class FrequencyCap(Protocol):
-    """Counts the messages of a send to recipients. A message of the same send is counted once, whatever its tries."""
+    """Counts messages to recipients. A message of one send counts once, however many tries the send has."""
 
     def reserve(self, recipients: Sequence[str]) -> Collection[str]:
-        """Count a message to each recipient who may get one, and return the others. This may block."""
+        """Count a message to each recipient below the cap, and return the other recipients. This may block."""
 
     def release(self, recipients: Sequence[str]) -> None:
-        """Do not count the messages to recipients: they were not sent. This may block.
+        """Uncount the messages to recipients, because they were not sent. This may block.
 
-        :raises Exception: when another try may have taken the place of this one, and sent them
+        :raises Exception: when another try may have replaced this one and sent the messages
         """
 
 
@@ -86,15 +84,16 @@ class Delivery(Protocol):
     """What a send needs of delivery tracking."""
 
     def callback_url(self, reference: str, recipients: int) -> str | None:
-        """Return where the service sends the delivery reports of a request."""
+        """Return the URL for the delivery reports of a request; ``None`` for no delivery reports."""
 
 
 class RequestResult(NamedTuple):
-    """What the service says of a request it accepted.
+    """The result of an accepted request.
 
-    :param details: small JSON that a single send makes its result from, in the place of id, charge and balance
-    :param rejected: the recipients it does not go to, in lower case and without a plus
-    :param rejection: why it does not go to them
+    :param id: the service's id of the message
+    :param details: small JSON from which a single send makes its XCom, instead of id, charge and balance
+    :param rejected: the recipients that the service rejected from the request, in lower case and without a plus
+    :param rejection: why it rejected them; ``None`` if it rejected none
     """
 
     id: str | None = None
@@ -109,10 +108,10 @@ class RequestResult(NamedTuple):
 class SendSpec:
     """What a task instance sends at most once, in one request.
 
-    :param operation: the operation's name
-    :param recipients: normalised, each once
+    :param operation: the name of the operation
+    :param recipients: the normalised recipients, without duplicates
     :param body: the fields that are the same for all recipients
-    :param personal: the values of the placeholders, by recipient
+    :param personal: the values of the placeholders, by recipient; ``None`` without placeholders
     :param probes: ways to establish an unknown outcome
     """
 
@@ -123,7 +122,7 @@ class SendSpec:
     probes: Sequence[OutcomeProbe] = field(default=(), kw_only=True)
 
     async def prepared(self, client: Client) -> Self:
-        """Return it with what has to be read from the service before the first intent."""
+        """Return the spec, completed by what must be read from the service before the intent."""
         return self
 
     def build_call(self, recipients: Sequence[str], reference: str, callback_url: str | None) -> Call[Any]:
@@ -131,19 +130,21 @@ class SendSpec:
         raise NotImplementedError
 
     def read_result(self, response: Any, *, repeated: bool) -> RequestResult:
-        """Return what a response says.
+        """Return the result that a response states.
 
         :param repeated: whether an earlier request to the same recipients may have been accepted
-        :raises CpaasError: when it says that nothing was accepted
+        :raises CpaasError: when it states that nothing was accepted
         """
         raise NotImplementedError
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """The outcome of a send over all tries: its accepted requests, and those of unknown outcome.
+    """The outcome of a send over all tries.
 
-    :param earlier: whether all of it was done by earlier tries, and this one made no request
+    :param accepted: the accepted requests
+    :param unknown: the requests of unknown outcome
+    :param earlier: whether this try made no request, so that all requests are of earlier tries
     """
 
     accepted: tuple[RequestRecord, ...] = ()
@@ -152,23 +153,23 @@ class Outcome:
 
     @classmethod
     def of(cls, entries: Iterable[RequestRecord], *, earlier: bool = True) -> Self:
-        """Return what requests came to."""
+        """Return the outcome of requests."""
         entries = tuple(entries)
         accepted = by_reference(entry for entry in entries if entry.state is State.ACCEPTED)
         return cls(tuple(accepted), tuple(by_reference(unresolved(entries))), earlier)
 
     def __bool__(self) -> bool:
-        """Tell whether anything was done, or may have been."""
+        """Return whether a request was accepted, or may have been."""
         return bool(self.accepted or self.unknown)
 
     @property
     def sent(self) -> int:
-        """Return how many recipients were surely sent to."""
+        """The number of recipients that the service accepted."""
         return len(members_of(self.accepted))
 
     @property
     def unknown_recipients(self) -> int:
-        """Return how many may or may not have been sent to."""
+        """The number of recipients of unknown outcome."""
         return len(members_of(self.unknown) - members_of(self.accepted))
 
     def report(self) -> dict[str, Any]:

@@ -118,10 +118,10 @@ class CampaignQueue:
         self._unknown_in_a_row = 0
         self._rejections = 0
 
-    async def next(self, in_flight: int) -> Batch | Wait | None:
+    async def next(self, pending: int) -> Batch | Wait | None:
         """Return the recipients of the next request, see ``Batcher.next``."""
         try:
-            return await self._batcher.next(in_flight)
+            return await self._batcher.next(pending)
         finally:
             self._progress.skipped = self._batcher.left_out
 
