@@ -59,18 +59,19 @@ class PermanentFailures:
             )
         )
 
-    def listed(self, report: Report, kind: str | None, conn_id: str) -> Listed | None:
+    def listed(self, report: Report, recipient: str, kind: str | None, conn_id: str) -> Listed | None:
         """Return the entry that a report adds to the suppression list, ``None`` if it reports no permanent failure.
 
+        :param recipient: the recipient; the report need not name it
         :param kind: the kind of the report's request, used if the report does not name one
         """
-        if report.delivery_status not in self._statuses or not report.recipient:
+        if report.delivery_status not in self._statuses or not recipient:
             return None
-        kind = report.kind or kind or _kind_of(report)
+        kind = report.kind or kind or _kind_of(report, recipient)
         text = f"{report.status} {report.reason or ''}".casefold()
         for line in self._table:
-            if line.kind == kind and report.delivery_status in line.statuses and _fits(line, report.recipient, text):
-                return Listed(report.recipient, line.reason, SOURCE, line.channel, conn_id)
+            if line.kind == kind and report.delivery_status in line.statuses and _fits(line, recipient, text):
+                return Listed(recipient, line.reason, SOURCE, line.channel, conn_id)
         return None
 
 
@@ -83,9 +84,9 @@ def _fits(line: PermanentFailure, recipient: str, text: str) -> bool:
     )
 
 
-def _kind_of(report: Report) -> str | None:
+def _kind_of(report: Report, recipient: str) -> str | None:
     """Return the kind of a report whose request is not recorded yet. The status ``undelivered`` excludes airtime."""
-    if "@" in report.recipient:
+    if "@" in recipient:
         return "email"
     return "sms" if report.status == "undelivered" else None
 

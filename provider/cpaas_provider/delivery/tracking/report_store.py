@@ -140,8 +140,9 @@ class ReportStore:
 
     def _listed(self, report: Report, row: Row, recipient: str) -> Listed | None:
         """Return the entry of a permanent failure. The report need not name the only recipient of a request."""
-        name = "" if recipient.startswith(UNNAMED_PREFIX) else recipient
-        return self._permanent.listed(report._replace(recipient=name), row["kind"], row["conn_id"])
+        if recipient.startswith(UNNAMED_PREFIX):
+            return None
+        return self._permanent.listed(report, recipient, row["kind"], row["conn_id"])
 
     def _suppress(self, connection: Connection, failures: Sequence[tuple[Key, DeliveryStatus | None, Listed]]) -> None:
         """Add recipients with a permanent failure to the suppression list of the connection that proved the report.
