@@ -1,4 +1,4 @@
-"""The base of the notifiers: what they take, and how Airflow calls them."""
+"""The base of the notifiers: their arguments, and how Airflow calls them."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class CpaasNotifier(BaseNotifier):
 
     channel: ClassVar[str]
     render_template_as_native_obj = False
-    """A text of digits stays text."""
+    """Off, so that a rendered phone number stays text."""
 
     def __init__(
         self,
@@ -70,10 +70,10 @@ class CpaasNotifier(BaseNotifier):
         self.cpaas_conn_id = cpaas_conn_id
 
     def __call__(self, *args: Any) -> None:
-        """Notify, as Airflow calls it: with the context, or with the four arguments of a missed SLA.
+        """Notify. Airflow passes the context, or the four arguments of a missed SLA.
 
-        The notifier stays as it is. Airflow's own would render its fields in place, so that a second alert of the same
-        process would have the text of the first.
+        This does not change the notifier. Airflow's own method renders the fields in place, so a second alert of the
+        same process would have the text of the first.
         """
         names = ("dag", "task_list", "blocking_task_list", "blocking_tis")
         self.notify(args[0] if len(args) == 1 else dict(zip(names, args, strict=True)))  # type: ignore[arg-type]

@@ -1,9 +1,11 @@
-"""The background sender: sends, from the API server, what callers leave to it.
+"""The background sender: sends, from the API server, the notifications that callers leave to it.
 
-A caller ends with its task, so it cannot wait until a window closes, and it may be killed. The API server runs as long
-as tasks do. Its background sender sends the notifications that are due and have no caller. It shows callers that it
-runs, by a lease, and that it can send with their connection, by reading their alert. A caller that knows both adds its
-alert and ends. Of several API servers one has the lease.
+A caller is the process of a task that ended. It cannot wait until a window closes, and it may be killed. The API server
+runs longer. Its background sender sends the notifications that are due and have no caller.
+
+It takes a lease, which shows callers that it runs. It decrypts their alerts and records whether it can, which shows
+callers that it can send with their connection. Then a caller adds its alert and ends. Of several API servers, one has
+the lease.
 """
 
 from __future__ import annotations
@@ -34,14 +36,14 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 PAUSE = 2.0
-"""Seconds between two looks at the database."""
+"""Seconds between two reads of the database."""
 
 STANDBY_PAUSE = 15.0
-"""Seconds while another API server has the lease."""
+"""Seconds between two attempts to get the lease, while another API server has it."""
 
 LEASE_SECONDS = 60.0
 MAX_AGE = timedelta(days=1)
-"""Alerts of which the last is older are not sent: they come too late to help."""
+"""A group whose last alert is older is not sent, because it is too late to help."""
 
 
 def send_while_serving(app: FastAPI, read_connection: Callable[[str], CpaasConnection | None]) -> FastAPI:
@@ -52,7 +54,7 @@ def send_while_serving(app: FastAPI, read_connection: Callable[[str], CpaasConne
 class BackgroundSender(BackgroundJob):
     """Sends notifications that are due, in a thread of its own.
 
-    :param read_connection: reads a connection as it is now; ``None`` without one
+    :param read_connection: returns a connection by its id; ``None`` if it does not exist
     """
 
     def __init__(self, read_connection: Callable[[str], CpaasConnection | None]) -> None:
@@ -62,7 +64,7 @@ class BackgroundSender(BackgroundJob):
         self._renew_at = 0.0
 
     def run_once(self) -> bool:
-        """Send what is due; tell whether this is the API server that does so.
+        """Send the notifications that are due. Return whether this API server has the lease.
 
         :raises DatabaseError: when the database cannot be used
         """
@@ -78,10 +80,11 @@ class BackgroundSender(BackgroundJob):
         for waiting in groups.waiting():
             if self._stopping.is_set():
                 break
-            self._look_at(groups, waiting)
+            self._handle(groups, waiting)
         return True
 
-    def _look_at(self, groups: AlertGroups, waiting: Waiting) -> None:
+    def _handle(self, groups: AlertGroups, waiting: Waiting) -> None:
+        """Record whether a waiting notification can be sent from here, and send it if it is due."""
         opened = self._open(waiting)
         if not waiting.is_checked:
             groups.check(waiting.name, can_send=opened is not None)
@@ -100,14 +103,15 @@ class BackgroundSender(BackgroundJob):
             groups.finish(pending)
             log.error("Not sent, because the last is over a day old: %s.", counted(pending.count, "alert"))
             return
-        # The newest alert of those that are pending, which may not be the one that was read before.
+        # The newest alert may be newer than the one that was read before.
         connection, alert = opened
         alert = unseal(pending.message, connection.hash_secrets) or alert
         if deliver(pending, alert, connection, groups) is Outcome.NOT_SENT:
-            # There may be no way from here to the service; callers have theirs.
+            # Perhaps only this host cannot reach the service, so leave the next notification to callers.
             groups.check(waiting.name, can_send=False)
 
     def _open(self, waiting: Waiting) -> tuple[CpaasConnection, Alert] | None:
+        """Return the connection and the decrypted alert of a notification; ``None`` if one of them cannot be read."""
         try:
             connection = self._read_connection(waiting.conn_id)
         except Exception as error:  # noqa: BLE001 - a secrets backend may raise anything

@@ -1,4 +1,4 @@
-"""From Airflow's context to what an alert is about."""
+"""Reads the event that an alert reports from Airflow's context."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ _WORDS = {
     "skipped": "was skipped",
     "running": "started",
 }
-"""By the state of a task or DAG run."""
+"""What happened, by the state of a task or DAG run."""
 
 _DEADLINE = "missed its deadline"
 
 
 @dataclass(frozen=True)
 class AirflowEvent:
-    """What an alert is about.
+    """The event that an alert reports.
 
-    :param subject: what happened to which task or DAG; alerts with the same subject are counted together
-    :param kind: what happened; alerts of different kinds have notifications of their own
-    :param details: what is of interest where there is one alert only
-    :param link: to the DAG run
+    :param subject: the task or DAG and what happened to it. Alerts with the same subject are counted together
+    :param kind: what happened. Alerts of different kinds have different notifications
+    :param details: details for a notification about one alert
+    :param link: the URL of the DAG run; ``None`` if the run is not known
     """
 
     subject: str
@@ -36,7 +36,7 @@ class AirflowEvent:
 
 
 def read_event(context: Mapping[str, Any]) -> AirflowEvent:
-    """Read a context as Airflow gives it to the callbacks of tasks, DAGs and deadlines, whatever is missing in it."""
+    """Return the event of a context as callbacks of tasks, DAGs and deadlines get it. Any part of it may be missing."""
     dag_id, run_id = _dag_id(context), _run_id(context)
     link = _link(dag_id, run_id)
     if "deadline" in context:
@@ -54,37 +54,35 @@ def read_event(context: Mapping[str, Any]) -> AirflowEvent:
     state = getattr(instance, "state", None) or ("failed" if error else "success")
     state = str(getattr(state, "value", state))
     words = _WORDS.get(state, state)
-    known: list[str] = []
+    details = []
     if error is not None:
-        # The text of an error may hold anything: a number, a row, a password.
-        known.append(error if isinstance(error, str) and error.isidentifier() else type(error).__name__)
+        # Only the type: the text of an error may have a phone number, a row or a password.
+        details.append(error if isinstance(error, str) and error.isidentifier() else type(error).__name__)
     if (map_index := getattr(instance, "map_index", None)) is not None and map_index >= 0:
-        known.append(f"map index {map_index}")
+        details.append(f"map index {map_index}")
     if error is not None and (number := getattr(instance, "try_number", None)):
-        known.append(f"try {number}")
-    return AirflowEvent(f"{dag_id}.{instance.task_id} {words}", words, ", ".join(known), link)
+        details.append(f"try {number}")
+    return AirflowEvent(f"{dag_id}.{instance.task_id} {words}", words, ", ".join(details), link)
 
 
 def _dag_id(context: Mapping[str, Any]) -> str:
-    for owner in (context.get("ti"), context.get("dag"), context.get("dag_run")):
-        found = _value(owner, "dag_id")
-        if found:
-            return str(found)
-    return "unknown"
+    owners = (context.get("ti"), context.get("dag"), context.get("dag_run"))
+    return str(next(filter(None, (_value(owner, "dag_id") for owner in owners)), "unknown"))
 
 
 def _run_id(context: Mapping[str, Any]) -> str | None:
     run = context.get("dag_run")
-    found = context.get("run_id") or _value(run, "run_id") or _value(run, "dag_run_id")
-    return str(found) if found else None
+    run_id = context.get("run_id") or _value(run, "run_id") or _value(run, "dag_run_id")
+    return str(run_id) if run_id else None
 
 
 def _value(owner: Any, name: str) -> Any:
+    """Return a value of a mapping or of an object: contexts have both."""
     return owner.get(name) if isinstance(owner, Mapping) else getattr(owner, name, None)
 
 
 def _link(dag_id: str, run_id: str | None) -> str | None:
-    """Return the address of a run in Airflow's pages, as Airflow's own emails have it."""
+    """Return the URL of a DAG run in Airflow's UI, as in Airflow's own emails."""
     from airflow.sdk.configuration import conf
 
     base = conf.get("api", "base_url", fallback=None) or "http://localhost:8080"

@@ -1,4 +1,4 @@
-"""One alert with its recipients, how it is stored until it is sent, and the text it becomes."""
+"""The alert of one call of a notifier, its stored form, and the text of a notification."""
 
 from __future__ import annotations
 
@@ -18,17 +18,18 @@ MAX_EMAIL_CHARACTERS = 4000
 MAX_SUBJECT_CHARACTERS = 150
 _SHOWN_IN_SMS = 3
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
-_LEAST = 20
-"""Characters of a text that a link must leave room for."""
+_MIN_TEXT_CHARACTERS = 20
+"""If a link leaves less room for the text of an SMS, the link is left out."""
 
 
 @dataclass(frozen=True)
 class Alert:
-    """An alert as its caller made it.
+    """One alert: the rendered arguments of the notifier, and the event.
 
     :param channel: ``sms`` or ``email``
     :param content: the author's text, rendered; ``None`` for the default
-    :param headline: what happened, with details
+    :param headline: the subject of the event, with details
+    :param max_pages: the most pages of an SMS
     """
 
     channel: str
@@ -43,29 +44,29 @@ class Alert:
 
 
 def seal(alert: Alert, secrets: Sequence[str]) -> str:
-    """Return an alert as it is stored: encrypted with the newest secret of its connection."""
+    """Return the stored form of an alert, encrypted with the newest secret of its connection."""
     from cryptography.fernet import Fernet
 
     return Fernet(_fernet_key(secrets[0])).encrypt(json.dumps(asdict(alert)).encode()).decode()
 
 
 def unseal(stored: str, secrets: Sequence[str]) -> Alert | None:
-    """Return a stored alert; ``None`` where none of the secrets of its connection opens it, or it is of no known form.
+    """Return a stored alert; ``None`` if none of the secrets of its connection decrypts it, or its form is unknown.
 
-    What a newer version of the provider stored beside is left out.
+    Fields that a newer version of the provider added are ignored.
     """
     from cryptography.fernet import Fernet, InvalidToken, MultiFernet
 
     try:
-        plain = MultiFernet([Fernet(_fernet_key(one)) for one in secrets]).decrypt(stored.encode())
-        found = json.loads(plain)
-        return Alert(**{one.name: found[one.name] for one in fields(Alert) if one.name in found})
+        plain = MultiFernet([Fernet(_fernet_key(secret)) for secret in secrets]).decrypt(stored.encode())
+        values = json.loads(plain)
+        return Alert(**{field.name: values[field.name] for field in fields(Alert) if field.name in values})
     except (InvalidToken, ValueError, TypeError):
         return None
 
 
 def group_name(secret: str, *parts: object) -> str:
-    """Return the name of a group of alerts, which does not show the recipients."""
+    """Return the name of a group of alerts: a keyed hash, so that it does not show the recipients."""
     return hmac.new(secret.encode(), json.dumps(["alerts", *parts]).encode(), sha256).hexdigest()[:40]
 
 
@@ -74,48 +75,48 @@ def _fernet_key(secret: str) -> bytes:
 
 
 def sms_text(alert: Alert, count: int, subjects: Mapping[str, int], first_at: datetime) -> str:
-    """Return the text of an SMS about some alerts: short, with their number and the link whole."""
+    """Return the text of an SMS about some alerts. A long text is cut before their number and the link."""
     if alert.content is not None:
         more = f" (and {count - 1} more since {_time(first_at)})" if count > 1 else ""
-        if text := _fitted(alert.content, more, alert):
+        if text := _shortened_sms(alert.content, more, alert):
             return text
-    return _fitted(f"Airflow: {_summary(alert, count, subjects, first_at, _SHOWN_IN_SMS)}", "", alert)
+    return _shortened_sms(f"Airflow: {_summary(alert, count, subjects, first_at, _SHOWN_IN_SMS)}", "", alert)
 
 
-def _fitted(text: str, more: str, alert: Alert) -> str:
-    """Return a text with its ending; nothing where not even its beginning fits, as that of a very long link."""
+def _shortened_sms(text: str, more: str, alert: Alert) -> str:
+    """Return a text with its number of alerts and its link, or an empty one if its first word is too long."""
     endings = [f"{more} {alert.link}", more] if alert.link else [more]
     for ending in endings:
         shortened = shorten_sms(text, alert.max_pages, ending)
-        if len(shortened) - len(ending) >= min(len(text), _LEAST):
+        if len(shortened) - len(ending) >= min(len(text), _MIN_TEXT_CHARACTERS):
             return shortened
     return "" if shortened == ending.lstrip() else shortened
 
 
 def email_texts(alert: Alert, count: int, subjects: Mapping[str, int], first_at: datetime) -> tuple[str, str]:
-    """Return the subject and the text of an email about some alerts: their number and the link are whole."""
+    """Return the subject and the text of an email about some alerts. Their number and the link are never cut."""
     summary = _summary(alert, count, subjects, first_at, _SHOWN_IN_SMS)
     title = f"Airflow: {summary}"
     if alert.subject is not None:
         more = f" (and {count - 1} more)" if count > 1 else ""
-        title = _begun(one_line(alert.subject), MAX_SUBJECT_CHARACTERS, more) or title
+        title = _shortened(one_line(alert.subject), MAX_SUBJECT_CHARACTERS, more) or title
     listing = f"{summary}." if count == 1 else f"{count} alerts since {_time(first_at)}:\n{_listed(subjects)}"
     link = f"\n\n{alert.link}" if alert.link else ""
     content = ""
     if alert.content is not None:
         more = "" if count == 1 else f"\n\n{shorten(listing, MAX_EMAIL_CHARACTERS // 2)}"
-        content = _begun(alert.content, MAX_EMAIL_CHARACTERS, more + link)
+        content = _shortened(alert.content, MAX_EMAIL_CHARACTERS, more + link)
     return shorten(one_line(title), MAX_SUBJECT_CHARACTERS), content or shorten(listing, MAX_EMAIL_CHARACTERS, link)
 
 
-def _begun(text: str, most: int, ending: str) -> str:
-    """Return a text with its ending within a number of characters; nothing where not even its beginning fits."""
+def _shortened(text: str, most: int, ending: str) -> str:
+    """Return a text of limited length with its ending, or an empty one if its first word is too long."""
     shortened = shorten(text, most, ending)
     return "" if shortened == ending.lstrip() else shortened
 
 
 def one_line(text: str) -> str:
-    """Return a text for a header of an email, which a line break would end."""
+    """Return a text without line breaks, because one would end the header of an email."""
     return " ".join(_CONTROL.sub(" ", text).split())
 
 

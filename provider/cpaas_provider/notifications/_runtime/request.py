@@ -1,4 +1,4 @@
-"""One request for a notification, and what its log states about the outcome."""
+"""The request for a notification, and the log lines about its outcome."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ log = logging.getLogger(__name__)
 
 CONNECT_SECONDS = 3.0
 CALLER_SECONDS = 5.0
-"""How long a caller waits for a response: Airflow ends a task's process 20 seconds after the task has ended."""
+"""The longest wait of a caller for a response: Airflow kills its process 20 seconds after the task has ended."""
 
 BACKGROUND_SECONDS = 30.0
-"""After which the background sender makes no further attempt: it has other notifications to send."""
+"""The longest time for a notification of the background sender, which has others to send."""
 
 
 class Outcome(Enum):
@@ -41,7 +41,13 @@ class Outcome(Enum):
 
 @dataclass(frozen=True)
 class Batch:
-    """The alerts that a notification is about."""
+    """The alerts that a notification reports.
+
+    :param count: the number of alerts
+    :param subjects: the number of alerts by subject
+    :param first_at: the time of the first alert
+    :param reference: the reference of the request
+    """
 
     count: int
     subjects: Mapping[str, int]
@@ -52,11 +58,12 @@ class Batch:
 def send(alert: Alert, alerts: Batch, connection: CpaasConnection, *, seconds: float | None = None) -> Outcome:
     """Send a notification, and log what was sent and what was not.
 
-    :param seconds: the longest wait for a response, where the connection's is longer
+    :param alert: the newest of the alerts, which gives the recipients and the texts
+    :param seconds: the longest wait for a response; ``None`` for that of the connection
     """
     about = counted(alerts.count, "alert")
     try:
-        with _hurried(connection, seconds).make_client() as client, _bounded(client, seconds):
+        with _with_short_timeouts(connection, seconds).make_client() as client, _bounded(client, seconds):
             rejected = _request(alert, alerts, client)
     except CpaasNotSentError as error:
         log.warning("Notification not sent, alerts: %s. The next one reports them. %s", alerts.count, error)
@@ -95,7 +102,8 @@ def send(alert: Alert, alerts: Batch, connection: CpaasConnection, *, seconds: f
     return Outcome.ACCEPTED
 
 
-def _hurried(connection: CpaasConnection, seconds: float | None) -> CpaasConnection:
+def _with_short_timeouts(connection: CpaasConnection, seconds: float | None) -> CpaasConnection:
+    """Return the connection with at most one retry and short timeouts; unchanged if ``seconds`` is ``None``."""
     if seconds is None:
         return connection
     settings = connection.settings
@@ -110,7 +118,7 @@ def _hurried(connection: CpaasConnection, seconds: float | None) -> CpaasConnect
 
 @contextlib.contextmanager
 def _bounded(client: CpaasClient, seconds: float | None) -> Iterator[None]:
-    """Bound all that a client may do: it may also wait for a rate limit, and a response may arrive byte by byte."""
+    """Limit the time of a client as a whole, including waits for a rate limit and responses that arrive slowly."""
 
     def end() -> None:
         client.stop()
@@ -130,15 +138,15 @@ def _request(alert: Alert, alerts: Batch, client: CpaasClient) -> int:
     """Make the request, and return the number of recipients that the service rejected."""
     from cpaas_provider.notifications._runtime.message import email_texts, one_line, sms_text
 
-    given = alerts.count, alerts.subjects, alerts.first_at
+    counts = alerts.count, alerts.subjects, alerts.first_at
     if alert.channel == "sms":
-        # With a plus there is one reading only; bare digits would be read once more, perhaps as national ones.
-        numbers = [f"+{one}" for one in alert.recipients]
+        # With a plus, because the client could read bare digits as a national number.
+        numbers = [f"+{number}" for number in alert.recipients]
         sms = client.send_sms(
-            numbers, alert.sender_id, sms_text(alert, *given), channel="sms", external_ref=alerts.reference
+            numbers, alert.sender_id, sms_text(alert, *counts), channel="sms", external_ref=alerts.reference
         )
         return len(sms.rejected_recipients)
-    subject, content = email_texts(alert, *given)
+    subject, content = email_texts(alert, *counts)
     email = client.send_email(
         list(alert.recipients),
         alert.sender_id,

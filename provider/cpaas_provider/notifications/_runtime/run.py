@@ -1,4 +1,4 @@
-"""One call of a notifier: the alert it makes, and its part in the notification that reports it."""
+"""One call of a notifier: it makes an alert, and sends a notification or leaves the alert to another process."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 TIMING = Timing()
-"""A caller ends within 20 seconds: then Airflow ends the process of a task that has ended."""
+"""The times of alert groups: a caller must end within 20 seconds, when Airflow kills the process of an ended task."""
 
 DATABASE_SECONDS = 10.0
 
 MAX_STORED = 20_000
-"""Characters of a text that is stored with an alert; no message is as long. A storm may store hundreds."""
+"""The most characters of a text that are stored with an alert. No message is as long, and a storm stores hundreds."""
 
-_LOOK = 1.0
-"""Seconds after which a waiting caller looks whether it still has to send."""
+_POLL_INTERVAL = 1.0
+"""Seconds between two checks of a waiting caller whether it still has to send."""
 
 
 class Notifier(Protocol):
-    """What a run reads of its notifier, beside its templated fields."""
+    """What a run reads of its notifier, besides the templated fields."""
 
     channel: ClassVar[str]
     template_fields: Sequence[str]
@@ -53,7 +53,7 @@ class Notifier(Protocol):
         ...
 
     def render_template(self, content: Any, context: Any, jinja_env: Any = None) -> Any:
-        """Return what a template becomes."""
+        """Return a rendered template."""
         ...
 
 
@@ -62,9 +62,9 @@ class NotSentError(Exception):
 
 
 class NotifierRun:
-    """One call. ``step`` does what is next, and returns how long to wait before the next step.
+    """One call of a notifier, in steps, so that the caller can wait between them in its own way.
 
-    Errors end up in the log, never in Airflow's callback.
+    Errors are logged, and never raised into Airflow's callback.
     """
 
     def __init__(self, notifier: Notifier, context: Mapping[str, Any]) -> None:
@@ -81,11 +81,11 @@ class NotifierRun:
         self._token = 0
 
     def step(self) -> float | None:
-        """Do the next step; return the seconds to wait before the one after it, ``None`` at the end."""
+        """Do the next step. Return the seconds to wait before another one, ``None`` after the last."""
         seconds: float | None = None
         try:
             seconds = self._next()
-        except Exception as error:  # noqa: BLE001 - no error may hide that of the task
+        except Exception as error:  # noqa: BLE001 - no error may hide the error of the task
             self._log_failure(error)
         finally:
             if seconds is None:
@@ -94,13 +94,13 @@ class NotifierRun:
 
     def _log_failure(self, error: Exception) -> None:
         # Messages of other errors may show a number or an address.
-        is_ours = isinstance(error, (NotSentError, CpaasError, DatabaseError))
-        reason = error if is_ours else f"{type(error).__name__}."
+        is_safe = isinstance(error, (NotSentError, CpaasError, DatabaseError))
+        reason = error if is_safe else f"{type(error).__name__}."
         if self._token:
             log.error("This process does not send the notification. The next one reports its alerts. %s", reason)
         else:
             log.error("A notification could not be sent. %s", reason)
-        log.debug("What failed in a notifier.", exc_info=error)
+        log.debug("A notifier failed.", exc_info=error)
 
     def _begin(self) -> float | None:
         event = read_event(self._context)
@@ -127,7 +127,7 @@ class NotifierRun:
         if due_in is None:
             log.info("Alert added to the next notification, which another process sends.")
             return None
-        seconds = min(_LOOK, due_in.total_seconds(), self._until - time.monotonic())
+        seconds = min(_POLL_INTERVAL, due_in.total_seconds(), self._until - time.monotonic())
         if seconds > 0:
             return seconds
         pending = self._groups.take(self._name, self._token)
@@ -140,20 +140,18 @@ class NotifierRun:
         alerts = Batch(1, {event.subject: 1}, datetime.now(UTC), reference)
         send(self._alert, alerts, self._connection, seconds=CALLER_SECONDS)
 
-    # -- what it begins with ------------------------------------------------------------------------------------------
-
     def _rendered(self) -> dict[str, Any]:
-        """Return the templated fields, rendered; the notifier itself stays as it is."""
+        """Return the templated fields, rendered. This does not change the notifier."""
         context: Any = {**_variables(), **self._context}
         notifier = self._notifier
-        found: dict[str, Any] = {}
+        rendered: dict[str, Any] = {}
         dag = context.get("dag")
-        # The DAG of ``dag.test()`` has no templates of its own.
+        # The DAG in the context of ``dag.test()`` has no template environment.
         env = notifier.get_template_env(dag if hasattr(dag, "get_template_env") else None)
         for name in notifier.template_fields:
             try:
-                found[name] = notifier.render_template(getattr(notifier, name), context, env)
-            except Exception as error:  # noqa: BLE001 - whatever a template raises may quote what it holds
+                rendered[name] = notifier.render_template(getattr(notifier, name), context, env)
+            except Exception as error:  # noqa: BLE001 - a template may raise anything
                 if name not in ("content", "subject", "from_name"):
                     raise NotSentError(
                         f"The template of {name} cannot be rendered ({type(error).__name__}). Nothing was sent."
@@ -161,8 +159,8 @@ class NotifierRun:
                 log.warning(
                     "The template of %s cannot be rendered (%s). The default is sent.", name, type(error).__name__
                 )
-                found[name] = None
-        return found
+                rendered[name] = None
+        return rendered
 
     def _read_connection(self, conn_id: str) -> CpaasConnection:
         from cpaas_provider.hooks.cpaas import CpaasHook
@@ -198,31 +196,31 @@ class NotifierRun:
     def _recipients(self, given: Any, *, is_sms: bool) -> list[str]:
         """Return the valid and allowed recipients, each once."""
         settings = self._connection.settings
-        found, invalid, not_allowed = {}, 0, 0
+        recipients, invalid, not_allowed = {}, 0, 0
         entries = split_list(given)
         for entry in entries if isinstance(entries, list) else [entries]:
             try:
-                one = normalise_msisdn(entry, settings.default_region) if is_sms else normalise_email(entry)
+                recipient = normalise_msisdn(entry, settings.default_region) if is_sms else normalise_email(entry)
             except ValueError:
                 invalid += 1
                 continue
-            if settings.allowed is None or settings.allowed.allows(one):
-                found[one if is_sms else one.lower()] = one
+            if settings.allowed is None or settings.allowed.allows(recipient):
+                recipients[recipient.lower()] = recipient
             else:
                 not_allowed += 1
         if invalid:
             log.error("Recipients of the notifier left out as invalid: %s.", invalid)
         if not_allowed:
             log.warning("Recipients of the notifier left out by allowed_recipients of the connection: %s.", not_allowed)
-        if not found:
+        if not recipients:
             raise NotSentError("The notifier has no valid and allowed recipient.")
-        most = self._connection.recipients_per_request
-        if len(found) > most:
-            raise NotSentError(f"The notifier has {len(found)} recipients, and one request takes {most} at most.")
-        return list(found.values())
+        limit = self._connection.recipients_per_request
+        if len(recipients) > limit:
+            raise NotSentError(f"The notifier has {len(recipients)} recipients, and one request takes {limit} at most.")
+        return list(recipients.values())
 
     def _group_name(self, event: AirflowEvent, fields: Mapping[str, Any]) -> str:
-        """Return the name of the group: alerts differ by recipients, kind and the author's text, not by DAG or task."""
+        """Return the name of the alert's group, made of sender, recipients, kind and the author's texts."""
         alert, notifier = self._alert, self._notifier
         identity = (alert.channel, fields["cpaas_conn_id"], alert.sender_id, *sorted(alert.recipients))
         texts = (str(notifier.content), str(getattr(notifier, "subject", None)), str(fields["group"]))
@@ -248,7 +246,10 @@ def deliver(
 ) -> Outcome:
     """Send the notification about alerts that are recorded as in flight, and record its outcome.
 
-    An outcome that cannot be recorded is unknown, so the notification is not sent again.
+    If the outcome cannot be recorded, it counts as unknown, so the notification is not sent again.
+
+    :param alert: the newest of the alerts, which gives the recipients and the texts
+    :param seconds: the longest wait for a response; ``None`` for that of the connection
     """
     if pending.unrecorded:
         log_unrecorded(pending.conn_id, pending.unrecorded)
@@ -277,14 +278,14 @@ def log_unrecorded(conn_id: str, alerts: int) -> None:
 
 
 def _text(value: Any) -> str | None:
-    """Return a text without half characters, which no request can carry; ``None`` for nothing."""
+    """Return a value as text, ``None`` for an empty one. Half characters, which UTF-8 cannot encode, are replaced."""
     if value is None or not str(value).strip():
         return None
     return str(value).strip()[:MAX_STORED].encode("utf-8", "replace").decode()
 
 
 def _variables() -> dict[Literal["var"], Any]:
-    """Return Airflow's variables for templates: the context of a deadline has none."""
+    """Return Airflow's variables for templates, because the context of a deadline lacks them."""
     from airflow.sdk.execution_time.context import VariableAccessor
 
     return {"var": {"json": VariableAccessor(deserialize_json=True), "value": VariableAccessor(deserialize_json=False)}}
