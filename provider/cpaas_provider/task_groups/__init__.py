@@ -1,4 +1,4 @@
-"""Task groups: several operators and sensors in an order that keeps a promise together."""
+"""Task groups: operators and sensors that give a guarantee only together. Imported on first use."""
 
 from __future__ import annotations
 

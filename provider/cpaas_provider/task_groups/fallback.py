@@ -1,4 +1,4 @@
-"""One message over several channels: the next channel gets only recipients that the last one did not reach."""
+"""One message over several channels: each channel sends to the recipients that no earlier one delivered to."""
 
 from __future__ import annotations
 
@@ -15,8 +15,10 @@ from cpaas_provider.task_groups.undelivered import UndeliveredSource
 
 CHANNELS = ("sms", "whatsapp", "email")
 _COLUMNS = {"sms": "phone", "whatsapp": "phone", "email": "email"}
-_OWN = frozenset({"source", "results_path", "task_id", "track_recipients", "dry_run", "partition", "test_only"})
-"""Arguments that the group gives to its campaigns itself, or that make no sense in it."""
+_OWN_ARGUMENTS = frozenset(
+    {"source", "results_path", "task_id", "track_recipients", "dry_run", "partition", "test_only"}
+)
+"""Arguments that only the group may set, or that do not work in it."""
 
 
 def deliver_with_fallback(
@@ -29,7 +31,7 @@ def deliver_with_fallback(
     region: str | None = None,
     **common: Any,
 ) -> TaskGroup:
-    """Return a task group that sends over one channel, waits for delivery, and tries the next for all others.
+    """Return a task group that sends over one channel after the other, to recipients without a delivered message.
 
     A recipient gets the message at most once on each channel, and none after a delivery report says that it was
     delivered. Between two channels the group waits on the triggerer until every recipient has a final status, or until
@@ -44,11 +46,11 @@ def deliver_with_fallback(
     :param group_id: id of the task group. Its tasks are ``sms``, ``sms_delivered``, ``whatsapp`` and so on
     :param source: the recipients, as for a campaign, with a column for each channel (templated)
     :param steps: the channels in their order, each a mapping. ``channel`` is ``sms``, ``whatsapp`` or ``email``.
-        ``wait`` is for how long to wait for its delivery. All else are arguments of the campaign operator of the
-        channel, such as ``content``. Default of ``recipient_column``: ``phone``, or ``email``
-    :param results_folder: a folder for the results files that all workers reach. It must differ from run to run, such
+        ``wait`` overrides how long the group waits for delivery. Other keys are arguments of the campaign operator of
+        the channel, such as ``content``. Default of ``recipient_column``: ``phone``, or ``email``
+    :param results_folder: a folder for the results files, which all workers can read. It must differ for each run, such
         as ``"s3://campaigns/{{ run_id }}"`` (templated)
-    :param wait: for how long to wait for delivery, as a timedelta or in seconds, unless a step says otherwise
+    :param wait: the longest wait for delivery on a channel, as a timedelta or in seconds
     :param region: two-letter region of numbers that are not international. Default: the ``default_region`` of the
         connection of each campaign
     :param common: arguments of all campaigns, such as ``cpaas_conn_id`` and ``max_recipients``
@@ -58,19 +60,20 @@ def deliver_with_fallback(
     _check(steps, common, source, results_folder)
     folder = results_folder.rstrip("/")
     with TaskGroup(group_id=group_id) as group:
-        rows, before = source, None
-        for number, step in enumerate(steps):
+        rows, previous_wait = source, None
+        for number, step in enumerate(steps, 1):
             channel = str(step["channel"])
             campaign = _campaign(channel, rows, f"{folder}/{channel}.jsonl", common | dict(step))
-            if before is not None:
-                before >> campaign
-                # A wait that timed out is skipped, and so is a campaign without recipients.
+            if previous_wait is not None:
+                previous_wait >> campaign
+                # A sensor that timed out is skipped, and so is a campaign without recipients.
                 campaign.trigger_rule = "none_failed"
-            if number + 1 < len(steps):
-                before = _delivered(channel, campaign, f"{folder}/{channel}_delivered.jsonl", step.get("wait", wait))
+            if number < len(steps):
+                delivery_results = f"{folder}/{channel}_delivered.jsonl"
+                previous_wait = _delivery_sensor(channel, campaign, delivery_results, step.get("wait", wait))
                 rows = UndeliveredSource(
                     rows,
-                    f"{folder}/{channel}_delivered.jsonl",
+                    delivery_results,
                     column=campaign.recipient_column,
                     accepted=f"{{{{ (ti.xcom_pull(task_ids='{campaign.task_id}') or {{}}).get('sent', 0) }}}}",
                     region=region,
@@ -79,11 +82,11 @@ def deliver_with_fallback(
     return group
 
 
-def _campaign(channel: str, rows: Any, results_path: str, given: dict[str, Any]) -> Any:
+def _campaign(channel: str, rows: Any, results_path: str, step: dict[str, Any]) -> Any:
     arguments = {
         "recipient_column": _COLUMNS[channel],
         "max_failure_ratio": 1.0,
-        **{name: value for name, value in given.items() if name not in ("channel", "wait")},
+        **{name: value for name, value in step.items() if name not in ("channel", "wait")},
         "task_id": channel,
         "source": rows,
         "results_path": results_path,
@@ -94,7 +97,7 @@ def _campaign(channel: str, rows: Any, results_path: str, given: dict[str, Any])
     return EmailCampaignOperator(**arguments)
 
 
-def _delivered(channel: str, campaign: Any, results_path: str, wait: timedelta | float) -> Any:
+def _delivery_sensor(channel: str, campaign: Any, results_path: str, wait: timedelta | float) -> Any:
     return DeliverySensor(
         task_id=f"{channel}_delivered",
         send_result=campaign.output,
@@ -114,8 +117,8 @@ def _check(steps: Any, common: Mapping[str, Any], source: Any, results_folder: A
             raise ValueError(
                 f"deliver_with_fallback: step {number} must be a mapping whose channel is one of {', '.join(CHANNELS)}."
             )
-        if taken := sorted(_OWN & {*step, *common}):
-            raise ValueError(f"deliver_with_fallback: step {number} has {', '.join(taken)}, which the group sets.")
+        if refused := sorted(_OWN_ARGUMENTS & {*step, *common}):
+            raise ValueError(f"deliver_with_fallback: step {number} has {', '.join(refused)}, which the group sets.")
     channels = [step["channel"] for step in steps]
     if len(set(channels)) < len(channels):
         raise ValueError("deliver_with_fallback: a channel is given twice. Each may be given once.")

@@ -1,4 +1,4 @@
-"""The rows of a source whose recipients an earlier message was not delivered to."""
+"""A source of the rows whose recipients have no delivered message yet."""
 
 from __future__ import annotations
 
@@ -20,10 +20,9 @@ _DELIVERED = "delivered"
 class UndeliveredSource(_validators.Argument):
     """The rows of a source, without recipients that a message was delivered to.
 
-    It compares the source with the results file of a ``DeliverySensor``, in any usual form of a number or address. Rows
-    whose recipient cannot be read stay: the
-    next channel may have another column for them. Rows whose recipient is reported as undelivered, has no final status
-    or no report at all stay, too.
+    It compares the source with the results file of a ``DeliverySensor``, in any usual form of a number or address, and
+    leaves out rows whose recipient is delivered there. All other rows stay: undelivered, without a final status,
+    without a report. A row whose recipient cannot be read stays, too, because the next channel may use another column.
 
     :param source: the rows, as for a campaign (templated)
     :param delivery_results: the results file of the sensor (templated)
@@ -65,13 +64,13 @@ class UndeliveredSource(_validators.Argument):
         delivered = array("Q") if str(self.accepted).strip() == "0" else self._delivered()
         source = as_source(self.source)
         with source.open() as table:
-            yield _UndeliveredTable(table, str(source), self.column, _recognised(delivered, self._region()))
+            yield _UndeliveredTable(table, str(source), self.column, _delivery_check(delivered, self._region()))
 
     def __str__(self) -> str:
         try:
             return f"undelivered rows of {as_source(self.source)}"
         except ValueError:
-            # Airflow shows it before the template is rendered.
+            # Airflow shows the source before its template is rendered.
             return "undelivered rows of a source"
 
     def _region(self) -> str | None:
@@ -84,7 +83,7 @@ class UndeliveredSource(_validators.Argument):
 
     def _delivered(self) -> array[int]:
         """Return the sorted hashes of the recipients that the message was delivered to, 8 bytes each."""
-        found = array("Q")
+        hashes = array("Q")
         with as_source(self.delivery_results).open() as table:
             for row in table.rows(["recipient", "outcome"]):
                 if isinstance(row, InvalidRow):
@@ -113,7 +112,7 @@ class _UndeliveredTable:
 
     def rows(self, wanted: Sequence[str]) -> Iterator[Row | InvalidRow]:
         if self.columns is not None and self._column not in self.columns:
-            # Read with the source, on a worker, not with the DAG.
+            # Imported on the worker, so that parsing a DAG stays fast.
             from cpaas_provider.api.redact import describe_columns
 
             raise SourceError(
@@ -126,9 +125,9 @@ class _UndeliveredTable:
                 yield Row(row.number, row.values[:-1])
 
 
-def _recognised(delivered: array[int], region: str | None) -> Callable[[Any], bool]:
-    """Return a check whether a recipient, in any usual form, is among hashed ones."""
-    # Read with the source, on a worker, not with the DAG.
+def _delivery_check(delivered: array[int], region: str | None) -> Callable[[Any], bool]:
+    """Return a function that returns whether a recipient, in any usual form, is among the delivered hashes."""
+    # Imported on the worker, so that parsing a DAG stays fast.
     from cpaas_provider.api.recipients.msisdn import InvalidMsisdnError, normalise_msisdn
 
     def is_delivered(value: Any) -> bool:
@@ -139,12 +138,12 @@ def _recognised(delivered: array[int], region: str | None) -> Callable[[Any], bo
             wanted = _address(text)
         else:
             try:
-                wanted = normalise_msisdn(value, region)
+                recipient = normalise_msisdn(value, region)
             except InvalidMsisdnError:
                 return False
-        hashed = _hash(wanted)
-        place = bisect_left(delivered, hashed)
-        return place < len(delivered) and delivered[place] == hashed
+        wanted = _hash(recipient)
+        place = bisect_left(delivered, wanted)
+        return place < len(delivered) and delivered[place] == wanted
 
     return is_delivered
 
