@@ -26,7 +26,7 @@ WAIT: Wait = "wait"
 MAX_PENDING_RECIPIENTS = 20_000
 """About the most recipients of all pending requests. After a kill the outcome of so many may be unknown."""
 
-_INTENT_LEAD = 0.05
+_MAX_INTENT_AGE = 0.05
 """How many seconds before its request may leave an intent may be stored."""
 
 
@@ -226,7 +226,7 @@ class Dispatcher:
         limiter = self._client.rate_limiter
         while self._error is None:
             seconds = await limiter.prepare(ahead=len(self._storing) + len(self._stored))
-            if seconds <= _INTENT_LEAD:
+            if seconds <= _MAX_INTENT_AGE:
                 break
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(seconds):

@@ -54,15 +54,15 @@ def read_event(context: Mapping[str, Any]) -> AirflowEvent:
     state = getattr(instance, "state", None) or ("failed" if error else "success")
     state = str(getattr(state, "value", state))
     words = _WORDS.get(state, state)
-    details = []
+    parts = []
     if error is not None:
         # Only the type: the text of an error may have a phone number, a row or a password.
-        details.append(error if isinstance(error, str) and error.isidentifier() else type(error).__name__)
+        parts.append(error if isinstance(error, str) and error.isidentifier() else type(error).__name__)
     if (map_index := getattr(instance, "map_index", None)) is not None and map_index >= 0:
-        details.append(f"map index {map_index}")
+        parts.append(f"map index {map_index}")
     if error is not None and (number := getattr(instance, "try_number", None)):
-        details.append(f"try {number}")
-    return AirflowEvent(f"{dag_id}.{instance.task_id} {words}", words, ", ".join(details), link)
+        parts.append(f"try {number}")
+    return AirflowEvent(f"{dag_id}.{instance.task_id} {words}", words, ", ".join(parts), link)
 
 
 def _dag_id(context: Mapping[str, Any]) -> str:
