@@ -94,8 +94,8 @@ class UndeliveredSource(_validators.Argument):
                 recipient, outcome = row.values
                 if outcome == _DELIVERED and recipient:
                     text = str(recipient)
-                    found.append(_hash(_address(text) if "@" in text else text))
-        return array("Q", sorted(found))
+                    hashes.append(_hash(_address(text) if "@" in text else text))
+        return array("Q", sorted(hashes))
 
 
 class _UndeliveredTable:
@@ -135,7 +135,7 @@ def _delivery_check(delivered: array[int], region: str | None) -> Callable[[Any]
         if not delivered or not text:
             return False
         if "@" in text:
-            wanted = _address(text)
+            recipient = _address(text)
         else:
             try:
                 recipient = normalise_msisdn(value, region)
@@ -149,7 +149,7 @@ def _delivery_check(delivered: array[int], region: str | None) -> Callable[[Any]
 
 
 def _address(text: str) -> str:
-    """Return the one form of an address, as a campaign reads it."""
+    """Return an address in the form that a campaign sends to."""
     from cpaas_provider.api.recipients.email_address import InvalidEmailAddressError, normalise_email
 
     try:
