@@ -49,8 +49,8 @@ class Settings(BaseModel):
     """status: a revoked passcode is readable as REVOKED; gone: it is 404"""
     otp_max_attempts: Annotated[int, Field(ge=1, le=100)] = 5
     """wrong codes until a passcode has FAILED"""
-    insufficient_balance: Literal["402", "under_200"] = "402"
-    """402: HTTP 402; under_200: the error body with HTTP 200"""
+    insufficient_balance: Literal["402", "400", "under_200"] = "402"
+    """402, 400: that HTTP status; under_200: the error body with HTTP 200"""
     delete_body: Literal["message", "record", "empty"] = "message"
     """what DELETE returns: a message, the record, or nothing (204)"""
     unknown_fields: Literal["ignore", "reject"] = "ignore"

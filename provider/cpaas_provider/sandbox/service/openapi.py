@@ -85,6 +85,8 @@ def _success(sandbox: Sandbox, operation: Operation) -> dict[str, Any]:
     if result is None:
         return {"204": {"description": "Done"}}
     schema = enveloped(ref(result), envelope)
+    if operation.spends and sandbox.settings.insufficient_balance == "under_200":
+        schema = {"anyOf": [schema, ref("Error")]}
     response = {"description": "Done", "content": {"application/json": {"schema": schema}}}
     links = _links(sandbox, operation)
     if links:
@@ -97,7 +99,7 @@ def _responses(sandbox: Sandbox, operation: Operation) -> dict[str, Any]:
     has_body = operation.body is not None
     absent = {
         "400": not has_body and operation.query is None,
-        "402": not operation.spends,
+        "402": not operation.spends or sandbox.settings.insufficient_balance != "402",
         "404": not operation.by_id and operation.name != "verify_otp",
         "415": not has_body,
     }

@@ -104,9 +104,10 @@ class Service:
 
     def refuse(self, error: ServiceError) -> Answer:
         """Return a refusal as it goes on the wire."""
-        if error.status == 402 and self.sandbox.settings.insufficient_balance == "under_200":
-            return Answer(200, error.body(200))
-        return Answer(error.status, error.body(), error.headers)
+        status = error.status
+        if status == 402:
+            status = {"402": 402, "400": 400, "under_200": 200}[self.sandbox.settings.insufficient_balance]
+        return Answer(status, error.body(status), error.headers)
 
 
 def _unauthorized(message: str, code: str) -> ServiceError:

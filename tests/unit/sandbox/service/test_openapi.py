@@ -52,6 +52,18 @@ def test_unknown_fields_are_described_as_they_are_set(sandbox: Harness) -> None:
     assert sandbox.refused(400, "POST", "/lists/contact/rows", body) == {"colour": "extra_forbidden"}
 
 
+@pytest.mark.parametrize("setting", ["402", "400", "under_200"])
+def test_missing_balance_is_described_as_it_is_set(sandbox: Harness, setting: str) -> None:
+    sandbox.control("PUT", "balance", {"balance": 1})
+    sandbox.settings(insufficient_balance=setting)
+    answer = sandbox.sms()
+    described = document(sandbox)
+    responses = described["paths"]["/sms/send"]["post"]["responses"]
+    assert ("402" in responses) is (setting == "402")
+    schema = responses[str(answer.status_code)]["content"]["application/json"]["schema"]
+    Draft202012Validator({**schema, "components": described["components"]}).validate(answer.json())
+
+
 def test_key_is_described_as_it_is_set(sandbox: Harness) -> None:
     assert document(sandbox)["components"]["securitySchemes"]["api_key"]["type"] == "http"
     sandbox.settings(auth_scheme="raw")

@@ -177,6 +177,15 @@ def test_without_money_nothing_is_sent(sandbox: Harness) -> None:
     assert (counters["balance"], counters["charged"]) == (3.99, 4.0)
 
 
+def test_missing_balance_is_a_400_where_it_is_set(sandbox: Harness) -> None:
+    """INTERFACE.md section 7 lists 200 and 400 for POST /sms/send, so 400 is how the contract can show it."""
+    sandbox.control("PUT", "balance", {"balance": 1})
+    sandbox.settings(insufficient_balance="400")
+    request = {"recipients": ADA, "sender_id": "Acme", "content": "Hello"}
+    assert sandbox.refused(400, "POST", "/sms/send", request) == {"balance": "insufficient_balance"}
+    assert sandbox.counters()["charged"] == 0
+
+
 def test_sums_of_money_are_exact(sandbox: Harness) -> None:
     sandbox.control("PUT", "balance", {"balance": 1})
     sandbox.control("PUT", "prices", {"sms": 0.1})
