@@ -1,8 +1,8 @@
-"""Rendering of masked fields: they are rendered, and Airflow stores and shows only their summaries.
+"""Renders masked fields, so that Airflow stores and shows only their summaries.
 
-Airflow has no public way for that. So this module and the method that calls it use three of its private parts:
-``BaseOperator._do_render_template_fields``, and of a mapped operator ``expand_input`` and ``partial_kwargs``.
-``tests/airflow/test_private_parts.py`` says so in a sentence when one of them changes.
+Airflow has no public way for that. This module and the method that calls it use three private parts of Airflow:
+``BaseOperator._do_render_template_fields``, and ``expand_input`` and ``partial_kwargs`` of a mapped operator.
+``tests/airflow/test_private_parts.py`` fails when one of them changes.
 """
 
 from __future__ import annotations
@@ -37,23 +37,23 @@ def render_fields(
     public = [field for field in template_fields if field not in mapped and field not in masked_fields]
     render_public(operator, public, context, jinja_env, seen_oids)
     return {
-        field: given if field in mapped else _render_quietly(operator, field, context, jinja_env, seen_oids)
+        field: value if field in mapped else _render_quietly(operator, field, context, jinja_env, seen_oids)
         for field in masked_fields
-        if (given := getattr(operator, field)) is not None
+        if (value := getattr(operator, field)) is not None
     }
 
 
 def _mapped_fields(operator: BaseOperator, context: Context) -> frozenset[str]:
     """Return the names of the fields that an upstream task filled through ``expand_kwargs``.
 
-    Airflow would render them all the same, and a customer's text could read connections. A literal list in the DAG
-    file is the author's own and is rendered.
+    Airflow would render them too, so that a template in a customer's text could read connections. A literal list in
+    the DAG file comes from the author and is rendered.
     """
     dag = context.get("dag")
     declared: Any = dag.task_dict.get(operator.task_id) if dag is not None else None
     expanded = getattr(getattr(declared, "expand_input", None), "value", None)
     if isinstance(expanded, (list, tuple)):
-        # A literal list may hold what an upstream task returned beside the author's own words.
+        # An entry of a literal list may be the output of an upstream task.
         expanded = expanded[context["ti"].map_index or 0]
     if expanded is None or isinstance(expanded, Mapping):
         return frozenset()
@@ -63,16 +63,16 @@ def _mapped_fields(operator: BaseOperator, context: Context) -> frozenset[str]:
 def _render_quietly(
     operator: BaseOperator, field: str, context: Context, jinja_env: jinja2.Environment, seen_oids: set[int]
 ) -> Any:
-    """Render one field. An error names it and never quotes it, as Airflow's own logging would."""
+    """Render one field. An error names the field and never quotes its value, which Airflow's own message would do."""
     from cpaas_provider.api.redact import redact
 
     try:
-        given = getattr(operator, field)
-        # Rendering fills such an object in place, and mapped instances in one process share it.
-        given = copy.copy(given) if hasattr(given, "template_fields") else given
-        return operator.render_template(given, context, jinja_env, seen_oids)
-    except Exception as error:  # noqa: BLE001 - whatever a template raises may quote what it holds
-        # What it reads (an XCom, a variable) may be there at the next try; a broken template will not mend.
+        value = getattr(operator, field)
+        # Airflow renders such an object in place, and mapped task instances in one process share it.
+        value = copy.copy(value) if hasattr(value, "template_fields") else value
+        return operator.render_template(value, context, jinja_env, seen_oids)
+    except Exception as error:  # noqa: BLE001 - any error of a template may quote its values
+        # A retry may find a missing XCom or variable, but cannot repair a broken template.
         broken = type(error).__module__.startswith("jinja2")
         reason = f": {redact(str(error), ())}" if broken else ""
         kind = AirflowFailException if broken else AirflowException

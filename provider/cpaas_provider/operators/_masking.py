@@ -1,4 +1,4 @@
-"""What the rendered tab shows in place of private fields: enough to recognise, nothing to misuse."""
+"""Summaries that Airflow stores and shows in place of personal data and secrets."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _SHOWN_RECIPIENTS = 3
 
 
 def recipients(value: Any) -> str:
-    """``3 recipients: 23480****789, ...`` for numbers and addresses alike."""
+    """``3 recipients: 23480****789, ...``, for phone numbers and email addresses."""
     from cpaas_provider.api.models.base import split_list
 
     entries = split_list(value)
@@ -41,7 +41,7 @@ def entries(value: Any) -> str:
 
 
 def source(value: Any) -> str:
-    """Kind and place of a source of rows, or how many rows a list has."""
+    """Return the kind and location of a source, or the number of rows of a list."""
     from cpaas_provider.sources import as_source
 
     try:
@@ -51,12 +51,12 @@ def source(value: Any) -> str:
 
 
 def cells(value: Any) -> Any:
-    """Return the column names, every cell hidden."""
+    """Return the column names, with every cell hidden."""
     return dict.fromkeys(map(str, value), HIDDEN) if isinstance(value, Mapping) else HIDDEN
 
 
 def url(value: Any) -> str:
-    """Scheme and host: the path of a callback may be a credential."""
+    """Return scheme and host. The path of a callback URL may be a credential."""
     from urllib.parse import urlsplit
 
     parts = urlsplit(str(value))

@@ -1,19 +1,26 @@
-"""Checks of operator arguments: a value that cannot work is refused where the DAG is written."""
+"""Checks of operator arguments, made where the DAG is written. A check returns the value or raises ``ValueError``."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import Any
 
-# As the database counts them, which no DAG file is to import.
+Check = Callable[[str, Any], Any]
+
+# The bounds of the database package, which is too slow to import in a DAG file.
 _LONGEST_CAP = timedelta(days=90)
 _LONGEST_CATEGORY = 100
 
 
-def one_of(*words: str) -> Callable[[str, Any], Any]:
-    """Return a check that takes one of some words."""
+def or_none(check: Check) -> Check:
+    """Return a check that also accepts ``None``."""
+    return lambda name, value: None if value is None else check(name, value)
+
+
+def one_of(*words: str) -> Check:
+    """Return a check that accepts only the given words."""
 
     def check(name: str, value: Any) -> Any:
         if value not in words:
@@ -23,66 +30,62 @@ def one_of(*words: str) -> Callable[[str, Any], Any]:
     return check
 
 
-def on_unknown(name: str, value: Any) -> Any:
-    """Return what to do about a request of unknown outcome."""
-    return one_of("fail", "skip", "resend")(name, value)
+on_unknown = one_of("fail", "skip", "resend")
 
 
 def boolean(name: str, value: Any) -> bool:
-    """Return a switch; refuse words, of which every one would count as yes."""
+    """Accept a boolean. Text is refused, because any text would count as true."""
     if not isinstance(value, bool):
         raise ValueError(f"{name} must be True or False; it is {value!r}.")
     return value
 
 
 def seconds(name: str, value: Any) -> float:
-    """Return a number of seconds."""
+    """Accept a number of seconds."""
     if not _is_number(value) or not 0 <= value < math.inf:
         raise ValueError(f"{name} must be a number of seconds of at least 0; it is {value!r}.")
     return float(value)
 
 
 def duration(name: str, value: Any) -> timedelta:
-    """Return a span that is given as such or in seconds."""
+    """Accept a timedelta, or a number of seconds, and return the timedelta."""
     if not isinstance(value, timedelta) and not (_is_number(value) and math.isfinite(value)):
         raise ValueError(f"{name} must be a timedelta or a number of seconds; it is {value!r}.")
-    found = value if isinstance(value, timedelta) else timedelta(seconds=value)
-    if found < timedelta():
+    span = value if isinstance(value, timedelta) else timedelta(seconds=value)
+    if span < timedelta():
         raise ValueError(f"{name} must not be negative; it is {value!r}.")
-    return found
+    return span
 
 
-def duration_or_none(name: str, value: Any) -> timedelta | None:
-    """Return a span, or ``None`` for no bound."""
-    return None if value is None else duration(name, value)
+duration_or_none = or_none(duration)
 
 
 def ratio(name: str, value: Any) -> float:
-    """Return a share, 0 to 1."""
+    """Accept a share from 0 to 1."""
     if not _is_number(value) or not 0 <= value <= 1:
         raise ValueError(f"{name} must be a number from 0 to 1; it is {value!r}.")
     return float(value)
 
 
 def count_or_ratio(name: str, value: Any) -> Any:
-    """Return a count of rows (a whole number), or a share of them (a float from 0 to 1)."""
+    """Accept a count of rows (a whole number), or a share of them (a float from 0 to 1)."""
     is_share = isinstance(value, float) and 0 <= value <= 1
     if not is_share and (isinstance(value, (bool, float)) or not isinstance(value, int) or value < 0):
         raise ValueError(f"{name} must be a whole number of at least 0, or a float from 0 to 1; it is {value!r}.")
     return value
 
 
-def amount_or_none(name: str, value: Any) -> float | None:
-    """Return an amount of money, or ``None`` for no bound."""
-    if value is None:
-        return None
+def _amount(name: str, value: Any) -> float:
     if not _is_number(value) or not 0 <= value < math.inf:
         raise ValueError(f"{name} must be a number of at least 0; it is {value!r}.")
     return float(value)
 
 
+amount_or_none = or_none(_amount)
+
+
 def frequency_cap(name: str, value: Any) -> tuple[int, timedelta] | None:
-    """Return a number of messages and the period they are counted in, or ``None`` for no cap."""
+    """Accept a number of messages and the period in which they are counted, or ``None`` for no cap."""
     if value is None:
         return None
     if not isinstance(value, (tuple, list)) or len(value) != 2:
@@ -94,20 +97,46 @@ def frequency_cap(name: str, value: Any) -> tuple[int, timedelta] | None:
 
 
 def frequency_category(name: str, value: Any) -> str | None:
-    """Return the name of a category, or ``None`` for none."""
+    """Accept the name of a category, or ``None``."""
     if value is not None and not (isinstance(value, str) and 0 < len(value.strip()) <= _LONGEST_CATEGORY):
         raise ValueError(f"{name} must be text of 1 to {_LONGEST_CATEGORY} characters; it is {value!r}.")
     return value
 
 
-def refuse_no_text(operator: Any) -> None:
-    """Refuse a message without content: neither ``content`` nor ``template_id`` is given."""
-    if not any(given is not None and given != "" for given in (operator.content, operator.template_id)):
+def results_path(name: str, value: Any) -> None:
+    """Accept the path of a results file, or ``None``."""
+    if value is not None:
+        from cpaas_provider.api.bounds import file_name
+        from cpaas_provider.sources.results_file import SUFFIXES
+
+        file_name(SUFFIXES)(name, value)
+
+
+def check_partition(partition: Any, results_path: Any) -> None:
+    """Check a partition. One that an upstream task supplies is checked when the task runs.
+
+    :raises ValueError: when it is none of ``partitions(count)``, or when all partitions would write one results file
+    """
+    if not isinstance(partition, Mapping):
+        return
+    from cpaas_provider.sending.partitions import Partition
+
+    is_parted = Partition.read(partition).of > 1
+    if is_parted and isinstance(results_path, str) and "map_index" not in results_path:
+        raise ValueError(
+            "results_path is the same for all partitions, so they would overwrite each other's results file. Put "
+            "{{ ti.map_index }} into it."
+        )
+
+
+def require_text(operator: Any) -> None:
+    """Check that ``content`` or ``template_id`` is given."""
+    if all(value is None or value == "" for value in (operator.content, operator.template_id)):
         raise ValueError(f"{operator}: neither content nor template_id is given. Give one of them.")
 
 
-def refuse_unstated_substitutions(operator: Any) -> None:
-    """Refuse a template campaign without ``substitutions``: the provider cannot read the template's placeholders."""
+def require_substitutions(operator: Any) -> None:
+    """Check that a campaign with a template has ``substitutions``: the provider cannot read its placeholders."""
     if operator.template_id is not None and operator.substitutions is None:
         raise ValueError(
             f"{operator}: a campaign with template_id needs substitutions. The service stores the template, so the "
@@ -116,8 +145,8 @@ def refuse_unstated_substitutions(operator: Any) -> None:
         )
 
 
-def integer_at_least(least: int) -> Callable[[str, Any], Any]:
-    """Return a check that takes whole numbers of at least ``least``."""
+def integer_at_least(least: int) -> Check:
+    """Return a check that accepts whole numbers of at least ``least``."""
 
     def check(name: str, value: Any) -> Any:
         if isinstance(value, bool) or not isinstance(value, int) or value < least:
@@ -125,11 +154,6 @@ def integer_at_least(least: int) -> Callable[[str, Any], Any]:
         return value
 
     return check
-
-
-def or_none(check: Callable[[str, Any], Any]) -> Callable[[str, Any], Any]:
-    """Return a check that takes ``None``, too."""
-    return lambda name, value: None if value is None else check(name, value)
 
 
 def _is_number(value: Any) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from types import MappingProxyType
@@ -22,11 +23,12 @@ if TYPE_CHECKING:
     from cpaas_provider.operators._runtime.runtime import TaskRuntime
 
 T = TypeVar("T")
+SpecT = TypeVar("SpecT")
 
 UI_COLOR = "#d7ecff"
 
 STOP_GRACE_PERIOD = 4.0
-"""Seconds a response is awaited after a stop request, unless an argument says otherwise."""
+"""Default of ``stop_grace_period``: seconds to wait for a response after Airflow stops the task."""
 
 
 class CpaasOperator(BaseOperator):
@@ -73,17 +75,17 @@ class CpaasOperator(BaseOperator):
     def resume_after_wait(
         self, context: Context, event: Any = None, deadline: str | None = None, **resumed: Any
     ) -> Any:
-        """Continue after the time that the service asked for, or that the task waited for something else.
+        """Continue after a deferral.
 
-        :param deadline: until when the task may be deferred for ``Retry-After``
-        :param resumed: what the deferred try handed on
+        :param deadline: latest time until which the task may be deferred for ``Retry-After``
+        :param resumed: values that the deferred try passed to this one
         """
         return self._run(context, deadline, **resumed)
 
     def make_attempt(self, runtime: TaskRuntime, **resumed: Any) -> Attempt:
-        """Return what this try does.
+        """Return the work of this try.
 
-        :param resumed: what a deferred try handed on
+        :param resumed: values that a deferred try passed to this one
         """
         from cpaas_provider.operators._runtime.single.read import ReadAttempt
 
@@ -106,7 +108,7 @@ class CpaasOperator(BaseOperator):
             self._runtime.stop.request()
 
     def _run(self, context: Context, deadline: str | None, **resumed: Any) -> Any:
-        # Airflow counts execution_timeout from here, and what follows is imported and looked up first.
+        # Before the imports and the connection lookup, because Airflow already counts execution_timeout.
         began = time.monotonic()
         from cpaas_provider.hooks.cpaas import CpaasHook
         from cpaas_provider.operators._runtime.runner import run_attempt
@@ -124,8 +126,13 @@ class CpaasOperator(BaseOperator):
             self.delivery_link = runtime.delivery_link
             self._runtime = None
 
+    def _build_spec(self, spec_class: Callable[..., SpecT], **given: Any) -> SpecT:
+        """Return a spec with the given fields. Every other field has the rendered argument of the same name."""
+        names = [field.name for field in dataclasses.fields(spec_class) if field.name not in given]  # type: ignore[arg-type]
+        return spec_class(**given, **{name: self.rendered(name) for name in names})
+
     def _checked(self, check: Callable[[str, Any], T], **argument: Any) -> T:
-        """Return a checked argument. An error names the task."""
+        """Return one checked argument. An error names the task."""
         ((name, value),) = argument.items()
         try:
             return check(name, value)
@@ -140,9 +147,9 @@ class CpaasOperator(BaseOperator):
         jinja_env: jinja2.Environment,
         seen_oids: set[int],
     ) -> None:
-        """Render as Airflow does, but keep masked fields out of what it stores and shows.
+        """Render as Airflow does, and leave only summaries of masked fields for Airflow to store and show.
 
-        Airflow renders a mapped task's fields through this method too, so it is the one place that sees both.
+        Airflow calls this method for mapped tasks and for other tasks.
         """
         render = super()._do_render_template_fields
         if parent is not self:
@@ -161,11 +168,11 @@ class CpaasOperator(BaseOperator):
             setattr(self, field, self.masked_fields[field](value))
 
     def rendering_failed(self, context: Context) -> None:
-        """Record that this try ends before its first request, where that is recorded."""
+        """Record that this try sent nothing. Operators without a journal do nothing."""
 
 
 def select_fields(record: Mapping[str, Any], return_fields: Iterable[str] | None) -> dict[str, Any]:
-    """Return the fields an author asked for, in that order; all where none are named."""
+    """Return the fields that ``return_fields`` names, in that order, or all of them for ``None``."""
     if return_fields is None:
         return dict(record)
     wanted = list(return_fields)

@@ -27,16 +27,6 @@ MASKED_CAMPAIGN_FIELDS: Mapping[str, Callable[[Any], Any]] = {
 }
 
 _SOURCES = ("source", "suppression_list", "test_recipients")
-_SPEC_FIELDS = (
-    *_SOURCES, "sender_id", "external_ref", "callback", "recipient_column", "substitutions", "substitution_defaults",
-    "results_path", "preview_count", "test_only", "max_recipients", "max_charge", "min_balance", "price_per_page",
-    "on_missing_charge", "send_window", "timezone", "timezone_column", "on_invalid_suppression",
-    "use_suppression_list", "frequency_cap", "frequency_category", "max_failure_ratio", "on_rejected_batch",
-    "max_identical_rejections", "partition", "idempotency_key", "max_pending_requests", "spool_path",
-    "progress_interval", "on_unknown", "unknown_timeout", "resend_on_clear", "allow_backfill", "max_lateness",
-    "track_recipients",
-)  # fmt: skip
-"""Arguments that go into the spec as they are."""
 
 
 def partitions(count: int) -> list[dict[str, int]]:
@@ -147,7 +137,7 @@ class CampaignOperator(CpaasOperator):
     """Fields that may have placeholders."""
 
     body_fields: ClassVar[tuple[str, ...]]
-    """Fields that are the same for all recipients, besides the sender."""
+    """Fields of the request that are the same for all recipients, without the sender."""
 
     operation: ClassVar[str]
     operator_extra_links: Any = LazyDeliveryLinks()
@@ -212,7 +202,7 @@ class CampaignOperator(CpaasOperator):
         self.substitutions = substitutions
         self.substitution_defaults = substitution_defaults
         self.results_path = results_path
-        # BaseOperator has a method of this name.
+        # BaseOperator has a method dry_run.
         self.without_sending = self._checked(validators.boolean, dry_run=dry_run)
         self.preview_count = self._checked(validators.integer_at_least(0), preview_count=preview_count)
         self.test_recipients = test_recipients
@@ -251,10 +241,6 @@ class CampaignOperator(CpaasOperator):
         self.progress_interval = self._checked(validators.seconds, progress_interval=progress_interval)
         self._check_arguments()
 
-    def body(self) -> dict[str, Any]:
-        """Return the part of the request that is the same for all recipients, without the sender."""
-        return {name: self.rendered(name) for name in self.body_fields}
-
     def dnd_options(self) -> DndOptions | None:
         """Return the options of the do-not-disturb filter, ``None`` without one."""
         return None
@@ -266,24 +252,21 @@ class CampaignOperator(CpaasOperator):
         lost = {name for name in _SOURCES if self.rendered(name) is None and getattr(self, name) is not None}
         if self.has_idempotency_key and self.idempotency_key is None:
             lost.add("idempotency_key")
-        return CampaignSpec(
-            task_type=self.task_type,
+        return self._build_spec(
+            CampaignSpec,
             conn_id=self.cpaas_conn_id,
-            operation=self.operation,
             source_summary=self.source,
             lost_fields=frozenset(lost),
-            body=self.body(),
-            text_fields=self.text_fields,
+            body={name: self.rendered(name) for name in self.body_fields},
             dry_run=self.without_sending,
             dnd=self.dnd_options(),
             log_arguments=vars(self),
-            **{name: self.rendered(name) for name in _SPEC_FIELDS},
         )
 
     def make_attempt(self, runtime: TaskRuntime, **resumed: Any) -> Attempt:
         """Return one try of the campaign.
 
-        :param resumed: ``started_in_time``, whether the campaign began in time, so that it is not late now
+        :param resumed: ``started_in_time``: the run was not stale when the campaign began, so it is not checked again
         """
         from cpaas_provider.operators._runtime.campaign.runner import CampaignRunner
 
@@ -296,23 +279,6 @@ class CampaignOperator(CpaasOperator):
         if self.idempotency_key is None:
             record_failed_rendering(context, self.retries)
 
-    def _check_types(self) -> None:
-        if not isinstance(self.recipient_column, str) or not self.recipient_column:
-            raise ValueError("recipient_column must be the name of a column.")
-        if self.substitution_defaults is not None and not isinstance(self.substitution_defaults, Mapping):
-            raise ValueError("substitution_defaults must be a mapping from placeholders to values.")
-        if self.results_path is not None:
-            from cpaas_provider.api.bounds import file_name
-            from cpaas_provider.sources.results_file import SUFFIXES
-
-            file_name(SUFFIXES)("results_path", self.results_path)
-        parted = isinstance(self.partition, Mapping) and self.partition.get("of", 1) > 1
-        if parted and isinstance(self.results_path, str) and "map_index" not in self.results_path:
-            raise ValueError(
-                "results_path is the same for all partitions, so they would overwrite each other's results file. Put "
-                "{{ ti.map_index }} into it."
-            )
-
     def _check_arguments(self) -> None:
         """Refuse arguments that cannot work, where the DAG is written."""
         try:
@@ -322,13 +288,14 @@ class CampaignOperator(CpaasOperator):
                 SendWindow.read(self.send_window, self.timezone or (self.timezone_column and "UTC"))
             elif self.timezone or self.timezone_column:
                 raise ValueError("timezone and timezone_column need a send_window, and none is given.")
-            if isinstance(self.partition, Mapping):
-                from cpaas_provider.sending.partitions import Partition
-
-                Partition.read(self.partition)
             if self.test_only and self.test_recipients is None:
                 raise ValueError("test_only needs test_recipients.")
-            self._check_types()
+            if not isinstance(self.recipient_column, str) or not self.recipient_column:
+                raise ValueError("recipient_column must be the name of a column.")
+            if self.substitution_defaults is not None and not isinstance(self.substitution_defaults, Mapping):
+                raise ValueError("substitution_defaults must be a mapping from placeholders to values.")
+            validators.results_path("results_path", self.results_path)
+            validators.check_partition(self.partition, self.results_path)
             if self.idempotency_key is not None and self.resend_on_clear:
                 raise ValueError(
                     "idempotency_key cannot be combined with resend_on_clear. To send the campaign again, give it "

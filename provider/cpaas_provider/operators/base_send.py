@@ -19,11 +19,11 @@ OnUnknown = Literal["fail", "skip", "resend"]
 
 
 class LazyDeliveryLinks:
-    """The ``operator_extra_links`` of a class, imported on first use: a DAG file does not use them."""
+    """The ``operator_extra_links`` of a class. The link is imported on first use, because a DAG file needs none."""
 
     def __get__(self, operator: object, owner: Any) -> tuple[BaseOperatorLink, ...]:
         if owner.operation is None:
-            # The service reports nothing of a passcode: its tasks would show a heading with nothing below.
+            # The service sends no delivery reports for passcodes, so there is no page to link to.
             return ()
         from cpaas_provider.links.delivery import DeliveryLink
 
@@ -59,12 +59,11 @@ class SendOperator(CpaasOperator):
 
     operator_extra_links: Any = LazyDeliveryLinks()
     operation: ClassVar[str | None] = None
-    """The operation as the service reports its delivery, ``None`` where it reports nothing."""
+    """The operation that delivery reports belong to, ``None`` if the service sends none."""
 
-    # Only operations whose delivery is reported have them.
+    # Arguments of some of the operators.
     callback: str | None = None
     external_ref: str | None = None
-    # Only messages have them.
     frequency_cap: tuple[int, timedelta] | None = None
     frequency_category: str | None = None
 
@@ -92,7 +91,7 @@ class SendOperator(CpaasOperator):
         self.max_lateness = self._checked(validators.duration_or_none, max_lateness=max_lateness)
 
     def build_request(self) -> SingleRequest:
-        """Return what is to be requested once, from the rendered arguments."""
+        """Return the one request, from the rendered arguments."""
         raise NotImplementedError
 
     def make_attempt(self, runtime: TaskRuntime, **resumed: Any) -> Attempt:
@@ -102,22 +101,8 @@ class SendOperator(CpaasOperator):
 
         return SingleSend(
             self.build_request(),
-            SendOptions(
-                on_unknown=self.on_unknown,
-                unknown_timeout=self.unknown_timeout,
-                resend_on_clear=self.resend_on_clear,
-                allow_backfill=self.allow_backfill,
-                max_lateness=self.max_lateness,
-                use_suppression_list=self.use_suppression_list,
-                frequency_cap=self.frequency_cap,
-                frequency_category=self.frequency_category,
-            ),
-            ReportOptions(
-                operation=self.operation,
-                callback=self.rendered("callback"),
-                external_ref=self.external_ref,
-                track_recipients=self.track_recipients,
-            ),
+            self._build_spec(SendOptions, guards_run=True),
+            self._build_spec(ReportOptions),
             runtime,
             task_type=self.task_type,
             begin_line=self.begin_line(),

@@ -1,4 +1,4 @@
-"""A contact list in step with a source: only rows that changed are sent, and in them only the changed cells."""
+"""The operator that synchronises a contact list with a source. It sends only changed cells of changed rows."""
 
 from __future__ import annotations
 
@@ -19,21 +19,13 @@ if TYPE_CHECKING:
     from cpaas_provider.operators._runtime.runner import Attempt
     from cpaas_provider.operators._runtime.runtime import TaskRuntime
 
-_SPEC_FIELDS = (
-    "source", "key", "columns", "mode", "on_missing", "clear_columns", "max_deletes", "max_changes",
-    "on_duplicate_key", "on_deleted_row", "on_unknown", "retry_rejected", "resync", "cursor_column",
-    "max_failure_ratio", "max_duration", "on_concurrent_sync", "lease_timeout", "preview_count", "results_path",
-    "partition", "map_name", "empty_cell_value", "max_pending_requests", "spool_path", "progress_interval",
-)  # fmt: skip
-"""Arguments that go into the spec as they are."""
-
 
 class SyncContactsOperator(CpaasOperator):
     """Synchronise the contact list with a source (INTERFACE.md 4.9 to 4.13).
 
     The service lists no rows, so the provider records in its own database which row belongs to which key. A sync reads
     the source once, compares it with that map, and sends only rows that changed, and in them only the changed cells.
-    A retry sends what is left. A run after a crash creates nothing twice: a creation whose outcome is unknown is named.
+    A retry sends what is left. A run after a crash creates no row twice: the report names creations of unknown outcome.
 
     Returns the report, which is the XCom ``report`` when the task fails:
 
@@ -51,7 +43,7 @@ class SyncContactsOperator(CpaasOperator):
         * ``missing`` - rows of the list that are gone from the source, unless ``on_missing`` is ``keep``
         * ``in_other_partitions`` - rows that other partitions sync
         * ``planned_requests``, ``requests`` - requests that were planned and made
-        * ``complete`` - whether the list is in step with the source, but for rejected, invalid and unknown rows
+        * ``complete`` - whether the list matches the source, except for rejected, invalid and unknown rows
         * ``map``, ``dry_run`` - the arguments
 
     :param source: the rows: a path or ``ObjectStoragePath`` of a CSV, JSON Lines or Parquet file, a source of
@@ -66,11 +58,12 @@ class SyncContactsOperator(CpaasOperator):
         ``clear_columns``, or a mapping of list columns to values to set (templated)
     :param clear_columns: the list columns that ``on_missing="clear"`` empties
     :param max_deletes: how many rows may be deleted, cleared or set because they are gone from the source: a count, a
-        share of the rows in the map (a float from 0 to 1), or ``None`` for any number. More stop the sync before its
-        first request. Each partition counts its own rows. A source without any row deletes nothing, whatever it is
+        share of the rows in the map (a float from 0 to 1), or ``None`` for any number. If there are more, the sync
+        stops before its first request. Each partition counts its own rows. An empty source never deletes a row
     :param max_changes: the same for all rows that would be created, updated or deleted. A share does not limit the
         first sync, which finds an empty map
-    :param on_duplicate_key: for rows of one key: use the ``first``, or ``none`` of them; the others are invalid rows
+    :param on_duplicate_key: for rows with the same key: use the ``first``, or ``none`` of them. The others are invalid
+        rows
     :param on_deleted_row: for rows that another client deleted from the list: ``create`` them again, or ``report`` them
         as rejected
     :param on_unknown: for creations of unknown outcome: ``fail`` the task after everything else, ``skip`` them, or
@@ -78,27 +71,26 @@ class SyncContactsOperator(CpaasOperator):
     :param retry_rejected: send rows again that the service rejected in an earlier run, although they did not change
     :param resync: send all cells of all rows once more, without creating rows twice
     :param cursor_column: a source column that grows with every change, such as ``updated_at``. Rows below its largest
-        value of the last complete run are passed over. A ``SqlSource`` gets that value as the parameter ``cursor``.
-        The sync then cannot determine which rows are gone, so ``on_missing`` must be ``keep``. Another
-        key, mapping or cursor column reads all rows once more. The stored value stays while a creation is unknown
+        value of the last complete run are skipped. A ``SqlSource`` gets that value as the parameter ``cursor``.
+        The sync then cannot determine which rows are gone, so ``on_missing`` must be ``keep``. After a change of key,
+        columns or cursor column, the next run reads all rows. The stored value stays while a creation is unknown
     :param max_failure_ratio: the share of rows that may be rejected or invalid, 0 to 1, before the task fails
-    :param max_duration: after how long, a ``timedelta`` or seconds, no further request begins. The task succeeds, and
-        the next run goes on with what is left
+    :param max_duration: time after which no further request is started, as a timedelta or in seconds. The task
+        succeeds, and the next run continues with the rows that are left
     :param on_concurrent_sync: when another task syncs the same part of the list: ``wait`` for it, deferred, or ``fail``
-    :param lease_timeout: for how long to wait then, a ``timedelta`` or seconds
-    :param dry_run: do everything but the requests that change rows
-    :param preview_count: how many changed rows to store in the XCom ``preview``, their cells masked
-    :param results_path: where the results file goes, ``.jsonl`` or ``.parquet``: a line for each row that this try
+    :param lease_timeout: longest wait for the other task, as a timedelta or in seconds
+    :param dry_run: do everything except requests that change rows
+    :param preview_count: number of changed rows to push as the XCom ``preview``, with masked cells
+    :param results_path: path of the results file, ``.jsonl`` or ``.parquet``, with one line for each row that this try
         created, updated or deleted, or that was rejected, invalid, unknown or not sent (templated)
-    :param partition: one of what ``partitions(count)`` returns, to map the operator over
+    :param partition: one of the values of ``partitions(count)``, to map the operator over
     :param map_name: distinguishes several key maps of one list, such as those of two sources (templated)
-    :param empty_cell_value: what clears a cell on the wire: ``null`` or ``empty`` (an empty string)
-    :param max_pending_requests: requests that may be recorded as begun and not yet as ended: at most so many creations
-        are unknown after a crash; default: twice ``max_concurrency`` of the connection
-    :param spool_path: a folder of the worker's disk for rows that are compared; default: the system's for temporary
-        files
+    :param empty_cell_value: how a cleared cell is sent: ``null`` or ``empty`` (an empty string)
+    :param max_pending_requests: highest number of requests with an intent and no result yet. After a crash, at most
+        this many creations are unknown. Default: twice ``max_concurrency`` of the connection
+    :param spool_path: a folder on the worker's disk for the rows. Default: the system's folder for temporary files
     :param progress_interval: seconds between progress log lines
-    :param stop_grace_period: seconds a response is awaited after the task was asked to stop, or before its
+    :param stop_grace_period: seconds to wait for responses after Airflow stops the task, or before its
         ``execution_timeout``
     :param cpaas_conn_id: the connection to use (templated)
     """
@@ -163,7 +155,7 @@ class SyncContactsOperator(CpaasOperator):
             validators.one_of("wait", "fail"), on_concurrent_sync=on_concurrent_sync
         )
         self.lease_timeout = self._checked(validators.duration, lease_timeout=lease_timeout)
-        # BaseOperator has a method of this name.
+        # BaseOperator has a method dry_run.
         self.without_sending = self._checked(validators.boolean, dry_run=dry_run)
         self.preview_count = self._checked(validators.integer_at_least(0), preview_count=preview_count)
         self.results_path = results_path
@@ -182,18 +174,14 @@ class SyncContactsOperator(CpaasOperator):
         """Return the sync as plain values, from the rendered arguments."""
         from cpaas_provider.operators._runtime.contacts.spec import ContactSyncSpec
 
-        return ContactSyncSpec(
-            task_type=self.task_type,
-            conn_id=self.cpaas_conn_id,
-            source_summary=self.source,
-            dry_run=self.without_sending,
-            **{name: self.rendered(name) for name in _SPEC_FIELDS},
+        return self._build_spec(
+            ContactSyncSpec, conn_id=self.cpaas_conn_id, source_summary=self.source, dry_run=self.without_sending
         )
 
     def make_attempt(self, runtime: TaskRuntime, **resumed: Any) -> Attempt:
         """Return one try of the sync.
 
-        :param resumed: ``lease_deadline``, until when another sync is waited for
+        :param resumed: ``lease_deadline``: latest time until which this task waits for another sync
         """
         from cpaas_provider.operators._runtime.contacts.sync import ContactSyncTry
 
@@ -203,7 +191,7 @@ class SyncContactsOperator(CpaasOperator):
     def get_openlineage_facets_on_complete(self, task_instance: Any) -> Any:
         """Return the datasets of the sync for OpenLineage: the source, the list, its columns and counts.
 
-        :return: ``None`` where the sync did not come to its source
+        :return: ``None`` if the sync ended before it read its source
         """
         if self._attempt is None or self._attempt.lineage is None:
             return None
@@ -212,9 +200,17 @@ class SyncContactsOperator(CpaasOperator):
         return lineage_of(self._attempt.lineage)
 
     def _check_arguments(self) -> None:
-        """Refuse what can be told to be wrong where the DAG is written."""
+        """Refuse arguments that cannot work, where the DAG is written."""
         try:
-            self._check_types()
+            key = [self.key] if isinstance(self.key, str) else self.key
+            if not isinstance(key, Sequence) or not key or not all(isinstance(name, str) and name for name in key):
+                raise ValueError("key must be the name of a source column, or a list of them.")
+            if self.columns is not None:
+                from cpaas_provider.contacts.mapping.rules import parse_mapping
+
+                parse_mapping(self.columns)
+            validators.results_path("results_path", self.results_path)
+            validators.check_partition(self.partition, self.results_path)
             if isinstance(self.on_missing, str) and self.on_missing not in ("keep", "delete", "clear"):
                 raise ValueError(
                     "on_missing must be keep, delete, clear or a mapping of list columns to values; it is "
@@ -223,35 +219,11 @@ class SyncContactsOperator(CpaasOperator):
             if (self.on_missing == "clear") != bool(self.clear_columns):
                 raise ValueError("clear_columns and on_missing='clear' go together: name the columns to empty.")
             if self.cursor_column is not None:
-                self._refuse_with_cursor()
+                self._check_cursor()
         except ValueError as error:
             raise ValueError(f"{self}: {error}") from None
 
-    def _check_types(self) -> None:
-        key = [self.key] if isinstance(self.key, str) else self.key
-        if not isinstance(key, Sequence) or not key or not all(isinstance(one, str) and one for one in key):
-            raise ValueError("key must be the name of a source column, or a list of them.")
-        if self.columns is not None:
-            from cpaas_provider.contacts.mapping.rules import parse_mapping
-
-            parse_mapping(self.columns)
-        if isinstance(self.partition, Mapping):
-            from cpaas_provider.sending.partitions import Partition
-
-            Partition.read(self.partition)
-        if self.results_path is not None:
-            from cpaas_provider.api.bounds import file_name
-            from cpaas_provider.sources.results_file import SUFFIXES
-
-            file_name(SUFFIXES)("results_path", self.results_path)
-        parted = isinstance(self.partition, Mapping) and self.partition.get("of", 1) > 1
-        if parted and isinstance(self.results_path, str) and "map_index" not in self.results_path:
-            raise ValueError(
-                "results_path must differ from partition to partition, or one would overwrite the other: put "
-                "{{ ti.map_index }} into it."
-            )
-
-    def _refuse_with_cursor(self) -> None:
+    def _check_cursor(self) -> None:
         if not isinstance(self.cursor_column, str) or not self.cursor_column:
             raise ValueError("cursor_column must be the name of a source column.")
         if self.on_missing != "keep":

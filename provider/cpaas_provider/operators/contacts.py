@@ -1,4 +1,7 @@
-"""The contact table and its rows (INTERFACE.md 4.9 to 4.13). Authors name columns; ids are looked up."""
+"""Operators for the contact table and its rows (INTERFACE.md 4.9 to 4.13).
+
+Authors name columns. The provider looks up the column ids.
+"""
 
 from __future__ import annotations
 
@@ -40,8 +43,8 @@ class GetContactTableOperator(CpaasOperator):
 class GetContactRowOperator(CpaasOperator):
     """Read one row.
 
-    The cells are personal data, and the XCom contains them. ``return_fields`` narrows them. The task fails at once if
-    there is no row with that id.
+    The XCom contains the cells, which are personal data. ``return_fields`` limits them to the columns you need. The
+    task fails at once if there is no row with that id.
 
     :param row_id: the row's id (templated)
     :param return_fields: the column names to return. Default: all
@@ -229,7 +232,7 @@ class UpsertContactRowOperator(ContactRowOperator):
     template_fields = ("row_id", "key", "map_name", "columns", "cpaas_conn_id")
     masked_fields: ClassVar[Mapping[str, Callable[[Any], Any]]] = {
         "columns": masking.cells,
-        # Often a number or an address.
+        # A key is often a phone number or an email address.
         "key": masking.secret,
     }
 

@@ -122,7 +122,7 @@ class SendEmailOperator(SendOperator):
         self.callback = callback
         self.frequency_cap = self._checked(validators.frequency_cap, frequency_cap=frequency_cap)
         self.frequency_category = self._checked(validators.frequency_category, frequency_category=frequency_category)
-        validators.refuse_no_text(self)
+        validators.require_text(self)
 
     def build_request(self) -> MessageRequest:
         """Return the one email."""
@@ -192,5 +192,5 @@ class EmailCampaignOperator(CampaignOperator):
         self.reply_to = reply_to
         self.external_ref = external_ref
         self.callback = callback
-        validators.refuse_no_text(self)
-        validators.refuse_unstated_substitutions(self)
+        validators.require_text(self)
+        validators.require_substitutions(self)

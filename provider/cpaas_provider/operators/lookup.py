@@ -49,17 +49,17 @@ class PhoneLookupOperator(CpaasOperator):
 
     def request(self, client: CpaasClient, connection: CpaasConnection) -> dict[str, Any]:
         """Look the number up."""
-        # A name that is wrong is told before anything is charged.
+        # Refuses wrong names before the service charges for the lookup.
         select_fields(dict.fromkeys(_FIELDS), self.return_fields)
-        found = client.lookup_phone(self.rendered("phone"))
-        return select_fields({field: getattr(found, field) for field in _FIELDS}, self.return_fields)
+        record = client.lookup_phone(self.rendered("phone"))
+        return select_fields({field: getattr(record, field) for field in _FIELDS}, self.return_fields)
 
 
 class BulkPhoneLookupOperator(CpaasOperator):
-    """Look up every phone number in a source, and write what the service knows of them to a file.
+    """Look up every phone number in a source, and write the records of the service to a file.
 
-    The service charges for a lookup. Lookups are stored in the provider's database every second, and used again for
-    ``lookup_ttl``, by this operator and by the ``skip_dnd`` of campaigns. So a retry, or a run with the same numbers,
+    The service charges for each lookup. The provider's database stores the lookups every second. This operator and the
+    ``skip_dnd`` of campaigns use a stored lookup again for ``lookup_ttl``. So a retry, or a run with the same numbers,
     pays only for numbers that are not stored. ``PhoneLookupSource`` reads the file as the source of a campaign.
 
     The task fails when more lookups fail or rows are invalid than ``max_failure_ratio`` allows. It first looks up all
@@ -67,11 +67,11 @@ class BulkPhoneLookupOperator(CpaasOperator):
 
     :param source: the numbers: a path of a CSV, JSON Lines or Parquet file, a source of ``cpaas_provider.sources``, or
         a list (templated)
-    :param results_path: where the results file goes, ``.jsonl`` or ``.parquet``: a line for each row (templated)
+    :param results_path: path of the results file, ``.jsonl`` or ``.parquet``, with one line for each row (templated)
     :param phone_column: the column of the phone numbers
-    :param include_columns: columns of the source that the results file gets, too, as text
+    :param include_columns: columns of the source to copy into the results file, as text
     :param lookup_ttl: how long a lookup is used again, as a timedelta or in seconds
-    :param max_lookups: how many numbers may be looked up in one try. ``None`` sets no limit
+    :param max_lookups: highest number of lookups in one try. ``None`` sets no limit
     :param max_failure_ratio: share of rows that may be invalid or fail, 0 to 1, before the task fails
     :param spool_path: a folder on the worker's disk for the rows. Default: the system's folder for temporary files
     :param progress_interval: seconds between progress log lines
@@ -127,42 +127,24 @@ class BulkPhoneLookupOperator(CpaasOperator):
         """Return one try of the bulk lookup."""
         from cpaas_provider.operators._runtime.contacts.bulk_lookup import BulkLookup, BulkLookupSpec
 
-        return BulkLookup(
-            BulkLookupSpec(
-                task_type=self.task_type,
-                begin_line=self.begin_line(),
-                source=self.rendered("source"),
-                phone_column=self.phone_column,
-                include_columns=self.include_columns,
-                results_path=self.results_path,
-                lookup_ttl=self.lookup_ttl,
-                max_lookups=self.max_lookups,
-                max_failure_ratio=self.max_failure_ratio,
-                spool_path=self.spool_path,
-                progress_interval=self.progress_interval,
-            ),
-            runtime,
-        )
+        return BulkLookup(self._build_spec(BulkLookupSpec, begin_line=self.begin_line()), runtime)
 
 
 def _column_names(name: str, value: Any) -> list[str]:
-    """Return names of columns; refuse those that the results file has of its own."""
-    if isinstance(value, str) or not all(isinstance(one, str) and one for one in value):
+    """Accept names of columns, except those that every results file has."""
+    if isinstance(value, str) or not all(isinstance(column, str) and column for column in value):
         raise ValueError(f"{name} must be a list of column names; it is {value!r}.")
     if not value:
         return []
     from cpaas_provider.sources.phone_lookups import LOOKUP_COLUMNS
 
-    if taken := [one for one in value if one in LOOKUP_COLUMNS]:
+    if taken := [column for column in value if column in LOOKUP_COLUMNS]:
         raise ValueError(f"{name} has {', '.join(taken)}, which the results file has of its own.")
     return list(dict.fromkeys(value))
 
 
 def _results_path(name: str, value: Any) -> None:
-    """Refuse a path whose file cannot be written."""
+    """Accept the path of a results file."""
     if value is None:
         raise ValueError(f"{name} is None. The results of a bulk lookup are in that file.")
-    from cpaas_provider.api.bounds import file_name
-    from cpaas_provider.sources.results_file import SUFFIXES
-
-    file_name(SUFFIXES)(name, value)
+    validators.results_path(name, value)

@@ -194,7 +194,7 @@ class FindOtpsOperator(CpaasOperator):
     :param recipient: the phone number, in any usual form (templated)
     :param cpaas_conn_id: the connection to use (templated)
     :returns: a list of records in the service's order, empty if there is none. Each has the keys that
-        ``GetOtpOperator`` returns. None has the number or a code.
+        ``GetOtpOperator`` returns. No record has the number or a code.
     """
 
     template_fields = ("recipient", "cpaas_conn_id")

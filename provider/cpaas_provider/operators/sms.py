@@ -115,7 +115,7 @@ class SendSmsOperator(SendOperator):
         self.callback = callback
         self.frequency_cap = self._checked(validators.frequency_cap, frequency_cap=frequency_cap)
         self.frequency_category = self._checked(validators.frequency_category, frequency_category=frequency_category)
-        validators.refuse_no_text(self)
+        validators.require_text(self)
 
     def build_request(self) -> MessageRequest:
         """Return the one SMS."""
@@ -218,8 +218,8 @@ class SmsCampaignOperator(CampaignOperator):
         self.is_trackable = is_trackable
         self.external_ref = external_ref
         self.callback = callback
-        validators.refuse_no_text(self)
-        validators.refuse_unstated_substitutions(self)
+        validators.require_text(self)
+        validators.require_substitutions(self)
         self.skip_dnd = self._checked(validators.boolean, skip_dnd=skip_dnd)
         self.lookup_ttl = self._checked(validators.duration, lookup_ttl=lookup_ttl)
         self.on_lookup_error = self._checked(validators.one_of("skip", "send", "fail"), on_lookup_error=on_lookup_error)
