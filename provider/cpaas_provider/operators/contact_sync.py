@@ -81,8 +81,8 @@ class SyncContactsOperator(CpaasOperator):
     :param lease_timeout: longest wait for the other task, as a timedelta or in seconds
     :param dry_run: do everything except requests that change rows
     :param preview_count: number of changed rows to push as the XCom ``preview``, with masked cells
-    :param results_path: path of the results file, ``.jsonl`` or ``.parquet``, with one line for each row that this try
-        created, updated or deleted, or that was rejected, invalid, unknown or not sent (templated)
+    :param results_path: path of the results file, ``.jsonl`` or ``.parquet``. It has one line for each row that this
+        try created, updated or deleted, or that was rejected, invalid, unknown or not sent (templated)
     :param partition: one of the values of ``partitions(count)``, to map the operator over
     :param map_name: distinguishes several key maps of one list, such as those of two sources (templated)
     :param empty_cell_value: how a cleared cell is sent: ``null`` or ``empty`` (an empty string)
