@@ -232,7 +232,8 @@ def connection(sandbox: Sandbox, **options: Any) -> CpaasConnection:
 def test_a_single_request_is_one_transaction(sandbox: Sandbox, statements: list[str]) -> None:
     with connection(sandbox).make_client() as client:
         client.get_contact_table()
-    assert [one.split()[0] for one in statements] == ["BEGIN", "SELECT", "INSERT"]
+    # The session's own setting comes first.
+    assert [one.split()[0] for one in statements] == ["PRAGMA", "BEGIN", "SELECT", "INSERT"]
 
 
 def test_sync_and_async_clients_keep_to_one_limit(sandbox: Sandbox, statements: list[str]) -> None:
