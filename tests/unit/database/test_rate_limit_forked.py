@@ -36,9 +36,10 @@ if child:
 """
 
 
-def test_no_moment_is_used_by_both(url: str) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", _FORKING, str(PER_SECOND), str(TIMES)],
+def _run(url: str, program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run a program on the database."""
+    return subprocess.run(
+        [sys.executable, "-c", program, *arguments],
         cwd=Path(__file__).parents[3],
         env={**os.environ, "AIRFLOW__CPAAS__DATABASE": url},
         capture_output=True,
@@ -46,6 +47,10 @@ def test_no_moment_is_used_by_both(url: str) -> None:
         timeout=60,
         check=False,
     )
+
+
+def test_no_moment_is_used_by_both(url: str) -> None:
+    done = _run(url, _FORKING, str(PER_SECOND), str(TIMES))
     assert done.returncode == 0, done.stderr
     left = sorted(map(float, done.stdout.split()))
     assert len(left) == 2 * TIMES
@@ -83,13 +88,5 @@ limiter.close()
 
 
 def test_a_process_that_is_forked_while_requests_wait_makes_its_own(url: str) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", _FORKING_WHILE_OTHERS_WAIT, "8"],
-        cwd=Path(__file__).parents[3],
-        env={**os.environ, "AIRFLOW__CPAAS__DATABASE": url},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    done = _run(url, _FORKING_WHILE_OTHERS_WAIT, "8")
     assert (done.returncode, done.stdout) == (0, "left\n" * 8), done.stderr

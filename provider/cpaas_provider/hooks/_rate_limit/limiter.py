@@ -321,10 +321,10 @@ class SharedRateLimiter(Pace):
 _in_use: weakref.WeakSet[SharedRateLimiter] = weakref.WeakSet()
 
 
-def _begin_all() -> None:
-    """Begin anew in a process that was forked: moments, waiting requests and their locks are those of the other."""
-    for one in list(_in_use):
-        one._begin()
+def _reset_after_fork() -> None:
+    """Reset all rate limiters of a forked process: the moments, waiting requests and locks belong to its parent."""
+    for limiter in list(_in_use):
+        limiter._begin()
 
 
-os.register_at_fork(after_in_child=_begin_all)
+os.register_at_fork(after_in_child=_reset_after_fork)

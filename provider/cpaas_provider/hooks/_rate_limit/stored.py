@@ -32,11 +32,11 @@ def _before_fork() -> None:
     end of one process would end a transaction of the other.
     """
     # In a fixed order, so that two threads that fork cannot deadlock.
-    for one in sorted(_in_use, key=id):
-        one.hold_still()
-        _held.append(one)
-    for one in _held:
-        one.close_sessions()
+    for reservations in sorted(_in_use, key=id):
+        reservations.hold_still()
+        _held.append(reservations)
+    for reservations in _held:
+        reservations.close_sessions()
 
 
 def _after_fork() -> None:
