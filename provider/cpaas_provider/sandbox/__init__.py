@@ -1,5 +1,5 @@
-"""The service of INTERFACE.md as a program of its own: a real HTTP server to run against, with an inbox to look into.
+"""The service of INTERFACE.md as a local program: an HTTP server to run DAGs against, with an inbox page.
 
-Written from the contract alone; it imports nothing of the provider and nothing of the provider imports it.
+Written from the contract alone. It imports nothing of the provider, and nothing of the provider imports it.
 Start it with ``cpaas-sandbox --port 8085 --api-key KEY``.
 """

@@ -13,13 +13,13 @@ from typing import Annotated, Any
 
 from pydantic import Field, TypeAdapter, ValidationError
 
-from cpaas_provider.sandbox.core.account import MAX_MONEY
+from cpaas_provider.sandbox.core.account import DEFAULT_BALANCE, MAX_MONEY
 from cpaas_provider.sandbox.core.context import Options
 from cpaas_provider.sandbox.core.database import UnusableDatabaseError
 from cpaas_provider.sandbox.core.settings import SETTINGS, read_setting
 from cpaas_provider.sandbox.server import bind, make_server, url_of
 
-# option -> the setting it sets, and the variable it may come from
+# option -> its setting, and the environment variable that may give it
 _WEBHOOK: dict[str, tuple[str, str | None]] = {
     "--webhook-url": ("webhook_url", None),
     "--webhook-secret": ("webhook_secret", "CPAAS_SANDBOX_WEBHOOK_SECRET"),
@@ -27,15 +27,15 @@ _WEBHOOK: dict[str, tuple[str, str | None]] = {
 }
 
 
-def _reader(kind: Any, sentence: str) -> Callable[[str], Any]:
-    """Return what reads an option's text as a type, and says what it must be."""
+def _reader(kind: Any, message: str) -> Callable[[str], Any]:
+    """Return a function that parses an option's text as a type, and fails with the message."""
     adapter: TypeAdapter[Any] = TypeAdapter(kind)
 
     def read(text: str) -> Any:
         try:
             return adapter.validate_strings(text)
         except ValidationError:
-            raise argparse.ArgumentTypeError(sentence) from None
+            raise argparse.ArgumentTypeError(message) from None
 
     return read
 
@@ -48,8 +48,9 @@ _balance = _reader(Annotated[float, Field(ge=0, le=MAX_MONEY)], f"not an amount:
 
 
 def _setting(text: str) -> tuple[str, Any]:
-    name, mark, value = text.partition("=")
-    if not mark or name not in SETTINGS:
+    """Parse NAME=VALUE: the text itself for settings that are texts, JSON for the others."""
+    name, equals, value = text.partition("=")
+    if not equals or name not in SETTINGS:
         raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE with one of: {', '.join(SETTINGS)}")
     try:
         return name, read_setting(name, value if isinstance(SETTINGS[name].default, str) else json.loads(value.lower()))
@@ -61,19 +62,19 @@ def _setting(text: str) -> tuple[str, Any]:
 
 
 def _value_of(name: str) -> Callable[[str], Any]:
-    """Return what reads a setting's value where it has an option of its own."""
+    """Return a function that parses the value of a setting that has its own option."""
     return lambda text: _setting(f"{name}={text}")[1]
 
 
 def _parser() -> argparse.ArgumentParser:
-    choices = "\n".join(
+    settings = "\n".join(
         f"  {name} = {json.dumps(setting.default)}\n      {setting.description}" for name, setting in SETTINGS.items()
     )
     parser = argparse.ArgumentParser(
         prog="cpaas-sandbox",
         description="The messaging service as a local program: SMS, email, OTP, airtime, contacts, phone lookup.\n"
         "It sends nothing to the outside. All messages are on the inbox page at /.",
-        epilog=f"settings (--set, or PUT /_control/settings while it runs), with defaults:\n{choices}",
+        epilog=f"settings (--set, or PUT /_control/settings while it runs), with defaults:\n{settings}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
@@ -87,7 +88,7 @@ def _parser() -> argparse.ArgumentParser:
         help="API key that clients must send (required, here or in the variable CPAAS_SANDBOX_API_KEY)",
     )
     parser.add_argument("--db", metavar="FILE", help="SQLite file for the state (default: in memory)")
-    parser.add_argument("--balance", type=_balance, help="initial balance")
+    parser.add_argument("--balance", type=_balance, default=DEFAULT_BALANCE, help="initial balance")
     parser.add_argument(
         "--set",
         metavar="NAME=VALUE",
@@ -115,31 +116,28 @@ def _parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the sandbox until it is interrupted."""
     parser = _parser()
-    given = parser.parse_args(argv)
-    if given.api_key is None:
+    args = parser.parse_args(argv)
+    if args.api_key is None:
         parser.error("the following arguments are required: --api-key")
-    settings = dict(given.set)
-    settings |= {name: getattr(given, name) for name, _ in _WEBHOOK.values() if getattr(given, name) is not None}
-    options = Options(given.api_key, given.db, given.balance, settings, given.allow_remote_callbacks)
+    settings = dict(args.set)
+    settings |= {name: getattr(args, name) for name, _ in _WEBHOOK.values() if getattr(args, name) is not None}
+    options = Options(args.api_key, args.db, args.balance, settings, args.allow_remote_callbacks)
     try:
-        listener = bind(given.host, given.port)
+        listener = bind(args.host, args.port)
     except OSError as error:
-        parser.error(f"cannot listen on {given.host}:{given.port}: {error.strerror or error}")
-    try:
-        server = make_server(options, given.access_log)
-    except UnusableDatabaseError as error:
-        listener.close()
-        parser.error(f"cannot use --db: {error}")
-    except ValueError as error:
-        listener.close()
-        parser.error(str(error))
-    url = url_of(listener)
-    sys.stdout.write(f"cpaas-sandbox: service at {url}  inbox {url}/  control {url}/_control/\n")
-    sys.stdout.flush()
-    # uvicorn ends gracefully and then raises the signal again, for the handler that was set before
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-    with contextlib.suppress(KeyboardInterrupt):
-        server.run(sockets=[listener])
+        parser.error(f"cannot listen on {args.host}:{args.port}: {error.strerror or error}")
+    with listener:
+        try:
+            server = make_server(options, args.access_log)
+        except (UnusableDatabaseError, ValueError) as error:
+            parser.error(f"cannot use --db: {error}" if isinstance(error, UnusableDatabaseError) else str(error))
+        url = url_of(listener)
+        sys.stdout.write(f"cpaas-sandbox: service at {url}  inbox {url}/  control {url}/_control/\n")
+        sys.stdout.flush()
+        # After its shutdown, uvicorn raises the signal again for the handler that was set before.
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+        with contextlib.suppress(KeyboardInterrupt):
+            server.run(sockets=[listener])
     return 0
 
 

@@ -1,4 +1,4 @@
-"""The ASGI application: the service at the root paths, the control API and the inbox page beside it."""
+"""The ASGI application: the service, the control API under /_control/ and the inbox page at /."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ log = logging.getLogger("cpaas_sandbox")
 
 
 class App:
-    """Everything the server serves."""
+    """The whole application on one sandbox."""
 
     def __init__(self, sandbox: Sandbox) -> None:
         self.sandbox = sandbox
@@ -33,7 +33,7 @@ class App:
         self._control = control_app(sandbox)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one connection's scope."""
+        """Serve one ASGI scope."""
         if scope["type"] == "lifespan":
             await self._lifespan(receive, send)
         elif scope["type"] == "websocket":
@@ -47,24 +47,24 @@ class App:
                     await self._handle_service(wire)
 
     async def _lifespan(self, receive: Receive, send: Send) -> None:
-        """Start and end with the server."""
+        """Run scheduler and dispatcher from the server's start to its end."""
         await receive()
         sandbox = self.sandbox
-        going = [asyncio.create_task(scheduler.run(sandbox)), asyncio.create_task(self._dispatcher.run())]
-        for task in going:
+        tasks = [asyncio.create_task(scheduler.run(sandbox)), asyncio.create_task(self._dispatcher.run())]
+        for task in tasks:
             task.add_done_callback(_report_failure)
         await send({"type": "lifespan.startup.complete"})
         await receive()
         state.begin_closing(sandbox)
-        for task in going:
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*going, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
         await self._dispatcher.close()
-        state.close(sandbox)
+        sandbox.database.close()
         await send({"type": "lifespan.shutdown.complete"})
 
     async def _handle_control(self, wire: Wire, scope: Scope, receive: Receive, send: Send) -> None:
-        """Hand the control API its request, the body read within bounds."""
+        """Read the body within its bound, and replay it to the control API."""
         try:
             body = await wire.body()
         except ServiceError as error:
@@ -86,16 +86,16 @@ class App:
             if wire.method == "GET" and wire.raw_path == "/openapi.json":
                 await wire.answer(Answer(200, document(self.service)))
                 return
-            operation, ids = route(wire.method, wire.raw_path)
+            operation, id_ = route(wire.method, wire.raw_path)
         except ServiceError as error:
             await wire.answer(self.service.refuse(error))
             return
-        await self._handle(wire, operation, ids, raw)
-        # the operation's name, not the path: paths and queries carry ids and numbers
+        await self._handle(wire, operation, id_, raw)
+        # The operation's name instead of the path: paths and queries carry ids and numbers.
         log.info("%s %s", operation.name, wire.status or "dropped")
 
-    async def _handle(self, wire: Wire, operation: Operation, ids: tuple[str, ...], raw: bytes) -> None:
-        """Take a request through key, faults and handler to its answer, right or wrong."""
+    async def _handle(self, wire: Wire, operation: Operation, id_: str, raw: bytes) -> None:
+        """Check the key, choose the faults, process the request, and send the response or the fault's effect."""
         sandbox, name = self.sandbox, operation.name
         try:
             self.service.authorize(wire.header("authorization"))
@@ -108,39 +108,37 @@ class App:
             sandbox.counters.add("faults.latency")
             await delay.effect.show(wire, delay.params, Answer(200), "")
         if wire.cut_off.is_set() and not sandbox.closing.is_set():
-            # Reset meanwhile: the caller must not see what was asked before.
+            # The sandbox was reset during the delay: a request from before the reset must not change the new state.
             await wire.drop()
             return
         if fault is not None and fault.effect.stage is Stage.BEFORE:
             sandbox.counters.add(f"requests.{name}", f"rejected.{name}", f"faults.{fault.kind}")
             await fault.effect.show(wire, fault.params, Answer(200), "")
             return
-        answer, accepted = self._process(wire, operation, ids, raw, fault)
+        answer, accepted = self._process(wire, operation, id_, raw, fault)
         if fault is not None and accepted:
             await fault.effect.show(wire, fault.params, answer, operation.result)
         else:
             await wire.answer(answer)
 
     def _process(
-        self, wire: Wire, operation: Operation, ids: tuple[str, ...], raw: bytes, fault: Rule | None
+        self, wire: Wire, operation: Operation, id_: str, raw: bytes, fault: Rule | None
     ) -> tuple[Answer, bool]:
-        """Accept or refuse, in one transaction: what is stored, charged and counted is stored together."""
+        """Accept or reject in one transaction of message, charge and counters; return the response and if accepted."""
         sandbox, name = self.sandbox, operation.name
         scheduler.tick(sandbox)
         content_type = wire.header("content-type") or ""
         try:
             with sandbox.database.transaction():
                 try:
-                    request = self.service.read(operation, ids, wire.query, content_type, raw)
-                    answer = self.service.accept(operation, request)
+                    request = self.service.read(operation, id_, wire.query, content_type, raw)
+                    answer, outcome = self.service.accept(operation, request), "accepted"
+                    if fault is not None:
+                        sandbox.counters.add(f"faults.{fault.kind}")
                 except ServiceError as error:
                     answer, outcome = self.service.refuse(error), "rejected"
                     if fault is not None:
-                        fault.take_back()  # it hits accepted requests only
-                else:
-                    outcome = "accepted"
-                    if fault is not None:
-                        sandbox.counters.add(f"faults.{fault.kind}")
+                        fault.take_back()  # a fault after acceptance needs an accepted request
                 sandbox.counters.add(f"requests.{name}", f"{outcome}.{name}")
         except Exception:
             log.exception("%s failed", name)
@@ -150,6 +148,6 @@ class App:
 
 
 def _report_failure(task: asyncio.Task[None]) -> None:
-    """Say so when airtime or reports have stopped for another reason than the server's end."""
+    """Log the exception that ended the scheduler or the dispatcher; a cancellation at the server's end is no error."""
     if not task.cancelled() and task.exception() is not None:
-        log.error("delivery reports or airtime have stopped", exc_info=task.exception())
+        log.error("airtime purchases or delivery reports have stopped", exc_info=task.exception())

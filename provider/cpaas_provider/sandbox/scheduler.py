@@ -1,4 +1,4 @@
-"""Lets time pass: what is due on the sandbox's clock happens, between requests and before each of them."""
+"""Moves airtime purchases on when the sandbox's clock says so: before each request, and in a task between requests."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _NEXT = "SELECT min(due) AS due FROM airtime WHERE due IS NOT NULL"
 
 
 def tick(sandbox: Sandbox) -> None:
-    """Let what is due happen; cheap when nothing is."""
+    """Complete the purchases that are due; cheap if none is."""
     if sandbox.wakeup.due:
         with sandbox.database.transaction():
             sandbox.wakeup.set(None)
@@ -18,7 +18,7 @@ def tick(sandbox: Sandbox) -> None:
 
 
 async def run(sandbox: Sandbox) -> None:
-    """Let time pass until the server ends."""
+    """Complete due purchases until the server ends."""
     while not sandbox.closing.is_set():
         tick(sandbox)
         await sandbox.wakeup.sleep()

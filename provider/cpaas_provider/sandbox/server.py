@@ -15,20 +15,20 @@ _GRACE_SECONDS = 3
 
 
 class Server(uvicorn.Server):
-    """A uvicorn server that wakes all waiting tasks when it is to end."""
+    """A uvicorn server that ends the sandbox's paused responses before it shuts down."""
 
     def __init__(self, config: uvicorn.Config, sandbox: Sandbox) -> None:
         super().__init__(config)
         self._sandbox = sandbox
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """End stalled answers and pauses first, then the server."""
+        """End paused responses first, because uvicorn waits for open responses."""
         begin_closing(self._sandbox)
         await super().shutdown(sockets)
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """Return a listening socket; raise OSError where the address cannot be had."""
+    """Return a listening socket; raise OSError if the address is in use or not of this machine."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     try:
@@ -42,14 +42,14 @@ def bind(host: str, port: int) -> socket.socket:
 
 
 def url_of(listener: socket.socket) -> str:
-    """Return the base URL a listening socket is reached at."""
+    """Return the base URL of a listening socket; for a wildcard address, that of the loopback."""
     host, port = listener.getsockname()[:2]
-    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - what a wildcard is reached by
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - compared, not bound
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 def make_server(options: Options, access_log: bool = False) -> Server:
-    """Return a server ready to run; its access log, when asked for, shows operations and statuses, never a number."""
+    """Return a server ready to run; its access log has operations and statuses, but no path and no number."""
     sandbox = open_sandbox(options)
     if access_log:
         logging.basicConfig(format="%(asctime)s %(message)s")

@@ -1,1 +1,1 @@
-"""The control API under /_control/, for tests and people; it asks for no key."""
+"""The control API under /_control/, for tests and for the inbox page."""

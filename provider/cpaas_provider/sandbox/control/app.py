@@ -1,7 +1,4 @@
-"""The control API under /_control/: what was accepted and reported, faults, clock, money, settings, seeding.
-
-It asks for no key.
-"""
+"""The control API under /_control/, without an API key: inbox, counters, faults, clock, money, settings, seeding."""
 
 from __future__ import annotations
 
@@ -14,19 +11,19 @@ from typing import Annotated, Any
 from fastapi import FastAPI, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 from pydantic_core import to_json
 from starlette.exceptions import HTTPException
 
 from cpaas_provider.sandbox import scheduler
 from cpaas_provider.sandbox.control import inbox
-from cpaas_provider.sandbox.control.environment import Money, add_setting_up, add_time_and_money
+from cpaas_provider.sandbox.control.environment import Money, add_setup, add_time_and_money
 from cpaas_provider.sandbox.control.reports import add_reporting
 from cpaas_provider.sandbox.core import state
 from cpaas_provider.sandbox.core.account import to_amount
 from cpaas_provider.sandbox.core.context import Sandbox
 from cpaas_provider.sandbox.core.errors import FieldError, ServiceError
-from cpaas_provider.sandbox.core.validation import field_errors, one_of
+from cpaas_provider.sandbox.core.validation import field_errors, one_line, one_of
 from cpaas_provider.sandbox.faults.kinds import KINDS
 from cpaas_provider.sandbox.faults.rules import MAX_RULES, Rule
 from cpaas_provider.sandbox.service.handlers import contacts
@@ -36,7 +33,7 @@ View = Annotated[str, one_of(inbox.VIEWS)]
 
 
 class Fault(Rule):
-    """A fault to inject into one of the operations or all; parameters go into `params`, or beside the rest."""
+    """A fault to inject into one operation or all (`*`); its parameters are in `params` or beside the other fields."""
 
     operation: Annotated[str, one_of(("*", *NAMES))] = "*"
 
@@ -44,10 +41,8 @@ class Fault(Rule):
 Rules = Annotated[list[Fault], Field(max_length=MAX_RULES)]
 
 
-class Scene(BaseModel):
-    """Faults in the place of all there are, and the balance and the settings named."""
-
-    model_config = ConfigDict(extra="forbid")
+class Scene(BaseModel, extra="forbid"):
+    """Faults that replace all current ones, a new balance, and settings to change."""
 
     faults: Rules = []
     balance: Money | None = None
@@ -58,14 +53,16 @@ _VERSION = version("airflow-provider-cpaas")
 
 
 def _refusal(status: int, *errors: FieldError, headers: Mapping[str, str] | None = None) -> JSONResponse:
-    message = "; ".join(f"{one.field}: {one.message}" if one.field else one.message for one in errors)
-    return JSONResponse(ServiceError(status, message, errors).body(), status, headers)
+    return JSONResponse(ServiceError(status, one_line(errors), errors).body(), status, headers)
 
 
 async def _invalid(request: Request, error: Exception) -> JSONResponse:
     details = error.errors() if isinstance(error, RequestValidationError) else []
-    inner = [one | {"loc": [part for part in one["loc"] if part not in ("body", "query", "path")]} for one in details]
-    return _refusal(400, *field_errors(inner, ""))
+    # FastAPI puts the part of the request before the field's path.
+    inner = [
+        item | {"loc": [part for part in item["loc"] if part not in ("body", "query", "path")]} for item in details
+    ]
+    return _refusal(400, *field_errors(inner))
 
 
 async def _wrong_value(request: Request, error: Exception) -> JSONResponse:
@@ -90,27 +87,27 @@ def control_app(sandbox: Sandbox) -> FastAPI:
     )
 
     @app.middleware("http")
-    async def up_to_date(request: Request, go_on: Callable[[Request], Awaitable[Response]]) -> Response:
+    async def up_to_date(request: Request, call_next: Callable[[Request], Awaitable[Response]]) -> Response:
         scheduler.tick(sandbox)
-        response = await go_on(request)
+        response = await call_next(request)
         response.headers["cache-control"] = "no-store"
         return response
 
-    for add in (_watching, _faults, _scene, add_setting_up, add_time_and_money, add_reporting):
+    for add in (_add_views, _add_faults, add_setup, add_time_and_money, add_reporting):
         add(app, sandbox)
     return app
 
 
-def _unless_known(request: Request, body: dict[str, Any]) -> Response:
-    """Answer with a body and its tag, or that the caller has it already: pages ask every second."""
+def _with_etag(request: Request, body: dict[str, Any]) -> Response:
+    """Return the body with its ETag, or 304 if the caller has it; the inbox page asks every second."""
     raw = to_json(body)
     tag = f'"{blake2b(raw, digest_size=12).hexdigest()}"'
     known = request.headers.get("if-none-match") == tag
     return Response(None if known else raw, 304 if known else 200, {"etag": tag}, "application/json")
 
 
-def _watching(app: FastAPI, sandbox: Sandbox) -> None:
-    """Add what only looks."""
+def _add_views(app: FastAPI, sandbox: Sandbox) -> None:
+    """Add the calls that change nothing."""
 
     @app.get("/_control/health")
     async def health() -> dict[str, Any]:
@@ -125,7 +122,7 @@ def _watching(app: FastAPI, sandbox: Sandbox) -> None:
     @app.get("/_control/counters")
     async def get_counters(request: Request) -> Response:
         money = {"charged": to_amount(sandbox.account.charged), "balance": to_amount(sandbox.account.balance)}
-        return _unless_known(request, sandbox.counters.snapshot(sandbox.clock.now()) | money)
+        return _with_etag(request, sandbox.counters.snapshot(sandbox.clock.now()) | money)
 
     @app.get("/_control/table")
     async def get_table() -> dict[str, Any]:
@@ -147,18 +144,18 @@ def _watching(app: FastAPI, sandbox: Sandbox) -> None:
         limit: Annotated[int, Query(ge=1, le=inbox.MAX_LIMIT)] = 50,
         offset: Annotated[int, Query(ge=0, le=10**9)] = 0,
     ) -> Response:
-        given = {
+        values = {
             "recipient": recipient,
             "external_ref": external_ref,
             "message_id": message_id,
             "search": search or None,
         }
-        filters = {name: value for name, value in given.items() if value is not None}
-        return _unless_known(request, inbox.query(sandbox, view, filters, limit, offset))
+        filters = {name: value for name, value in values.items() if value is not None}
+        return _with_etag(request, inbox.query(sandbox, view, filters, limit, offset))
 
 
-def _faults(app: FastAPI, sandbox: Sandbox) -> None:
-    """Add what goes wrong."""
+def _add_faults(app: FastAPI, sandbox: Sandbox) -> None:
+    """Add the calls that list, inject and remove faults."""
 
     @app.get("/_control/faults")
     async def list_faults() -> dict[str, Any]:
@@ -177,9 +174,7 @@ def _faults(app: FastAPI, sandbox: Sandbox) -> None:
 
     @app.delete("/_control/faults")
     async def clear_faults() -> dict[str, Any]:
-        count = len(sandbox.faults.rules)
-        sandbox.faults.clear()
-        return {"removed": count}
+        return {"removed": sandbox.faults.replace()}
 
     @app.delete("/_control/faults/{rule_id}")
     async def remove_fault(rule_id: str) -> dict[str, Any]:
@@ -187,12 +182,9 @@ def _faults(app: FastAPI, sandbox: Sandbox) -> None:
             raise HTTPException(404, "there is no such fault")
         return {"removed": 1}
 
-
-def _scene(app: FastAPI, sandbox: Sandbox) -> None:
-    """Add what sets faults, balance and settings in one call, all of it or nothing."""
-
     @app.put("/_control/scene")
     async def put_scene(scene: Scene) -> dict[str, Any]:
+        # Only the settings can still be refused here, so they come first: all is changed or nothing.
         if scene.settings:
             state.change(sandbox, scene.settings)
             state.reload(sandbox)

@@ -1,4 +1,4 @@
-"""The part of the control API that changes what the service finds itself in: seeds and settings, time and money."""
+"""The calls of the control API for reset, seeding, settings, clock, balance and prices."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import datetime as dt
 from typing import Annotated, Any
 
 from fastapi import Body, FastAPI
-from pydantic import BaseModel, ConfigDict, Field, FiniteFloat
+from pydantic import BaseModel, Field, FiniteFloat
 
 from cpaas_provider.sandbox import scheduler
 from cpaas_provider.sandbox.control.seeding import Seeding, apply_seed
@@ -20,25 +20,21 @@ Money = Annotated[FiniteFloat, Field(ge=0, le=MAX_MONEY)]
 Price = Annotated[str, one_of(DEFAULT_PRICES)]
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
-
-class Reset(_Strict):
-    """Whether templates, contacts, look-ups, outcomes, prices and settings stay."""
+class Reset(BaseModel, extra="forbid"):
+    """Whether templates, contacts, lookups, outcomes, prices and settings stay."""
 
     keep_seeding: bool = False
 
 
-class ClockChange(_Strict):
-    """Go to a moment (ISO 8601 with offset), stop or go on; `real` returns to real time."""
+class ClockChange(BaseModel, extra="forbid"):
+    """A moment to set (ISO 8601 with offset), whether the clock is frozen, or `real` for real time."""
 
     now: dt.datetime | None = None
     frozen: bool | None = None
     real: bool = False
 
 
-def add_setting_up(app: FastAPI, sandbox: Sandbox) -> None:
+def add_setup(app: FastAPI, sandbox: Sandbox) -> None:
     """Add reset, seeding and settings."""
 
     @app.post("/_control/reset")
@@ -57,8 +53,8 @@ def add_setting_up(app: FastAPI, sandbox: Sandbox) -> None:
     @app.get("/_control/settings/meaning")
     async def explain_settings() -> dict[str, Any]:
         return {
-            name: {"default": one.default, "means": one.description, "choices": choices(name)}
-            for name, one in SETTINGS.items()
+            name: {"default": setting.default, "means": setting.description, "choices": choices(name)}
+            for name, setting in SETTINGS.items()
         }
 
     @app.put("/_control/settings")

@@ -1,4 +1,4 @@
-"""What arrived, for people and tests to look into: one item for each message and recipient, newest first."""
+"""The inbox: everything that the sandbox accepted, one item for each message and recipient, newest first."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _LIKE = "LIKE '%' || replace(replace(replace(?, '\\', '\\\\'), '%', '\\%'), '_',
 
 @dataclass(frozen=True, slots=True)
 class InboxView:
-    """Where one kind of item is found, by which conditions, and how it is shown."""
+    """The queries for one kind of item, its filters, and the function that turns a row into an item."""
 
     rows: str
     count: str
@@ -39,7 +39,7 @@ class InboxView:
 
 
 def _plain(sandbox: Sandbox, row: Row) -> dict[str, Any]:
-    """Show moments and money as the service shows them."""
+    """Return a row with moments and money in the form that the service uses."""
     item = {key: value for key, value in row.items() if key not in _MOMENTS and key != "due"}
     item |= {key: to_amount(row[key]) for key in _MONEY if key in row}
     return item | {name: timestamp(row[key]) for key, name in _MOMENTS.items() if row.get(key) is not None}
@@ -51,7 +51,7 @@ def _delivery(sandbox: Sandbox, row: Row) -> dict[str, Any]:
 
 
 def _otp(sandbox: Sandbox, row: Row) -> dict[str, Any]:
-    status = otp.present_status(row, sandbox.clock.now())
+    status = otp.current_status(row, sandbox.clock.now())
     return _plain(sandbox, row) | {"status": status, "status_desc": otp.STATUS[status]}
 
 
@@ -72,7 +72,7 @@ def _report(sandbox: Sandbox, row: Row) -> dict[str, Any]:
     return item | {"body": json.loads(row["body"]), "due_datetime": timestamp(row["due"])}
 
 
-def _of_deliveries(kind: str) -> InboxView:
+def _message_view(kind: str) -> InboxView:
     filters = {
         "recipient": "d.recipient = ?",
         "search": f"d.recipient {_LIKE}",
@@ -84,35 +84,35 @@ def _of_deliveries(kind: str) -> InboxView:
     )
 
 
-def _of(table: str, show: Callable[[Sandbox, Row], dict[str, Any]], **filters: str) -> InboxView:
-    known = {"recipient": "recipient = ?", "search": f"recipient {_LIKE}"} | filters
-    return InboxView(f"SELECT * FROM {table}", f"SELECT count(*) FROM {table}", known, show)  # noqa: S608 - names of ours
+def _table_view(table: str, show: Callable[[Sandbox, Row], dict[str, Any]], **filters: str) -> InboxView:
+    filters = {"recipient": "recipient = ?", "search": f"recipient {_LIKE}"} | filters
+    return InboxView(f"SELECT * FROM {table}", f"SELECT count(*) FROM {table}", filters, show)  # noqa: S608 - names of ours
 
 
 VIEWS: dict[str, InboxView] = {
-    "sms": _of_deliveries("sms"),
-    "email": _of_deliveries("email"),
-    "otp": _of("otps", _otp),
-    "airtime": _of("airtime", _airtime, external_ref="external_ref = ?", message_id="id = ?"),
-    "contacts": _of(
+    "sms": _message_view("sms"),
+    "email": _message_view("email"),
+    "otp": _table_view("otps", _otp),
+    "airtime": _table_view("airtime", _airtime, external_ref="external_ref = ?", message_id="id = ?"),
+    "contacts": _table_view(
         "contacts",
         _contact,
-        # a contact's recipients are cells: any text cell that equals the value
+        # A contact has no recipient of its own: any cell that equals the value counts.
         recipient="EXISTS (SELECT 1 FROM json_each(contacts.columns) WHERE json_each.value = ?)",
         search=f"columns {_LIKE}",
     ),
-    "lookups": _of("lookups", _lookup),
-    "reports": _of("reports", _report, external_ref="external_ref = ?", message_id="message_id = ?"),
+    "lookups": _table_view("lookups", _lookup),
+    "reports": _table_view("reports", _report, external_ref="external_ref = ?", message_id="message_id = ?"),
 }
 
 
-def query(sandbox: Sandbox, name: str, filters: Mapping[str, str], limit: int, offset: int) -> dict[str, Any]:
-    """Return a page of a view; raise ValueError where the view knows no such filter."""
-    view = VIEWS[name]
+def query(sandbox: Sandbox, view_name: str, filters: Mapping[str, str], limit: int, offset: int) -> dict[str, Any]:
+    """Return a page of a view; raise ValueError for a filter that the view does not have."""
+    view = VIEWS[view_name]
     unknown = sorted(set(filters) - set(view.filters))
     if unknown:
-        raise ValueError(f"{name} have no {', '.join(unknown)}")
-    clause = f" WHERE {' AND '.join([view.only, *(view.filters[each] for each in filters)])}"
+        raise ValueError(f"{view_name} have no {', '.join(unknown)}")
+    clause = f" WHERE {' AND '.join([view.only, *(view.filters[name] for name in filters)])}"
     values = list(filters.values())
     total = sandbox.database.number(view.count + clause, values)
     rows = f"{view.rows}{clause} ORDER BY {view.order} DESC LIMIT ? OFFSET ?"

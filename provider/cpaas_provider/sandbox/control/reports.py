@@ -1,4 +1,4 @@
-"""The part of the control API that is about delivery reports: outcomes of recipients, and reports on demand."""
+"""The calls of the control API for outcomes by recipient, and for reports on demand."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from fastapi import FastAPI, Query
 from fastapi.responses import StreamingResponse
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 from pydantic_core import to_json
 from starlette.exceptions import HTTPException
 
@@ -33,10 +33,8 @@ SELECT group_concat(DISTINCT status) FROM reports
 WHERE message_id = o.message_id AND recipient = o.recipient AND state = 'acknowledged'"""
 
 
-class ReportNow(BaseModel):
-    """Something to report of a recipient at once, such as `clicked`; the message by its id or its external_ref."""
-
-    model_config = ConfigDict(extra="forbid", strict=True)
+class ReportNow(BaseModel, extra="forbid", strict=True):
+    """A status to report now, such as `clicked`; either id or external_ref names the message."""
 
     recipient: Annotated[str, Field(min_length=1, max_length=320)]
     status: Annotated[str, Field(min_length=1, max_length=50)]
@@ -46,23 +44,22 @@ class ReportNow(BaseModel):
 
 
 class _Selection:
-    """The recipients of one kind, narrowed by what was asked for."""
+    """The query for the recipients of one kind, filtered by recipient and external_ref."""
 
     def __init__(self, sandbox: Sandbox, kind: str, recipient: str | None, external_ref: str | None) -> None:
-        message, one = ("a", "a") if kind == "airtime" else ("m", "d")
-        given = {f"{one}.recipient": recipient, f"{message}.external_ref": external_ref}
-        narrowed = {column: value for column, value in given.items() if value is not None}
+        filters = {"recipient": recipient, "external_ref": external_ref}
+        filters = {column: value for column, value in filters.items() if value is not None}
         self._database = sandbox.database
         self._sql = _OF_AIRTIME if kind == "airtime" else _OF_MESSAGES
-        self._sql += "".join(f" AND {column} = ?" for column in narrowed)
-        self._values = [kind, *narrowed.values()]
+        self._sql += "".join(f" AND {column} = ?" for column in filters)
+        self._values = [kind, *filters.values()]
 
     def counts(self) -> dict[str, int]:
         sql = f"SELECT outcome, count(*) AS n FROM ({self._sql}) GROUP BY outcome"  # noqa: S608 - text of ours
         return {row["outcome"]: row["n"] for row in self._database.rows(sql, self._values)}
 
     def page(self, after: int, limit: int) -> list[Row]:
-        """Return those that came after one of them, in the order in which they were accepted."""
+        """Return the recipients after a ``seq``, in the order in which they were accepted."""
         page = f"SELECT * FROM ({self._sql}) WHERE seq > ? ORDER BY seq LIMIT ?"  # noqa: S608 - text of ours
         sql = f"SELECT o.*, ({_ACKNOWLEDGED}) AS acknowledged FROM ({page}) o ORDER BY o.seq"  # noqa: S608 - text of ours
         rows = self._database.rows(sql, [*self._values, after, limit])
@@ -89,22 +86,19 @@ def add_reporting(app: FastAPI, sandbox: Sandbox) -> None:
     ) -> dict[str, Any]:
         selection = _Selection(sandbox, kind, recipient, external_ref)
         counts, items = selection.counts(), selection.page(after, limit)
-        following = items[-1]["seq"] if len(items) == limit else None
-        return {"total": sum(counts.values()), "counts": counts, "limit": limit, "next": following, "items": items}
+        next_ = items[-1]["seq"] if len(items) == limit else None
+        return {"total": sum(counts.values()), "counts": counts, "limit": limit, "next": next_, "items": items}
 
     @app.post("/_control/reports", status_code=201)
     async def report_now(report: ReportNow) -> dict[str, Any]:
         try:
-            scheduled = schedule.report_now(
-                sandbox, report.recipient, report.status, report.reason, report.message_id, report.external_ref
-            )
+            return {"booked": schedule.report_now(sandbox, **report.model_dump())}
         except LookupError as error:
             raise HTTPException(404, str(error)) from error
-        return {"booked": scheduled}
 
 
 async def _lines(selection: _Selection) -> AsyncIterator[bytes]:
-    """Yield a line for each recipient; page by page, so that others are served meanwhile."""
+    """Yield a line for each recipient, page by page, so that other requests are served in between."""
     after = 0
     while page := selection.page(after, _PAGE):
         yield b"".join(to_json(row) + b"\n" for row in page)

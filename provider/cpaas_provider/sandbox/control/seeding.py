@@ -1,11 +1,10 @@
-"""Seeding through the control API: templates, columns, rows, look-ups, outcomes; all of it or nothing."""
+"""Seeding through the control API: templates, columns, rows, lookups and outcomes; all of it or nothing."""
 
 from __future__ import annotations
 
-import json
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import AfterValidator, BaseModel, Field, TypeAdapter, ValidationError
 
 from cpaas_provider.sandbox.core import state
 from cpaas_provider.sandbox.core.context import Column, Sandbox
@@ -17,12 +16,12 @@ from cpaas_provider.sandbox.service.requests import COLUMN_TYPES, row_body
 Text = Annotated[str, Field(min_length=1, max_length=200)]
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True)
+class _Strict(BaseModel, extra="forbid", strict=True):
+    pass
 
 
 class Template(_Strict):
-    """A template: its text, and for which channel it may be named."""
+    """A template, and the channel whose requests may name it."""
 
     id: Text
     channel: Literal["sms", "email", "any"] = "any"
@@ -47,7 +46,7 @@ class SeedRow(_Strict):
 
 
 class Lookup(_Strict):
-    """What a look-up of a number answers; fields left out are derived from the number."""
+    """The result of a phone lookup; fields left out are derived from the number."""
 
     phone: Msisdn
     operator: str | None = None
@@ -71,7 +70,7 @@ def _check_ids(columns: list[SeedColumn]) -> list[SeedColumn]:
 
 
 class Seeding(_Strict):
-    """What is laid in. `columns` replaces the table's columns and removes its rows; the rest is added."""
+    """The data to seed. `columns` replaces the table's columns and deletes its rows; the other fields add."""
 
     templates: list[Template] = []
     columns: Annotated[list[SeedColumn], Field(min_length=1), AfterValidator(_check_ids)] | None = None
@@ -82,29 +81,29 @@ class Seeding(_Strict):
 
 
 def _check_rows(sandbox: Sandbox, columns: list[Column], rows: list[SeedRow]) -> list[dict[str, Any]]:
-    """Return the cells of each row as they are stored; raise ValueError where one is not valid."""
+    """Return the cells of each row in their stored form; raise ValueError naming every cell that is not valid."""
     body: Any = list.__class_getitem__(row_body(columns, sandbox.settings.number_cells))
     check: TypeAdapter[list[dict[str, Any]]] = TypeAdapter(body)
     try:
         checked = check.validate_python([{"columns": row.columns} for row in rows], strict=True)
     except ValidationError as error:
-        raise ValueError(in_words(error.errors(include_url=False), "rows")) from None
+        raise ValueError(in_words(error, "rows")) from None
     return [row["columns"] for row in checked]
 
 
 def apply_seed(sandbox: Sandbox, seeding: Seeding) -> dict[str, int]:
-    """Lay everything in and return how much; raise ValueError, having changed nothing, where something is wrong."""
+    """Store everything and return the counts; raise ValueError, with nothing stored, if anything is not valid."""
     columns = list(sandbox.table.columns.values())
     if seeding.columns is not None:
-        columns = [Column(one.id, one.name, one.type, tuple(one.options)) for one in seeding.columns]
+        columns = [Column(column.id, column.name, column.type, tuple(column.options)) for column in seeding.columns]
     rows = _check_rows(sandbox, columns, seeding.rows)
     try:
         with sandbox.database.transaction():
             _insert(sandbox, seeding, columns, rows)
     finally:
         state.reload(sandbox)
-    sown = {name: len(each or []) for name, each in seeding if name != "outcomes"}
-    return sown | {"outcomes": sum(len(each) for _, each in seeding.outcomes)}
+    counts = {name: len(items or []) for name, items in seeding if name != "outcomes"}
+    return counts | {"outcomes": sum(len(outcomes) for _, outcomes in seeding.outcomes)}
 
 
 def _insert(sandbox: Sandbox, seeding: Seeding, columns: list[Column], rows: list[dict[str, Any]]) -> None:
@@ -119,10 +118,9 @@ def _insert(sandbox: Sandbox, seeding: Seeding, columns: list[Column], rows: lis
         if row.id is not None and database.row("SELECT 1 FROM contacts WHERE id = ?", [row.id]):
             raise ValueError(f"rows: there already is a row {row.id}")
         contacts.add_row(sandbox, cells, row.id)
-    answers = [(one.phone, json.dumps(one.model_dump(exclude={"phone"}, exclude_none=True))) for one in seeding.lookups]
-    database.many("INSERT OR REPLACE INTO seeded_lookups (phone, answer) VALUES (?, ?)", answers)
-    forced: list[tuple[str, str, str]] = [
-        (kind, one, outcome) for kind, each in seeding.outcomes for one, outcome in each.items()
-    ]
-    forced += [("refused", one, "refused") for one in seeding.refused_recipients]
-    database.many("INSERT OR REPLACE INTO outcomes (kind, recipient, outcome) VALUES (?, ?, ?)", forced)
+    results = [(item.phone, item.model_dump_json(exclude={"phone"}, exclude_none=True)) for item in seeding.lookups]
+    database.many("INSERT OR REPLACE INTO seeded_lookups (phone, answer) VALUES (?, ?)", results)
+    refused = dict.fromkeys(seeding.refused_recipients, "refused")
+    by_kind = [*seeding.outcomes, ("refused", refused)]
+    rows_of_outcomes = [(kind, recipient, outcome) for kind, each in by_kind for recipient, outcome in each.items()]
+    database.many("INSERT OR REPLACE INTO outcomes (kind, recipient, outcome) VALUES (?, ?, ?)", rows_of_outcomes)

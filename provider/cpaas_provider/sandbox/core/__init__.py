@@ -1,1 +1,1 @@
-"""What everything in the sandbox stands on: state, clock, settings, money, counts."""
+"""The base of the sandbox: database, clock, settings, account and counters."""

@@ -1,4 +1,4 @@
-"""The account's money: balance, prices, and what was charged. Kept in whole ten-thousandths, so that sums are exact."""
+"""The account: balance, prices and total charged, in whole ten-thousandths (units), so that sums are exact."""
 
 from __future__ import annotations
 
@@ -20,60 +20,64 @@ def to_units(amount: float) -> int:
 
 
 def to_amount(units: int) -> float:
-    """Return ten-thousandths as the number the service shows."""
+    """Return units as the amount that the service shows."""
     return units / UNIT
 
 
 @dataclass(frozen=True, slots=True)
 class Charge:
-    """What one request cost, and the balance on both sides of it; in units."""
+    """The cost of one request and the balance before it, in units."""
 
     amount: int
     before: int
 
     @property
     def after(self) -> int:
-        """The balance that is left."""
+        """The balance after the request, in units."""
         return self.before - self.amount
 
 
 class Account:
-    """Balance, prices and total charged, kept in the database."""
+    """Balance, prices and total charged, stored in the database.
 
-    def __init__(self, database: Database) -> None:
+    :param initial_balance: amount that an empty database and a reset start with
+    """
+
+    def __init__(self, database: Database, initial_balance: float = DEFAULT_BALANCE) -> None:
         self._database = database
+        self._initial_balance = initial_balance
         self.prices: dict[str, int] = database.load("prices") or {}
         if not self.prices:
             self.reset()
 
     def reset(self, keep_prices: bool = False) -> None:
-        """Return to the default balance with nothing charged, and to the default prices."""
+        """Restore the initial balance with nothing charged, and the default prices."""
         if not keep_prices:
             self.set_prices(DEFAULT_PRICES)
-        self.set_balance(DEFAULT_BALANCE)
+        self.set_balance(self._initial_balance)
         self._database.save("charged", 0)
 
     @property
     def balance(self) -> int:
-        """The money there is, in units."""
+        """The current balance, in units."""
         return self._database.number("SELECT value FROM state WHERE name = 'balance'")
 
     @property
     def charged(self) -> int:
-        """All that was charged and not refunded, in units."""
+        """The total charged and not refunded, in units."""
         return self._database.number("SELECT value FROM state WHERE name = 'charged'")
 
     def set_balance(self, amount: float) -> None:
-        """Put the balance at an amount."""
+        """Set the balance to an amount."""
         self._database.save("balance", to_units(amount))
 
     def set_prices(self, prices: dict[str, float]) -> None:
-        """Change the prices named."""
+        """Change the prices of the named items; the other prices stay."""
         self.prices = self.prices | {name: to_units(price) for name, price in prices.items()}
         self._database.save("prices", self.prices)
 
     def charge(self, units: int) -> Charge:
-        """Take money for a request; refuse it whole where there is not enough."""
+        """Charge a request; raise the 402 if the balance does not cover it."""
         before = self.balance
         if units > before:
             message = f"Insufficient balance: {to_amount(units):g} needed, {to_amount(before):g} available"
@@ -82,7 +86,7 @@ class Account:
         return Charge(units, before)
 
     def refund(self, units: int) -> None:
-        """Give money back."""
+        """Return a charge to the balance."""
         self._move(-units, self.balance)
 
     def _move(self, units: int, before: int) -> None:

@@ -1,4 +1,4 @@
-"""The sandbox's own time: real by default, and adjustable, so that no test waits for an expiry."""
+"""The sandbox's clock: real time by default, and adjustable, so that no test waits for an expiry."""
 
 from __future__ import annotations
 
@@ -7,18 +7,24 @@ import time
 
 from cpaas_provider.sandbox.core.database import Database
 
-# Far enough for any test, near enough that adding an expiry never leaves the calendar.
+# Inside datetime's range by a margin, so that adding an expiry never overflows.
 EARLIEST = dt.datetime(1980, 1, 1, tzinfo=dt.UTC).timestamp()
 LATEST = dt.datetime(9000, 1, 1, tzinfo=dt.UTC).timestamp()
 
 
 def timestamp(moment: float) -> str:
-    """Write a moment as INTERFACE.md section 2 shows it: ISO 8601, UTC offset, fractional seconds."""
+    """Return a moment in the form of INTERFACE.md section 2: ISO 8601, UTC offset, fractional seconds."""
     return dt.datetime.fromtimestamp(moment, dt.UTC).isoformat(timespec="microseconds")
 
 
+def datetimes(created: float, updated: float | None) -> dict[str, str]:
+    """Return the two datetime fields of a record; without an update there is only the first."""
+    fields = {"created_datetime": timestamp(created)}
+    return fields if updated is None else fields | {"updated_datetime": timestamp(updated)}
+
+
 class Clock:
-    """Real time plus an offset, or a moment that stands still; kept in the database."""
+    """Real time plus an offset, or a frozen moment; stored in the database."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -27,21 +33,22 @@ class Clock:
         self.offset, self.frozen_at = database.load("clock") or (0.0, None)
 
     def now(self) -> float:
-        """Return the present moment in seconds since 1970."""
+        """Return the current moment in seconds since 1970."""
         return time.time() + self.offset if self.frozen_at is None else self.frozen_at
 
     def set(self, moment: float | None = None, frozen: bool | None = None) -> None:
-        """Move to a moment, stop or go on; raise ValueError outside the calendar we keep."""
+        """Set the moment, freeze or unfreeze; raise ValueError for a moment outside the clock's range."""
         moment = self.now() if moment is None else moment
         if not EARLIEST <= moment <= LATEST:
             raise ValueError(f"the clock runs from {timestamp(EARLIEST)} to {timestamp(LATEST)}")
-        stands = self.frozen_at is not None if frozen is None else frozen
-        self.frozen_at = moment if stands else None
+        if frozen is None:
+            frozen = self.frozen_at is not None
+        self.frozen_at = moment if frozen else None
         self.offset = moment - time.time()
         self._save()
 
     def advance(self, seconds: float) -> None:
-        """Let time pass at once."""
+        """Move the clock forward, or back where seconds are negative."""
         self.set(self.now() + seconds)
 
     def reset(self) -> None:

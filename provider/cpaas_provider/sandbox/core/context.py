@@ -1,4 +1,4 @@
-"""What every part of the sandbox is handed: its state and its tools, without behaviour of its own."""
+"""The object that every part of the sandbox receives: shared state and services, without behaviour."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import time
 from dataclasses import dataclass, field
 from typing import Any
 
-from cpaas_provider.sandbox.core.account import Account
+from cpaas_provider.sandbox.core.account import DEFAULT_BALANCE, Account
 from cpaas_provider.sandbox.core.clock import Clock
 from cpaas_provider.sandbox.core.counters import Counters
 from cpaas_provider.sandbox.core.database import Database, Row
@@ -18,18 +18,18 @@ from cpaas_provider.sandbox.faults.rules import Faults
 
 @dataclass
 class Options:
-    """How the program was started; a reset returns here."""
+    """The options of the command line; a reset restores them."""
 
     api_key: str
     database: str | None = None
-    balance: float | None = None
+    balance: float = DEFAULT_BALANCE
     settings: dict[str, Any] = field(default_factory=dict)
     allow_remote_callbacks: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One typed column; ``options`` narrow a SELECT or MULTI SELECT where they are given."""
+    """One typed column; non-empty ``options`` are the only values of a SELECT or MULTI SELECT."""
 
     id: str
     name: str
@@ -58,16 +58,17 @@ class Sandbox:
     account: Account
     counters: Counters
     wakeup: WakeUp
-    """For purchases that move on."""
+    """Wakes the scheduler when a purchase changes its status."""
     report_wakeup: WakeUp
+    """Wakes the dispatcher when a delivery report is due."""
     table: Table
     templates: dict[str, Row] = field(default_factory=dict)
     outcomes: dict[str, dict[str, str]] = field(default_factory=dict)
-    """Seeded outcomes by kind and recipient; the kind ``refused`` holds those that are not reachable."""
+    """Seeded outcomes by kind and recipient; the kind ``refused`` holds the refused recipients."""
     version: int = 0
-    """Changes with everything that requests are described and checked by."""
+    """Increases with every change of what requests are checked against: columns, templates, settings."""
     faults: Faults = field(default_factory=Faults)
     started: float = field(default_factory=time.monotonic)
     closing: asyncio.Event = field(default_factory=asyncio.Event)
     cut_off: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set for the requests that are under way when the sandbox is reset or ends; those after have another."""
+    """Set when the sandbox is reset or ends, for the requests in progress; a reset makes a new event for later ones."""

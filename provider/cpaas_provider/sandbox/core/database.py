@@ -1,6 +1,6 @@
-"""The state of the sandbox in SQLite: in memory, or in a file that survives a restart.
+"""The sandbox's state in SQLite: in memory, or in a file that survives a restart.
 
-Everything runs on the server's one event loop, so one connection serves all and needs no lock.
+All code runs on the server's one event loop, so one connection is enough and needs no lock.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Row = dict[str, Any]
 
 VERSION = 4
 
-# Money is kept in whole ten-thousandths, moments in seconds since 1970.
+# Money is stored in whole ten-thousandths, moments in seconds since 1970.
 TABLES = """
 CREATE TABLE IF NOT EXISTS state (name TEXT PRIMARY KEY, value TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS counters (name TEXT PRIMARY KEY, n INTEGER NOT NULL);
@@ -66,7 +66,7 @@ CREATE TABLE IF NOT EXISTS outcomes (
     kind TEXT NOT NULL, recipient TEXT NOT NULL, outcome TEXT NOT NULL, PRIMARY KEY (kind, recipient));
 """
 
-# The reports of version 1 were given up within seconds; none is worth carrying over.
+# Version 1 gave up each report within seconds, so its reports are not migrated.
 _FROM_1 = """
 DROP TABLE callbacks;
 DELETE FROM counters WHERE name LIKE 'callbacks.%';
@@ -79,16 +79,16 @@ UPDATE reports SET origin = 'resent' WHERE origin = 'repeat';
 """
 _FROM_3 = "ALTER TABLE keep RENAME TO state;"
 
-# version -> what makes it the present one
-_EARLIER = {1: _FROM_1 + _FROM_3, 2: _FROM_2 + _FROM_3, 3: _FROM_3}
+# earlier version -> script that migrates it to VERSION
+_MIGRATIONS = {1: _FROM_1 + _FROM_3, 2: _FROM_2 + _FROM_3, 3: _FROM_3}
 
-# What the service holds of its customers' doings; the rest is how it was set up.
+# The tables that requests fill, and those that seeding and settings fill.
 TRAFFIC = ("messages", "deliveries", "otps", "airtime", "lookups", "reports", "counters")
 SEEDED = ("contacts", "templates", "seeded_lookups", "outcomes", "state")
 
 
 class UnusableDatabaseError(Exception):
-    """The file given cannot hold the sandbox's state."""
+    """The file is no SQLite database of this version of the sandbox, or cannot be opened."""
 
 
 class Database:
@@ -104,19 +104,19 @@ class Database:
 
     def _open(self) -> None:
         version = self._connection.execute("PRAGMA user_version").fetchone()[0]
-        if version not in (0, *_EARLIER, VERSION):
+        if version not in (0, *_MIGRATIONS, VERSION):
             raise sqlite3.DatabaseError(f"written by another version of the sandbox ({version}, not {VERSION})")
         self._connection.execute("PRAGMA journal_mode = WAL")
         self._connection.execute("PRAGMA synchronous = NORMAL")
-        if version in _EARLIER:
-            script = f"BEGIN IMMEDIATE;\n{_EARLIER[version]}\nPRAGMA user_version = {VERSION};\nCOMMIT;"
+        if version in _MIGRATIONS:
+            script = f"BEGIN IMMEDIATE;\n{_MIGRATIONS[version]}\nPRAGMA user_version = {VERSION};\nCOMMIT;"
             self._connection.executescript(script)
         self._connection.executescript(TABLES)
         self._connection.execute(f"PRAGMA user_version = {VERSION}")
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """Keep all or nothing."""
+        """Commit the block, or roll it back on an exception; a nested block joins the outer transaction."""
         if self._connection.in_transaction:
             yield
             return
@@ -128,42 +128,42 @@ class Database:
             raise
         self._connection.execute("COMMIT")
 
-    def execute(self, sql: str, values: Sequence[Any] = ()) -> int:
-        """Run one statement and return the number of rows it changed."""
+    def execute(self, sql: str, values: Sequence[Any] | Row = ()) -> int:
+        """Run one statement; return the number of changed rows."""
         return self._connection.execute(sql, values).rowcount
 
     def many(self, sql: str, rows: Iterable[Sequence[Any]]) -> None:
-        """Run one statement for every row of values."""
+        """Run one statement once for each row of values."""
         self._connection.executemany(sql, rows)
 
     def row(self, sql: str, values: Sequence[Any] = ()) -> Row | None:
         """Return the first row, or None."""
-        found = self._connection.execute(sql, values).fetchone()
-        return None if found is None else dict(found)
+        row = self._connection.execute(sql, values).fetchone()
+        return None if row is None else dict(row)
 
     def rows(self, sql: str, values: Sequence[Any] = ()) -> list[Row]:
         """Return all rows."""
-        return [dict(found) for found in self._connection.execute(sql, values)]
+        return [dict(row) for row in self._connection.execute(sql, values)]
 
     def number(self, sql: str, values: Sequence[Any] = ()) -> int:
-        """Return the first value of the first row as a whole number, 0 where there is none."""
-        found = self._connection.execute(sql, values).fetchone()
-        return int(found[0] or 0) if found else 0
+        """Return the first value of the first row as a whole number, 0 if there is none."""
+        row = self._connection.execute(sql, values).fetchone()
+        return int(row[0] or 0) if row else 0
 
     def load(self, name: str) -> Any:
-        """Return a named value, None where there is none."""
-        found = self.row("SELECT value FROM state WHERE name = ?", [name])
-        return json.loads(found["value"]) if found else None
+        """Return a named value, None if there is none."""
+        row = self.row("SELECT value FROM state WHERE name = ?", [name])
+        return json.loads(row["value"]) if row else None
 
     def save(self, name: str, value: Any) -> None:
         """Store a named value."""
         self.execute("INSERT OR REPLACE INTO state (name, value) VALUES (?, ?)", [name, to_json(value).decode()])
 
     def empty(self, tables: Iterable[str]) -> None:
-        """Delete every row of the tables named."""
+        """Delete all rows of the named tables."""
         for table in tables:
             self.execute(f"DELETE FROM {table}")  # noqa: S608 - names come from the tuples above
 
     def close(self) -> None:
-        """Write what is open and let the file go."""
+        """Close the connection."""
         self._connection.close()

@@ -1,4 +1,4 @@
-"""What a fresh sandbox holds: templates and the columns of a customer list."""
+"""The templates and contact columns of a new sandbox."""
 
 from __future__ import annotations
 

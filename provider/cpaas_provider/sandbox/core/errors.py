@@ -1,4 +1,4 @@
-"""Refusals in the documented error shape (INTERFACE.md section 7)."""
+"""Errors that reject a request, in the documented error shape (INTERFACE.md section 7)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class FieldError:
-    """One item of ``errors``: the offending field, what is wrong, and a validator's code for it."""
+    """One item of ``errors``: the offending field, the reason, and a validator's code such as ``missing``."""
 
     field: str
     message: str
@@ -18,7 +18,7 @@ class FieldError:
 
 @dataclass
 class ServiceError(Exception):
-    """The service refuses a request; nothing was accepted."""
+    """The service rejects a request; nothing of it was accepted."""
 
     status: int
     message: str
@@ -26,7 +26,7 @@ class ServiceError(Exception):
     headers: Mapping[str, str] = field(default_factory=dict)
 
     def body(self, status: int | None = None) -> dict[str, Any]:
-        """Return the documented error body; ``status`` overrides the number it carries."""
+        """Return the documented error body; ``status`` replaces the error's own in it."""
         errors = [asdict(error) for error in self.errors]
         return {"status": self.status if status is None else status, "message": self.message, "errors": errors}
 
@@ -41,6 +41,6 @@ def invalid_field(name: str, message: str, code: str = "value_error") -> Service
     return invalid([FieldError(name, message, code)])
 
 
-def not_found(name: str, message: str) -> ServiceError:
-    """Return the 404 for something the caller named and we do not have."""
-    return ServiceError(404, message, [FieldError(name, message, "not_found")])
+def not_found(name: str, message: str, code: str = "not_found") -> ServiceError:
+    """Return the 404 for an unknown id, or for a code that does not verify."""
+    return ServiceError(404, message, [FieldError(name, message, code)])

@@ -1,17 +1,16 @@
-"""Where the contract leaves a blank, the sandbox can be either: the choices, their defaults, and how to change them."""
+"""The settings: each picks one reading of a point that INTERFACE.md leaves open."""
 
 from __future__ import annotations
 
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 
 from cpaas_provider.sandbox.core.database import Database
 from cpaas_provider.sandbox.core.validation import URL, Written, in_words, is_loopback
 
 _MASK = "********"
 _DAY = 86_400
-
 
 _MARKS = Written(
     r"(?=.{6,20}$)(?!.*name.*name)(?!\s*name\s*$).+name.+",
@@ -34,10 +33,8 @@ Seconds = Annotated[float, Field(ge=0, le=_DAY)]
 Rate = Annotated[float, Field(ge=0, le=1)]
 
 
-class Settings(BaseModel):
-    """The present choices."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, use_attribute_docstrings=True)
+class Settings(BaseModel, extra="forbid", frozen=True, strict=True, use_attribute_docstrings=True):
+    """The current settings; ``cpaas-sandbox --help`` shows the docstring of each."""
 
     auth_scheme: Literal["bearer", "raw", "either"] = "bearer"
     """accepted form of the API key: 'Bearer <key>', raw, or either"""
@@ -48,7 +45,7 @@ class Settings(BaseModel):
     revoked_otps: Literal["status", "gone"] = "status"
     """status: a revoked passcode is readable as REVOKED; gone: it is 404"""
     otp_max_attempts: Annotated[int, Field(ge=1, le=100)] = 5
-    """wrong codes until a passcode has FAILED"""
+    """wrong codes after which a passcode has FAILED"""
     insufficient_balance: Literal["402", "400", "under_200"] = "402"
     """402, 400: that HTTP status; under_200: the error body with HTTP 200"""
     delete_body: Literal["message", "record", "empty"] = "message"
@@ -117,7 +114,7 @@ class Settings(BaseModel):
     """share of recipients whose reports arrive in reverse order and mixed with others"""
 
     def as_json(self) -> dict[str, Any]:
-        """Return all choices; a secret is not shown."""
+        """Return all settings, the secret masked."""
         return self.model_dump() | {"webhook_secret": _MASK if self.webhook_secret else ""}
 
 
@@ -125,12 +122,12 @@ SETTINGS = Settings.model_fields
 
 
 def choices(name: str) -> tuple[str, ...]:
-    """Return the words that a setting may be; none where it is not a choice of words."""
+    """Return the allowed values of a setting; empty if any text or a number is allowed."""
     return get_args(SETTINGS[name].annotation) if isinstance(SETTINGS[name].default, str) else ()
 
 
 def read_setting(name: str, value: Any) -> Any:
-    """Return one setting's value; raise ValueError where it is not allowed."""
+    """Return one setting's checked value; raise ValueError if it is not allowed."""
     return getattr(_read({name: value}), name)
 
 
@@ -138,17 +135,17 @@ def _read(values: dict[str, Any]) -> Settings:
     try:
         return Settings.model_validate(values)
     except ValidationError as error:
-        raise ValueError(in_words(error.errors(include_url=False, include_input=False))) from None
+        raise ValueError(in_words(error)) from None
 
 
 def load_settings(database: Database) -> Settings:
-    """Return the settings of the database; it may be of another version, with settings that are unknown here."""
+    """Return the stored settings; ignore names that only another version of the sandbox has."""
     stored = database.load("settings") or {}
     return _read({name: value for name, value in stored.items() if name in SETTINGS})
 
 
 def change_settings(database: Database, settings: Settings, changes: dict[str, Any], allow_remote: bool) -> Settings:
-    """Store and return settings with all the changes; raise ValueError naming every one that is not allowed."""
+    """Apply all changes, store and return the result; raise ValueError naming every change that is not allowed."""
     changed = _read(settings.model_dump() | changes)
     if any(name.startswith("webhook_") for name in changes):
         if changed.webhook_url and not changed.webhook_secret:

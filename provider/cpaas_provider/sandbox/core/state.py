@@ -1,4 +1,4 @@
-"""Opens, resets and closes a sandbox, and stores what a request does not: the table's columns and the templates."""
+"""Opens and resets a sandbox, and stores its contact columns and templates."""
 
 from __future__ import annotations
 
@@ -17,13 +17,12 @@ from cpaas_provider.sandbox.core.wakeup import WakeUp
 
 
 def open_sandbox(options: Options) -> Sandbox:
-    """Return a sandbox with the state of the database file, or a new one."""
+    """Return a sandbox with the state of the database file, or with the default data if the file is new."""
     database = Database(options.database)
     clock = Clock(database)
     settings = change_settings(database, load_settings(database), options.settings, options.allow_remote_callbacks)
-    account = Account(database)
+    account = Account(database, options.balance)
     if database.load("table") is None:
-        _set_balance(account, options)
         _insert_defaults(database, clock)
     wakeups = (WakeUp(clock), WakeUp(clock))
     sandbox = Sandbox(options, database, clock, settings, account, Counters(database), *wakeups, _read_table(database))
@@ -32,14 +31,9 @@ def open_sandbox(options: Options) -> Sandbox:
 
 
 def change(sandbox: Sandbox, changes: dict[str, Any]) -> None:
-    """Change settings, all or none; raise ValueError naming every one that is not allowed."""
+    """Change settings, all or none; raise ValueError naming every change that is not allowed."""
     allow_remote = sandbox.options.allow_remote_callbacks
     sandbox.settings = change_settings(sandbox.database, sandbox.settings, changes, allow_remote)
-
-
-def _set_balance(account: Account, options: Options) -> None:
-    if options.balance is not None:
-        account.set_balance(options.balance)
 
 
 def _insert_defaults(database: Database, clock: Clock) -> None:
@@ -51,13 +45,13 @@ def _insert_defaults(database: Database, clock: Clock) -> None:
 
 def save_columns(database: Database, clock: Clock, columns: list[Column], updated: float | None = None) -> None:
     """Store the table's columns."""
-    old = database.load("table") or {"id": uuid.uuid4().hex, "created": clock.now()}
-    shown = [[column.id, column.name, column.type, list(column.options)] for column in columns]
-    database.save("table", {"id": old["id"], "created": old["created"], "updated": updated, "columns": shown})
+    table = database.load("table") or {"id": uuid.uuid4().hex, "created": clock.now()}
+    stored = [[column.id, column.name, column.type, list(column.options)] for column in columns]
+    database.save("table", table | {"updated": updated, "columns": stored})
 
 
 def save_template(database: Database, template: dict[str, Any]) -> None:
-    """Store a template, replacing one of the same id."""
+    """Store a template; it replaces a template of the same id."""
     values = [template["id"], template["channel"], template.get("subject"), template["content"]]
     database.execute("INSERT OR REPLACE INTO templates (id, channel, subject, content) VALUES (?, ?, ?, ?)", values)
 
@@ -69,7 +63,7 @@ def _read_table(database: Database) -> Table:
 
 
 def reload(sandbox: Sandbox) -> None:
-    """Read from the database what handlers ask for at every request; requests are described anew."""
+    """Read columns, templates and outcomes from the database, and invalidate the request schemas built from them."""
     sandbox.table = _read_table(sandbox.database)
     sandbox.templates = {row["id"]: row for row in sandbox.database.rows("SELECT * FROM templates")}
     sandbox.outcomes = {}
@@ -80,23 +74,22 @@ def reload(sandbox: Sandbox) -> None:
 
 
 def wake(sandbox: Sandbox) -> None:
-    """See to it that whatever is due happens now."""
+    """Wake the scheduler and the dispatcher, because purchases or reports may have become due."""
     sandbox.wakeup.set_now()
     sandbox.report_wakeup.set_now()
 
 
 def reset(sandbox: Sandbox, keep_seeding: bool = False) -> None:
-    """Delete all traffic; without ``keep_seeding`` also what was seeded, set and priced."""
+    """Delete all traffic and faults; without ``keep_seeding`` also seeded data, settings and prices."""
     with sandbox.database.transaction():
         sandbox.database.empty(TRAFFIC)
-        sandbox.faults.clear()
+        sandbox.faults.replace()
         sandbox.clock.reset()
         if not keep_seeding:
             sandbox.database.empty(SEEDED)
             sandbox.settings = Settings()
             change(sandbox, sandbox.options.settings)
         sandbox.account.reset(keep_prices=keep_seeding)
-        _set_balance(sandbox.account, sandbox.options)
         if not keep_seeding:
             _insert_defaults(sandbox.database, sandbox.clock)
     sandbox.cut_off.set()
@@ -105,12 +98,6 @@ def reset(sandbox: Sandbox, keep_seeding: bool = False) -> None:
 
 
 def begin_closing(sandbox: Sandbox) -> None:
-    """Wake all that waits: the server ends."""
+    """End the loops of scheduler and dispatcher, and every paused response."""
     sandbox.closing.set()
     sandbox.cut_off.set()
-
-
-def close(sandbox: Sandbox) -> None:
-    """End, and close the database."""
-    begin_closing(sandbox)
-    sandbox.database.close()

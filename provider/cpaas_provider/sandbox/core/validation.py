@@ -1,4 +1,4 @@
-"""How numbers, addresses and URLs are written, and pydantic's errors in the service's shape, never with a value."""
+"""Patterns of numbers, addresses and URLs; pydantic's errors in the service's shape, without the rejected values."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, GetCoreSchemaHandler, GetJsonSchemaHandler
+from pydantic import AfterValidator, GetCoreSchemaHandler, GetJsonSchemaHandler, ValidationError
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
 from cpaas_provider.sandbox.core.errors import FieldError
@@ -25,7 +25,7 @@ _HOST = f"(?:{_LABEL}(?:\\.{_LABEL}){{0,8}}|{_IPV6})"
 _PORT = "(?:[1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5])"
 URL = f"https?://{_HOST}(?::{_PORT})?(?:[/?#][!-~]{{0,2000}})?"
 
-# pydantic's code -> code and sentence where the service's own are clearer
+# pydantic's code -> the service's code and message; None keeps pydantic's message
 _ERRORS = {
     "dict_type": ("object_type", "must be an object"),
     "extra_forbidden": ("extra_forbidden", "is not known here"),
@@ -36,14 +36,14 @@ _ERRORS = {
 
 @dataclass(frozen=True)
 class Written:
-    """The pattern of a whole text, and the sentence that says what the text must be."""
+    """Annotation of a string that must match a pattern as a whole, with the error message for one that does not."""
 
     pattern: str
     sentence: str
     example: str
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        """Check the pattern after the type."""
+        """Check the pattern after the type. Python's ``re`` is used: pydantic's own engine has no look-ahead."""
         matches = re.compile(self.pattern).fullmatch
 
         def check(text: str) -> str:
@@ -54,7 +54,7 @@ class Written:
         return core_schema.no_info_after_validator_function(check, handler(source))
 
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
-        """Describe the pattern."""
+        """Add the pattern to the JSON schema."""
         return handler(schema) | {"pattern": f"^(?:{self.pattern})$", "examples": [self.example]}
 
 
@@ -66,7 +66,7 @@ WebAddress = Annotated[str, Written(URL, "must be an absolute http or https URL"
 
 
 def is_loopback(url: str) -> bool:
-    """Tell whether a URL's host is this machine itself, by name or address; no name is resolved."""
+    """Return whether a URL's host is ``localhost`` or a loopback address; no name is resolved."""
     try:
         host = urlsplit(url).hostname or ""
         return host == "localhost" or ipaddress.ip_address(host).is_loopback
@@ -75,7 +75,7 @@ def is_loopback(url: str) -> bool:
 
 
 def one_of(names: Iterable[str]) -> AfterValidator:
-    """Return what holds a string to the names of a table."""
+    """Return a validator that accepts only the given names."""
     known = tuple(names)
 
     def check(name: str) -> str:
@@ -86,17 +86,23 @@ def one_of(names: Iterable[str]) -> AfterValidator:
     return AfterValidator(check)
 
 
-def field_errors(details: Iterable[Mapping[str, Any]], whole: str = "body") -> list[FieldError]:
-    """Return pydantic's error details as the service shows them."""
+def field_errors(details: Iterable[Mapping[str, Any]], root: str = "") -> list[FieldError]:
+    """Return pydantic's error details as the service's errors; ``root`` names the value that was checked."""
     errors = []
-    for one in details:
-        code, sentence = _ERRORS.get(one["type"], (one["type"], None))
-        field = ".".join(map(str, one["loc"])) or whole
-        errors.append(FieldError(field, sentence or one["msg"].removeprefix("Value error, "), code))
+    for detail in details:
+        code, message = _ERRORS.get(detail["type"], (detail["type"], None))
+        field = ".".join(map(str, detail["loc"])) or root
+        errors.append(FieldError(field, message or detail["msg"].removeprefix("Value error, "), code))
     return errors
 
 
-def in_words(details: Iterable[Mapping[str, Any]], at: str = "") -> str:
-    """Return pydantic's error details in one line, for what stands at a place."""
-    found = [(".".join(filter(None, (at, one.field))), one.message) for one in field_errors(details, "")]
-    return "; ".join(f"{field}: {message}" if field else message for field, message in found)
+def one_line(errors: Iterable[FieldError]) -> str:
+    """Return all errors in one line, such as ``sender_id: is required; content: is required``."""
+    return "; ".join(f"{error.field}: {error.message}" if error.field else error.message for error in errors)
+
+
+def in_words(error: ValidationError, parent: str = "") -> str:
+    """Return a validation error in one line, its fields named below ``parent``."""
+    details = error.errors(include_url=False, include_input=False)
+    path = (parent,) if parent else ()
+    return one_line(field_errors([{**detail, "loc": (*path, *detail["loc"])} for detail in details]))

@@ -1,1 +1,1 @@
-"""Faults on demand: the rules, and their effects on the wire."""
+"""Injected faults: the rules that choose them, and their effects on the response."""

@@ -1,4 +1,4 @@
-"""The kinds of faults: what goes wrong, when, with which parameters, and how it shows on the wire."""
+"""The kinds of faults: stage, meaning, parameters and effect of each."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import enum
 import time
 from collections.abc import Awaitable, Callable
 from email.utils import formatdate
+from http import HTTPStatus
 from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, ValidationError, create_model
@@ -17,7 +18,7 @@ from cpaas_provider.sandbox.service.http import Answer, Wire
 
 Params = dict[str, Any]
 Record = dict[str, Any]
-# of the connection, the fault's parameters, the right answer (empty before acceptance) and what kind of result it has
+# Arguments: connection, parameters of the fault, correct response (empty before acceptance), its schema's name.
 Effect = Callable[[Wire, Params, Answer, str], Awaitable[None]]
 
 OddForm = Literal[
@@ -35,7 +36,7 @@ _RetryFormat = Literal["seconds", "http-date"]
 _How = Literal["reset", "close"]
 _Gateway = Literal[502, 504]
 
-# What a client cannot do without, by result; elsewhere it is the id.
+# schema of the response -> the field that a client requires; for other schemas, the id
 _ESSENTIAL = {"PhoneLookup": "msisdn", "RowAndTable": "row", "Deleted": "message"}
 _ENUMERATIONS = {"status", "status_desc", "encoding", "type", "network"}
 _EXTRA = {"x_new": True, "links": {"self": "/somewhere", "items": [1, None, {"deep": "value"}]}}
@@ -51,7 +52,7 @@ class Stage(enum.Enum):
 
 
 class Kind:
-    """One way to go wrong; each parameter is given with its type and default."""
+    """A kind of fault; each of its parameters is a pair of type and default."""
 
     def __init__(self, stage: Stage, means: str, effect: Effect, **params: Any) -> None:
         self.stage = stage
@@ -61,15 +62,15 @@ class Kind:
         self._model = create_model("Params", __config__=ConfigDict(extra="forbid", strict=True), **params)
 
     def read(self, given: Params) -> Params:
-        """Return all parameters, defaults filled in; raise ValueError naming every one that is wrong."""
+        """Return all parameters, missing ones with their defaults; raise ValueError naming every one not allowed."""
         try:
             params: Params = self._model.model_validate(given).model_dump()
         except ValidationError as error:
-            raise ValueError(in_words(error.errors(include_url=False, include_input=False))) from None
+            raise ValueError(in_words(error)) from None
         return params
 
 
-# -- an answer in place of the right one ------------------------------------------------------------------------------
+# -- a response in place of the correct one ---------------------------------------------------------------------------
 
 
 def _answering(make: Callable[[Params, Answer, str], Answer]) -> Effect:
@@ -89,20 +90,17 @@ def _refusing(status: int, message: str) -> Effect:
         seconds = params.get("retry_after")
         if seconds is None:
             return _refusal(status, message)
-        as_date = params["format"] == "http-date"
-        return _refusal(
-            status,
-            message,
-            {"Retry-After": formatdate(time.time() + seconds, usegmt=True) if as_date else f"{seconds:g}"},
-        )
+        is_date = params["format"] == "http-date"
+        retry_after = formatdate(time.time() + seconds, usegmt=True) if is_date else f"{seconds:g}"
+        return _refusal(status, message, {"Retry-After": retry_after})
 
     return _answering(make)
 
 
 def _proxy_page(params: Params, answer: Answer, result: str) -> Answer:
-    status = params["status"]
-    name = "Bad Gateway" if status == 502 else "Gateway Timeout"
-    page = f"<html><head><title>{status} {name}</title></head><body><h1>{status} {name}</h1></body></html>"
+    status = HTTPStatus(params["status"])
+    title = f"{status} {status.phrase}"
+    page = f"<html><head><title>{title}</title></head><body><h1>{title}</h1></body></html>"
     return Answer(status, page.encode(), content_type="text/html")
 
 
@@ -121,7 +119,7 @@ def _odd_answer(params: Params, answer: Answer, result: str) -> Answer:
     failure = {"status": params["body_status"], "message": "The request failed", "errors": []}
     queued = {"status": 200, "message": "The request was queued"}
     forms: dict[str, Answer] = {
-        "empty_errors": Answer(200, _in_records(record, lambda one: one | {"errors": []})),
+        "empty_errors": Answer(200, _in_records(record, lambda item: item | {"errors": []})),
         "queued": Answer(200, queued | {"type": "queued", "data": record}),
         "status_beside": Answer(200, failure | {"data": record}),
         "status_alone": Answer(200, failure),
@@ -131,7 +129,7 @@ def _odd_answer(params: Params, answer: Answer, result: str) -> Answer:
     return forms[params["form"]]
 
 
-# -- the right answer, changed ----------------------------------------------------------------------------------------
+# -- the correct response, changed ------------------------------------------------------------------------------------
 
 
 def _is_envelope(body: Any) -> bool:
@@ -139,9 +137,9 @@ def _is_envelope(body: Any) -> bool:
 
 
 def _in_records(body: Any, change: Callable[[Record], Record]) -> Any:
-    """Change the record itself: inside an envelope, or each of a list."""
+    """Change the record of a body: bare, in an envelope, or each record of a list."""
     if isinstance(body, list):
-        return [change(one) for one in body]
+        return [change(record) for record in body]
     if _is_envelope(body):
         return body | {"data": _in_records(body["data"], change)}
     return change(body) if isinstance(body, dict) else body
@@ -170,9 +168,9 @@ def _missing_field(params: Params, answer: Answer, result: str) -> Answer:
 
 
 def _with_unknown(value: Any, word: str) -> Any:
-    """Put a word no enumeration knows wherever one stands, at any depth."""
+    """Replace every enumerated value, at any depth: a text by the word, a number by 99."""
     if isinstance(value, list):
-        return [_with_unknown(one, word) for one in value]
+        return [_with_unknown(item, word) for item in value]
     if not isinstance(value, dict):
         return value
     changed = {key: _with_unknown(member, word) for key, member in value.items()}
@@ -191,17 +189,15 @@ async def _cut(wire: Wire, params: Params, answer: Answer, result: str) -> None:
 
 
 async def _stall_body(wire: Wire, params: Params, answer: Answer, result: str) -> None:
-    body = to_json(answer.body)
-    await wire.start(200, {"Content-Type": "application/json", "Content-Length": str(len(body))})
+    body = await wire.start(Answer(200, to_json(answer.body)))
     await wire.send(body[: len(body) // 2], more=True)
     await wire.hold(params["seconds"])
     await wire.drop()
 
 
 async def _slow_drip(wire: Wire, params: Params, answer: Answer, result: str) -> None:
-    body = to_json(answer.body)
+    body = await wire.start(Answer(200, to_json(answer.body)))
     size = -(-len(body) // _STEPS)
-    await wire.start(200, {"Content-Type": "application/json", "Content-Length": str(len(body))})
     parts = [body[at : at + size] for at in range(0, len(body), size)]
     for part in parts[:-1]:
         await wire.send(part, more=True)
@@ -273,7 +269,7 @@ KINDS: dict[str, Kind] = {
     "unknown_enum": Kind(
         _AFTER,
         "200 with a value that no enumeration has",
-        _changing(lambda one, params, result: one if result == "Deleted" else _with_unknown(one, params["value"])),
+        _changing(lambda item, params, result: item if result == "Deleted" else _with_unknown(item, params["value"])),
         value=(_Text, "quantum"),
     ),
     "extra_fields": Kind(

@@ -1,4 +1,4 @@
-"""The rules by which faults occur: in which operation, after how many requests, how often and how many times."""
+"""The rules that choose faults: by operation, number of requests, probability and number of times."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import uuid
 from collections.abc import Iterable
 from typing import Annotated, Any, Self
 
-from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, PrivateAttr, model_validator
+from pydantic import BaseModel, Field, FiniteFloat, PrivateAttr, model_validator
 
 from cpaas_provider.sandbox.core.validation import one_of
 from cpaas_provider.sandbox.faults.kinds import KINDS, Kind, Stage
@@ -15,10 +15,8 @@ from cpaas_provider.sandbox.faults.kinds import KINDS, Kind, Stage
 MAX_RULES = 200
 
 
-class Rule(BaseModel):
-    """A fault and when it occurs; parameters of its kind go into `params`, or beside the rest."""
-
-    model_config = ConfigDict(extra="allow")
+class Rule(BaseModel, extra="allow"):
+    """A fault and when it occurs; the parameters of its kind are in `params` or beside the other fields."""
 
     operation: str = "*"
     kind: Annotated[str, one_of(KINDS)]
@@ -41,21 +39,21 @@ class Rule(BaseModel):
 
     @property
     def id(self) -> str:
-        """What the rule is deleted by."""
+        """The id that the control API deletes the rule by."""
         return self._id
 
     @property
     def effect(self) -> Kind:
-        """What goes wrong."""
+        """The kind of the fault."""
         return KINDS[self.kind]
 
     @property
     def spent(self) -> bool:
-        """Whether it has occurred as many times as it was to."""
+        """Whether the fault has occurred ``times`` times."""
         return self.times is not None and self._hits >= self.times
 
     def matches(self, operation: str) -> bool:
-        """Tell whether this request is hit; every request counts towards ``after`` and draws once."""
+        """Return whether the fault occurs in this request, and count the request."""
         if self.operation not in ("*", operation) or self.spent:
             return False
         self._seen += 1
@@ -64,7 +62,7 @@ class Rule(BaseModel):
         return hit
 
     def take_back(self) -> None:
-        """Count a hit no longer: the request was not accepted."""
+        """Undo the count of a hit, because the request was not accepted."""
         self._hits -= 1
 
     def as_json(self) -> dict[str, Any]:
@@ -74,36 +72,30 @@ class Rule(BaseModel):
 
 
 class Faults:
-    """The rules in force, in the order they were added; they end with the process."""
+    """The current rules, in the order they were added; they are not stored in the database."""
 
     def __init__(self) -> None:
         self.rules: list[Rule] = []
 
     def add(self, rule: Rule) -> None:
-        """Put a rule in force; spent ones make room."""
+        """Add a rule; at the limit, remove spent rules first."""
         if len(self.rules) >= MAX_RULES:
-            self.rules = [kept for kept in self.rules if not kept.spent]
+            self.rules = [current for current in self.rules if not current.spent]
         if len(self.rules) >= MAX_RULES:
             raise ValueError(f"at most {MAX_RULES} faults at a time")
         self.rules.append(rule)
 
-    def clear(self) -> None:
-        """Take all rules away."""
-        self.rules.clear()
+    def replace(self, rules: Iterable[Rule] = ()) -> int:
+        """Replace all rules; return how many rules there were."""
+        count, self.rules = len(self.rules), list(rules)
+        return count
 
-    def replace(self, rules: Iterable[Rule]) -> None:
-        """Put these rules in the place of all there are."""
-        self.rules = list(rules)
-
-    def remove(self, rule_id: str) -> bool:
-        """Take one rule away; tell whether it was there."""
-        kept = [rule for rule in self.rules if rule.id != rule_id]
-        found = len(kept) < len(self.rules)
-        self.rules = kept
-        return found
+    def remove(self, rule_id: str) -> int:
+        """Remove one rule; return the number of removed rules, 0 for an unknown id."""
+        return self.replace(rule for rule in self.rules if rule.id != rule_id) - len(self.rules)
 
     def choose(self, operation: str) -> tuple[list[Rule], Rule | None]:
-        """Return the delays and the one other fault that hit this request, and count the hits."""
+        """Return the delays and the one other fault that occur in this request, and count it in their rules."""
         delays: list[Rule] = []
         for rule in self.rules:
             if not rule.matches(operation):

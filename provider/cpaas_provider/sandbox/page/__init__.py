@@ -12,7 +12,7 @@ _FILES = {
     "/_page/inbox.js": ("inbox.js", "text/javascript; charset=utf-8"),
     "/_page/inbox.css": ("inbox.css", "text/css; charset=utf-8"),
 }
-# Messages hold text of others: nothing but our own files may run or be fetched.
+# The page shows text of messages, which may contain markup: only the page's own files may run or be fetched.
 _HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
     "img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
@@ -28,10 +28,9 @@ def _read(name: str) -> bytes:
 
 
 async def serve_page(wire: Wire) -> bool:
-    """Answer a request for one of the page's files; tell whether it was one."""
-    found = _FILES.get(wire.raw_path)
-    if found is None:
+    """Answer a request for one of the page's files; return whether it was one."""
+    if wire.raw_path not in _FILES:
         return False
-    name, content_type = found
+    name, content_type = _FILES[wire.raw_path]
     await wire.answer(Answer(200, _read(name), _HEADERS, content_type))
     return True

@@ -1,7 +1,7 @@
 """Sends delivery reports until they are acknowledged: by default again every hour, for a day.
 
-Each lane has connections of its own, so that many at once do not wait for one another. It speaks through httpx's
-transport: what a client adds (cookies, redirects, authentication) is of no use here and costs a third of the time.
+Each lane sends one report at a time over its own connections, so that lanes do not wait for one another. It uses
+httpx's transport without the client, whose cookies, redirects and authentication are not needed and cost time.
 """
 
 from __future__ import annotations
@@ -21,35 +21,35 @@ from cpaas_provider.sandbox.reports.schedule import repeat
 
 ACKNOWLEDGING = (200, 201, 202)
 
-# Few enough that who does not answer holds the others up for a while only.
+# A round ends with its slowest lane, so rounds are short: an endpoint that times out delays other reports less.
 _ROUND_PER_LANE = 25
 _MAX_ANSWER_BYTES = 65_536
-# Shorter than servers keep one: a report that met a closing connection would wait an hour.
+# Shorter than servers keep idle connections: a report on a closing connection would fail and wait an hour.
 _LIMITS = httpx.Limits(max_connections=4, max_keepalive_connections=2, keepalive_expiry=2.0)
 
 _DUE = "SELECT * FROM reports WHERE state = 'pending' AND due <= ? ORDER BY due, turn, seq LIMIT ?"
-_STILL = "SELECT 1 FROM reports WHERE seq = ? AND state = 'pending'"
+_IS_PENDING = "SELECT 1 FROM reports WHERE seq = ? AND state = 'pending'"
 _NEXT = "SELECT min(due) AS due FROM reports WHERE state = 'pending'"
 _RECORD_ATTEMPT = """
 UPDATE reports SET state = ?, attempts = ?, result = ?, due = ?, updated = ? WHERE seq = ? AND state = 'pending'"""
 
 
 def signature(raw: bytes, secret: str) -> str:
-    """Return what proves to a webhook who wrote a body: Base64 of its HMAC-SHA512."""
+    """Return the signature of a webhook report: Base64 of the body's HMAC-SHA512."""
     return base64.b64encode(hmac.digest(secret.encode(), raw, hashlib.sha512)).decode()
 
 
-def _in_turn(rows: list[Row]) -> Iterator[list[Row]]:
-    """Yield the reports that must not overtake one another together, in the order of the first of each."""
-    together: dict[tuple[str, ...], list[Row]] = {}
+def _sequences(rows: list[Row]) -> Iterator[list[Row]]:
+    """Group the reports that must keep their order, in the order of the first report of each group."""
+    sequences: dict[tuple[str, ...], list[Row]] = {}
     for row in rows:
         key = (row["endpoint"], row["origin"], row["message_id"], row["recipient"])
-        together.setdefault(key, []).append(row)
-    yield from together.values()
+        sequences.setdefault(key, []).append(row)
+    return iter(sequences.values())
 
 
 class Dispatcher:
-    """The task that sends what is due."""
+    """Sends the reports that are due."""
 
     def __init__(self, sandbox: Sandbox) -> None:
         self._sandbox = sandbox
@@ -68,8 +68,8 @@ class Dispatcher:
                 await self._sandbox.report_wakeup.sleep()
 
     async def _send(self, rows: list[Row], lanes: int) -> None:
-        """Make one attempt for each, as many at a time as there are lanes."""
-        waiting = _in_turn(rows)
+        """Make one attempt for each report; the lanes share the sequences."""
+        waiting = _sequences(rows)
         await self._open(lanes)
         async with asyncio.TaskGroup() as group:
             for transport in self._transports[:lanes]:
@@ -77,23 +77,24 @@ class Dispatcher:
 
     async def _open(self, lanes: int) -> None:
         if len(self._transports) < lanes:
-            # Off the loop: it reads the whole CA bundle.
+            # In a thread, because it reads the whole CA bundle.
             tls = await asyncio.to_thread(httpx.create_ssl_context, trust_env=False)
             while len(self._transports) < lanes:
                 self._transports.append(httpx.AsyncHTTPTransport(verify=tls, trust_env=False, limits=_LIMITS))
 
     async def _lane(self, transport: httpx.AsyncHTTPTransport, waiting: Iterator[list[Row]]) -> None:
-        for together in waiting:
-            for row in together:
-                if not self._sandbox.database.row(_STILL, [row["seq"]]):
-                    continue  # a reset since the round began
-                objection = self._objection(row)
-                if objection:
-                    self._record_attempt(row, "given_up", objection, row["due"], tried=False)
+        for sequence in waiting:
+            for row in sequence:
+                if not self._sandbox.database.row(_IS_PENDING, [row["seq"]]):
+                    continue  # a reset has deleted it since the round began
+                obstacle = self._obstacle(row)
+                if obstacle:
+                    self._record_attempt(row, "given_up", obstacle, row["due"], tried=False)
                 else:
-                    self._conclude(row, *await self._post(transport, row))
+                    self._record_result(row, *await self._post(transport, row))
 
-    def _objection(self, row: Row) -> str | None:
+    def _obstacle(self, row: Row) -> str | None:
+        """Return why a report must not be sent, None if it may."""
         if not (self._sandbox.options.allow_remote_callbacks or is_loopback(row["url"])):
             return "not called: the host is not this machine"
         if row["endpoint"] == "webhook" and not self._sandbox.settings.webhook_secret:
@@ -101,7 +102,7 @@ class Dispatcher:
         return None
 
     async def _post(self, transport: httpx.AsyncHTTPTransport, row: Row) -> tuple[bool, str]:
-        """Make one attempt, bounded in time as a whole; a transport follows no redirect and knows no proxy."""
+        """Make one attempt within the time limit; return whether it is acknowledged, and the result in words."""
         settings, raw = self._sandbox.settings, row["body"].encode()
         headers = {"content-type": "application/json", "user-agent": "cpaas-sandbox"}
         if row["endpoint"] == "webhook":
@@ -112,7 +113,7 @@ class Dispatcher:
                 request = httpx.Request("POST", row["url"], headers=headers, content=raw)
                 answer = await transport.handle_async_request(request)
                 try:
-                    await _read_off(answer)
+                    await _drain(answer)
                 finally:
                     await answer.aclose()
         except TimeoutError:
@@ -121,14 +122,14 @@ class Dispatcher:
             return False, type(error).__name__
         return answer.status_code in ACKNOWLEDGING, f"HTTP {answer.status_code}"
 
-    def _conclude(self, row: Row, acknowledged: bool, result: str) -> None:
-        """Take an attempt's result in: acknowledged, to be repeated, or given up."""
+    def _record_result(self, row: Row, acknowledged: bool, result: str) -> None:
+        """Record an attempt: the report is acknowledged, to be sent again, or given up."""
         settings, now = self._sandbox.settings, self._sandbox.clock.now()
         if acknowledged:
             self._record_attempt(row, "acknowledged", result, row["due"])
             return
         interval = settings.report_interval_seconds
-        # by the full hour, not an hour after the answer: repeats do not drift out of the day
+        # Counted from the due moment, not from the response, so that retries do not drift past the window.
         due = row["due"] + interval if row["due"] + interval > now else now + interval
         over = row["attempts"] + 1 >= settings.report_attempts or due > row["first"] + settings.report_window_seconds
         self._record_attempt(row, "given_up" if over else "pending", result, due)
@@ -140,7 +141,7 @@ class Dispatcher:
             counted.append("reports.sent")
             counted += [] if state == "acknowledged" else ["reports.refused"]
         with sandbox.database.transaction():
-            # a reset in the meantime has taken the report away
+            # Nothing is counted if a reset has deleted the report meanwhile.
             if sandbox.database.execute(
                 _RECORD_ATTEMPT, [state, attempts, result, due, sandbox.clock.now(), row["seq"]]
             ):
@@ -149,13 +150,13 @@ class Dispatcher:
                     repeat(sandbox, row)
 
     async def close(self) -> None:
-        """Let the connections go."""
+        """Close all connections."""
         for transport in self._transports:
             await transport.aclose()
 
 
-async def _read_off(answer: httpx.Response) -> None:
-    """Read the answer's body away, so that the connection can be used again."""
+async def _drain(answer: httpx.Response) -> None:
+    """Read and drop the body up to a bound, so that the connection can be reused."""
     size = 0
     async for chunk in answer.aiter_raw():
         size += len(chunk)

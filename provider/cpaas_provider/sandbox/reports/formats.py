@@ -1,4 +1,4 @@
-"""How a delivery report is written. The contract shows none (INTERFACE.md section 6), so there is a choice."""
+"""The formats of a delivery report. INTERFACE.md section 6 shows none, so settings choose one of four."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from typing import Any
 
 from cpaas_provider.sandbox.core.clock import timestamp
 
-# What events call a kind, and of what they tell; there is none for what is still in flight.
-TOPICS = {"sms": "text", "email": "email", "airtime": "airtime"}
+# kind -> statuses that are events; a message in flight has none
 EVENTS: dict[str, tuple[str, ...]] = {
     "sms": ("delivered", "undelivered", "clicked"),
     "email": ("delivered", "bounced", "opened", "clicked"),
@@ -27,7 +26,7 @@ _DESCRIPTIONS = {
 
 @dataclass(frozen=True, slots=True)
 class ReportSubject:
-    """What the reports are about, and the URL its request gave for them."""
+    """The message or purchase that reports are about, and the callback URL of its request."""
 
     kind: str
     message_id: str
@@ -37,7 +36,7 @@ class ReportSubject:
 
 @dataclass(frozen=True, slots=True)
 class PlannedReport:
-    """One status to report of a recipient, at a moment at the earliest."""
+    """One status of a recipient to report, not before ``due``."""
 
     recipient: str
     status: str
@@ -77,21 +76,15 @@ def _status_object(subject: ReportSubject, planned: PlannedReport) -> Fields:
     }
 
 
-def event_name(kind: str, status: str) -> str:
-    """Return what a status is called as an event, such as ``text.delivered``."""
-    return f"{TOPICS[kind]}.{status}"
-
-
-def _facts(subject: ReportSubject, planned: PlannedReport) -> Fields:
-    return {name: value for name, value in _status(subject, planned).items() if name not in ("channel", "status")}
-
-
 def _event(subject: ReportSubject, planned: PlannedReport) -> Fields:
-    return {"event": event_name(subject.kind, planned.status), **_facts(subject, planned)}
+    topic = "text" if subject.kind == "sms" else subject.kind
+    fields = {name: value for name, value in _status(subject, planned).items() if name not in ("channel", "status")}
+    return {"event": f"{topic}.{planned.status}", **fields}
 
 
 def _event_data(subject: ReportSubject, planned: PlannedReport) -> Fields:
-    return {"event": event_name(subject.kind, planned.status), "data": _without_gaps(_facts(subject, planned))}
+    fields = _event(subject, planned)
+    return {"event": fields.pop("event"), "data": _without_gaps(fields)}
 
 
 FORMATS: dict[str, Callable[[ReportSubject, PlannedReport], Fields]] = {

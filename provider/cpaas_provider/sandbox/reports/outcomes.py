@@ -1,7 +1,7 @@
-"""What becomes of a recipient: seeded, or drawn at the rates set; the same recipient always fares the same.
+"""The outcome of a recipient: seeded, or drawn at the rates of the settings.
 
-Every draw is a hash of the setting ``report_seed``, of what is drawn for and of the recipient, so that a run can be
-repeated and two programs agree on it.
+Every draw is a hash of the setting ``report_seed``, the purpose of the draw and the recipient. The same recipient
+therefore always has the same outcome, in every run and every process.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from hashlib import blake2b
 from cpaas_provider.sandbox.core.context import Sandbox
 
 IN_FLIGHT = "sent"
-# How good a word is: the best that was said of a message is its outcome.
+# The status of the highest rank is the outcome of a message.
 RANK = {IN_FLIGHT: 0, "undelivered": 1, "delivered": 2, "bounced": 3, "opened": 4, "clicked": 5}
 
-# kind -> what may be seeded for a recipient; the first is what happens otherwise
+# kind -> outcomes that can be seeded; the first is the default
 OUTCOMES: dict[str, tuple[str, ...]] = {
     "sms": ("delivered", "undelivered", "clicked"),
     "email": ("delivered", "bounced", "opened", "clicked"),
     "airtime": ("success", "failed", "error"),
 }
-# kind -> how it fails, and the setting that says how often
+# kind -> status of a failure, and the setting of its rate
 _FAILURES = {
     "sms": ("undelivered", "report_undelivered_rate"),
     "email": ("bounced", "report_bounced_rate"),
@@ -41,46 +41,46 @@ REASONS: dict[str, tuple[str, ...]] = {
 
 
 def seeded_uniform(seed: int, purpose: str, recipient: str) -> float:
-    """Return a number from 0 up to 1 that depends on nothing else."""
+    """Return a number of at least 0 and less than 1 that depends on the arguments only."""
     digest = blake2b(f"{seed}\0{purpose}\0{recipient}".encode(), digest_size=7).digest()
     return int.from_bytes(digest, "big") / 2**56
 
 
+def hit(sandbox: Sandbox, rate: str, purpose: str, recipient: str) -> bool:
+    """Draw at the rate of a setting; return whether the recipient is hit."""
+    share: float = getattr(sandbox.settings, rate)
+    return share > 0 and seeded_uniform(sandbox.settings.report_seed, purpose, recipient) < share
+
+
 def reason_of(seed: int, status: str, recipient: str) -> str | None:
-    """Return why it came to a status; None where nothing failed."""
+    """Return the reason of a failure; None for other statuses."""
     reasons = REASONS.get(status)
     return reasons[int(seeded_uniform(seed, "reason", recipient) * len(reasons))] if reasons else None
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What will be said of one recipient once it is final, in order, and why where it failed."""
+    """The statuses of one recipient, from the first final one on, and the reason of a failure."""
 
     statuses: tuple[str, ...]
     reason: str | None = None
 
     @property
-    def outcome(self) -> str:
-        """What it comes to in the end."""
+    def final(self) -> str:
+        """The last status."""
         return self.statuses[-1]
 
 
 def draw_outcome(sandbox: Sandbox, kind: str, recipient: str, trackable: bool = True) -> Outcome:
-    """Return what becomes of a recipient; clicks and openings are drawn only where they can be tracked."""
-    settings = sandbox.settings
-    seed = settings.report_seed
-
-    def hit(rate: str) -> bool:
-        share: float = getattr(settings, rate)
-        return share > 0 and seeded_uniform(seed, rate, recipient) < share
-
-    good = OUTCOMES[kind][0]
-    bad, failure_rate = _FAILURES[kind]
-    seeded = sandbox.outcomes.get(kind, {}).get(recipient)
-    if seeded is not None:
-        engaged = seeded in ("opened", "clicked")
-        return Outcome((good, seeded) if engaged else (seeded,), reason_of(seed, seeded, recipient))
-    if hit(failure_rate):
-        return Outcome((bad,), reason_of(seed, bad, recipient))
-    more = [status for status, rate in _ENGAGEMENT.get(kind, ()) if trackable and hit(rate)]
-    return Outcome((good, *more))
+    """Return the outcome of a recipient; openings and clicks are drawn only for trackable messages."""
+    success = OUTCOMES[kind][0]
+    failure, failure_rate = _FAILURES[kind]
+    status = sandbox.outcomes.get(kind, {}).get(recipient)
+    if status is None and hit(sandbox, failure_rate, failure_rate, recipient):
+        status = failure
+    if status is not None:
+        engaged = status in ("opened", "clicked")
+        reason = reason_of(sandbox.settings.report_seed, status, recipient)
+        return Outcome((success, status) if engaged else (status,), reason)
+    rates = _ENGAGEMENT.get(kind, ()) if trackable else ()
+    return Outcome((success, *(status for status, rate in rates if hit(sandbox, rate, rate, recipient))))

@@ -1,7 +1,7 @@
-"""Delivery reports (INTERFACE.md section 6): which status is reported of which recipient, to which URL and when.
+"""Schedules delivery reports (INTERFACE.md section 6): which status of which recipient, to which URL and when.
 
-They are scheduled in the transaction that accepts the request and sent off its path, by ``dispatch``. A report goes to
-the ``callback`` of the request, to the account's webhook, to both or to neither.
+Reports are stored in the transaction that accepts the request; the dispatcher sends them later. A report goes to the
+``callback`` of the request, to the account's webhook, to both or to neither.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 from cpaas_provider.sandbox.core.context import Sandbox
 from cpaas_provider.sandbox.core.database import Row
 from cpaas_provider.sandbox.reports.formats import EVENTS, PlannedReport, ReportSubject, render
-from cpaas_provider.sandbox.reports.outcomes import IN_FLIGHT, RANK, Outcome, seeded_uniform
+from cpaas_provider.sandbox.reports.outcomes import IN_FLIGHT, RANK, Outcome, hit, seeded_uniform
 
 _BOOK = """
 INSERT INTO reports
@@ -28,7 +28,7 @@ FROM reports WHERE seq = ?"""
 _MESSAGE = """
 SELECT d.*, m.callback, m.external_ref, m.is_trackable FROM deliveries d JOIN messages m ON m.id = d.message_id
 WHERE d.recipient = ? AND """
-# One in so many of the duplicated is sent three times.
+# The share of the duplicated reports that is sent three times.
 _THRICE = 0.25
 
 
@@ -45,20 +45,19 @@ def plan_reports(sandbox: Sandbox, recipient: str, outcome: Outcome) -> Iterator
 
 
 def _targets(sandbox: Sandbox, callback: str | None) -> list[tuple[str, str, str]]:
-    """Return the endpoints that get reports: which one it is, its URL, and the format it takes."""
+    """Return name, URL and report format of each endpoint."""
     settings = sandbox.settings
-    endpoints: list[tuple[str, str, str]] = []
-    if callback:
-        endpoints.append(("callback", callback, settings.callback_shape))
-    if settings.webhook_url:
-        endpoints.append(("webhook", settings.webhook_url, settings.webhook_shape))
-    return endpoints
+    endpoints = (
+        ("callback", callback, settings.callback_shape),
+        ("webhook", settings.webhook_url, settings.webhook_shape),
+    )
+    return [(endpoint, url, format_name) for endpoint, url, format_name in endpoints if url]
 
 
 def schedule(sandbox: Sandbox, subject: ReportSubject, reports: Iterable[PlannedReport]) -> int:
-    """Schedule each report for each endpoint that takes it; return how many.
+    """Schedule each report for each endpoint that receives its status; return the number of stored reports.
 
-    :param reports: those of one recipient beside each other, in the order in which they become true
+    :param reports: grouped by recipient, in the order of their statuses
     """
     endpoints = _targets(sandbox, subject.callback)
     if not endpoints:
@@ -72,56 +71,51 @@ def schedule(sandbox: Sandbox, subject: ReportSubject, reports: Iterable[Planned
                 continue
             row = (*about, url, render(format_name, subject, planned), turn, planned.due, planned.due, now)
             rows.append((endpoint, "first", *row))
-            rows += [(endpoint, "duplicate", *row)] * _more(sandbox, endpoint, planned)
+            rows += [(endpoint, "duplicate", *row)] * _duplicates(sandbox, endpoint, planned)
     sandbox.database.many(_BOOK, rows)
     if rows:
-        sandbox.counters.add(reports__booked=len(rows))
+        sandbox.counters.add("reports.booked", n=len(rows))
         sandbox.report_wakeup.set_by(min(row[-2] for row in rows))
     return len(rows)
 
 
-def _hit(sandbox: Sandbox, rate: str, purpose: str, recipient: str) -> bool:
-    share: float = getattr(sandbox.settings, rate)
-    return share > 0 and seeded_uniform(sandbox.settings.report_seed, purpose, recipient) < share
-
-
 def disordered(sandbox: Sandbox, recipient: str) -> bool:
-    """Tell whether a recipient's reports come out of order."""
-    return _hit(sandbox, "report_disorder", "disorder", recipient)
+    """Return whether a recipient's reports are sent out of order."""
+    return hit(sandbox, "report_disorder", "disorder", recipient)
 
 
-def _more(sandbox: Sandbox, endpoint: str, planned: PlannedReport) -> int:
-    """Return how many times more than once a report is sent."""
+def _duplicates(sandbox: Sandbox, endpoint: str, planned: PlannedReport) -> int:
+    """Return the number of duplicates of a report: 0, 1 or 2."""
     purpose = f"duplicate {endpoint} {planned.status}"
-    if not _hit(sandbox, "report_duplicate_rate", purpose, planned.recipient):
+    if not hit(sandbox, "report_duplicate_rate", purpose, planned.recipient):
         return 0
     seed = sandbox.settings.report_seed
     return 2 if seeded_uniform(seed, f"thrice {purpose}", planned.recipient) < _THRICE else 1
 
 
 def _in_order(sandbox: Sandbox, reports: Sequence[PlannedReport]) -> Iterator[tuple[float, PlannedReport]]:
-    """Yield each report with its turn among those that are due together.
+    """Yield each report with its turn; among reports due at the same moment, a lower turn is sent first.
 
-    A recipient hit by disorder has all reports late, the last first, and at any place among the others.
+    With disorder, all reports of a recipient are due with the last one, in reverse order, from a random turn on.
     """
     turn = 0
     seed = sandbox.settings.report_seed
     for recipient, group in groupby(reports, key=lambda planned: planned.recipient):
-        mine = list(group)
+        own = list(group)
         start = float(turn)
-        turn += len(mine)
+        turn += len(own)
         if disordered(sandbox, recipient):
-            last = max(planned.due for planned in mine)
-            mine = [replace(planned, due=last) for planned in reversed(mine)]
+            last = max(planned.due for planned in own)
+            own = [replace(planned, due=last) for planned in reversed(own)]
             start = seeded_uniform(seed, "place", recipient) * len(reports)
-        # less than one apart, so that a recipient's own stay in this order wherever they begin
-        yield from ((start + n / len(mine), planned) for n, planned in enumerate(mine))
+        # Turns of one recipient differ by less than 1, so they keep this order from any start.
+        yield from ((start + n / len(own), planned) for n, planned in enumerate(own))
 
 
 def repeat(sandbox: Sandbox, row: Row) -> None:
-    """Schedule an acknowledged report once more where the settings say so."""
+    """Schedule an acknowledged report once more, at the rate ``report_repeat_rate``."""
     purpose = f"again {row['endpoint']} {row['status']}"
-    if row["origin"] != "first" or not _hit(sandbox, "report_repeat_rate", purpose, row["recipient"]):
+    if row["origin"] != "first" or not hit(sandbox, "report_repeat_rate", purpose, row["recipient"]):
         return
     now = sandbox.clock.now()
     due = now + sandbox.settings.report_interval_seconds
@@ -133,15 +127,15 @@ def repeat(sandbox: Sandbox, row: Row) -> None:
 def report_now(
     sandbox: Sandbox, recipient: str, status: str, reason: str | None, message_id: str | None, external_ref: str | None
 ) -> int:
-    """Report something of a recipient of a message now; return how many reports were scheduled.
+    """Schedule a report of a given status now; return the number of stored reports.
 
     :raises LookupError: there is no such message to this recipient
-    :raises ValueError: this message cannot have that status, or no URL takes its reports
+    :raises ValueError: the message cannot have that status, or there is no URL to report to
     """
     if (message_id is None) == (external_ref is None):
         raise ValueError("give either message_id or external_ref")
-    named = "d.message_id = ?" if external_ref is None else "m.external_ref = ?"
-    rows = sandbox.database.rows(_MESSAGE + named, [recipient, message_id or external_ref])
+    condition = "d.message_id = ?" if external_ref is None else "m.external_ref = ?"
+    rows = sandbox.database.rows(_MESSAGE + condition, [recipient, message_id or external_ref])
     if not rows:
         raise LookupError("there is no such message to this recipient")
     with sandbox.database.transaction():

@@ -1,8 +1,9 @@
-"""One HTTP exchange: request and answer as plain data, and the ASGI connection that may also really be dropped."""
+"""One HTTP exchange: request and answer as plain data, and an ASGI connection that can also be reset."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import math
 import socket
@@ -21,25 +22,24 @@ Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 
-# close() on a socket that lingers for no time sends a reset instead of an end of stream
+# With a linger time of zero, close() sends a reset instead of an end of stream.
 _RESET = struct.pack("ii", 1, 0)
 MAX_BODY = 8 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What a handler sees of a request: path, query and checked body."""
+    """A checked request, as handlers receive it: the id in the path, if any, and the fields of body or query."""
 
     method: str
     path: str
-    ids: tuple[str, ...] = ()
-    query: Mapping[str, str] = field(default_factory=dict)
-    body: Mapping[str, Any] = field(default_factory=dict)
+    id: str = ""
+    fields: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Status, body and headers of a response; no body where it is None, bytes go out as they are."""
+    """A response: bytes are sent as they are, other bodies as JSON, None as no body."""
 
     status: int
     body: Any = None
@@ -55,39 +55,39 @@ def _finite(literal: str) -> float:
 
 
 def read_json(raw: bytes) -> Any:
-    """Read a body strictly: UTF-8, finite numbers, whole characters."""
+    """Parse a body; raise the 400 for anything but UTF-8 JSON with finite numbers and whole characters."""
     try:
         text = raw.decode("utf-8")
         value = json.loads(text, parse_constant=_finite, parse_float=_finite)
         if "\\u" in text:
-            to_json(value)  # half a surrogate pair is no text
+            to_json(value)  # raises for half a surrogate pair
     except (ValueError, RecursionError) as error:
         raise invalid_field("body", "the body is not valid JSON", "json_invalid") from error
     return value
 
 
 def read_query(raw: bytes) -> dict[str, str]:
-    """Read a query string; the first value of a name counts."""
+    """Parse a query string; the first value of a repeated name counts."""
     try:
-        found = parse_qs(raw.decode("latin-1"), keep_blank_values=True, max_num_fields=100)
+        parameters = parse_qs(raw.decode("latin-1"), keep_blank_values=True, max_num_fields=100)
     except ValueError as error:
         raise invalid_field("query", "too many query parameters", "too_long") from error
-    return {name: values[0] for name, values in found.items()}
+    return {name: values[0] for name, values in parameters.items()}
 
 
 def check_content_type(content_type: str) -> None:
-    """Refuse a body that does not call itself JSON (INTERFACE.md, opening)."""
+    """Raise the 415 unless the media type is application/json (INTERFACE.md, opening)."""
     if content_type.partition(";")[0].strip().lower() != "application/json":
         message = "Content-Type must be application/json"
         raise ServiceError(415, message, [FieldError("Content-Type", message, "content_type")])
 
 
 class DisconnectedError(Exception):
-    """The client went away."""
+    """The client closed the connection before its request was complete."""
 
 
 class Wire:
-    """What a request's handling sees of the connection."""
+    """The connection of one request. ``cut_off`` is set when the sandbox is reset or ends."""
 
     def __init__(self, scope: Scope, receive: Receive, send: Send, cut_off: asyncio.Event) -> None:
         self._receive = receive
@@ -100,12 +100,12 @@ class Wire:
         self._headers: list[tuple[bytes, bytes]] = scope["headers"]
 
     def header(self, name: str) -> str | None:
-        """Return a request header, the first of its name."""
+        """Return the first request header of this name."""
         wanted = name.lower().encode()
         return next((value.decode("latin-1") for key, value in self._headers if key == wanted), None)
 
     async def body(self) -> bytes:
-        """Read the whole body; raise `DisconnectedError`, or a 413 where it is too large."""
+        """Read the whole body; raise `DisconnectedError`, or the 413 if the body is too large."""
         chunks, size, more = [], 0, True
         while more:
             message = await self._receive()
@@ -120,32 +120,30 @@ class Wire:
         return b"".join(chunks)
 
     async def answer(self, answer: Answer) -> None:
-        """Send a whole answer."""
-        if answer.body is None:
-            await self.start(answer.status, answer.headers)
-            await self.send(b"")
-            return
-        body = answer.body if isinstance(answer.body, bytes) else to_json(answer.body)
-        own = {"Content-Type": answer.content_type, "Content-Length": str(len(body))}
-        await self.start(answer.status, own | dict(answer.headers))
-        await self.send(body)
+        """Send a whole response."""
+        await self.send(await self.start(answer))
 
-    async def start(self, status: int, headers: Mapping[str, str]) -> None:
-        """Send status and headers."""
-        self.status = status
+    async def start(self, answer: Answer) -> bytes:
+        """Send status and headers; return the body, which is left to send."""
+        body, headers = b"", dict(answer.headers)
+        if answer.body is not None:
+            body = answer.body if isinstance(answer.body, bytes) else to_json(answer.body)
+            headers = {"Content-Type": answer.content_type, "Content-Length": str(len(body))} | headers
+        self.status = answer.status
         pairs = [(name.lower().encode(), value.encode("latin-1")) for name, value in headers.items()]
-        await self._send({"type": "http.response.start", "status": status, "headers": pairs})
+        await self._send({"type": "http.response.start", "status": answer.status, "headers": pairs})
+        return body
 
     async def send(self, body: bytes, more: bool = False) -> None:
-        """Send a part of the body, or the last of it."""
+        """Send a part of the body; without ``more``, the last part."""
         await self._send({"type": "http.response.body", "body": body, "more_body": more})
 
     async def drop(self, how: str = "reset") -> None:
-        """End the TCP connection at once, with whatever was not yet sent: by a reset, or by an end of stream.
+        """End the TCP connection at once, by a reset or an end of stream; unsent bytes are lost.
 
-        ASGI knows no such thing; uvicorn's ``send`` belongs to the object that holds the transport.
+        ASGI cannot do this. The ``send`` of uvicorn is a method of the object that holds the transport.
         """
-        transport = self._send.__self__.transport  # type: ignore[attr-defined] # a bound method of uvicorn's
+        transport = self._send.__self__.transport  # type: ignore[attr-defined] # a bound method of uvicorn
         connection = transport.get_extra_info("socket")
         if how == "reset" and connection is not None and not transport.is_closing():
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
@@ -154,18 +152,16 @@ class Wire:
             continue
 
     async def pause(self, seconds: float) -> None:
-        """Wait, but not longer than until the sandbox is reset or ends."""
-        try:
+        """Wait; return early when the sandbox is reset or ends."""
+        with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self.cut_off.wait()
-        except TimeoutError:
-            return
 
     async def hold(self, seconds: float) -> None:
-        """Wait in silence until the client goes, the sandbox is reset or ends, or the time is over."""
+        """Wait; return early when the client disconnects, or the sandbox is reset or ends."""
         waiting = [asyncio.ensure_future(self._receive()), asyncio.ensure_future(self.cut_off.wait())]
         try:
             await asyncio.wait(waiting, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            for one in waiting:
-                one.cancel()
+            for task in waiting:
+                task.cancel()

@@ -1,4 +1,4 @@
-"""The service's OpenAPI document, written from the same data that checks requests; it follows columns and templates."""
+"""The OpenAPI document, built from the types that check requests, and from the current columns and templates."""
 
 from __future__ import annotations
 
@@ -13,13 +13,12 @@ from cpaas_provider.sandbox.service.responses import DELETED, SCHEMAS, enveloped
 from cpaas_provider.sandbox.service.service import Service
 
 _RETRY_AFTER = {"schema": {"type": "string"}, "description": "Seconds, or an HTTP date"}
-_CHALLENGE = {"schema": {"type": "string"}}
 
 _REFUSALS = {
     "400": error_response("Fields that are missing or not valid, all of them named"),
-    "401": error_response("No API key, or a wrong one", **{"WWW-Authenticate": _CHALLENGE}),
+    "401": error_response("No API key, or a wrong one", **{"WWW-Authenticate": {"schema": {"type": "string"}}}),
     "402": error_response("Not enough balance"),
-    "404": error_response("No such thing, or a code that does not verify"),
+    "404": error_response("Unknown id, or a code that does not verify"),
     "413": error_response("Body too large"),
     "415": error_response("Content-Type is not application/json"),
     "429": error_response("Too many requests", **{"Retry-After": _RETRY_AFTER}),
@@ -54,10 +53,10 @@ def _parameters(operation: Operation) -> list[dict[str, Any]]:
 
 
 def _links(sandbox: Sandbox, operation: Operation) -> dict[str, Any]:
-    """Return what may be done next with what an operation created.
+    """Return the operations that a client may call next with the id of a created resource.
 
-    A revoked token stays readable as REVOKED. A client that follows links takes DELETE for the end of a resource, so
-    none leads there unless revoking really ends it.
+    A client that follows links expects 404 after a DELETE. A revoked token stays readable as REVOKED by default, so its
+    DELETE is linked only if the setting ``revoked_otps`` is ``gone``.
     """
     body = "$response.body#/data" if sandbox.settings.envelope else "$response.body#"
     by_id = {"parameters": {"id": f"{body}/id"}}
@@ -79,11 +78,11 @@ def _links(sandbox: Sandbox, operation: Operation) -> dict[str, Any]:
 
 def _success(sandbox: Sandbox, operation: Operation) -> dict[str, Any]:
     envelope = sandbox.settings.envelope
-    result: str | None = operation.result
-    if operation.result == "Deleted":
-        result, envelope = DELETED[sandbox.settings.delete_body][operation.name], False
-    if result is None:
-        return {"204": {"description": "Done"}}
+    result = operation.result
+    if result == "Deleted":
+        if sandbox.settings.delete_body == "empty":
+            return {"204": {"description": "Done"}}
+        result, envelope = DELETED[operation.name] if sandbox.settings.delete_body == "record" else "Message", False
     schema = enveloped(ref(result), envelope)
     if operation.spends and sandbox.settings.insufficient_balance == "under_200":
         schema = {"anyOf": [schema, ref("Error")]}
@@ -95,7 +94,7 @@ def _success(sandbox: Sandbox, operation: Operation) -> dict[str, Any]:
 
 
 def _responses(sandbox: Sandbox, operation: Operation) -> dict[str, Any]:
-    """Return every answer an operation may give, faults of a healthy service included."""
+    """Return every response of an operation, and the 429 and 503 that only faults cause."""
     has_body = operation.body is not None
     absent = {
         "400": not has_body and operation.query is None,
@@ -112,13 +111,12 @@ def _component(operation: Operation) -> str:
 
 
 def _body(service: Service, operation: Operation) -> dict[str, Schema]:
-    """Return the schemas of an operation's body as things stand, by name."""
-    adapter, settings = service.adapter(operation), service.sandbox.settings
-    schema = adapter.json_schema(ref_template="#/components/schemas/{model}") if adapter else {}
+    """Return the schemas of an operation's body under the current settings, by name."""
+    schema = service.adapter(operation).json_schema(ref_template="#/components/schemas/{model}")
     parts = schema.pop("$defs", {})
     if operation.texts:
         schema = describe_text(schema, service.templates(operation))
-    if settings.unknown_fields == "reject":
+    if service.sandbox.settings.unknown_fields == "reject":
         schema["additionalProperties"] = False
     return {**parts, _component(operation): schema}
 
@@ -140,7 +138,7 @@ def _described(sandbox: Sandbox, operation: Operation) -> dict[str, Any]:
 
 
 def document(service: Service) -> dict[str, Any]:
-    """Return the document as things stand: present columns, templates and settings."""
+    """Return the document for the current columns, templates and settings."""
     sandbox = service.sandbox
     paths: dict[str, dict[str, Any]] = {}
     schemas = dict(SCHEMAS)

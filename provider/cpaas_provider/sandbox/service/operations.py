@@ -1,4 +1,4 @@
-"""The fourteen operations of INTERFACE.md section 4 as data, and which of them a method and path name."""
+"""The fourteen operations of INTERFACE.md section 4 as data, and the routing of a method and path to one of them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from cpaas_provider.sandbox.core.context import Sandbox
-from cpaas_provider.sandbox.core.errors import FieldError, ServiceError
+from cpaas_provider.sandbox.core.errors import FieldError, ServiceError, not_found
 from cpaas_provider.sandbox.service import requests
 from cpaas_provider.sandbox.service.handlers import airtime, contacts, lookup, messages, otp
 from cpaas_provider.sandbox.service.http import Request
@@ -18,7 +18,7 @@ Handler = Callable[[Sandbox, Request], Any]
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """One operation of the service."""
+    """One operation of the service; ``section`` is that of INTERFACE.md, ``result`` the schema of the response."""
 
     name: str
     method: str
@@ -28,19 +28,19 @@ class Operation:
     handler: Handler
     result: str
     body: Any = None
-    """Type of the body, or ``row_body``, which makes it of the present columns."""
+    """Type of the body, or ``row_body``, which builds the type from the current columns."""
     query: Any = None
     texts: str | None = None
-    """The channel of the templates that may be named in place of content."""
+    """The channel whose templates may replace ``content``; None for operations without a text."""
     spends: bool = False
     deprecated: bool = False
     alias: str | None = None
     deletes: str | None = None
-    """What a DELETE says was done, where it returns a message."""
+    """The message of a DELETE, if the setting ``delete_body`` is ``message``."""
 
     @property
     def by_id(self) -> bool:
-        """Whether the path names one resource."""
+        """Whether the path ends with the id of a resource."""
         return "{" in self.path
 
 
@@ -101,26 +101,22 @@ OPERATIONS: tuple[Operation, ...] = (
 
 NAMES: tuple[str, ...] = tuple(operation.name for operation in OPERATIONS)
 
-# path, or what comes before the id in it -> method -> operation
-_EXACT: dict[str, dict[str, Operation]] = {}
-_BY_ID: dict[str, dict[str, Operation]] = {}
+# path, without its parameter and with the slash before it -> method -> operation
+_ROUTES: dict[str, dict[str, Operation]] = {}
 for _operation in OPERATIONS:
     for _path in filter(None, (_operation.path, _operation.alias)):
-        _paths, _key = (_BY_ID, _path.rpartition("/")[0]) if _operation.by_id else (_EXACT, _path)
-        _paths.setdefault(_key, {})[_operation.method] = _operation
+        _ROUTES.setdefault(_path.partition("{")[0], {})[_operation.method] = _operation
 
 
-def route(method: str, raw_path: str) -> tuple[Operation, tuple[str, ...]]:
-    """Return the operation and the ids in its path; 404 and 405 come in the documented shape."""
-    methods, ids = _EXACT.get(raw_path), tuple[str, ...]()
+def route(method: str, raw_path: str) -> tuple[Operation, str]:
+    """Return the operation and the id in its path, if any; raise the 404 or the 405."""
+    parent, _, last = raw_path.rpartition("/")
+    id_ = "" if raw_path in _ROUTES else unquote(last)
+    methods = _ROUTES.get(f"{parent}/" if id_ else raw_path) if last else None
     if methods is None:
-        parent, _, last = raw_path.rpartition("/")
-        methods, ids = _BY_ID.get(parent) if last else None, (unquote(last),)
-    if methods is None:
-        message = "There is no such path"
-        raise ServiceError(404, message, [FieldError("path", message, "not_found")])
+        raise not_found("path", "There is no such path")
     if method not in methods:
         message = f"Method {method} is not allowed here"
         allowed = {"Allow": ", ".join(sorted(methods))}
         raise ServiceError(405, message, [FieldError("method", message, "method_not_allowed")], allowed)
-    return methods[method], ids
+    return methods[method], id_

@@ -1,4 +1,4 @@
-"""The request bodies of INTERFACE.md section 4: each type both checks a body and describes it in the document."""
+"""The request bodies of INTERFACE.md section 4: each type checks a body, and its JSON schema is in the document."""
 
 from __future__ import annotations
 
@@ -35,7 +35,6 @@ Content = Annotated[
 ]
 TemplateId = Annotated[str, Field(description="Template to send; required where no content is given")]
 
-
 _NUMBERS = Written(
     f"{MSISDN}(?:, ?{MSISDN})*",
     "must be numbers in international format, 7 to 15 digits without plus sign, separated by commas",
@@ -50,7 +49,7 @@ _SENDER = Written(
 
 
 class Personalisation(TypedDict):
-    """What the placeholders stand for, for one recipient."""
+    """The values of the placeholders for one recipient."""
 
     to: Annotated[str, Field(description="Recipient")]
     substitutions: Annotated[dict[str, Any], Field(description="Placeholder name to value")]
@@ -96,7 +95,7 @@ class SendSms(TypedDict):
 
 
 def _whole(value: Any) -> Any:
-    """Take 4.0 for 4, as JSON does."""
+    """Return 4 for 4.0: JSON has one number type."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
@@ -131,11 +130,8 @@ class LookupPhone(TypedDict):
     phone: Annotated[Msisdn, Field(description="Number to look up")]
 
 
-# -- content or template ----------------------------------------------------------------------------------------------
-
-
 def text_errors(body: Mapping[str, Any], templates: Collection[str]) -> list[FieldError]:
-    """Return what is wrong with a message's text: one of content and template_id is required; templates must exist."""
+    """Return the errors of a message's text: content or template_id is required, and the template must exist."""
     if "content" not in body and (not templates or "template_id" not in body):
         names = ("content", "template_id") if templates else ("content",)
         return [FieldError(name, f"{' or '.join(names)} is required", "missing") for name in names]
@@ -145,17 +141,14 @@ def text_errors(body: Mapping[str, Any], templates: Collection[str]) -> list[Fie
 
 
 def describe_text(schema: Schema, templates: Iterable[str]) -> Schema:
-    """Add to a message's schema what ``text_errors`` checks."""
+    """Add to a message's schema the rules that ``text_errors`` checks."""
     known = sorted(templates)
-    if not known:  # nothing can be named, so content it must be
+    if not known:  # without a template, content is required
         properties = schema["properties"] | {"template_id": False}
         return schema | {"required": [*schema["required"], "content"], "properties": properties}
     template_id = schema["properties"]["template_id"] | {"enum": known, "examples": known[:1]}
     either = [{"required": ["content"]}, {"required": ["template_id"]}]
     return schema | {"properties": schema["properties"] | {"template_id": template_id}, "anyOf": either}
-
-
-# -- contact rows -----------------------------------------------------------------------------------------------------
 
 
 def _check_date(text: str) -> str:
@@ -178,7 +171,7 @@ def _choice(options: tuple[str, ...]) -> Any:
     return Literal[options] if options else str
 
 
-# type of a column -> what a cell of it may hold (INTERFACE.md 2.5, FACTS.md "Cell formats")
+# column type -> type of its cells, from the column's options (INTERFACE.md section 2.5)
 COLUMN_TYPES: dict[str, Callable[[tuple[str, ...]], Any]] = {
     "TEXT": lambda _: str,
     "NUMBER": lambda _: float,
@@ -194,7 +187,7 @@ _DIGITS = "-?[0-9]{1,18}(?:\\.[0-9]{1,9})?"
 
 @dataclass(frozen=True)
 class _Cell:
-    """A cell as it is stored: null or an empty string clears it; a number stays as it was written."""
+    """Annotation of a cell: null or an empty string clears it; with ``digits``, a number may be a string."""
 
     digits: bool
 
@@ -215,7 +208,7 @@ class _Cell:
 
 
 def row_body(columns: Iterable[Column], number_cells: str) -> Any:
-    """Return the body that creates or updates a row: one property for each column of the present table."""
+    """Return the type of the body that creates or updates a row: one optional cell for each column."""
     typed_dict: Any = TypedDict
     cells = {
         column.id: NotRequired[

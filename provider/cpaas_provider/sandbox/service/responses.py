@@ -1,4 +1,4 @@
-"""The resources of INTERFACE.md section 2 and the error of section 7 as schemas, for the OpenAPI document."""
+"""The JSON schemas of the resources (INTERFACE.md section 2) and of the error (section 7), for the OpenAPI document."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _UPDATED: dict[str, Schema] = {"updated_datetime": _MOMENT}
 _REFERENCES: dict[str, Schema] = {"external_ref": _TEXT, "callback": _TEXT}
 
 
-def _one_of(values: Iterable[Any], kind: str = "string") -> Schema:
+def _enum(values: Iterable[Any], kind: str = "string") -> Schema:
     return {"type": kind, "enum": list(values)}
 
 
@@ -39,7 +39,7 @@ def _meta(**part: Schema) -> Schema:
 
 
 _MONEY = {"available_balance": _NUMBER, "charge": _NUMBER}
-_SIZE = {"encoding": _one_of(("GSM-7", "UCS-2")), "message_length": _WHOLE, "pages": _WHOLE}
+_SIZE = {"encoding": _enum(("GSM-7", "UCS-2")), "message_length": _WHOLE, "pages": _WHOLE}
 _CHARGE = _object(amount=_NUMBER, available_balance=_NUMBER, balance_before=_NUMBER, refunded=_FLAG)
 _AIRTIME_STATUS = ("pending", "sent", "failed", "error", "success", "duplicate")
 _SENT = {"id": _TEXT, "recipients": _list(_TEXT), "sender_id": _TEXT, "created_datetime": _MOMENT}
@@ -51,9 +51,9 @@ SCHEMAS: dict[str, Schema] = {
         _REFERENCES,
         id=_TEXT,
         recipient=_TEXT,
-        status=_one_of(_AIRTIME_STATUS),
+        status=_enum(_AIRTIME_STATUS),
         created_datetime=_MOMENT,
-        network=_one_of(get_args(Network)),
+        network=_enum(get_args(Network)),
         meta=_meta(charge=_CHARGE),
     ),
     "EmailMessage": _object(_SENT_IF_GIVEN | {"from_name": _TEXT}, **_SENT, meta=_meta(estimate=_object(**_MONEY))),
@@ -64,12 +64,12 @@ SCHEMAS: dict[str, Schema] = {
         _UPDATED,
         id=_TEXT,
         recipient=_TEXT,
-        status=_one_of(STATUS, "number"),
-        status_desc=_one_of(STATUS.values()),
+        status=_enum(STATUS, "number"),
+        status_desc=_enum(STATUS.values()),
         created_datetime=_MOMENT,
     ),
     "Tokens": _list(ref("Token")),
-    "ContactColumn": _object(id=_TEXT, name=_TEXT, type=_one_of(COLUMN_TYPES)),
+    "ContactColumn": _object(id=_TEXT, name=_TEXT, type=_enum(COLUMN_TYPES)),
     "ContactTable": _object(_UPDATED, id=_TEXT, columns=_list(ref("ContactColumn")), created_datetime=_MOMENT),
     "ContactRow": _object(_UPDATED, id=_TEXT, columns=_CELLS, created_datetime=_MOMENT),
     "RowAndTable": _object(row=ref("ContactRow"), table=ref("ContactTable")),
@@ -82,19 +82,13 @@ SCHEMAS: dict[str, Schema] = {
     ),
 }
 
-# What DELETE returns, by the setting `delete_body` and the operation; None is no body at all.
-DELETED: dict[str, dict[str, str | None]] = {
-    "message": {"revoke_otp": "Message", "delete_contact_row": "Message"},
-    "record": {"revoke_otp": "Token", "delete_contact_row": "ContactRow"},
-    "empty": {"revoke_otp": None, "delete_contact_row": None},
-}
+# The record that DELETE returns if the setting `delete_body` is `record`.
+DELETED = {"revoke_otp": "Token", "delete_contact_row": "ContactRow"}
 
 
 def enveloped(schema: Schema, envelope: bool) -> Schema:
-    """Return a result's schema, wrapped where the settings say so."""
-    if not envelope:
-        return schema
-    return _object(status=_WHOLE, type={"const": "success"}, message=_TEXT, data=schema)
+    """Return a result's schema, in the envelope if there is one."""
+    return _object(status=_WHOLE, type={"const": "success"}, message=_TEXT, data=schema) if envelope else schema
 
 
 def error_response(description: str, **headers: Any) -> dict[str, Any]:

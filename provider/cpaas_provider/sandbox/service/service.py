@@ -1,4 +1,4 @@
-"""The service's rules for a request between routing and answer: the key, the checks, the handler."""
+"""The steps of a routed request: check the API key, check the fields, call the handler, wrap the result."""
 
 from __future__ import annotations
 
@@ -16,83 +16,69 @@ from cpaas_provider.sandbox.service.requests import row_body, text_errors
 
 
 class Service:
-    """The fourteen operations over a sandbox's state; knows no socket."""
+    """The fourteen operations on a sandbox's state, without a connection."""
 
     def __init__(self, sandbox: Sandbox) -> None:
         self.sandbox = sandbox
         self._adapters: dict[str, TypeAdapter[Any]] = {}
         self._adapted_version = -1
 
-    # -- the key (INTERFACE.md section 5) -------------------------------------------------------------------------
-
     def authorize(self, authorization: str | None) -> None:
-        """Refuse a request whose Authorization header does not carry the key in the scheme set."""
+        """Raise the 401 unless the Authorization header (section 5) has the API key in the form of ``auth_scheme``."""
         if authorization is None:
             raise _unauthorized("The Authorization header is required", "missing")
         scheme, _, credentials = authorization.partition(" ")
         allowed, key = self.sandbox.settings.auth_scheme, self.sandbox.options.api_key.encode()
-        given = [credentials.strip()] if scheme.lower() == "bearer" and allowed != "raw" else []
-        given += [authorization.strip()] if allowed != "bearer" else []
-        accepted = [hmac.compare_digest(one.encode(), key) for one in given]
-        if not any(accepted):
+        candidates = [credentials.strip()] if scheme.lower() == "bearer" and allowed != "raw" else []
+        candidates += [authorization.strip()] if allowed != "bearer" else []
+        if not any(hmac.compare_digest(candidate.encode(), key) for candidate in candidates):
             raise _unauthorized("The API key is not valid", "invalid_key")
 
-    # -- what a request may say -----------------------------------------------------------------------------------
-
-    def adapter(self, operation: Operation) -> TypeAdapter[Any] | None:
-        """Return what checks and describes an operation's body or query at present."""
+    def adapter(self, operation: Operation) -> TypeAdapter[Any]:
+        """Return the type of an operation's body or query under the current columns and settings."""
         if self._adapted_version != self.sandbox.version:
             self._adapters.clear()
             self._adapted_version = self.sandbox.version
         if operation.name not in self._adapters:
-            kind = operation.body or operation.query
+            kind = operation.body or operation.query or dict[str, str]
             if kind is row_body:
                 kind = row_body(self.sandbox.table.columns.values(), self.sandbox.settings.number_cells)
-            if kind is None:
-                return None
             self._adapters[operation.name] = TypeAdapter(kind)
         return self._adapters[operation.name]
 
     def templates(self, operation: Operation) -> list[str]:
-        """Return the ids of the templates that a message of this operation may name."""
+        """Return the ids of the templates that a request of this operation may name."""
         channels = (operation.texts, "any")
         return [id_ for id_, template in self.sandbox.templates.items() if template["channel"] in channels]
 
-    def read(self, operation: Operation, ids: tuple[str, ...], query: bytes, content_type: str, raw: bytes) -> Request:
-        """Return the checked request; every offending field is named at once."""
-        values: Any = {}
-        if operation.body is None:
-            values = read_query(query) if operation.query else {}
-        elif raw or content_type:
-            # Nothing at all is a body without fields: the answer names those that are required.
+    def read(self, operation: Operation, id_: str, query: bytes, content_type: str, raw: bytes) -> Request:
+        """Return the checked request; raise the 400 that names every offending field."""
+        values: Any = read_query(query) if operation.query else {}
+        # A request without body and content type is read as {}, so that the response names the required fields.
+        if operation.body is not None and (raw or content_type):
             check_content_type(content_type)
             values = read_json(raw)
-        adapter, errors = self.adapter(operation), list[FieldError]()
-        if adapter is not None:
-            given = values
-            try:
-                values = adapter.validate_python(given, strict=True)
-            except ValidationError as error:
-                errors = field_errors(error.errors(include_url=False, include_context=False, include_input=False))
-            if operation.body is not None and isinstance(given, dict):
-                errors += self._more_errors(operation, given)
+        checked, errors = values, list[FieldError]()
+        try:
+            checked = self.adapter(operation).validate_python(values, strict=True)
+        except ValidationError as error:
+            errors = field_errors(error.errors(include_url=False, include_context=False, include_input=False), "body")
+        if operation.body is not None and isinstance(values, dict):
+            errors += self._more_errors(operation, values)
         if errors:
             raise invalid(errors)
-        parts = {"body": values} if operation.body is not None else {"query": values}
-        return Request(operation.method, operation.path, ids, **parts)
+        return Request(operation.method, operation.path, id_, checked)
 
     def _more_errors(self, operation: Operation, body: dict[str, Any]) -> list[FieldError]:
-        """Return what the types do not say: texts and templates, and fields that are unknown."""
+        """Return the errors that the types cannot express: text or template missing, unknown fields."""
         errors = text_errors(body, self.templates(operation)) if operation.texts else []
         if self.sandbox.settings.unknown_fields == "reject":
             known = {"columns"} if operation.body is row_body else operation.body.__annotations__
-            errors += [FieldError(one, "is not known here", "extra_forbidden") for one in body if one not in known]
+            errors += [FieldError(name, "is not known here", "extra_forbidden") for name in body if name not in known]
         return errors
 
-    # -- the answer -----------------------------------------------------------------------------------------------
-
     def accept(self, operation: Operation, request: Request) -> Answer:
-        """Do what is asked; raise `ServiceError` where it is refused."""
+        """Call the handler and wrap its result; raise `ServiceError` if the handler rejects the request."""
         result = operation.handler(self.sandbox, request)
         if operation.deletes:
             bodies = {"message": {"status": 200, "type": "success", "message": operation.deletes}, "record": result}
@@ -103,7 +89,7 @@ class Service:
         return Answer(200, result)
 
     def refuse(self, error: ServiceError) -> Answer:
-        """Return a refusal as it goes on the wire."""
+        """Return the response of an error."""
         status = error.status
         if status == 402:
             status = {"402": 402, "400": 400, "under_200": 200}[self.sandbox.settings.insufficient_balance]

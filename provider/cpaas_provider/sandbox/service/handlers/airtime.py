@@ -1,4 +1,4 @@
-"""Airtime purchases: pending, then sent, then success, failed or error on the clock (INTERFACE.md 2.1, 3, 4.1)."""
+"""Airtime purchases: pending, then sent, then success, failed or error, by the clock (INTERFACE.md 2.1, 3, 4.1)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cpaas_provider.sandbox.core.database import Row
 from cpaas_provider.sandbox.reports.formats import PlannedReport, ReportSubject
 from cpaas_provider.sandbox.reports.outcomes import IN_FLIGHT, Outcome, draw_outcome, reason_of
 from cpaas_provider.sandbox.reports.schedule import disordered, schedule
-from cpaas_provider.sandbox.service.handlers.recipients import refuse_unreachable
+from cpaas_provider.sandbox.service.handlers.recipients import check_recipient
 from cpaas_provider.sandbox.service.http import Request
 
 _REFUNDED = ("failed", "error")
@@ -21,7 +21,7 @@ _OVERTAKEN_SECONDS = 1.0
 _INSERT = """
 INSERT INTO airtime (id, recipient, network, amount, external_ref, callback, status, outcome, reason, due, created)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
-# A purchase that failed does not stand in the way of another try.
+# After a failed purchase, the same one is no duplicate.
 _SAME = """
 SELECT 1 FROM airtime
 WHERE recipient = ? AND amount = ? AND created > ? AND status IN ('pending', 'sent', 'success')"""
@@ -29,26 +29,24 @@ WHERE recipient = ? AND amount = ? AND created > ? AND status IN ('pending', 'se
 
 def buy(sandbox: Sandbox, request: Request) -> dict[str, Any]:
     """Answer POST /airtime/buy; the same amount for the same recipient within the guard interval is a duplicate."""
-    body, settings, now = request.body, sandbox.settings, sandbox.clock.now()
-    refuse_unreachable(sandbox, [body["recipient"]], "recipient")
-    amount = to_units(body["amount"])
-    since = now - settings.airtime_guard_seconds
-    duplicate = sandbox.database.row(_SAME, [body["recipient"], amount, since]) is not None
-    charge = Charge(0, sandbox.account.balance) if duplicate else sandbox.account.charge(amount)
-    status = "duplicate" if duplicate else "pending"
-    comes = draw_outcome(sandbox, "airtime", body["recipient"])
-    if duplicate:
-        comes = Outcome(("duplicate",), reason_of(settings.report_seed, "duplicate", body["recipient"]))
-    due = None if duplicate else now + settings.airtime_sent_seconds
-    purchase_id, optional = uuid.uuid4().hex, (body.get("external_ref"), body.get("callback"))
-    what = (purchase_id, body["recipient"], body["network"], amount)
-    sandbox.database.execute(_INSERT, [*what, *optional, status, comes.outcome, comes.reason, due, now])
-    sandbox.counters.add("airtime.duplicates" if duplicate else "airtime.purchases")
-    if duplicate:
-        _report(sandbox, ReportSubject("airtime", purchase_id, *optional), body["recipient"], status, comes.reason)
+    body, settings, now = request.fields, sandbox.settings, sandbox.clock.now()
+    recipient, amount = body["recipient"], to_units(body["amount"])
+    check_recipient(sandbox, recipient)
+    purchase = ReportSubject("airtime", uuid.uuid4().hex, body.get("external_ref"), body.get("callback"))
+    if sandbox.database.row(_SAME, [recipient, amount, now - settings.airtime_guard_seconds]):
+        status, due, charge = "duplicate", None, Charge(0, sandbox.account.balance)
+        outcome = Outcome((status,), reason_of(settings.report_seed, status, recipient))
+        sandbox.counters.add("airtime.duplicates")
+        _report(sandbox, purchase, recipient, status, outcome.reason)
     else:
-        sandbox.wakeup.set_by(now + settings.airtime_sent_seconds)
-    record = {"id": purchase_id, "recipient": body["recipient"], "status": status, "network": body["network"]}
+        status, due, charge = "pending", now + settings.airtime_sent_seconds, sandbox.account.charge(amount)
+        outcome = draw_outcome(sandbox, "airtime", recipient)
+        sandbox.counters.add("airtime.purchases")
+        sandbox.wakeup.set_by(due)
+    references = (purchase.external_ref, purchase.callback)
+    values = [purchase.message_id, recipient, body["network"], amount, *references, status, outcome.final]
+    sandbox.database.execute(_INSERT, [*values, outcome.reason, due, now])
+    record = {"id": purchase.message_id, "recipient": recipient, "status": status, "network": body["network"]}
     record |= {name: body[name] for name in ("external_ref", "callback") if name in body}
     money = {
         "amount": to_amount(charge.amount),
@@ -61,12 +59,13 @@ def buy(sandbox: Sandbox, request: Request) -> dict[str, Any]:
 
 
 def _report(sandbox: Sandbox, purchase: ReportSubject, recipient: str, status: str, reason: str | None) -> None:
+    """Schedule the report of a final status."""
     due = sandbox.clock.now() + sandbox.settings.report_delay_seconds
     schedule(sandbox, purchase, [PlannedReport(recipient, status, due, reason)])
 
 
 def _report_in_flight(sandbox: Sandbox, purchase: ReportSubject, recipient: str, final: float) -> None:
-    """Report that it was sent; where reports come out of order, after it is final."""
+    """Schedule the report of the status sent; for a recipient with disorder, after the report of the final status."""
     if not sandbox.settings.report_in_flight:
         return
     late = final + sandbox.settings.report_delay_seconds + _OVERTAKEN_SECONDS
@@ -75,7 +74,7 @@ def _report_in_flight(sandbox: Sandbox, purchase: ReportSubject, recipient: str,
 
 
 def complete_purchases(sandbox: Sandbox) -> None:
-    """Move every purchase whose time has come; a failed one gets its money back."""
+    """Set the next status of every purchase that is due; refund those that failed."""
     now = sandbox.clock.now()
     for row in sandbox.database.rows("SELECT * FROM airtime WHERE due <= ?", [now]):
         final = row["created"] + sandbox.settings.airtime_final_seconds

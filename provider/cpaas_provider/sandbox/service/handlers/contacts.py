@@ -6,32 +6,25 @@ import json
 import uuid
 from typing import Any
 
-from cpaas_provider.sandbox.core.clock import timestamp
+from cpaas_provider.sandbox.core.clock import datetimes
 from cpaas_provider.sandbox.core.context import Sandbox
 from cpaas_provider.sandbox.core.database import Row
 from cpaas_provider.sandbox.core.errors import not_found
 from cpaas_provider.sandbox.service.http import Request
 
 
-def _dates(created: float, updated: float | None) -> dict[str, str]:
-    dates = {"created_datetime": timestamp(created)}
-    if updated is not None:
-        dates["updated_datetime"] = timestamp(updated)
-    return dates
-
-
 def table_json(sandbox: Sandbox) -> dict[str, Any]:
     """Return the table as the service shows it."""
     table = sandbox.table
-    columns = [{"id": one.id, "name": one.name, "type": one.type} for one in table.columns.values()]
-    return {"id": table.id, "columns": columns, **_dates(table.created, table.updated)}
+    columns = [{"id": column.id, "name": column.name, "type": column.type} for column in table.columns.values()]
+    return {"id": table.id, "columns": columns, **datetimes(table.created, table.updated)}
 
 
 def row_json(sandbox: Sandbox, row: Row) -> dict[str, Any]:
-    """Return a row as the service shows it: every column of the table, null where the cell is clear."""
+    """Return a row as the service shows it: every column of the table, null for an empty cell."""
     cells = json.loads(row["columns"])
     columns = {id_: cells.get(id_) for id_ in sandbox.table.columns}
-    return {"id": row["id"], "columns": columns, **_dates(row["created"], row["updated"])}
+    return {"id": row["id"], "columns": columns, **datetimes(row["created"], row["updated"])}
 
 
 def _found(sandbox: Sandbox, row_id: str) -> Row:
@@ -46,7 +39,7 @@ def _both(sandbox: Sandbox, row: Row) -> dict[str, Any]:
 
 
 def add_row(sandbox: Sandbox, cells: dict[str, Any], row_id: str | None = None) -> str:
-    """Keep a new row of valid cells and return its id."""
+    """Store a new row of checked cells and return its id."""
     row_id = row_id or uuid.uuid4().hex
     values = [row_id, json.dumps(cells), sandbox.clock.now()]
     sandbox.database.execute("INSERT INTO contacts (id, columns, created) VALUES (?, ?, ?)", values)
@@ -60,20 +53,20 @@ def get_table(sandbox: Sandbox, request: Request) -> dict[str, Any]:
 
 def get_row(sandbox: Sandbox, request: Request) -> dict[str, Any]:
     """Answer GET /lists/contact/row/{row_id}."""
-    return _both(sandbox, _found(sandbox, request.ids[0]))
+    return _both(sandbox, _found(sandbox, request.id))
 
 
 def create_row(sandbox: Sandbox, request: Request) -> dict[str, Any]:
     """Answer POST /lists/contact/rows."""
-    row_id = add_row(sandbox, request.body["columns"])
+    row_id = add_row(sandbox, request.fields["columns"])
     sandbox.counters.add("contacts.created")
     return _both(sandbox, _found(sandbox, row_id))
 
 
 def update_row(sandbox: Sandbox, request: Request) -> dict[str, Any]:
-    """Answer PATCH /lists/contact/rows/{row_id}; cells that are not named are kept."""
-    row = _found(sandbox, request.ids[0])
-    cells = json.loads(row["columns"]) | request.body["columns"]
+    """Answer PATCH /lists/contact/rows/{row_id}; cells that the request leaves out stay."""
+    row = _found(sandbox, request.id)
+    cells = json.loads(row["columns"]) | request.fields["columns"]
     values = [json.dumps(cells), sandbox.clock.now(), row["id"]]
     sandbox.database.execute("UPDATE contacts SET columns = ?, updated = ? WHERE id = ?", values)
     sandbox.counters.add("contacts.updated")
@@ -82,7 +75,7 @@ def update_row(sandbox: Sandbox, request: Request) -> dict[str, Any]:
 
 def delete_row(sandbox: Sandbox, request: Request) -> dict[str, Any]:
     """Answer DELETE /lists/contact/rows/{row_id}."""
-    row = _found(sandbox, request.ids[0])
+    row = _found(sandbox, request.id)
     sandbox.database.execute("DELETE FROM contacts WHERE id = ?", [row["id"]])
     sandbox.counters.add("contacts.deleted")
     return row_json(sandbox, row)

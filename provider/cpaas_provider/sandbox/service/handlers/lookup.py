@@ -1,4 +1,4 @@
-"""Phone look-up: the same number always gets the same answer (INTERFACE.md sections 2.6 and 4.14)."""
+"""Phone lookup: the same number always has the same result (INTERFACE.md sections 2.6 and 4.14)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cpaas_provider.sandbox.core.context import Sandbox
 from cpaas_provider.sandbox.service.http import Request
 
 _OPERATORS = {"NG": ("MTN", "Airtel", "Glo", "9mobile"), "GH": ("MTN", "Telecel", "AT"), "KE": ("Safaricom", "Airtel")}
-_ELSEWHERE = ("Mobile One", "Mobile Two", "Mobile Three")
+_OTHER_OPERATORS = ("Mobile One", "Mobile Two", "Mobile Three")
 _DND_PER_HUNDRED = 8
 _PORTED_PER_HUNDRED = 5
 
@@ -25,10 +25,10 @@ def _country(phone: str) -> str | None:
 
 
 def answer_for(phone: str) -> dict[str, Any]:
-    """Derive the answer from a hash of the number; a number of no country has no `country`."""
+    """Return the result derived from a hash of the number; without a known country, there is no ``country``."""
     digest = hashlib.sha256(phone.encode()).digest()
     country = _country(phone)
-    operators = _OPERATORS.get(country or "", _ELSEWHERE)
+    operators = _OPERATORS.get(country or "", _OTHER_OPERATORS)
     answer: dict[str, Any] = {"msisdn": phone, "operator": operators[digest[0] % len(operators)]}
     if country:
         answer["country"] = country
@@ -38,8 +38,8 @@ def answer_for(phone: str) -> dict[str, Any]:
 
 
 def look_up(sandbox: Sandbox, request: Request) -> dict[str, Any]:
-    """Answer GET /lookup/phone; what was seeded for a number goes before what is derived."""
-    phone = request.body["phone"]
+    """Answer GET /lookup/phone; seeded fields replace the derived ones."""
+    phone = request.fields["phone"]
     charge = sandbox.account.charge(sandbox.account.prices["lookup"]).amount
     seeded = sandbox.database.row("SELECT answer FROM seeded_lookups WHERE phone = ?", [phone])
     answer = answer_for(phone) | (json.loads(seeded["answer"]) if seeded else {})

@@ -7,11 +7,11 @@ import secrets
 import uuid
 from typing import Any
 
-from cpaas_provider.sandbox.core.clock import timestamp
+from cpaas_provider.sandbox.core.clock import datetimes
 from cpaas_provider.sandbox.core.context import Sandbox
 from cpaas_provider.sandbox.core.database import Row
-from cpaas_provider.sandbox.core.errors import FieldError, ServiceError, not_found
-from cpaas_provider.sandbox.service.handlers.recipients import refuse_unreachable
+from cpaas_provider.sandbox.core.errors import not_found
+from cpaas_provider.sandbox.service.handlers.recipients import check_recipient
 from cpaas_provider.sandbox.service.http import Request
 
 SENT, VERIFIED, EXPIRED, FAILED, REVOKED = 1, 2, 3, 4, 5
@@ -22,32 +22,24 @@ INSERT INTO otps (id, recipient, channel, code, text, status, charge, created, e
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"""
 
 
-def present_status(row: Row, now: float) -> int:
-    """Return the status a token has now; time alone turns SENT into EXPIRED."""
+def current_status(row: Row, now: float) -> int:
+    """Return a token's status at a moment; EXPIRED is never stored, it follows from SENT and the expiry."""
     expired = row["status"] == SENT and now >= row["expires"]
     return EXPIRED if expired else int(row["status"])
 
 
 def _record(sandbox: Sandbox, row: Row) -> dict[str, Any]:
     """Return the token's record; the code is never part of it."""
-    now = sandbox.clock.now()
-    status = present_status(row, now)
+    status = current_status(row, sandbox.clock.now())
     updated = row["expires"] if status == EXPIRED else row["updated"]
     if sandbox.settings.otp_status_mode == "sent":
         status, updated = SENT, None
-    record = {
-        "id": row["id"],
-        "recipient": row["recipient"],
-        "status": status,
-        "status_desc": STATUS[status],
-        "created_datetime": timestamp(row["created"]),
-    }
-    if updated is not None:
-        record["updated_datetime"] = timestamp(updated)
-    return record
+    record = {"id": row["id"], "recipient": row["recipient"], "status": status, "status_desc": STATUS[status]}
+    return record | datetimes(row["created"], updated)
 
 
 def _is_gone(sandbox: Sandbox, row: Row) -> bool:
+    """Return whether a token is hidden, because it is REVOKED and the settings hide revoked tokens."""
     return bool(row["status"] == REVOKED and sandbox.settings.revoked_otps == "gone")
 
 
@@ -58,18 +50,18 @@ def _found(sandbox: Sandbox, token_id: str) -> Row:
     return row
 
 
-def _change(sandbox: Sandbox, row: Row, status: int, attempts: int | None = None) -> Row:
-    changed = row | {"status": status, "updated": sandbox.clock.now()}
-    changed["attempts"] = row["attempts"] if attempts is None else attempts
-    values = [status, changed["updated"], changed["attempts"], row["id"]]
-    sandbox.database.execute("UPDATE otps SET status = ?, updated = ?, attempts = ? WHERE id = ?", values)
-    return changed
+def _update(sandbox: Sandbox, row: Row, **changes: int) -> Row:
+    """Store a changed status or number of wrong attempts; return the changed row."""
+    row = row | changes | {"updated": sandbox.clock.now()}
+    sql = "UPDATE otps SET status = :status, updated = :updated, attempts = :attempts WHERE id = :id"
+    sandbox.database.execute(sql, row)
+    return row
 
 
 def request_token(sandbox: Sandbox, request: Request) -> dict[str, Any]:
     """Answer POST /otp/request_token."""
-    body = request.body
-    refuse_unreachable(sandbox, [body["recipient"]], "recipient")
+    body = request.fields
+    check_recipient(sandbox, body["recipient"])
     length, minutes = int(body.get("length", 4)), body.get("expires_in", 15)
     code = body.get("token") or "".join(secrets.choice("0123456789") for _ in range(length))
     charge = sandbox.account.charge(sandbox.account.prices["otp"]).amount
@@ -82,43 +74,39 @@ def request_token(sandbox: Sandbox, request: Request) -> dict[str, Any]:
     return _record(sandbox, _found(sandbox, token_id))
 
 
-def _refused(message: str, code: str) -> ServiceError:
-    return ServiceError(404, message, [FieldError("token", message, code)])
-
-
 def verify(sandbox: Sandbox, request: Request) -> dict[str, Any]:
-    """Answer POST /otp/verify; a code serves once, and too many wrong ones end it."""
-    row = _found(sandbox, request.body["id"])
-    status = present_status(row, sandbox.clock.now())
+    """Answer POST /otp/verify; a code verifies once, and ``otp_max_attempts`` wrong codes make the token FAILED."""
+    row = _found(sandbox, request.fields["id"])
+    status = current_status(row, sandbox.clock.now())
     if status != SENT:
-        raise _refused(f"The token is {STATUS[status].lower()}", STATUS[status].lower())
-    if hmac.compare_digest(row["code"].encode(), request.body["token"].encode()):
-        row = _change(sandbox, row, VERIFIED)
+        word = STATUS[status].lower()
+        raise not_found("token", f"The token is {word}", word)
+    if hmac.compare_digest(row["code"].encode(), request.fields["token"].encode()):
         sandbox.counters.add("otp.verified")
-        return _record(sandbox, row)
+        return _record(sandbox, _update(sandbox, row, status=VERIFIED))
     attempts = row["attempts"] + 1
     failed = attempts >= sandbox.settings.otp_max_attempts
-    _change(sandbox, row, FAILED if failed else SENT, attempts)
+    _update(sandbox, row, status=FAILED if failed else SENT, attempts=attempts)
     sandbox.counters.add("otp.wrong_attempts", *(["otp.failed"] if failed else []))
-    raise _refused("The code is wrong", "wrong_token")
+    raise not_found("token", "The code is wrong", "wrong_token")
 
 
 def get(sandbox: Sandbox, request: Request) -> dict[str, Any]:
     """Answer GET /otp/{id}."""
-    return _record(sandbox, _found(sandbox, request.ids[0]))
+    return _record(sandbox, _found(sandbox, request.id))
 
 
 def find(sandbox: Sandbox, request: Request) -> list[dict[str, Any]]:
     """Answer GET /otp/get-by-recipient, newest first."""
     sql = "SELECT * FROM otps WHERE recipient = ? ORDER BY seq DESC"
-    rows = sandbox.database.rows(sql, [request.query["recipient"]])
+    rows = sandbox.database.rows(sql, [request.fields["recipient"]])
     return [_record(sandbox, row) for row in rows if not _is_gone(sandbox, row)]
 
 
 def revoke(sandbox: Sandbox, request: Request) -> dict[str, Any]:
-    """Answer DELETE /otp/{id}; what is over already stays as it ended."""
-    row = _found(sandbox, request.ids[0])
-    if present_status(row, sandbox.clock.now()) == SENT:
-        row = _change(sandbox, row, REVOKED)
+    """Answer DELETE /otp/{id}; only a SENT token becomes REVOKED, another keeps its status."""
+    row = _found(sandbox, request.id)
+    if current_status(row, sandbox.clock.now()) == SENT:
+        row = _update(sandbox, row, status=REVOKED)
         sandbox.counters.add("otp.revoked")
     return _record(sandbox, row)

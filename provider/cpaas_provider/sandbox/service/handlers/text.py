@@ -1,4 +1,4 @@
-"""How long a text message is: encoding, length and pages; and how a placeholder becomes a person's own words."""
+"""Encoding, length and pages of a text message, and the substitution of placeholders."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _GSM = _BASIC | _EXTENDED
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """What a text costs to carry: its encoding, its length in that encoding's units, its pages."""
+    """A text's encoding, its length in units of that encoding, and its pages."""
 
     encoding: str
     length: int
@@ -41,23 +41,21 @@ def measure(text: str) -> Size:
     return Size(encoding, length, 1 if length <= single else -(-length // each))
 
 
-def _shown(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-
-
 def renderer(text: str, placeholder: str) -> Callable[[Mapping[str, Any]], str]:
-    """Return how a text reads with a person's substitutions; an unknown placeholder stays as it is written."""
+    """Return a function that fills in one recipient's substitutions; an unknown placeholder stays as it is.
+
+    :param placeholder: the setting ``placeholder_format``
+    """
     before, after = (re.escape(mark) for mark in placeholder.split("name"))
     parts = re.split(f"({before})([^{{}}<>%\\[\\]]{{1,100}}?)({after})", text)
     if len(parts) == 1:
         return lambda substitutions: text
 
     def render(substitutions: Mapping[str, Any]) -> str:
-        done = [parts[0]]
+        rendered = [parts[0]]
         for opening, name, closing, plain in zip(*(parts[n::4] for n in (1, 2, 3, 4)), strict=True):
-            key = name.strip()
-            done.append(_shown(substitutions[key]) if key in substitutions else opening + name + closing)
-            done.append(plain)
-        return "".join(done)
+            value = substitutions.get(name.strip(), opening + name + closing)
+            rendered += [value if isinstance(value, str) else json.dumps(value, ensure_ascii=False), plain]
+        return "".join(rendered)
 
     return render
