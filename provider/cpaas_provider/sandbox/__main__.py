@@ -9,6 +9,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Annotated, Any
 
 from pydantic import Field, TypeAdapter, ValidationError
@@ -16,7 +17,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 from cpaas_provider.sandbox.core.account import DEFAULT_BALANCE, MAX_MONEY
 from cpaas_provider.sandbox.core.context import Options
 from cpaas_provider.sandbox.core.database import UnusableDatabaseError
-from cpaas_provider.sandbox.core.settings import SETTINGS, read_setting
+from cpaas_provider.sandbox.core.settings import SETTINGS, read_settings
 from cpaas_provider.sandbox.server import bind, make_server, url_of
 
 # option -> its setting, and the environment variable that may give it
@@ -47,13 +48,11 @@ _key = _reader(
 _balance = _reader(Annotated[float, Field(ge=0, le=MAX_MONEY)], f"not an amount: 0 to {MAX_MONEY:.0f}")
 
 
-def _setting(text: str) -> tuple[str, Any]:
-    """Parse NAME=VALUE: the text itself for settings that are texts, JSON for the others."""
-    name, equals, value = text.partition("=")
-    if not equals or name not in SETTINGS:
-        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE with one of: {', '.join(SETTINGS)}")
+def _value(name: str, text: str) -> Any:
+    """Parse the value of a setting: the text itself for settings that are texts, JSON for the others."""
     try:
-        return name, read_setting(name, value if isinstance(SETTINGS[name].default, str) else json.loads(value.lower()))
+        value = text if isinstance(SETTINGS[name].default, str) else json.loads(text.lower())
+        return getattr(read_settings({name: value}), name)
     except json.JSONDecodeError:
         wanted = "true or false" if isinstance(SETTINGS[name].default, bool) else "a number"
         raise argparse.ArgumentTypeError(f"{name}: must be {wanted}") from None
@@ -61,9 +60,12 @@ def _setting(text: str) -> tuple[str, Any]:
         raise argparse.ArgumentTypeError(str(error)) from error
 
 
-def _value_of(name: str) -> Callable[[str], Any]:
-    """Return a function that parses the value of a setting that has its own option."""
-    return lambda text: _setting(f"{name}={text}")[1]
+def _setting(text: str) -> tuple[str, Any]:
+    """Parse NAME=VALUE."""
+    name, equals, value = text.partition("=")
+    if not equals or name not in SETTINGS:
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE with one of: {', '.join(SETTINGS)}")
+    return name, _value(name, value)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -102,7 +104,7 @@ def _parser() -> argparse.ArgumentParser:
             flag,
             dest=name,
             metavar=name.rpartition("_")[2].upper(),
-            type=_value_of(name),
+            type=partial(_value, name),
             default=os.environ.get(variable) if variable else None,
             help=(SETTINGS[name].description or "") + (f" (here or in the variable {variable})" if variable else ""),
         )

@@ -41,10 +41,14 @@ class App:
         else:
             with contextlib.suppress(DisconnectedError, asyncio.CancelledError):
                 wire = Wire(scope, receive, send, self.sandbox.cut_off)
-                if scope["path"].startswith("/_control"):
-                    await self._handle_control(wire, scope, receive, send)
-                else:
-                    await self._handle_service(wire)
+                try:
+                    body = await wire.body()
+                    if scope["path"].startswith("/_control"):
+                        await self._handle_control(body, scope, receive, send)
+                    else:
+                        await self._handle_service(wire, body)
+                except ServiceError as error:
+                    await wire.answer(self.service.refuse(error))
 
     async def _lifespan(self, receive: Receive, send: Send) -> None:
         """Run scheduler and dispatcher from the server's start to its end."""
@@ -63,13 +67,8 @@ class App:
         sandbox.database.close()
         await send({"type": "lifespan.shutdown.complete"})
 
-    async def _handle_control(self, wire: Wire, scope: Scope, receive: Receive, send: Send) -> None:
-        """Read the body within its bound, and replay it to the control API."""
-        try:
-            body = await wire.body()
-        except ServiceError as error:
-            await wire.answer(self.service.refuse(error))
-            return
+    async def _handle_control(self, body: bytes, scope: Scope, receive: Receive, send: Send) -> None:
+        """Replay the body, which is already read within its bound, to the control API."""
         messages = iter([{"type": "http.request", "body": body, "more_body": False}])
 
         async def replay() -> Message:
@@ -78,18 +77,14 @@ class App:
 
         await self._control(scope, replay, send)
 
-    async def _handle_service(self, wire: Wire) -> None:
-        try:
-            raw = await wire.body()
-            if wire.method == "GET" and await serve_page(wire):
-                return
-            if wire.method == "GET" and wire.raw_path == "/openapi.json":
-                await wire.answer(Answer(200, document(self.service)))
-                return
-            operation, id_ = route(wire.method, wire.raw_path)
-        except ServiceError as error:
-            await wire.answer(self.service.refuse(error))
+    async def _handle_service(self, wire: Wire, raw: bytes) -> None:
+        """Serve the inbox page, the document or an operation; raise the 404 or 405 for anything else."""
+        if wire.method == "GET" and await serve_page(wire):
             return
+        if wire.method == "GET" and wire.raw_path == "/openapi.json":
+            await wire.answer(Answer(200, document(self.service)))
+            return
+        operation, id_ = route(wire.method, wire.raw_path)
         await self._handle(wire, operation, id_, raw)
         # The operation's name instead of the path: paths and queries carry ids and numbers.
         log.info("%s %s", operation.name, wire.status or "dropped")

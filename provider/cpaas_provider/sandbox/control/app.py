@@ -144,12 +144,7 @@ def _add_views(app: FastAPI, sandbox: Sandbox) -> None:
         limit: Annotated[int, Query(ge=1, le=inbox.MAX_LIMIT)] = 50,
         offset: Annotated[int, Query(ge=0, le=10**9)] = 0,
     ) -> Response:
-        values = {
-            "recipient": recipient,
-            "external_ref": external_ref,
-            "message_id": message_id,
-            "search": search or None,
-        }
+        values = {"recipient": recipient, "external_ref": external_ref, "message_id": message_id, "search": search}
         filters = {name: value for name, value in values.items() if value is not None}
         return _with_etag(request, inbox.query(sandbox, view, filters, limit, offset))
 

@@ -83,7 +83,7 @@ def add_time_and_money(app: FastAPI, sandbox: Sandbox) -> None:
 
     @app.post("/_control/clock/advance")
     async def advance(seconds: Annotated[FiniteFloat, Body(embed=True, ge=-1e9, le=1e9)]) -> dict[str, Any]:
-        sandbox.clock.advance(seconds)
+        sandbox.clock.set(sandbox.clock.now() + seconds)
         return _time_moved(sandbox)
 
     @app.put("/_control/balance")

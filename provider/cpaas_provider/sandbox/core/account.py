@@ -82,13 +82,10 @@ class Account:
         if units > before:
             message = f"Insufficient balance: {to_amount(units):g} needed, {to_amount(before):g} available"
             raise ServiceError(402, message, [FieldError("balance", message, "insufficient_balance")])
-        self._move(units, before)
+        self._database.save("balance", before - units)
+        self._database.save("charged", self.charged + units)
         return Charge(units, before)
 
     def refund(self, units: int) -> None:
         """Return a charge to the balance."""
-        self._move(-units, self.balance)
-
-    def _move(self, units: int, before: int) -> None:
-        self._database.save("balance", before - units)
-        self._database.save("charged", self.charged + units)
+        self.charge(-units)

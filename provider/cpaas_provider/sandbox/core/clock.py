@@ -47,10 +47,6 @@ class Clock:
         self.offset = moment - time.time()
         self._save()
 
-    def advance(self, seconds: float) -> None:
-        """Move the clock forward, or back where seconds are negative."""
-        self.set(self.now() + seconds)
-
     def reset(self) -> None:
         """Return to real time."""
         self.offset, self.frozen_at = 0.0, None

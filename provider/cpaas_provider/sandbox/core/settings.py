@@ -126,12 +126,8 @@ def choices(name: str) -> tuple[str, ...]:
     return get_args(SETTINGS[name].annotation) if isinstance(SETTINGS[name].default, str) else ()
 
 
-def read_setting(name: str, value: Any) -> Any:
-    """Return one setting's checked value; raise ValueError if it is not allowed."""
-    return getattr(_read({name: value}), name)
-
-
-def _read(values: dict[str, Any]) -> Settings:
+def read_settings(values: dict[str, Any]) -> Settings:
+    """Return settings with these values, the others at their defaults; raise ValueError for what is not allowed."""
     try:
         return Settings.model_validate(values)
     except ValidationError as error:
@@ -141,12 +137,12 @@ def _read(values: dict[str, Any]) -> Settings:
 def load_settings(database: Database) -> Settings:
     """Return the stored settings; ignore names that only another version of the sandbox has."""
     stored = database.load("settings") or {}
-    return _read({name: value for name, value in stored.items() if name in SETTINGS})
+    return read_settings({name: value for name, value in stored.items() if name in SETTINGS})
 
 
 def change_settings(database: Database, settings: Settings, changes: dict[str, Any], allow_remote: bool) -> Settings:
     """Apply all changes, store and return the result; raise ValueError naming every change that is not allowed."""
-    changed = _read(settings.model_dump() | changes)
+    changed = read_settings(settings.model_dump() | changes)
     if any(name.startswith("webhook_") for name in changes):
         if changed.webhook_url and not changed.webhook_secret:
             raise ValueError("webhook_url: also set webhook_secret, which signs its reports")

@@ -64,10 +64,9 @@ class Kind:
     def read(self, given: Params) -> Params:
         """Return all parameters, missing ones with their defaults; raise ValueError naming every one not allowed."""
         try:
-            params: Params = self._model.model_validate(given).model_dump()
+            return dict(self._model.model_validate(given))
         except ValidationError as error:
             raise ValueError(in_words(error)) from None
-        return params
 
 
 # -- a response in place of the correct one ---------------------------------------------------------------------------

@@ -38,11 +38,6 @@ class Rule(BaseModel, extra="allow"):
         return self
 
     @property
-    def id(self) -> str:
-        """The id that the control API deletes the rule by."""
-        return self._id
-
-    @property
     def effect(self) -> Kind:
         """The kind of the fault."""
         return KINDS[self.kind]
@@ -92,7 +87,7 @@ class Faults:
 
     def remove(self, rule_id: str) -> int:
         """Remove one rule; return the number of removed rules, 0 for an unknown id."""
-        return self.replace(rule for rule in self.rules if rule.id != rule_id) - len(self.rules)
+        return self.replace(rule for rule in self.rules if rule._id != rule_id) - len(self.rules)
 
     def choose(self, operation: str) -> tuple[list[Rule], Rule | None]:
         """Return the delays and the one other fault that occur in this request, and count it in their rules."""

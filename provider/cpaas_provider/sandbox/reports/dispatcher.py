@@ -138,13 +138,11 @@ class Dispatcher:
         sandbox, attempts = self._sandbox, row["attempts"] + tried
         counted = [f"reports.{state}"] if state != "pending" else []
         if tried:
-            counted.append("reports.sent")
-            counted += [] if state == "acknowledged" else ["reports.refused"]
+            counted += ["reports.sent"] if state == "acknowledged" else ["reports.sent", "reports.refused"]
         with sandbox.database.transaction():
             # Nothing is counted if a reset has deleted the report meanwhile.
-            if sandbox.database.execute(
-                _RECORD_ATTEMPT, [state, attempts, result, due, sandbox.clock.now(), row["seq"]]
-            ):
+            values = [state, attempts, result, due, sandbox.clock.now(), row["seq"]]
+            if sandbox.database.execute(_RECORD_ATTEMPT, values):
                 sandbox.counters.add(*counted)
                 if state == "acknowledged":
                     repeat(sandbox, row)

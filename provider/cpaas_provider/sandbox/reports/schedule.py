@@ -47,11 +47,10 @@ def plan_reports(sandbox: Sandbox, recipient: str, outcome: Outcome) -> Iterator
 def _targets(sandbox: Sandbox, callback: str | None) -> list[tuple[str, str, str]]:
     """Return name, URL and report format of each endpoint."""
     settings = sandbox.settings
-    endpoints = (
-        ("callback", callback, settings.callback_shape),
-        ("webhook", settings.webhook_url, settings.webhook_shape),
-    )
-    return [(endpoint, url, format_name) for endpoint, url, format_name in endpoints if url]
+    endpoints: list[tuple[str, str, str]] = [("callback", callback, settings.callback_shape)] if callback else []
+    if settings.webhook_url:
+        endpoints.append(("webhook", settings.webhook_url, settings.webhook_shape))
+    return endpoints
 
 
 def schedule(sandbox: Sandbox, subject: ReportSubject, reports: Iterable[PlannedReport]) -> int:

@@ -13,8 +13,6 @@ from cpaas_provider.sandbox.service import requests
 from cpaas_provider.sandbox.service.handlers import airtime, contacts, lookup, messages, otp
 from cpaas_provider.sandbox.service.http import Request
 
-Handler = Callable[[Sandbox, Request], Any]
-
 
 @dataclass(frozen=True, slots=True)
 class Operation:
@@ -25,7 +23,7 @@ class Operation:
     path: str
     section: str
     summary: str
-    handler: Handler
+    handler: Callable[[Sandbox, Request], Any]
     result: str
     body: Any = None
     """Type of the body, or ``row_body``, which builds the type from the current columns."""

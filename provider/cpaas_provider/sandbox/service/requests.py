@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, NotRequired
 
@@ -152,11 +153,9 @@ def describe_text(schema: Schema, templates: Iterable[str]) -> Schema:
 
 
 def _check_date(text: str) -> str:
-    try:
+    with suppress(ValueError):
         if dt.date.fromisoformat(text).isoformat() == text:
             return text
-    except ValueError:
-        pass
     raise PydanticCustomError("format", "must be an ISO 8601 date such as 2026-01-31")
 
 

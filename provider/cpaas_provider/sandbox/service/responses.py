@@ -41,7 +41,6 @@ def _meta(**part: Schema) -> Schema:
 _MONEY = {"available_balance": _NUMBER, "charge": _NUMBER}
 _SIZE = {"encoding": _enum(("GSM-7", "UCS-2")), "message_length": _WHOLE, "pages": _WHOLE}
 _CHARGE = _object(amount=_NUMBER, available_balance=_NUMBER, balance_before=_NUMBER, refunded=_FLAG)
-_AIRTIME_STATUS = ("pending", "sent", "failed", "error", "success", "duplicate")
 _SENT = {"id": _TEXT, "recipients": _list(_TEXT), "sender_id": _TEXT, "created_datetime": _MOMENT}
 _SENT_IF_GIVEN = {"template_id": _TEXT, "personalisation": _list(ref("Personalisation")), **_REFERENCES, **_UPDATED}
 _CELLS = {"type": "object", "description": "Column ID to cell value, null where the cell is clear"}
@@ -51,7 +50,7 @@ SCHEMAS: dict[str, Schema] = {
         _REFERENCES,
         id=_TEXT,
         recipient=_TEXT,
-        status=_enum(_AIRTIME_STATUS),
+        status=_enum(("pending", "sent", "failed", "error", "success", "duplicate")),
         created_datetime=_MOMENT,
         network=_enum(get_args(Network)),
         meta=_meta(charge=_CHARGE),

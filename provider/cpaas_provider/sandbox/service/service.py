@@ -97,5 +97,5 @@ class Service:
 
 
 def _unauthorized(message: str, code: str) -> ServiceError:
-    challenge = {"WWW-Authenticate": "Bearer"}
-    return ServiceError(401, "Unauthorized", [FieldError("Authorization", message, code)], challenge)
+    error = FieldError("Authorization", message, code)
+    return ServiceError(401, "Unauthorized", [error], {"WWW-Authenticate": "Bearer"})

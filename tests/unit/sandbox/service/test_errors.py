@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socket
+from contextlib import closing
 from typing import Any
 
 import httpx
@@ -128,6 +130,14 @@ def test_a_body_too_large(sandbox: Harness) -> None:
     raw = Raw(sandbox)
     raw.ask("POST", "/sms/send", b" " * (8 * 1024 * 1024 + 1))
     assert raw.rest().startswith(b"HTTP/1.1 413")
+
+
+def test_client_that_disconnects_within_its_body_is_not_counted(sandbox: Harness) -> None:
+    with closing(socket.create_connection(sandbox.address, timeout=10)) as connection:
+        head = f"POST /sms/send HTTP/1.1\r\nHost: sandbox\r\nAuthorization: Bearer {KEY}\r\nContent-Length: 100\r\n\r\n"
+        connection.sendall(head.encode() + b"{")
+    assert sandbox.sms().status_code == 200
+    assert sandbox.counters()["requests"] == {"send_sms": 1}
 
 
 def test_unknown_fields_are_ignored_or_refused(sandbox: Harness) -> None:

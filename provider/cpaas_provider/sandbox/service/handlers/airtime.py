@@ -8,7 +8,6 @@ from typing import Any
 from cpaas_provider.sandbox.core.account import Charge, to_amount, to_units
 from cpaas_provider.sandbox.core.clock import timestamp
 from cpaas_provider.sandbox.core.context import Sandbox
-from cpaas_provider.sandbox.core.database import Row
 from cpaas_provider.sandbox.reports.formats import PlannedReport, ReportSubject
 from cpaas_provider.sandbox.reports.outcomes import IN_FLIGHT, Outcome, draw_outcome, reason_of
 from cpaas_provider.sandbox.reports.schedule import disordered, schedule
@@ -21,6 +20,7 @@ _OVERTAKEN_SECONDS = 1.0
 _INSERT = """
 INSERT INTO airtime (id, recipient, network, amount, external_ref, callback, status, outcome, reason, due, created)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
+_UPDATE = "UPDATE airtime SET status = ?, due = ?, updated = ?, refunded = ? WHERE id = ?"
 # After a failed purchase, the same one is no duplicate.
 _SAME = """
 SELECT 1 FROM airtime
@@ -78,22 +78,15 @@ def complete_purchases(sandbox: Sandbox) -> None:
     now = sandbox.clock.now()
     for row in sandbox.database.rows("SELECT * FROM airtime WHERE due <= ?", [now]):
         final = row["created"] + sandbox.settings.airtime_final_seconds
+        is_final = row["status"] != "pending" or now >= final
+        status, due = (row["outcome"], None) if is_final else (IN_FLIGHT, final)
+        sandbox.database.execute(_UPDATE, [status, due, now, status in _REFUNDED, row["id"]])
         purchase = ReportSubject("airtime", row["id"], row["external_ref"], row["callback"])
-        if row["status"] == "pending" and now < final:
-            _move(sandbox, row, IN_FLIGHT, final)
-            _report_in_flight(sandbox, purchase, row["recipient"], final)
-        else:
-            _move(sandbox, row, row["outcome"], None)
-            sandbox.counters.add(f"airtime.{row['outcome']}")
-            if row["outcome"] in _REFUNDED:
+        if is_final:
+            sandbox.counters.add(f"airtime.{status}")
+            if status in _REFUNDED:
                 sandbox.account.refund(row["amount"])
                 sandbox.counters.add("airtime.refunded")
-            _report(sandbox, purchase, row["recipient"], row["outcome"], row["reason"])
-
-
-def _move(sandbox: Sandbox, row: Row, status: str, due: float | None) -> None:
-    values = [status, due, sandbox.clock.now(), status in _REFUNDED, row["id"]]
-    sql = "UPDATE airtime SET status = ?, due = ?, updated = ?, refunded = ? WHERE id = ?"
-    sandbox.database.execute(sql, values)
-    if due is not None:
-        sandbox.wakeup.set_by(due)
+            _report(sandbox, purchase, row["recipient"], status, row["reason"])
+        else:
+            _report_in_flight(sandbox, purchase, row["recipient"], final)

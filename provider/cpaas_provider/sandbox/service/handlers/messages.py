@@ -51,11 +51,10 @@ def _copies(sandbox: Sandbox, body: dict[str, Any], recipients: list[str], price
     content, subject = _content(sandbox, body)
     placeholder = sandbox.settings.placeholder_format
     render_text, render_subject = renderer(content, placeholder), renderer(subject or "", placeholder)
-    given = {item["to"].strip().lower(): item["substitutions"] for item in body.get("personalisation", ())}
-    copies = []
-    measure_once = cache(measure)
+    by_recipient = {item["to"].strip().lower(): item["substitutions"] for item in body.get("personalisation", ())}
+    measure_once, copies = cache(measure), []
     for recipient in recipients:
-        substitutions = given.get(recipient.lower(), {})
+        substitutions = by_recipient.get(recipient.lower(), {})
         text = render_text(substitutions)
         size = measure_once(text) if by_page else None
         charge = price * (size.pages if size else 1)
