@@ -67,8 +67,8 @@ def test_ambiguous_recipient_is_not_erased(store: Call) -> None:
 
 
 @pytest.mark.parametrize("option", ["--days", "--lookup-days"])
-def test_more_days_than_the_calendar_has_are_an_error_in_words(store: Call, option: str) -> None:
+def test_more_days_than_the_calendar_has_are_refused_in_words(store: Call, option: str) -> None:
     done = store("prune", option, "800000")
-    assert done.returncode == 1
-    assert f"{option} 800000 reaches back before the year 1. Nothing was deleted." in done.stderr
+    assert done.returncode == 2
+    assert f"argument {option}: must be a whole number from 1 to 36,500" in done.stderr
     assert "Traceback" not in done.stderr
