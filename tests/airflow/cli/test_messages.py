@@ -411,6 +411,13 @@ class TestLookup:
         assert (found["source"], found["dnd"], found["operator"], self.asked(stage)) == ("cache", False, None, 1)
         assert "flag only of 1 number. --no-cache asks the service" in said.err
 
+    def test_a_new_secret_of_the_connection_keeps_the_cache(self, cli: Cli, stage: Stage) -> None:
+        stage.connect("cpaas_default", callback_secret="old")
+        self.look_up(cli, phone("ada"))
+        stage.connect("cpaas_default", callback_secret="new,old")
+        assert one(self.look_up(cli, phone("ada")))["source"] == "cache"
+        assert self.asked(stage) == 1
+
     def test_the_cache_is_that_of_bulk_lookups(self, cli: Cli, stage: Stage, tmp_path: Path) -> None:
         from cpaas_provider.operators.lookup import BulkPhoneLookupOperator
 

@@ -18,7 +18,7 @@ from cpaas_provider.database.database import open_database
 from cpaas_provider.database.errors import DatabaseError
 from cpaas_provider.database.lookups import LookupCache, PhoneRecord
 from cpaas_provider.hooks.connection import CpaasConnection
-from cpaas_provider.sending.hashing import KeyedHasher
+from cpaas_provider.sending.hashing import lookup_hashers
 
 _FIELDS = PhoneRecord._fields
 _CACHED = "cache"
@@ -88,7 +88,7 @@ class _Cache:
 
     def __init__(self, cache: LookupCache | None, connection: CpaasConnection, *, read: bool, max_age: int) -> None:
         self._cache = cache
-        self._hasher = KeyedHasher(connection.hash_secrets[0], ("lookups",))
+        self._hashers = lookup_hashers(connection.hash_secrets)
         self._read = read
         self._max_age = timedelta(days=max_age)
 
@@ -106,7 +106,8 @@ class _Cache:
         """Return the records of numbers that were looked up lately. Campaigns store the do-not-disturb flag only."""
         if self._cache is None or not self._read:
             return {}
-        hashes = {self._hash(number): number for number in numbers}
+        # The newest secret comes last, so that its entries win.
+        hashes = {hash_of(number): number for hash_of in reversed(self._hashers) for number in numbers}
         since = _before(self._max_age)
         try:
             records = self._cache.get_records(list(hashes), since)
@@ -114,21 +115,20 @@ class _Cache:
         except DatabaseError as error:
             warn(f"{error} Lookups are not cached.")
             return {}
-        of_campaigns = {one: PhoneRecord(None, None, None, dnd) for one, dnd in flags.items()}
-        return {hashes[one]: record for one, record in (records | of_campaigns).items()}
+        of_campaigns = {
+            number: PhoneRecord(None, None, None, flags[one]) for one, number in hashes.items() if one in flags
+        }
+        return of_campaigns | {number: records[one] for one, number in hashes.items() if one in records}
 
     def store(self, number: str, record: PhoneRecord) -> None:
         """Store what was found."""
         if self._cache is None:
             return
         try:
-            self._cache.set_records({self._hash(number): record}, datetime.now(UTC))
+            self._cache.set_records({self._hashers[0](number): record}, datetime.now(UTC))
         except DatabaseError as error:
             warn(f"{error} Lookups are not cached.")
             self._cache = None
-
-    def _hash(self, number: str) -> bytes:
-        return self._hasher.member("lookup_phone", number)
 
 
 def _is_flag(record: PhoneRecord) -> bool:
