@@ -25,12 +25,14 @@ from sqlalchemy import (
     Select,
     String,
     Text,
+    TextualSelect,
     bindparam,
     cast,
     column,
     func,
     literal_column,
     select,
+    text,
 )
 
 from cpaas_provider.database.schema import UtcDateTime
@@ -115,8 +117,8 @@ class Recordset:
         # The table checks the length of texts.
         kinds = [Text() if isinstance(one.type, String) else one.type for one in columns]
         document = func.json_to_recordset(cast(bindparam("rows", type_=String()), JSON))
-        named = [column(one.name, kind) for one, kind in zip(columns, kinds, strict=True)]
-        self.table = document.table_valued(*named).render_derived(name="given", with_types=True)
+        self.columns = [column(one.name, kind) for one, kind in zip(columns, kinds, strict=True)]
+        self.table = document.table_valued(*self.columns).render_derived(name="given", with_types=True)
         self._conversions = [(columns[place].name, convert) for place, convert in _conversions(columns, _TO_JSON)]
 
     def document(self, rows: Iterable[Row]) -> str:
@@ -126,10 +128,24 @@ class Recordset:
 
 @dataclass(frozen=True)
 class _DocumentInsert:
-    """An insertion of the rows of a JSON document: PostgreSQL reads it faster than the driver writes values."""
+    """An insertion of the rows of a JSON document: PostgreSQL reads it faster than the driver writes values.
+
+    PostgreSQL and its driver read each character of a document several times. So long texts are in arrays beside it.
+
+    :param text: the statement
+    :param conversions: which values have to be converted for the document, by their columns
+    :param long: the columns with long texts, each of which has a parameter of its name
+    """
 
     text: str
-    given: Recordset
+    conversions: tuple[tuple[str, Convert], ...]
+    long: tuple[str, ...]
+
+    def values(self, rows: Sequence[Row]) -> dict[str, Any]:
+        """Return the parameters of the statement for rows."""
+        texts = {name: [row[name] for row in rows] for name in self.long}
+        short = [{name: value for name, value in row.items() if name not in texts} for row in rows] if texts else rows
+        return {"rows": _document(short, self.conversions), **texts}
 
 
 def insert_many(connection: Connection, insertion: Insert, rows: Sequence[Row]) -> list[tuple[Any, ...]]:
@@ -174,7 +190,7 @@ def _inserted(
     if dialect.name == "postgresql":
         whole = _document_insert(insertion, dialect, names)
         for batch in batched(rows, BATCH):
-            yield batch, connection.exec_driver_sql(whole.text, {"rows": whole.given.document(batch)})
+            yield batch, connection.exec_driver_sql(whole.text, whole.values(batch))
     else:
         prepared = _values_insert(insertion, dialect, names)
         for batch in batched(rows, MAX_ROWS):
@@ -245,11 +261,29 @@ def _values_insert(insertion: Insert, dialect: Dialect, names: tuple[str, ...]) 
 @functools.lru_cache(maxsize=64)
 def _document_insert(insertion: Insert, dialect: Dialect, names: tuple[str, ...]) -> _DocumentInsert:
     table: Any = insertion.table
-    given = Recordset([table.c[name] for name in names])
-    compiled = insertion.from_select(names, select(*given.table.c)).compile(dialect=dialect)
-    if compiled.params.keys() != {"rows"}:
+    # A text without a limit may be long.
+    long = [table.c[name] for name in names if type(table.c[name].type) is Text]
+    short = [table.c[name] for name in names if type(table.c[name].type) is not Text]
+    query = _rows_from(short, long, dialect) if long else select(*Recordset(short).table.c)
+    compiled = insertion.from_select(query.selected_columns.keys(), query).compile(dialect=dialect)
+    if compiled.params.keys() != {"rows", *(one.name for one in long)}:
         raise TypeError("An insertion of many rows must have no values but those of its rows.")
-    return _DocumentInsert(str(compiled), given)
+    conversions = [(short[place].name, convert) for place, convert in _conversions(short, _TO_JSON)]
+    return _DocumentInsert(str(compiled), tuple(conversions), tuple(one.name for one in long))
+
+
+def _rows_from(short: Sequence[Column[Any]], long: Sequence[Column[Any]], dialect: Dialect) -> TextualSelect:
+    """Return the query for the rows of a document, each with its texts from the arrays beside it.
+
+    SQLAlchemy cannot write ``ROWS FROM``, which joins the rows of functions by their order.
+    """
+    kinds = [f"{one.name} {one.type.compile(dialect)}" for one in Recordset(short).columns]
+    arrays = [f"unnest(CAST(:{one.name} AS TEXT[]))" for one in long]
+    functions = [f"json_to_recordset(CAST(:rows AS JSON)) AS ({', '.join(kinds)})", *arrays]
+    names = ", ".join(one.name for one in (*short, *long))
+    # The names are those of columns of our tables.
+    query = text(f"SELECT {names} FROM ROWS FROM ({', '.join(functions)}) AS given ({names})")  # noqa: S608
+    return query.columns(*(column(one.name) for one in (*short, *long)))
 
 
 def _conversions(columns: Sequence[Column[Any]], to: Mapping[type, Convert]) -> Iterator[tuple[int, Convert]]:

@@ -27,7 +27,7 @@ def row(number: int, **others: Any) -> dict[str, Any]:
         "source": "callback",
         "campaign": None if number % 3 else "50 % off (VALUES)",
         "recipient": f"{number}",
-        "body": '{"said": "Grüße, %s and %(name)s?"}',
+        "body": f'{{"said": "Grüße {number}, %s and %(name)s?"}}',
         "received_count": 1,
         **others,
     }
@@ -65,6 +65,15 @@ def test_every_row_is_stored_as_sqlalchemy_would_store_it(database: Database, co
     told = database.write(lambda connection: insert_many(connection, adding_up(database), rows))
     assert sorted(told) == sorted((f"{number}", 1) for number in range(count))
     assert stored(database) == rows
+
+
+@pytest.mark.parametrize(
+    "body", ["", "{}", "NULL", '{"a", b}', "back\\slash\\", 'it\'s "quoted"', "a\nb\r\n", "€" * 5000]
+)
+def test_every_text_is_stored_as_it_is(database: Database, body: str) -> None:
+    rows = [row(1, body=body), row(2), row(3, body=body)]
+    database.write(lambda connection: insert_many(connection, adding_up(database), rows))
+    assert [one["body"] for one in stored(database)] == [body, row(2)["body"], body]
 
 
 @pytest.mark.parametrize("microsecond", [0, 1, 120_000, 999_999])
