@@ -14,6 +14,7 @@ from typing import Any, Self, TypeVar
 from sqlalchemy import URL, Connection, Engine, create_engine, event, select, update
 
 from cpaas_provider.database import migrations, schema
+from cpaas_provider.database._engine.checkpoints import BackgroundCheckpoints
 from cpaas_provider.database._engine.failures import translate_errors
 from cpaas_provider.database._engine.leftovers import contains_match
 from cpaas_provider.database._engine.sqlite_file import DatabaseFile, open_lock
@@ -31,7 +32,10 @@ CONNECT_TIMEOUT = 10
 
 CACHE_KIB = 16 * 1024
 CHECKPOINT_PAGES = 4000
-"""Size of the write-ahead log, in pages of 4 KiB, at which SQLite copies it into the database file."""
+"""Length of the write-ahead log, in pages of 4 KiB, at which a commit copies it into the database file."""
+
+MAX_LOG_PAGES = 4 * CHECKPOINT_PAGES
+"""The same where a thread copies the log before that."""
 
 CACHED_STATEMENTS = 256
 """Prepared statements that SQLite's driver caches: insertions of 1 to 64 rows into each table, and others."""
@@ -49,14 +53,23 @@ class Database:
     :param write_timeout: time limit of a transaction that writes, in seconds; ``None`` for no limit but those on
         connecting and on locks. The limit of a read is ``LOCK_TIMEOUT``.
     :param limit: enforces it on PostgreSQL
+    :param background_checkpoints: copy the log of SQLite in a thread
     """
 
-    def __init__(self, engine: Engine, write_timeout: float | None = None, limit: TimeLimit | None = None) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        write_timeout: float | None = None,
+        limit: TimeLimit | None = None,
+        *,
+        background_checkpoints: bool = False,
+    ) -> None:
         self.engine = engine
         self._write_timeout = write_timeout
         self._limit = limit
         is_file = engine.dialect.name == "sqlite"
         self._file = DatabaseFile(Path(engine.url.database or "")) if is_file else None
+        self._checkpoints = BackgroundCheckpoints(self._file.path) if self._file and background_checkpoints else None
         self._opening = threading.RLock()
 
     @property
@@ -125,7 +138,10 @@ class Database:
             during the commit
         """
         self.reopen_if_moved()
-        return write_transaction(work, self.engine, self._file, self._limit, self._write_timeout)
+        result = write_transaction(work, self.engine, self._file, self._limit, self._write_timeout)
+        if self._checkpoints is not None:
+            self._checkpoints.request()
+        return result
 
     def open(self) -> None:
         """Open the database at its present place, and create missing tables.
@@ -203,6 +219,8 @@ class Database:
 
     def close(self) -> None:
         """Close all connections."""
+        if self._checkpoints is not None:
+            self._checkpoints.stop()
         self.engine.dispose()
         if self._limit is not None:
             self._limit.close()
@@ -216,17 +234,23 @@ class Database:
         self.close()
 
 
-def open_database(url: str | None = None, *, write_timeout: float | None = None) -> Database:
+def open_database(
+    url: str | None = None, *, write_timeout: float | None = None, background_checkpoints: bool = False
+) -> Database:
     """Open the database, and create missing tables.
 
     :param url: a URL of SQLAlchemy or the id of an Airflow connection; ``None`` for what ``[cpaas] database`` in
         Airflow's configuration says, or else ``cpaas/cpaas.db`` in Airflow's home
     :param write_timeout: time limit of a transaction that writes, in seconds; creating tables is not limited
+    :param background_checkpoints: copy the write-ahead log of SQLite in a thread, so that commits need not; for a
+        process that writes all the time
     :raises DatabaseError: when it cannot be opened, or was written by a newer version of the provider
     """
     address = resolve_url(url)
     limit = TimeLimit() if write_timeout is not None and address.get_backend_name() == "postgresql" else None
-    database = Database(_engine(address, write_timeout, limit), write_timeout, limit)
+    with_thread = background_checkpoints and address.get_backend_name() == "sqlite"
+    engine = _engine(address, write_timeout, limit, MAX_LOG_PAGES if with_thread else CHECKPOINT_PAGES)
+    database = Database(engine, write_timeout, limit, background_checkpoints=with_thread)
     try:
         database.open()
     except BaseException:
@@ -245,7 +269,7 @@ def stored_revision(url: str | None = None) -> tuple[str, str | None]:
     address = resolve_url(url)
     if address.get_backend_name() == "sqlite" and not Path(address.database or "").exists():
         return redacted(address), None
-    database = Database(_engine(address, None, None))
+    database = Database(_engine(address, None, None, CHECKPOINT_PAGES))
     try:
         with database.connect() as connection:
             return redacted(address), migrations.read_revision(connection)
@@ -253,7 +277,7 @@ def stored_revision(url: str | None = None) -> tuple[str, str | None]:
         database.close()
 
 
-def _engine(url: URL, write_timeout: float | None, limit: TimeLimit | None) -> Engine:
+def _engine(url: URL, write_timeout: float | None, limit: TimeLimit | None, checkpoint_pages: int) -> Engine:
     options: dict[str, Any] = {"hide_parameters": True}
     patience = LOCK_TIMEOUT if write_timeout is None else write_timeout
     if url.get_backend_name() == "sqlite":
@@ -271,7 +295,7 @@ def _engine(url: URL, write_timeout: float | None, limit: TimeLimit | None) -> E
             "machine. Install it here."
         ) from None
     if engine.dialect.name == "sqlite":
-        event.listen(engine, "connect", set_up_sqlite)
+        event.listen(engine, "connect", partial(set_up_sqlite, checkpoint_pages))
         if write_timeout is not None:
             event.listen(engine, "begin", _keep_page_copies_in_memory)
     event.listen(engine, "begin", partial(_begin, limit))
@@ -281,7 +305,7 @@ def _engine(url: URL, write_timeout: float | None, limit: TimeLimit | None) -> E
     return engine
 
 
-def set_up_sqlite(connection: Any, record: Any) -> None:
+def set_up_sqlite(checkpoint_pages: int, connection: Any, record: Any) -> None:
     """Prepare a new connection of SQLite's driver."""
     connection.isolation_level = None  # or the driver begins transactions of its own
     (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
@@ -291,7 +315,7 @@ def set_up_sqlite(connection: Any, record: Any) -> None:
     # Reports arrive in no order, and each changes other pages. So the cache is large, and the log is seldom copied
     # into the file.
     connection.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
-    connection.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
+    connection.execute(f"PRAGMA wal_autocheckpoint = {checkpoint_pages}")
     # Deleted data may be a phone number. Not every build of SQLite overwrites it by default.
     connection.execute("PRAGMA secure_delete = ON")
 

@@ -127,7 +127,7 @@ class TestTheDiskUnderSqlite:
         # In memory there is no log, as there is none where a file system can share no memory.
         with contextlib.closing(sqlite3.connect(":memory:")) as connection:
             record = SimpleNamespace(info={})
-            set_up_sqlite(connection, record)
+            set_up_sqlite(4000, connection, record)
             assert connection.execute("PRAGMA synchronous").fetchone() == (2,)
         assert record.info == {HAS_LOG: False}
 

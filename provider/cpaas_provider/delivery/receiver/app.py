@@ -135,7 +135,7 @@ class _LazyDatabase:
         """
         with self._lock:
             if self._database is None:
-                self._database = open_database(write_timeout=WRITE_TIMEOUT)
+                self._database = open_database(write_timeout=WRITE_TIMEOUT, background_checkpoints=True)
             return self._database
 
     def writer(self) -> ReportWriter:
