@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import threading
+import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -39,6 +40,9 @@ MAX_LOG_PAGES = 4 * CHECKPOINT_PAGES
 
 CACHED_STATEMENTS = 256
 """Prepared statements that SQLite's driver caches: insertions of 1 to 64 rows into each table, and others."""
+
+_CHECKPOINT_PATIENCE = 5.0
+"""How long to try to empty the log while other processes copy it."""
 
 _ONLY_READS = "cpaas_only_reads"
 _SORTS_IN_FILES = "cpaas_sorts_in_files"
@@ -206,8 +210,15 @@ class Database:
 
     def _empty_log(self) -> bool:
         """Copy the write-ahead log into the database file and empty it. Return whether that succeeded."""
-        with self.connect() as connection:
-            return not connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)").one()[0]
+        deadline = time.monotonic() + _CHECKPOINT_PATIENCE
+        while True:
+            with self.connect() as connection:
+                if not connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)").one()[0]:
+                    return True
+            # SQLite waits for other readers and writers, but not for another checkpoint.
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(0.02)
 
     def check(self) -> None:
         """Check that the database can be written, by a transaction that changes nothing.

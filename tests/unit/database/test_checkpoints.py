@@ -132,3 +132,26 @@ def test_database_server_has_no_such_thread(postgres_url: str) -> None:
     with open_database(postgres_url, write_timeout=10, background_checkpoints=True) as database:
         database.write(partial(add, campaign="campaign one"))
         assert checkpoint_threads() == []
+
+
+def test_deleted_data_is_wiped_while_another_process_copies_its_log(
+    database: Database, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checkpoints, "PAUSE", 0.0)
+    stopping = threading.Event()
+
+    def write_all_the_time() -> None:
+        number = 0
+        while not stopping.is_set():
+            number += 1
+            database.write(partial(add, campaign=f"{number:0200}"))
+
+    writer = threading.Thread(target=write_all_the_time)
+    writer.start()
+    try:
+        with open_database(f"sqlite:///{path}") as other:
+            wiped = [other.wipe(b"no such text") for _ in range(10)]
+    finally:
+        stopping.set()
+        writer.join()
+    assert all(wiped), wiped
