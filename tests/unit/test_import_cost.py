@@ -185,6 +185,7 @@ def test_every_airflow_command_pays_little_for_ours(added: dict[str, list[str]])
     assert set(added["command line"]) <= {
         OURS,
         f"{OURS}.cli",
+        f"{OURS}.cli.arguments",
         f"{OURS}.cli.contacts",
         f"{OURS}.cli.contacts.commands",
         f"{OURS}.cli.deliveries",

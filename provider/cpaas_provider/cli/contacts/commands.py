@@ -2,164 +2,111 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from airflow.cli.cli_config import ARG_OUTPUT, ARG_VERBOSE, ARG_YES, Arg
 
-from airflow.cli.cli_config import ARG_OUTPUT, ARG_VERBOSE, ARG_YES, ActionCommand, Arg
-
-from cpaas_provider.cli.messages.commands import MOST_ROWS, whole_number
+from cpaas_provider.cli.arguments import command, number, switch
 from cpaas_provider.provider_info import DEFAULT_CONN_ID
 
 _CONN_ID = Arg(
-    ("--conn-id",), default=DEFAULT_CONN_ID, help="Connection that leads to the contact list (default: %(default)s)"
+    ("--conn-id",), "Connection that leads to the contact list (default: %(default)s)", default=DEFAULT_CONN_ID
 )
 _MAP = Arg(
     ("--map",),
+    "Name of the key map, as map_name of the operator (default: %(default)s)",
     dest="map_name",
     default="default",
     metavar="MAP",
-    help="Name of the key map, as map_name of the operator (default: %(default)s)",
 )
-_ANY_CONN_ID = Arg(("--conn-id",), help="Only maps of this connection (default: all)")
-_ANY_MAP = Arg(("--map",), dest="map_name", metavar="MAP", help="Only maps of this name (default: all)")
-_LIMIT = Arg(
-    ("--limit",),
-    type=whole_number(MOST_ROWS),
-    default=100,
-    help="Show at most this number of unknown creations of each map (default: %(default)s)",
-)
-_NEW_FILE = Arg(("file",), metavar="FILE", help="CSV file to write; it must not exist")
-_FILE = Arg(("file",), metavar="FILE", help="An export of export-map, or a CSV file with keys and row ids")
-_WITHOUT_SECRET = Arg(
-    ("--without-secret",),
-    action="store_true",
-    help="Leave the map's secret out: the file then cannot be imported, and shows nothing of a key",
+_ANY_CONN_ID = Arg(("--conn-id",), "Only maps of this connection (default: all)")
+_ANY_MAP = Arg(("--map",), "Only maps of this name (default: all)", dest="map_name", metavar="MAP")
+_LIMIT = number("--limit", 100, "Show at most this number of unknown creations of each map")
+_NEW_FILE = Arg(("file",), "CSV file to write; it must not exist", metavar="FILE")
+_FILE = Arg(("file",), "An export of export-map, or a CSV file with keys and row ids", metavar="FILE")
+_WITHOUT_SECRET = switch(
+    "--without-secret", "Leave the map's secret out: the file then cannot be imported, and shows nothing of a key"
 )
 _KEY_COLUMN = Arg(
     ("--key",),
+    "Column with the key, named as in the source of the sync; give it again for each further column of the key. "
+    "Required, except for an export",
     action="append",
     metavar="COLUMN",
-    help="Column with the key, named as in the source of the sync; give it again for each further column of the key. "
-    "Required, except for an export",
 )
 _ROW_ID_COLUMN = Arg(
-    ("--row-id-column",), default="row_id", metavar="COLUMN", help="Column with the row ids (default: %(default)s)"
+    ("--row-id-column",), "Column with the row ids (default: %(default)s)", default="row_id", metavar="COLUMN"
 )
-_REPLACE = Arg(
-    ("--replace",),
-    action="store_true",
-    help="Let the file win where the map has another row id for a key, or another key for a row",
-)
-_DRY_RUN = Arg(("--dry-run",), action="store_true", help="Check the file against the map, and write nothing")
-_SAMPLE = Arg(
-    ("--sample",),
-    type=whole_number(MOST_ROWS),
-    default=100,
-    help="Check this number of rows, chosen at random (default: %(default)s)",
-)
-_ALL_ROWS = Arg(("--all",), action="store_true", help="Check all rows")
-_MEND = Arg(
-    ("--mend",),
-    action="store_true",
-    help="Have the next sync send the cells that differ, and create the rows that are gone",
-)
-_MAX_GONE = Arg(
-    ("--max-gone",),
-    type=whole_number(MOST_ROWS, least=0),
-    default=100,
-    help="With --mend, stop and mend none of them when more rows are gone (default: %(default)s)",
-)
+_REPLACE = switch("--replace", "Let the file win where the map has another row id for a key, or another key for a row")
+_DRY_RUN = switch("--dry-run", "Check the file against the map, and write nothing")
+_SAMPLE = number("--sample", 100, "Check this number of rows, chosen at random")
+_ALL_ROWS = switch("--all", "Check all rows")
+_MEND = switch("--mend", "Have the next sync send the cells that differ, and create the rows that are gone")
+_MAX_GONE = number("--max-gone", 100, "With --mend, stop and mend none of them when more rows are gone", least=0)
 _KEY = Arg(
     ("--key",),
+    "Key of the row, as the source has it; give it again for each further part of the key. - reads a part from "
+    "standard input, so that no list of processes and no shell history has it",
     action="append",
     metavar="VALUE",
-    help="Key of the row, as the source has it; give it again for each further part of the key. - reads a part from "
-    "standard input, so that no list of processes and no shell history has it",
 )
-_ROW_NUMBER = Arg(("--row-number",), type=int, help="Number of the row in the source, as status shows it")
-_ALL_CREATIONS = Arg(("--all",), action="store_true", help="All unknown creations; only with --not-created")
-_CREATED = Arg(("--created",), metavar="ROW_ID", help="The contact list has the row, and this is its id")
-_NOT_CREATED = Arg(
-    ("--not-created",), action="store_true", help="The contact list has no such row; the next sync creates it"
+_ROW_NUMBER = Arg(("--row-number",), "Number of the row in the source, as status shows it", type=int)
+_ALL_CREATIONS = switch("--all", "All unknown creations; only with --not-created")
+_CREATED = Arg(("--created",), "The contact list has the row, and this is its id", metavar="ROW_ID")
+_NOT_CREATED = switch("--not-created", "The contact list has no such row; the next sync creates it")
+
+CONTACT_COMMANDS = (
+    command(
+        "status",
+        "contacts.status.cpaas_contacts_status",
+        (_ANY_CONN_ID, _ANY_MAP, _LIMIT, ARG_OUTPUT, ARG_VERBOSE),
+        "Show key maps: rows by state, leases, unknown creations",
+        "Show the key maps of contact lists: how many rows are in which state, which tasks hold a lease, the cursor "
+        "and the key columns, and the creations whose outcome is unknown. Nothing of a contact is shown.",
+    ),
+    command(
+        "export-map",
+        "contacts.files.cpaas_contacts_export_map",
+        (_CONN_ID, _MAP, _NEW_FILE, _WITHOUT_SECRET, ARG_VERBOSE),
+        "Write a key map into a file, to move it to another database",
+        "Write a key map into a new CSV file: hashes of keys, row ids, states and hashes of cells. It holds the map's "
+        "secret, so only its owner may read it: with the secret, a known key can be found in the file. Refused while a "
+        "task uses the map. Exit status 0 when the file is complete, 1 if not.",
+    ),
+    command(
+        "import-map",
+        "contacts.files.cpaas_contacts_import_map",
+        (_CONN_ID, _MAP, _FILE, _KEY_COLUMN, _ROW_ID_COLUMN, _REPLACE, _DRY_RUN, ARG_VERBOSE),
+        "Fill a key map: from an export, or from a file with the row ids of an existing list",
+        "Fill a key map. An export of export-map restores the map in another database, and nothing is sent again. With "
+        "--key, FILE is a CSV file with the keys in plain and the row ids of a list that exists already: the next sync "
+        "then sends all cells of these rows once, and creates none of them again. Everything is checked before the "
+        "first write. A run that was stopped goes on when it is started again; until then no sync uses the map. Exit "
+        "status 0 when the import is complete, 1 if not.",
+    ),
+    command(
+        "verify",
+        "contacts.checks.cpaas_contacts_verify",
+        (_CONN_ID, _MAP, _SAMPLE, _ALL_ROWS, _MEND, _MAX_GONE, ARG_OUTPUT, ARG_VERBOSE),
+        "Compare rows of the contact list with the key map",
+        "Read rows of the contact list, and compare their cells with what the key map knows of them. Shows how many "
+        "rows are equal, different and gone, and which columns differ; never a value. The connection's rate and "
+        "concurrency hold. Exit status 0 when nothing differs or all of it is mended, 1 if not.",
+    ),
+    command(
+        "resolve",
+        "contacts.checks.cpaas_contacts_resolve",
+        (_CONN_ID, _MAP, _KEY, _ROW_NUMBER, _ALL_CREATIONS, _CREATED, _NOT_CREATED, ARG_YES, ARG_VERBOSE),
+        "Decide what an unknown creation came to",
+        "Decide what creations of unknown outcome came to, as the contact list itself shows: a row that is there gets "
+        "its key (--created), and a row that is not there is created by the next sync (--not-created). The row id is "
+        "read first, and refused if another key has it. Exit status 0 when it is decided, 1 if not.",
+    ),
+    command(
+        "forget-map",
+        "contacts.status.cpaas_contacts_forget_map",
+        (_CONN_ID, _MAP, ARG_YES, ARG_VERBOSE),
+        "Remove a key map; the contact list retains its rows",
+        "Remove a key map with all its entries. The contact list retains its rows, and the provider no longer knows "
+        "which of them belongs to which key. The next sync creates every row of its source again. Export the map "
+        "first. Refused while a task syncs the list.",
+    ),
 )
-
-
-def contact_commands(command: Callable[[str], Callable[..., Any]]) -> tuple[ActionCommand, ...]:
-    """Return the commands.
-
-    :param command: returns a command that is imported when it runs, from the path of its function
-    """
-    return (
-        ActionCommand(
-            name="status",
-            help="Show key maps: rows by state, leases, unknown creations",
-            description=(
-                "Show the key maps of contact lists: how many rows are in which state, which tasks hold a lease, the "
-                "cursor and the key columns, and the creations whose outcome is unknown. Nothing of a contact is shown."
-            ),
-            func=command("cpaas_provider.cli.contacts.status.cpaas_contacts_status"),
-            args=(_ANY_CONN_ID, _ANY_MAP, _LIMIT, ARG_OUTPUT, ARG_VERBOSE),
-        ),
-        ActionCommand(
-            name="export-map",
-            help="Write a key map into a file, to move it to another database",
-            description=(
-                "Write a key map into a new CSV file: hashes of keys, row ids, states and hashes of cells. It holds "
-                "the map's secret, so only its owner may read it: with the secret, a known key can be found in the "
-                "file. Refused while a task uses the map. Exit status 0 when the file is complete, 1 if not."
-            ),
-            func=command("cpaas_provider.cli.contacts.files.cpaas_contacts_export_map"),
-            args=(_CONN_ID, _MAP, _NEW_FILE, _WITHOUT_SECRET, ARG_VERBOSE),
-        ),
-        ActionCommand(
-            name="import-map",
-            help="Fill a key map: from an export, or from a file with the row ids of an existing list",
-            description=(
-                "Fill a key map. An export of export-map restores the map in another database, and nothing is sent "
-                "again. With --key, FILE is a CSV file with the keys in plain and the row ids of a list that exists "
-                "already: the next sync then sends all cells of these rows once, and creates none of them again. "
-                "Everything is checked before the first write. A run that was stopped goes on when it is started "
-                "again; until then no sync uses the map. Exit status 0 when the import is complete, 1 if not."
-            ),
-            func=command("cpaas_provider.cli.contacts.files.cpaas_contacts_import_map"),
-            args=(_CONN_ID, _MAP, _FILE, _KEY_COLUMN, _ROW_ID_COLUMN, _REPLACE, _DRY_RUN, ARG_VERBOSE),
-        ),
-        ActionCommand(
-            name="verify",
-            help="Compare rows of the contact list with the key map",
-            description=(
-                "Read rows of the contact list, and compare their cells with what the key map knows of them. Shows "
-                "how many rows are equal, different and gone, and which columns differ; never a value. The "
-                "connection's rate and concurrency hold. Exit status 0 when nothing differs or all of it is mended, "
-                "1 if not."
-            ),
-            func=command("cpaas_provider.cli.contacts.checks.cpaas_contacts_verify"),
-            args=(_CONN_ID, _MAP, _SAMPLE, _ALL_ROWS, _MEND, _MAX_GONE, ARG_OUTPUT, ARG_VERBOSE),
-        ),
-        ActionCommand(
-            name="resolve",
-            help="Decide what an unknown creation came to",
-            description=(
-                "Decide what creations of unknown outcome came to, as the contact list itself shows: a row that is "
-                "there gets its key (--created), and a row that is not there is created by the next sync "
-                "(--not-created). The row id is read first, and refused if another key has it. Exit status 0 when it "
-                "is decided, 1 if not."
-            ),
-            func=command("cpaas_provider.cli.contacts.checks.cpaas_contacts_resolve"),
-            args=(
-                *(_CONN_ID, _MAP, _KEY, _ROW_NUMBER, _ALL_CREATIONS, _CREATED, _NOT_CREATED),
-                *(ARG_YES, ARG_VERBOSE),
-            ),
-        ),
-        ActionCommand(
-            name="forget-map",
-            help="Remove a key map; the contact list retains its rows",
-            description=(
-                "Remove a key map with all its entries. The contact list retains its rows, and the provider no longer "
-                "knows which of them belongs to which key. The next sync creates every row of its source again. Export "
-                "the map first. Refused while a task syncs the list."
-            ),
-            func=command("cpaas_provider.cli.contacts.status.cpaas_contacts_forget_map"),
-            args=(_CONN_ID, _MAP, ARG_YES, ARG_VERBOSE),
-        ),
-    )
