@@ -262,6 +262,11 @@ def strip_invisible(text: str) -> str:
     return text if text.isascii() else text.translate(_MARKS).strip()
 
 
+def blank_unprintable(text: str) -> str:
+    """Return a text with a blank in place of each character that cannot be printed, such as a control character."""
+    return text if text.isprintable() else "".join(letter if letter.isprintable() else " " for letter in text)
+
+
 def trim_invisible(text: str) -> str:
     """Return a text without blanks and invisible marks around it. Marks within it may be part of a letter."""
     return text.strip() if text.isascii() else text.strip(_MARKS_AND_BLANKS)

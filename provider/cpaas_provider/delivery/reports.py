@@ -7,6 +7,8 @@ from datetime import UTC, datetime
 from enum import IntEnum
 from typing import Any, NamedTuple
 
+from cpaas_provider.api.text import blank_unprintable
+
 MAX_STATUS = 50
 MAX_ID = 100
 MAX_REASON = 300
@@ -160,9 +162,7 @@ def _text(value: Any) -> str | None:
             # A longer number is no recipient's number or id, and takes long to write down.
             return None
         value = str(value)
-    if not value.isprintable():
-        value = "".join(letter if letter.isprintable() else " " for letter in value)
-    return value.strip() or None
+    return blank_unprintable(value).strip() or None
 
 
 def _word(value: Any) -> str | None:
