@@ -1,1 +1,1 @@
-"""``airflow cpaas receiver``: the receiver by itself, on one worker or several."""
+"""``airflow cpaas receiver``: the receiver in separate processes, with one worker or several."""

@@ -1,4 +1,4 @@
-"""``airflow cpaas receiver``: the application that Airflow's API server mounts, by itself."""
+"""``airflow cpaas receiver``: the application that Airflow's API server mounts, in separate processes."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ if TYPE_CHECKING:
 DRAIN_SECONDS = 30
 KEEP_ALIVE_SECONDS = 5
 PORT_SECONDS = 5.0
-"""How long the port may still be taken by workers that are ending."""
+"""How long to wait for the port, which workers of an earlier receiver may still use while they end."""
 
 SWITCH_SECONDS = 0.0001
-"""How long the thread that stores reports and the one that takes them let each other wait, where Python is busy."""
+"""How long one thread may run while another waits. One thread accepts reports, another one stores them."""
 
 OBJECTS = 5000
-"""How many more objects there are before garbage is looked for."""
+"""How many new objects start a garbage collection."""
 
 START_SECONDS = 120
-"""How long a worker may take to answer its supervisor: importing Airflow takes long where much else goes on."""
+"""How long a worker may take to answer its supervisor. On a busy machine the import of Airflow takes long."""
 
-# The worker processes that uvicorn starts are configured by their environment only.
+# The environment is the only configuration that uvicorn passes to its worker processes.
 _PREFIX = "CPAAS_RECEIVER_PREFIX"
 _DESCRIBED = "CPAAS_RECEIVER_DESCRIBED"
 
@@ -68,10 +68,10 @@ def cpaas_receiver(args: Any) -> None:
             workers=args.workers,
             http=BoundedProtocol,
             ws="none",
-            # For where httptools is not installed.
+            # Used if httptools is not installed.
             h11_max_incomplete_event_size=MAX_HEAD,
             timeout_keep_alive=KEEP_ALIVE_SECONDS,
-            # It would show callback URLs, which are credentials.
+            # An access log would show callback URLs, which are credentials.
             access_log=False,
             log_level="warning",
             server_header=False,
@@ -97,7 +97,7 @@ def application() -> FastAPI:
     sys.setswitchinterval(SWITCH_SECONDS)
     initialize_metrics()
     end_with_parent()
-    # One line for each request that is none would fill the disk.
+    # A log line for each invalid request could fill the disk.
     logging.getLogger("uvicorn.error").addFilter(lambda record: not str(record.msg).startswith("Invalid HTTP request"))
     prefix, described = os.environ.get(_PREFIX, ""), bool(os.environ.get(_DESCRIBED))
     app = create_app(
@@ -113,20 +113,20 @@ def application() -> FastAPI:
 
 
 def _keep_out_of_collections() -> None:
-    """Have garbage looked for among what reports leave alone: through all of Airflow it takes a fifth of a second."""
-    from airflow.sdk import BaseHook  # noqa: F401 - what the first report would import
+    """Keep all imported objects out of garbage collections: a collection through Airflow takes a fifth of a second."""
+    from airflow.sdk import BaseHook  # noqa: F401 - the first report would import it
 
     from cpaas_provider.delivery.receiver import writer  # noqa: F401 - likewise
     from cpaas_provider.delivery.tracking import report_store  # noqa: F401 - likewise
 
     gc.collect()
     gc.freeze()
-    # Reports on their way are hundreds of objects that all live for a moment: each collection would look through them.
+    # Reports in flight are hundreds of short-lived objects. Each collection would examine them.
     gc.set_threshold(OBJECTS, 10, 10)
 
 
 def _check(host: str, port: int) -> str:
-    """Return the database of reports once it is usable: an error at the start is better than at the first report."""
+    """Return the database of reports. Check it and the port now, so that errors show before the first report."""
     from cpaas_provider.database.database import open_database
     from cpaas_provider.database.errors import DatabaseError
     from cpaas_provider.delivery.tracking.report_store import ReportStore
@@ -137,19 +137,17 @@ def _check(host: str, port: int) -> str:
             where = database.redacted_url
         _bind(host, port)
     except DatabaseError as error:
-        sys.stderr.write(f"{error}\n")
+        raise SystemExit(str(error)) from None
     except (OSError, OverflowError) as error:
         why = getattr(error, "strerror", None) or error
-        sys.stderr.write(f"Cannot listen on {host}:{port} ({why}). Choose another with --host and --port.\n")
-    else:
-        return where
-    raise SystemExit(1)
+        raise SystemExit(f"Cannot listen on {host}:{port} ({why}). Choose another with --host and --port.") from None
+    return where
 
 
 def _bind(host: str, port: int) -> None:
-    """See that the port can be had, once the workers of a receiver that was killed have let go of it.
+    """Check that the port is free. Wait for it while workers of a killed receiver still use it.
 
-    :raises OSError: when it cannot
+    :raises OSError: when the port cannot be used
     """
     family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
     deadline = time.monotonic() + PORT_SECONDS

@@ -1,4 +1,4 @@
-"""A worker process that ends with the supervisor that started it, and with the process that forked it."""
+"""Ends a worker process when its supervisor, or the process that forked it, has ended."""
 
 from __future__ import annotations
 
@@ -9,15 +9,14 @@ import threading
 from multiprocessing import connection
 
 LOOK_SECONDS = 1.0
-"""How often a worker looks whether the process that forked it is still there."""
+"""How often a worker checks that the process that forked it still runs."""
 
 
 def end_with_parent() -> None:
-    """Send this process SIGTERM when its parent has ended, in whatever way.
+    """Send this process SIGTERM when its supervisor has ended.
 
-    Otherwise the workers of a killed supervisor would keep its port, and accept reports that it no longer serves. Where
-    another process forked this one, likewise when that is gone: the supervisor no longer sees this one, and starts
-    another in its place.
+    Otherwise the workers of a killed supervisor would keep its port and continue to accept reports. The same holds for
+    the process that forked this worker. Without it, the supervisor no longer sees this worker and starts another one.
     """
     parent = multiprocessing.parent_process()
     if parent is None:

@@ -1,7 +1,7 @@
-"""Workers that are forked from one process which has imported everything, instead of each importing Airflow by itself.
+"""Forks the workers from one process that has imported Airflow, so that each worker need not import it.
 
-That process, multiprocessing's fork server, does nothing else: when it forks it has one thread and no connection to
-any database, so that nothing is shared which must not be.
+That process is the fork server of multiprocessing, and does nothing else. It has one thread and no connection to a
+database, so the workers share no lock and no connection.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _NEEDED = (
     "cpaas_provider.delivery.receiver.app",
     "cpaas_provider.delivery.tracking.sent_requests",
     "cpaas_provider.hooks._receiver",
-    # What these import when they read their first connection, or take their first report.
+    # The modules above import these with their first connection or their first report.
     "airflow.models.connection",
     "airflow.observability.metrics.stats_utils",
     "airflow.observability.stats",
@@ -41,11 +41,11 @@ _LEFT_TO_SUPERVISOR = (signal.SIGTERM, signal.SIGHUP)
 
 
 def fork_workers() -> None:
-    """Have uvicorn's supervisor fork its workers, and begin with what they need, as that takes a while.
+    """Make uvicorn's supervisor fork its workers, and start the imports now, because they take a while.
 
-    The environment of the workers is that of this moment. Where it cannot be done, each worker starts anew.
+    The workers get the environment of this moment. On other systems than Linux, each worker starts as a new process.
     """
-    # Elsewhere libraries of the system do not go on after a fork.
+    # On other systems, libraries of the system may not work after a fork.
     if sys.platform != "linux":
         return
     from multiprocessing import forkserver
@@ -54,13 +54,13 @@ def fork_workers() -> None:
 
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["__main__", f"{__package__}.preloaded"])
-    _subprocess.spawn = context  # type: ignore[assignment]  # it is asked for processes, as it would be otherwise
+    _subprocess.spawn = context  # type: ignore[assignment]  # it has the same methods for processes
     forkserver.ensure_running()
 
 
 def preload() -> None:
-    """Import what workers need, in the process that will fork them."""
-    # It ends with the last of them. Were it to end before, the supervisor would not see them end.
+    """Import the modules that workers need, in the process that will fork them."""
+    # This process must end after its workers. Otherwise the supervisor would not see them end.
     before = {number: signal.signal(number, signal.SIG_IGN) for number in _LEFT_TO_SUPERVISOR}
 
     def restore() -> None:
@@ -68,10 +68,10 @@ def preload() -> None:
             signal.signal(number, handler)
 
     os.register_at_fork(after_in_child=restore)
-    # What cannot be imported here is reported by the worker that needs it.
+    # The worker reports an import that fails.
     with suppress(Exception):
         _import_all()
-    # Whatever is looked at for garbage is copied.
+    # A garbage collection in a worker would copy the memory that it shares with this process.
     gc.collect()
     gc.freeze()
 
