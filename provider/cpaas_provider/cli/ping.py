@@ -21,7 +21,7 @@ def ping(args: Any) -> None:
 
 
 def how_to_define(conn_id: str) -> str:
-    """Return what to do about a connection that Airflow cannot read: whether it is undefined, or cannot be parsed."""
+    """Return what to do about a connection that Airflow cannot read: define it, or correct its variable."""
     variable = f"AIRFLOW_CONN_{conn_id.upper()}"
     if variable in os.environ:
         return (

@@ -1,4 +1,4 @@
-"""What the commands share: how they end, and the connection and the database they work with."""
+"""What the commands share: how they end, and the connection that they work with."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ import traceback
 from argparse import Namespace
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 from airflow.utils.cli import suppress_logs_and_warning
 from airflow.utils.providers_configuration_loader import providers_configuration_loaded
 
 from cpaas_provider.api.errors import CpaasError
 from cpaas_provider.cli.ping import how_to_define
+from cpaas_provider.cli.terminal import warn
 from cpaas_provider.contacts.errors import ContactsError
-from cpaas_provider.database.database import Database, open_database
 from cpaas_provider.database.errors import DatabaseError
 from cpaas_provider.hooks.connection import CpaasConnection
 from cpaas_provider.hooks.cpaas import CpaasHook
 from cpaas_provider.sending.errors import SendingError
+from cpaas_provider.sending.journal.resolution import CannotResolveError
 from cpaas_provider.sources.base import SourceError
 
 FAILED = 1
@@ -32,12 +32,12 @@ UNKNOWN = 3
 STOPPED = 130
 """The exit status of a program that was stopped with Ctrl-C."""
 
-_IN_WORDS = (ContactsError, CpaasError, DatabaseError, SendingError, SourceError)
-"""Errors whose words are for users, and show no key, code, text, number or address."""
+_IN_WORDS = (CannotResolveError, ContactsError, CpaasError, DatabaseError, SendingError, SourceError)
+"""Errors with messages for users. The messages show no API key, passcode, content, number or address."""
 
 
 def guarded(work: Callable[[Namespace], None]) -> Callable[[Namespace], None]:
-    """Return a command that ends with one line and an exit status, whatever happens, and without a traceback."""
+    """Return a command that ends every failure with one line and an exit status, and without a traceback."""
 
     @functools.wraps(work)
     def run(args: Namespace) -> None:
@@ -46,15 +46,15 @@ def guarded(work: Callable[[Namespace], None]) -> Callable[[Namespace], None]:
             suppress_logs_and_warning(providers_configuration_loaded(work))(args)
             sys.stdout.flush()
         except KeyboardInterrupt:
-            sys.stderr.write("Stopped by Ctrl-C.\n")
+            warn("Stopped by Ctrl-C.")
             raise SystemExit(STOPPED) from None
         except BrokenPipeError:
-            # The reader has seen enough.
+            # The program that reads the output has ended, such as `head`.
             _drop_output()
             raise SystemExit(FAILED) from None
         except _IN_WORDS as error:
             raise SystemExit(str(error)) from None
-        except Exception as error:  # noqa: BLE001 - its words may show what was typed
+        except Exception as error:  # noqa: BLE001 - its message may show what was typed
             place = traceback.extract_tb(error.__traceback__)[-1]
             where = f"{type(error).__name__} at {place.name}:{place.lineno}"
             raise SystemExit(f"The command failed because of an unexpected error: {where}.") from None
@@ -63,22 +63,22 @@ def guarded(work: Callable[[Namespace], None]) -> Callable[[Namespace], None]:
 
 
 def _open_closed_streams() -> None:
-    """Have nothing to read, and write to nowhere, where a shell has closed a stream: Python has ``None`` for it."""
+    """Open the null device for each standard stream that the shell has closed. Python sets it to ``None``."""
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, Path(os.devnull).open(mode, encoding="utf-8"))  # noqa: SIM115 - as long as the program
 
 
 def _drop_output() -> None:
-    """Write to nowhere from now on. Python would complain once more when it closes the stream."""
+    """Redirect the output to the null device. Otherwise Python fails again when it closes the stream."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 @contextlib.contextmanager
 def after_sending(words: str) -> Iterator[None]:
-    """Print what was done, and do not fail where it cannot be printed: a script would do it again.
+    """Print a result in this context. If it cannot be printed, warn and do not fail: a script would send again.
 
-    :param words: what was done
+    :param words: what the service has accepted
     """
     try:
         yield
@@ -90,34 +90,16 @@ def after_sending(words: str) -> Iterator[None]:
             warn(f"{words} The result could not be printed ({reason}).")
 
 
-def warn(text: str) -> None:
-    """Print a text beside the output."""
-    sys.stderr.write(f"{text}\n")
-
-
-@contextlib.contextmanager
-def opened_database() -> Iterator[Database]:
-    """Give the provider's database, and end the command with an error message.
-
-    :raises SystemExit: with the words of the error
-    """
-    try:
-        with open_database() as database:
-            yield database
-    except _IN_WORDS as error:
-        raise SystemExit(str(error)) from None
-
-
 @contextlib.contextmanager
 def until_stopped(words: str) -> Iterator[None]:
-    """End the command in good order on Ctrl-C.
+    """End the command with a message on Ctrl-C.
 
     :param words: what was and was not done
     """
     try:
         yield
     except KeyboardInterrupt:
-        sys.stderr.write(f"{words}\n")
+        warn(words)
         raise SystemExit(STOPPED) from None
 
 
@@ -133,16 +115,3 @@ def connection_of(conn_id: str) -> CpaasConnection:
         raise
     except Exception as error:  # noqa: BLE001 - Airflow raises several kinds for a connection that is not there
         raise SystemExit(f"Connection {conn_id!r} cannot be read: {error}. {how_to_define(conn_id)}") from None
-
-
-def read_line(prompt: str) -> str:
-    """Return a secret that is typed without being shown, or that is the first line of standard input."""
-    stdin: Any = sys.stdin
-    if stdin.isatty():
-        from getpass import getpass
-
-        try:
-            return getpass(prompt).strip()
-        except EOFError:
-            return ""
-    return str(stdin.readline()).strip()

@@ -1,4 +1,4 @@
-"""What the commands print, and what they ask."""
+"""Output and input of the commands."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ from typing import Any, TextIO
 from airflow.cli.simple_table import AirflowConsole, SimpleTable
 from airflow.utils.helpers import ask_yesno
 
+from cpaas_provider.api.text import blank_unprintable
+
 READABLE = ("table", "plain")
-"""The values of ``--output`` that a person reads."""
+"""The values of ``--output`` for readers. The other values are for programs."""
 
 _WIDEST = 10_000
 
@@ -20,12 +22,12 @@ def print_lines(lines: Sequence[dict[str, Any]], output: str, copied: Collection
     """Print lines of the same columns.
 
     :param output: ``table``, ``json``, ``yaml`` or ``plain``
-    :param copied: columns whose values are copied from a table, so that they are not broken into several lines
+    :param copied: columns whose values are copied from a table, so each value stays on one line
     """
-    # A reason may hold brackets and colons, which are no markup and no emoji.
+    # A value may contain brackets and colons. They are not markup and not emoji.
     console = AirflowConsole(markup=False, emoji=False)
     if output not in READABLE:
-        # Airflow's own way would make text of every number.
+        # Airflow's print_as would turn every number into text.
         write: Callable[[Any], None] = console.print_as_json if output == "json" else console.print_as_yaml
         write(list(lines))
         return
@@ -39,7 +41,7 @@ def print_lines(lines: Sequence[dict[str, Any]], output: str, copied: Collection
 
 
 def print_record(record: dict[str, Any], output: str) -> None:
-    """Print one record: for a reader a line for each of its fields, for a program a list with one object."""
+    """Print one record: for readers a line for each field, for programs a list with one object."""
     if output not in READABLE:
         print_lines([record], output)
         return
@@ -48,33 +50,55 @@ def print_record(record: dict[str, Any], output: str) -> None:
 
 
 def _shown(fact: Any) -> Any:
-    """Return a fact as a reader sees it: nothing in it may move the cursor or clear the screen."""
-    if isinstance(fact, str) and not fact.isprintable():
-        return "".join(one if one.isprintable() else " " for one in fact)
+    """Return a value without control characters, which could move the cursor or clear the screen."""
+    if isinstance(fact, str):
+        return blank_unprintable(fact)
     return "" if fact is None else fact
 
 
 def _print_table(console: AirflowConsole, lines: Sequence[dict[str, Any]], copied: Collection[str]) -> None:
-    """Print a table in which a value to be copied is on one line, however narrow the terminal is."""
+    """Print a table that is wider than a narrow terminal if the copied values need it."""
     table = SimpleTable(show_header=True)
     for name in lines[0]:
         table.add_column(name, no_wrap=name in copied)
     for line in lines:
         table.add_row(*map(str, line.values()))
-    # Measured within a narrow terminal, nothing is wider than that.
+    # Measured within the width of the terminal, no table is wider than the terminal.
     anywhere = console.options.update(max_width=_WIDEST)
     console.width = max(console.width, console.measure(table, options=anywhere).minimum)
     console.print(table)
 
 
 def aside(args: Namespace) -> TextIO:
-    """Return the stream for words that must not be mixed with output for a program."""
+    """Return the stream for texts beside the result: the standard error, unless the result is a table."""
     return sys.stdout if args.output == "table" else sys.stderr
 
 
-def say(text: str, to: TextIO) -> None:
-    """Print a text."""
+def say(text: str, to: TextIO | None = None) -> None:
+    """Print a text, by default to the standard output."""
     print(text, file=to)
+
+
+def warn(text: str) -> None:
+    """Print a text to the standard error."""
+    say(text, sys.stderr)
+
+
+def typed(argument: str) -> str:
+    """Return an argument, or the next line of standard input in place of ``-``."""
+    return sys.stdin.readline().strip() if argument == "-" else argument
+
+
+def read_secret(prompt: str) -> str:
+    """Return a secret that is typed without being shown, or that is the first line of standard input."""
+    if not sys.stdin.isatty():
+        return typed("-")
+    from getpass import getpass
+
+    try:
+        return getpass(prompt).strip()
+    except EOFError:
+        return ""
 
 
 def confirm(question: str) -> None:

@@ -37,7 +37,7 @@ def test_added_recipients_are_listed_and_removed(cli: CommandLine) -> None:
     assert cli("list", "--recipient", "-", "--output", "json", answer=f"+{BEN}\n").lines == []
     assert cli("remove", f"+{ADA}").out == "Removed 1 entry.\n"
     again = cli("remove", f"+{ADA}")
-    assert (again.status, again.err) == (1, "The list has no such entry. Nothing was removed.\n")
+    assert (again.status, again.err) == (1, "The list has no such entry. Nothing was removed.")
 
 
 def test_recipients_are_read_from_standard_input(cli: CommandLine) -> None:
@@ -105,7 +105,7 @@ def test_export_that_was_damaged_is_refused(cli: CommandLine, tmp_path: Path, co
     entry[column] = value
     file.write_text("\n".join([",".join(entry), ",".join(entry.values())]))
     said = cli("import", str(file))
-    assert (said.status, said.err) == (1, "Row 2 is not as an export has it. Earlier rows may be added.\n")
+    assert (said.status, said.err) == (1, "Row 2 is not as an export has it. Earlier rows may be added.")
 
 
 def test_export_of_another_database_is_refused(

@@ -1,19 +1,16 @@
-"""``airflow cpaas contacts verify | resolve``: the contact list itself, beside what the key map knows of it."""
+"""``airflow cpaas contacts verify | resolve``: compare the contact list with its key map, and resolve creations."""
 
 from __future__ import annotations
 
 import asyncio
-import sys
-import time
 from argparse import Namespace
-from collections.abc import Callable
 from typing import Any
 
 from cpaas_provider.api.amounts import counted
 from cpaas_provider.api.errors import CpaasError
-from cpaas_provider.cli.contacts.files import PROGRESS_SECONDS
-from cpaas_provider.cli.running import connection_of, guarded, opened_database, until_stopped
-from cpaas_provider.cli.terminal import aside, confirm, print_lines, say
+from cpaas_provider.cli.contacts.files import Timer
+from cpaas_provider.cli.running import connection_of, guarded, until_stopped
+from cpaas_provider.cli.terminal import aside, confirm, print_lines, say, typed, warn
 from cpaas_provider.contacts.errors import ContactsError
 from cpaas_provider.contacts.key_map import overview
 from cpaas_provider.contacts.key_map.entries import MapEntry
@@ -25,34 +22,25 @@ from cpaas_provider.contacts.key_map.resolution import (
     resolve_not_created,
 )
 from cpaas_provider.contacts.sync.verify import Verification, VerifyReport
-from cpaas_provider.database.database import Database
+from cpaas_provider.database.database import Database, open_database
 from cpaas_provider.database.errors import DatabaseError
 from cpaas_provider.hooks.connection import CpaasConnection
 
 
-class ChecksLeft:
-    """Shows on the standard error how many rows were checked, and the time left, at most every ten seconds.
-
-    :param clock: counts seconds
-    """
-
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
-        self._began = self._last = clock()
+class ChecksLeft(Timer):
+    """Shows on the standard error how many rows were checked, and the time left."""
 
     def __call__(self, checked: int, total: int) -> None:
-        """Show progress, where it is time."""
-        now = self._clock()
-        if now - self._last >= PROGRESS_SECONDS:
-            self._last = now
-            left = (now - self._began) / checked * (total - checked)
-            say(f"Checked {checked:,} of {counted(total, 'row')}, about {_duration(left)} left.", sys.stderr)
+        """Show progress if it is due."""
+        if (seconds := self.seconds_if_due()) is not None:
+            left = seconds / checked * (total - checked)
+            warn(f"Checked {checked:,} of {counted(total, 'row')}, about {_duration(left)} left.")
 
 
 @guarded
 def cpaas_contacts_verify(args: Namespace) -> None:
     """Compare rows of the contact list with a key map."""
-    with opened_database() as database:
+    with open_database() as database:
         connection = connection_of(args.conn_id)
         report = VerifyReport()
         failed: Exception | None = None
@@ -113,7 +101,7 @@ def _lines(report: VerifyReport) -> list[dict[str, Any]]:
 
 @guarded
 def cpaas_contacts_resolve(args: Namespace) -> None:
-    """Decide unknown creations."""
+    """Resolve creations of unknown outcome."""
     chosen = [args.key is not None, args.row_number is not None, args.all]
     if sum(chosen) != 1:
         raise SystemExit("Give one of --key, --row-number and --all. Nothing was changed.")
@@ -121,23 +109,23 @@ def cpaas_contacts_resolve(args: Namespace) -> None:
         raise SystemExit("Give either --created ROW_ID or --not-created. Nothing was changed.")
     if args.all and not args.not_created:
         raise SystemExit("--all goes with --not-created alone: a row id belongs to one key. Nothing was changed.")
-    with opened_database() as database:
+    with open_database() as database:
         connection = connection_of(args.conn_id)
         with connection.make_client() as client:
             key_map = _map_of(args, database, connection, client.get_contact_table().id)
             entries = _chosen(args, key_map)
             if not entries:
-                say("The contact map has no unknown creations.", sys.stdout)
+                say("The contact map has no unknown creations.")
                 return
             if not args.yes:
                 _confirm(args, entries)
             if args.created is not None:
                 resolve_created(key_map, entries[0], args.created, client)
-                say("Resolved: the key has this row now. The next sync sends all its cells once.", sys.stdout)
+                say("Resolved: the key has this row now. The next sync sends all its cells once.")
                 return
             changed = resolve_not_created(key_map, entries)
     resolved = counted(len(entries) - changed, "creation")
-    say(f"Resolved as not created: {resolved}. The next sync creates the row of each one.", sys.stdout)
+    say(f"Resolved as not created: {resolved}. The next sync creates the row of each one.")
     if changed:
         raise SystemExit(f"{counted(changed, 'creation')} changed meanwhile and were left. Run the command again.")
 
@@ -147,16 +135,15 @@ def _chosen(args: Namespace, key_map: KeyMap) -> list[MapEntry]:
         return list(overview.unknown_creations(key_map))
     if args.row_number is not None:
         return [find_by_row_number(key_map, args.row_number)]
-    parts = [sys.stdin.readline().strip() if part == "-" else part for part in args.key]
-    return [find_by_key(key_map, parts)]
+    return [find_by_key(key_map, [typed(part) for part in args.key])]
 
 
 def _confirm(args: Namespace, entries: list[MapEntry]) -> None:
     for entry in entries[:20]:
         since = "at an unknown time" if entry.requested is None else f"{entry.requested:%Y-%m-%d %H:%M:%S} UTC"
-        say(f"  row {entry.source_row or 'unknown'} of the source, requested {since}", sys.stdout)
+        say(f"  row {entry.source_row or 'unknown'} of the source, requested {since}")
     if len(entries) > 20:
-        say(f"  and {len(entries) - 20:,} more", sys.stdout)
+        say(f"  and {len(entries) - 20:,} more")
     if args.created is not None:
         confirm("Resolve as created? The key gets this row.")
     else:

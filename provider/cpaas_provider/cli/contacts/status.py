@@ -1,24 +1,24 @@
-"""``airflow cpaas contacts``: what a key map holds, and removing it."""
+"""``airflow cpaas contacts status | forget-map``: show what key maps hold, and remove a key map."""
 
 from __future__ import annotations
 
 import json
-import sys
 from argparse import Namespace
 from typing import Any
 
 from cpaas_provider.api.amounts import counted
-from cpaas_provider.cli.running import guarded, opened_database
+from cpaas_provider.cli.running import guarded
 from cpaas_provider.cli.terminal import READABLE, aside, confirm, print_lines, say
 from cpaas_provider.contacts.key_map import overview
 from cpaas_provider.contacts.key_map.key_map import KeyMap
 from cpaas_provider.contacts.key_map.maps import all_maps, find_map, forget_map
+from cpaas_provider.database.database import open_database
 
 
 @guarded
 def cpaas_contacts_status(args: Namespace) -> None:
     """Show what key maps hold."""
-    with opened_database() as database:
+    with open_database() as database:
         chosen = [
             key_map
             for key_map in all_maps(database)
@@ -37,7 +37,7 @@ def cpaas_contacts_status(args: Namespace) -> None:
 @guarded
 def cpaas_contacts_forget_map(args: Namespace) -> None:
     """Remove a key map."""
-    with opened_database() as database:
+    with open_database() as database:
         key_map = find_map(database, conn_id=args.conn_id, name=args.map_name)
         entries = counted(sum(key_map.counts().values()), "entry", "entries")
         if not args.yes:
@@ -49,7 +49,6 @@ def cpaas_contacts_forget_map(args: Namespace) -> None:
     say(
         f"Removed {_named(key_map)} with {removed}. The contact list retains its rows. The next sync creates every row "
         "of its source again.",
-        sys.stdout,
     )
 
 
@@ -103,7 +102,7 @@ def _more(status: overview.MapStatus) -> dict[str, Any]:
 
 
 def _print_readable(shown: list[tuple[KeyMap, overview.MapStatus]], args: Namespace) -> None:
-    """Print a table of all maps, and of each map a table of what it has beside its rows."""
+    """Print a table of all maps. Then print the leases, stored values and unknown creations of each map."""
     beside = aside(args)
     lines = [_facts(key_map) | _counts(status) for key_map, status in shown]
     print_lines([{name: line[name] for name in line if name != "base_url"} for line in lines], args.output)

@@ -1,1 +1,1 @@
-"""``airflow cpaas campaigns`` and ``deliveries``: what was sent with delivery reports, from the provider's database."""
+"""``airflow cpaas campaigns`` and ``deliveries``: campaigns and delivery reports in the provider's database."""

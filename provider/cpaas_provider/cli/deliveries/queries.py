@@ -1,4 +1,4 @@
-"""What the commands read of the provider's database: sends, their counts, and the status of each recipient."""
+"""Queries on the provider's database: sends, their delivery counts, and the delivery status of recipients."""
 
 from __future__ import annotations
 
@@ -12,9 +12,8 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Row, Select, Table, and_, exists, func, or_, select
 
-from cpaas_provider.api.recipients.email_address import mask_email
-from cpaas_provider.api.recipients.msisdn import mask_msisdn
 from cpaas_provider.api.redact import redact
+from cpaas_provider.cli.messages.typed import masked
 from cpaas_provider.database.activity.progress import CAMPAIGN, FINISHED
 from cpaas_provider.database.schema import deliveries, requests, sends, task_progress
 from cpaas_provider.delivery.reports import DeliveryStatus
@@ -27,7 +26,7 @@ _GROUPS = 10_000
 
 @dataclass(frozen=True)
 class Filters:
-    """Which sends are meant.
+    """The conditions on sends that the options of a command give.
 
     :param since: from this time on
     :param until: before this time
@@ -41,7 +40,7 @@ class Filters:
 
     @classmethod
     def of(cls, args: Namespace) -> Filters:
-        """Return those that were given to a command.
+        """Return the conditions from the options.
 
         :raises SystemExit: when a time cannot be read
         """
@@ -49,7 +48,7 @@ class Filters:
         return cls(args.conn_id, args.dag_id, args.run_id, since, until)
 
     def conditions(self, table: Table) -> list[ColumnElement[bool]]:
-        """Return them for a query on a table of sends."""
+        """Return the conditions for a query on a table of sends."""
         found = [
             table.c[name] == value
             for name in ("conn_id", "dag_id", "run_id")
@@ -58,7 +57,7 @@ class Filters:
         return [*found, *self.times(table.c.started_at)]
 
     def times(self, column: Any) -> list[ColumnElement[bool]]:
-        """Return the conditions on a time."""
+        """Return the conditions on a column with a time."""
         found: list[ColumnElement[bool]] = []
         if self.since is not None:
             found.append(column >= self.since)
@@ -82,17 +81,17 @@ IS_SINGLE = exists().where(
     requests.c.reference == sends.c.campaign,
     requests.c.campaign == sends.c.campaign,
 )
-"""Of a send: it is one request, and belongs to no campaign."""
+"""Whether a send is one request that belongs to no campaign."""
 
 
 @dataclass(frozen=True)
 class Send:
     """A campaign, or a request that belongs to none.
 
-    :param row: has the task and the times
-    :param figures: what its task recorded; empty of a single request
-    :param accepted: the number of recipients accepted; ``None`` where that is not known yet
-    :param tracked: whether delivery reports count
+    :param row: the row with its task and times
+    :param figures: the figures that its task recorded; empty for a single request
+    :param accepted: the number of recipients accepted; ``None`` while it is unknown
+    :param tracked: whether its deliveries are counted
     """
 
     reference: str
@@ -110,7 +109,7 @@ def read_sends(connection: Connection, filters: Filters, limit: int, *, singles:
     campaigns = select(task_progress).where(task_progress.c.kind == CAMPAIGN, *filters.conditions(task_progress))
     newest = task_progress.c.started_at.desc(), task_progress.c.reference
     recorded = {row.reference: row for row in connection.execute(campaigns.order_by(*newest).limit(limit))}
-    # What was sent before campaigns recorded their progress is there, too.
+    # Single requests, and campaigns of older versions of the provider, have no row in task_progress.
     others = select(sends).where(
         *filters.conditions(sends), ~exists().where(task_progress.c.reference == sends.c.campaign)
     )
@@ -123,7 +122,7 @@ def read_sends(connection: Connection, filters: Filters, limit: int, *, singles:
 
 
 def find_send(connection: Connection, reference: str) -> Send | None:
-    """Return the send of a reference: a campaign's, or that of one of its requests."""
+    """Return the send that a reference names. It is the reference of the campaign or of one of its requests."""
     campaign = select(requests.c.campaign).where(requests.c.reference == reference)
     for name in dict.fromkeys([reference, *connection.execute(campaign).scalars()]):
         progress = task_progress.c.reference == name, task_progress.c.kind == CAMPAIGN
@@ -144,7 +143,7 @@ def _sends(connection: Connection, rows: Mapping[str, Row[Any]]) -> list[Send]:
 
 
 def describe(connection: Connection, found: Iterable[Send]) -> list[dict[str, Any]]:
-    """Return what is known of sends, with their counts."""
+    """Return a line for each send, with its delivery counts."""
     chosen = list(found)
     counts = read_counts(connection, [send.reference for send in chosen])
     return [_described(send, counts.get(send.reference, DeliveryCounts())) for send in chosen]
@@ -182,13 +181,12 @@ def _described(send: Send, counts: DeliveryCounts) -> dict[str, Any]:
 
 
 def details(connection: Connection, send: Send) -> dict[str, Any]:
-    """Return everything known of one send, but its reasons."""
-    (line,) = describe(connection, [send])
+    """Return everything about one send, except its reasons."""
     made = select(func.count()).select_from(requests).where(requests.c.campaign == send.reference)
     counts = read_counts(connection, [send.reference]).get(send.reference, DeliveryCounts())
     number = send.figures.get("requests")
     return {
-        **line,
+        **_described(send, counts),
         "requests": number if isinstance(number, int) else connection.execute(made).scalar_one(),
         "ended_at": _time(send.row.ended_at),
         "last_report_at": _time(counts.updated_at),
@@ -203,7 +201,7 @@ def reasons(connection: Connection, campaign: str) -> list[dict[str, Any]]:
     query = select(*columns, number.label("recipients")).where(deliveries.c.campaign == campaign, IS_COUNTED)
     found: Counter[tuple[str, str, str | None]] = Counter()
     for row in connection.execute(query.group_by(*columns).order_by(number.desc()).limit(_GROUPS)):
-        # A service that names the recipient in its reason has a reason for each.
+        # A reason may name the recipient. Without redaction, each recipient would have its own reason.
         reason = redact(row.reason, ()) if row.reason else None
         found[DeliveryStatus(row.delivery_status).name.lower(), row.status, reason] += row.recipients
     return [
@@ -215,10 +213,10 @@ def reasons(connection: Connection, campaign: str) -> list[dict[str, Any]]:
 def read_deliveries(
     connection: Connection, filters: Filters, reference: str | None, outcome: DeliveryStatus | None, limit: int
 ) -> list[dict[str, Any]]:
-    """Return the status of recipients, the one that changed last first."""
+    """Return the delivery status of recipients, newest change first."""
     query: Select[Any] = select(deliveries).where(*filters.times(deliveries.c.updated_at))
     if reference is not None:
-        # Found by their campaign, as nothing else of them is in an index.
+        # Deliveries are found by their campaign, which is indexed. Reference and message id are not.
         of_request = or_(requests.c.reference == reference, requests.c.message_id == reference)
         names = connection.execute(select(requests.c.campaign).where(of_request)).scalars().all()
         query = query.where(
@@ -241,11 +239,10 @@ def read_deliveries(
 
 
 def _delivery(row: Row[Any]) -> dict[str, Any]:
-    # What the service sent in place of a recipient it does not name.
+    # A # stands before what the service sent in place of a recipient it does not name.
     named = "" if row.recipient.startswith("#") else row.recipient
-    mask = mask_email if "@" in named else mask_msisdn
     return {
-        "recipient": mask(named) if named else None,
+        "recipient": masked(named) if named else None,
         "outcome": DeliveryStatus(row.delivery_status).name.lower(),
         "status": row.status or None,
         "reason": redact(row.reason, (f"+{named}", named)) if row.reason else None,

@@ -9,10 +9,9 @@ from collections.abc import Iterator
 from cpaas_provider.api.amounts import counted
 from cpaas_provider.cli.doctor.database import DatabaseChecks
 from cpaas_provider.cli.doctor.installation import check_airflow, check_configuration, check_versions
-from cpaas_provider.cli.doctor.rate_limit import check_rate_limit
 from cpaas_provider.cli.doctor.receiver import check_callback_url, check_receiver
 from cpaas_provider.cli.doctor.report import Finding, Status
-from cpaas_provider.cli.doctor.service import ServiceChecks
+from cpaas_provider.cli.doctor.service import ServiceChecks, check_rate_limit
 from cpaas_provider.cli.running import guarded
 from cpaas_provider.cli.terminal import aside, print_lines, say
 

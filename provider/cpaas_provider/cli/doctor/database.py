@@ -6,6 +6,7 @@ import os
 from datetime import UTC, datetime
 from pathlib import Path
 
+from airflow.utils.session import create_session
 from sqlalchemy import URL, func, select
 from sqlalchemy.exc import SQLAlchemyError
 
@@ -20,17 +21,15 @@ from cpaas_provider.database.url import resolve_url
 CHECK = "database"
 _CLOCK = "clock of the database"
 _SHARED = "database of campaigns"
+_MIGRATE = "Run `airflow cpaas db migrate`. The provider also does it on first use."
 _CORRECT = "Correct [cpaas] database (AIRFLOW__CPAAS__DATABASE), or see that the database can be reached."
 
 
 class DatabaseChecks:
-    """The checks of the provider's database, which create and change nothing.
+    """The checks of the provider's database. They create and change nothing."""
 
-    ``database`` is it, once it was found to be usable.
-    """
-
-    def __init__(self) -> None:
-        self.database: Database | None = None
+    database: Database | None = None
+    """The database, once a check has found that it can be used."""
 
     def check(self) -> Findings:
         """Check that the database can be reached and written, and that its tables are up to date."""
@@ -39,22 +38,15 @@ class DatabaseChecks:
         except DatabaseError as error:
             yield failed(CHECK, str(error), _CORRECT)
             return
-        if revision is None and (reason := _why_not_created(resolve_url())):
-            yield failed(CHECK, f"{url} cannot be created: {reason}.", _CORRECT)
-            return
         if revision is None:
-            yield warning(
-                CHECK,
-                f"{url} has no tables yet.",
-                "Run `airflow cpaas db migrate`. The provider also does it on first use.",
-            )
+            if reason := _why_not_created(resolve_url()):
+                yield failed(CHECK, f"{url} cannot be created: {reason}.", _CORRECT)
+            else:
+                yield warning(CHECK, f"{url} has no tables yet.", _MIGRATE)
             return
         if revision != REVISIONS[-1]:
-            yield failed(
-                CHECK,
-                f"The tables of {url} have version {revision}, and this provider has {REVISIONS[-1]}.",
-                "Run `airflow cpaas db migrate`. The provider also does it on first use.",
-            )
+            found = f"The tables of {url} have version {revision}, and this provider has {REVISIONS[-1]}."
+            yield failed(CHECK, found, _MIGRATE)
             return
         try:
             self.database = open_database()
@@ -84,7 +76,8 @@ class DatabaseChecks:
         if self.database is None:
             return
         try:
-            used = recorded_databases(self.database)
+            with create_session(scoped=False) as session:
+                used = recorded_databases(self.database, session)
         except SQLAlchemyError as error:
             yield skipped(_SHARED, f"Airflow's database cannot be read ({type(error).__name__}).")
             return
@@ -104,7 +97,7 @@ class DatabaseChecks:
 
 
 def _why_not_created(url: URL) -> str | None:
-    """Return why the file of a SQLite database cannot be created; ``None`` where nothing is known against it."""
+    """Return why the file of a SQLite database cannot be created; ``None`` if no reason is found."""
     if url.get_backend_name() != "sqlite":
         return None
     path = Path(url.database or "")

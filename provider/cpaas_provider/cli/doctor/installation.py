@@ -46,7 +46,7 @@ def check_versions() -> Findings:
 
 
 def _too_low(text: str) -> str | None:
-    """Return a requirement that is not met, with what is installed; of an extra none is."""
+    """Return a requirement that is not met, with the installed version. Requirements of extras are ignored."""
     try:
         requirement = Requirement(text)
     except InvalidRequirement:

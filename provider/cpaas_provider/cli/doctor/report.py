@@ -1,4 +1,4 @@
-"""What a check finds: one line, with what to do."""
+"""Findings of checks: one line each, with what to do."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from datetime import timedelta
 from enum import StrEnum
 
 MAX_SKEW = timedelta(seconds=30)
-"""How far a clock may differ without a warning. Signatures and tokens bear more, and the journal of passcodes less."""
+"""How far a clock may differ without a warning."""
 
 MOST_SKEW = timedelta(minutes=2)
-"""How far a clock may differ at all: passcode records are recognised by their time within this."""
+"""How far a clock may differ at all. Passcode records are matched by their time within this limit."""
 
 
 class Status(StrEnum):
@@ -25,9 +25,9 @@ class Status(StrEnum):
 
 @dataclass(frozen=True)
 class Finding:
-    """What a check found.
+    """The result of a check.
 
-    :param found: what is there
+    :param found: what the check found
     :param advice: what to do
     """
 
@@ -46,7 +46,7 @@ def ok(check: str, found: str) -> Finding:
 
 
 def warning(check: str, found: str, advice: str) -> Finding:
-    """Return that a check found what may be wrong."""
+    """Return that a check found a possible problem."""
     return Finding(check, Status.WARNING, found, advice)
 
 

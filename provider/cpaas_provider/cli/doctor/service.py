@@ -1,4 +1,4 @@
-"""Checks of the connection: its settings, its key, and the clock of the service."""
+"""Checks of the connection: its settings, its API key, its rate limit, and the clock of the service."""
 
 from __future__ import annotations
 
@@ -16,15 +16,17 @@ from cpaas_provider.api.errors import CpaasError
 from cpaas_provider.api.http.wire import HttpResponse, TransportFailure
 from cpaas_provider.cli.doctor.report import Finding, Findings, clock, failed, ok, skipped, warning
 from cpaas_provider.cli.ping import how_to_define
+from cpaas_provider.database.database import Database
 from cpaas_provider.hooks.connection import CpaasConnection
 from cpaas_provider.hooks.cpaas import CpaasHook, describe_failure
 from cpaas_provider.provider_info import CONNECTION_FIELDS
 
 _NO_CONNECTION = "There is no usable connection."
+_RATE_LIMIT = "rate limit"
 
 
 class _WatchingClient(CpaasClient):
-    """A client that notices the time of the service's responses."""
+    """A client that stores the Date header of the last response."""
 
     date: str | None = None
 
@@ -38,7 +40,7 @@ class _WatchingClient(CpaasClient):
 class ServiceChecks:
     """The checks of a connection.
 
-    :param connection: its settings, once they were read
+    :param connection: its settings; ``None`` until ``check_connection`` has read them
     """
 
     conn_id: str
@@ -113,6 +115,22 @@ class ServiceChecks:
                 "The base URL is plain http, so the API key is readable on its way.",
                 "Use https.",
             )
+
+
+def check_rate_limit(connection: CpaasConnection | None, database: Database | None) -> Findings:
+    """Show the rate limit, and check that tasks can share it where the connection has share_rate_limit."""
+    if connection is None:
+        yield skipped(_RATE_LIMIT, _NO_CONNECTION)
+        return
+    rate = f"{connection.settings.requests_per_second:g} requests a second"
+    if not connection.share_rate_limit:
+        yield ok(_RATE_LIMIT, f"{rate} for each task. share_rate_limit is off")
+    elif database is None:
+        yield skipped(
+            _RATE_LIMIT, "share_rate_limit is on, and there is no usable database yet. Without one, tasks send nothing."
+        )
+    else:
+        yield ok(_RATE_LIMIT, f"{rate} for all tasks together (share_rate_limit)")
 
 
 def _is_here(url: str) -> bool:

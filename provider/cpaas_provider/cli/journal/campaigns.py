@@ -1,25 +1,23 @@
-"""The journals of campaigns with a key, as they lie in the provider's own database, seen from outside a task."""
+"""The journals of campaigns with an idempotency_key: the commands read and change them in the provider's database."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
 from collections.abc import Mapping
-from types import TracebackType
 from typing import Any, Self
 
-from airflow.models.variable import Variable
 from airflow.state import get_state_backend
-from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from cpaas_provider.cli.journal.instances import Found, Instance, JournalError
 from cpaas_provider.cli.journal.task_tables import rendered_fields
+from cpaas_provider.cli.messages.campaign_database import recorded_databases
 from cpaas_provider.database.database import Database, open_database
 from cpaas_provider.database.errors import CampaignChangedError, CampaignLockedError, DatabaseError
 from cpaas_provider.database.leases import LeasedState
 from cpaas_provider.database.registry import CampaignKey, partition_count
-from cpaas_provider.sending.journal.model import CAMPAIGN_DATABASE, CAMPAIGN_MARKER, JOURNAL_KEY
+from cpaas_provider.sending.journal.model import CAMPAIGN_MARKER, JOURNAL_KEY
 from cpaas_provider.sending.journal.resolution import NOTHING_CHANGED
 from cpaas_provider.sending.journal.view import JournalView
 
@@ -27,7 +25,7 @@ _OWNER = "airflow cpaas journal"
 
 
 class CampaignJournals:
-    """All of them; the database is opened when one is asked for."""
+    """The journals of campaigns with an idempotency_key. The database is opened on first use."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -37,34 +35,32 @@ class CampaignJournals:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._database is not None:
             self._database.close()
 
     def name_of(self, instance: Instance) -> str | None:
-        """Return the name of the campaign's partition that a task instance has stored something for."""
+        """Return the name of the campaign partition in which a task instance has stored its journal."""
         stored = get_state_backend().get(instance.scope, CAMPAIGN_MARKER, session=self._session)
         return None if stored is None else str(json.loads(stored))
 
     def key_of(self, instance: Instance) -> CampaignKey | None:
-        """Return what Airflow shows of a task instance's arguments: its campaign, where it has a key."""
+        """Return the campaign that a task instance's rendered arguments name; ``None`` without an idempotency_key."""
         fields = rendered_fields(instance, self._session)
         key, conn_id = fields.get("idempotency_key"), fields.get("cpaas_conn_id")
         return CampaignKey(str(conn_id), str(key), "") if key else None
 
     def find(self, instance: Instance) -> Found | None:
-        """Return the journal of the campaign a task instance sends; ``None`` where it sends none with a key.
+        """Return the journal of the campaign that a task instance sends; ``None`` without an idempotency_key.
 
-        :raises JournalError: when it has one, and its journal is not here or cannot be read
+        :raises JournalError: when the journal is not in this database, or cannot be read
         """
         if (name := self.name_of(instance)) is not None:
             return self.read(instance, name)
         key = self.key_of(instance)
         if key is None:
             return None
-        # It may have found all done by others, and then has stored nothing.
+        # A task instance stores nothing if other task instances have sent the whole campaign.
         try:
             count = partition_count(self._opened(), key.name)
         except DatabaseError as error:
@@ -77,9 +73,9 @@ class CampaignJournals:
         return self.read(instance, f"{key.name}/0")
 
     def read(self, instance: Instance, name: str) -> Found:
-        """Return the journal of a campaign's partition.
+        """Return the journal of a campaign partition.
 
-        :raises JournalError: when it is not here or cannot be read
+        :raises JournalError: when the journal is not in this database, or cannot be read
         """
         try:
             database = self._opened()
@@ -92,7 +88,7 @@ class CampaignJournals:
                 seen[key] = state.get(key)
                 return seen[key]
 
-            # Before and after: a claim that is read meanwhile must not be taken for one without an owner.
+            # Ask before and after: a task may lock the campaign, or release it, while its journal is read.
             locked_by = state.locked_by()
             journal = JournalView.read(get)
             locked_by = locked_by or state.locked_by()
@@ -108,10 +104,10 @@ class CampaignJournals:
         return Found(instance, journal, change_keys, name, database.redacted_url, locked_by)
 
     def change(self, found: Found, values: Mapping[str, Any]) -> None:
-        """Store what is decided about a journal.
+        """Store a resolution.
 
-        :raises JournalError: when a task works on the campaign, or its journal has changed; nothing was stored
-        :raises DatabaseError: when the database failed meanwhile, and it may have been stored
+        :raises JournalError: when a task works on the campaign, or its journal has changed. Nothing was stored
+        :raises DatabaseError: when the database failed. The resolution may have been stored
         """
         try:
             LeasedState(self._opened(), found.campaign or "", _OWNER).set_if_unlocked(values, found.seen)
@@ -135,27 +131,18 @@ class CampaignJournals:
         return self._database
 
     def _elsewhere(self, instance: Instance, database: Database) -> JournalError:
-        """Say where a campaign's journal lies that is not in this database."""
-        others = {
-            variable.get_val()
-            for variable in self._session.scalars(
-                select(Variable).where(Variable.key.startswith(f"{CAMPAIGN_DATABASE}.", autoescape=True))
-            )
-            if not variable.key.startswith(f"{CAMPAIGN_DATABASE}.{database.database_id}.")
-        }
+        """Return an error for a campaign whose journal is not in this database. It names the other databases."""
+        others = recorded_databases(database, self._session).others
         told = f"Task instance {instance} has an idempotency_key, and the journal of its campaign is not in "
         if others:
             return JournalError(
                 f"{told}the database {database.redacted_url}, which [cpaas] database names here. The workers use "
-                f"{' and '.join(sorted(map(str, others)))}. {NOTHING_CHANGED} Run the command where [cpaas] "
-                "database names "
-                "that database."
+                f"{' and '.join(others)}. {NOTHING_CHANGED} Run the command where [cpaas] database names that database."
             )
         return JournalError(
             f"{told}the database {database.redacted_url}. Either the campaign has made no request yet, or the "
-            f"database was restored from an older copy. {NOTHING_CHANGED} If the journal is lost for good, "
-            "`airflow cpaas "
-            "journal forget` lets the task start again."
+            f"database was restored from an older copy. {NOTHING_CHANGED} If the journal is lost for good, `airflow "
+            "cpaas journal forget` lets the task start again."
         )
 
 

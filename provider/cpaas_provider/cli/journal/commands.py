@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import sys
 from argparse import Namespace
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -17,19 +16,19 @@ from cpaas_provider.cli.journal import messages as words
 from cpaas_provider.cli.journal import repository
 from cpaas_provider.cli.journal.instances import Found, Instance, JournalError
 from cpaas_provider.cli.running import guarded
-from cpaas_provider.cli.terminal import READABLE, aside, confirm, print_lines, say
+from cpaas_provider.cli.terminal import READABLE, aside, confirm, print_lines, say, warn
 from cpaas_provider.sending.journal.model import RequestRecord, State
-from cpaas_provider.sending.journal.resolution import CannotResolveError, Resolution, ResolutionResult
+from cpaas_provider.sending.journal.resolution import Resolution, ResolutionResult
 from cpaas_provider.sending.journal.view import JournalView, StateSummary
 
-# What others wait for, verify or change by the id in the result.
+# Operations whose result id a later task needs.
 _NEEDED_BY_ID = {"request_otp", "create_contact_row"}
 _UNRESOLVED = (State.UNKNOWN, State.PENDING)
 FEW = 1
-"""Requests of a journal that are shown with all that is known of them; of more, the unresolved ones, and counts."""
-# What is shown of many requests where a person reads it, who named the task instance.
+"""Up to this many requests are shown in full. Of a larger journal, unresolved requests and counts are shown."""
+# The columns for people if the task instance is given and its journal has many requests.
 _OF_A_CAMPAIGN = ("reference", "state", "recipients", "try", "started_at", "resolution", "result_id", "reason")
-# In the table of one request every value stands under "value".
+# The table of one request has all values in the column "value".
 _COPIED = frozenset({"reference", "result_id", "value"})
 _MORE = ("resolution", "result_id", "result", "personal", "previous_unknown", "probe_snapshot")
 _NOTHING_MORE = dict.fromkeys(_MORE)
@@ -37,13 +36,10 @@ _NOTHING_MORE = dict.fromkeys(_MORE)
 
 @guarded
 def cpaas_journal_list(args: Namespace) -> None:
-    """List requests of many task instances; by default the unresolved ones."""
+    """List requests of many task instances, by default unresolved requests."""
     unreadable: list[JournalError] = []
     campaigns: dict[Instance, str] = {}
-    try:
-        found = list(itertools.islice(_requests(args, unreadable, campaigns), args.limit + 1))
-    except JournalError as error:
-        raise SystemExit(str(error)) from None
+    found = list(itertools.islice(_requests(args, unreadable, campaigns), args.limit + 1))
     shown = found[: args.limit]
     print_lines([_line(instance, one) for instance, one in shown], args.output, _COPIED)
     beside = aside(args)
@@ -59,13 +55,13 @@ def cpaas_journal_list(args: Namespace) -> None:
         nothing = "No unresolved requests." if args.state is None or shown else "No such request."
         say(words.what_to_do(unresolved) if unresolved else nothing, beside)
     if unreadable:
-        say("\n".join(str(problem) for problem in unreadable), sys.stderr)
+        warn("\n".join(str(problem) for problem in unreadable))
         raise SystemExit(f"{counted(len(unreadable), 'journal')} could not be read and may hold unresolved requests.")
 
 
 @guarded
 def cpaas_journal_show(args: Namespace) -> None:
-    """Show all requests of one task instance; of many the unresolved ones, and counts of the others."""
+    """Show the requests of one task instance. Of a large journal, show unresolved requests and counts."""
     found = _read(args)
     instance, journal = found.instance, found.journal
     requests = journal.unresolved()
@@ -93,43 +89,33 @@ def cpaas_journal_resolve(args: Namespace) -> None:
     if args.not_sent and args.result_id is not None:
         raise SystemExit("--id is the id of what was sent, so it needs --sent. Nothing was changed.")
     decision = Resolution.SENT if args.sent else Resolution.NOT_SENT
-    result_id = args.result_id
-
-    def decided_on(journal: JournalView) -> ResolutionResult:
-        return journal.resolve(decision, args.reference or (), result_id=result_id, now=datetime.now(UTC))
-
     found = _read(args)
     instance = found.instance
-    try:
-        repository.refuse_on_its_way(instance)
-        decided = decided_on(found.journal)
-        if not args.yes:
-            _confirm(instance, decided, decision)
-        instance = repository.change(instance, found, decided_on)
-    except (JournalError, CannotResolveError) as error:
-        raise SystemExit(str(error)) from None
-    say(f"Resolved as {decision.words}: {words.counts(decided.before)} of {instance}.", sys.stdout)
+    repository.refuse_on_its_way(instance)
+    decided = found.journal.resolve(decision, args.reference or (), result_id=args.result_id, now=datetime.now(UTC))
+    if not args.yes:
+        _confirm(instance, decided, decision)
+    instance = repository.change(instance, found, decided.values)
+    say(f"Resolved as {decision.words}: {words.counts(decided.before)} of {instance}.")
     for line in words.references(decided.before):
-        say(line, sys.stdout)
-    say(words.what_comes_next(instance, decided, decision, campaign=found.campaign is not None), sys.stdout)
-    if decision is Resolution.SENT and result_id is None and {one.operation for one in decided.before} & _NEEDED_BY_ID:
-        say("Without --id the task's result has no id. Later tasks that use the id will fail.", sys.stdout)
+        say(line)
+    say(words.what_comes_next(instance, decided, decision, campaign=found.campaign is not None))
+    needs_id = not _NEEDED_BY_ID.isdisjoint(one.operation for one in decided.before)
+    if decision is Resolution.SENT and args.result_id is None and needs_id:
+        say("Without --id the task's result has no id. Later tasks that use the id will fail.")
 
 
 def _read(args: Namespace) -> Found:
-    try:
-        with create_session(scoped=False) as session:
-            asked = Instance(args.dag_id, args.run_id, args.task_id, args.map_index)
-            return repository.read(repository.find(asked, session), session)
-    except JournalError as error:
-        raise SystemExit(str(error)) from None
+    asked = Instance(args.dag_id, args.run_id, args.task_id, args.map_index)
+    with create_session(scoped=False) as session:
+        return repository.read(repository.find(asked, session), session)
 
 
 def _confirm(instance: Instance, decided: ResolutionResult, decision: Resolution) -> None:
-    """Ask whether a decision is meant; end the command where it is not."""
-    say(f"{words.counts(decided.before)} of {instance}:", sys.stdout)
+    """Show what would be resolved, and ask for confirmation."""
+    say(f"{words.counts(decided.before)} of {instance}:")
     for line in words.stories(decided.before):
-        say(line, sys.stdout)
+        say(line)
     consequence = "They are not sent again." if decision is Resolution.SENT else "The task's next try sends them."
     confirm(f"Resolve as {decision.words}? {consequence} This cannot be undone.")
 
@@ -137,9 +123,10 @@ def _confirm(instance: Instance, decided: ResolutionResult, decision: Resolution
 def _requests(
     args: Namespace, unreadable: list[JournalError], campaigns: dict[Instance, str]
 ) -> Iterator[tuple[Instance, RequestRecord | StateSummary]]:
-    """Yield requests of a state, those of campaigns summed up; what cannot be read is noted in ``unreadable``.
+    """Yield the requests in the wanted state, with sums in place of the resolved requests of campaigns.
 
-    :param campaigns: takes the counts of the campaigns they are of
+    :param unreadable: receives the errors of journals that cannot be read
+    :param campaigns: receives the counts of campaigns with such requests
     """
     asked = {name: getattr(args, name) for name in ("dag_id", "run_id", "task_id")}
     wanted = set(_UNRESOLVED if args.state is None else State if args.state == "all" else {State(args.state)})
@@ -159,7 +146,7 @@ def _unresolved(instance: Instance, journal: JournalView) -> Iterator[RequestRec
 
 
 def _whole(journal: JournalView, each: bool) -> Iterator[RequestRecord | StateSummary]:
-    """Yield all requests of a journal; of many those in doubt first, and of the others sums."""
+    """Yield all requests of a small journal. Of a large one, yield unresolved requests, then sums."""
     if len(journal.requests) <= FEW:
         yield from journal.entries()
         return
@@ -168,7 +155,7 @@ def _whole(journal: JournalView, each: bool) -> Iterator[RequestRecord | StateSu
 
 
 def _is_unresolved(instance: Instance, entry: RequestRecord) -> bool:
-    """Tell whether a person has to decide: a running try may yet resolve its own pending requests."""
+    """Return whether a person has to resolve the request. A running try may still resolve its own pending requests."""
     return entry.is_unresolved and not (entry.state is State.PENDING and instance.running)
 
 
@@ -200,7 +187,7 @@ def _line(instance: Instance, one: RequestRecord | StateSummary) -> dict[str, An
 
 
 def _more(entry: RequestRecord) -> dict[str, Any]:
-    """Return what is shown of one request alone; never the hashes of its recipients and texts."""
+    """Return the further columns of one request. The hashes of its recipients and content are never shown."""
     result = entry.result or {}
     return {
         "resolution": entry.resolution,

@@ -1,8 +1,7 @@
-"""``airflow cpaas journal forget``: for a task whose campaign journal is lost for good."""
+"""``airflow cpaas journal forget``: let a task start again if its campaign journal is lost for good."""
 
 from __future__ import annotations
 
-import sys
 from argparse import Namespace
 
 from airflow.state import get_state_backend
@@ -13,7 +12,7 @@ from sqlalchemy.orm import Session
 from cpaas_provider.cli.journal import repository
 from cpaas_provider.cli.journal.instances import Instance, JournalError
 from cpaas_provider.cli.running import guarded
-from cpaas_provider.cli.terminal import confirm
+from cpaas_provider.cli.terminal import confirm, say
 from cpaas_provider.sending.journal.model import CAMPAIGN_MARKER
 from cpaas_provider.sending.journal.resolution import NOTHING_CHANGED
 
@@ -25,23 +24,20 @@ _CONSEQUENCE = "After a clear, the task sends again to every recipient that [cpa
 def cpaas_journal_forget(args: Namespace) -> None:
     """Delete the record that a task instance stored a campaign's journal in a database."""
     asked = Instance(args.dag_id, args.run_id, args.task_id, args.map_index)
-    try:
-        with create_session(scoped=False) as session:
-            instance = _with_marker(asked, session)
-        if not args.yes:
-            confirm(f"Delete the record that {instance} sent a campaign? {_CONSEQUENCE}")
-        with create_session(scoped=False) as session:
-            instance = _with_marker(asked, session)
-            get_state_backend().delete(instance.scope, CAMPAIGN_MARKER, session=session)
-    except JournalError as error:
-        raise SystemExit(str(error)) from None
-    sys.stdout.write(f"Deleted the record that {instance} sent a campaign. {_CONSEQUENCE}\n")
+    with create_session(scoped=False) as session:
+        instance = _with_marker(asked, session)
+    if not args.yes:
+        confirm(f"Delete the record that {instance} sent a campaign? {_CONSEQUENCE}")
+    with create_session(scoped=False) as session:
+        instance = _with_marker(asked, session)
+        get_state_backend().delete(instance.scope, CAMPAIGN_MARKER, session=session)
+    say(f"Deleted the record that {instance} sent a campaign. {_CONSEQUENCE}")
 
 
 def _with_marker(asked: Instance, session: Session) -> Instance:
-    """Return a task instance that is not on its way and has sent a campaign with a key.
+    """Return a task instance that is not running and has sent a campaign with an idempotency_key.
 
-    :raises JournalError: when it is none
+    :raises JournalError: when it is running, or has sent no such campaign
     """
     instance = repository.find(asked, session)
     repository.refuse_on_its_way(instance)

@@ -1,4 +1,4 @@
-"""What the commands work with: a task instance, and the journal that was found for it."""
+"""A task instance, and the journal that was found for it."""
 
 from __future__ import annotations
 
@@ -9,22 +9,24 @@ from uuid import UUID
 
 from airflow.state import TaskScope
 
+from cpaas_provider.sending.errors import SendingError
 from cpaas_provider.sending.journal.view import JournalView
 
 _RUNNING = frozenset({"running", "restarting"})
 
 
-class JournalError(Exception):
+class JournalError(SendingError):
     """A journal cannot be read or changed. The message is for the user of the command."""
 
 
 @dataclass(frozen=True)
 class Instance:
-    """A task instance, and the state Airflow has it in; ``None`` where it has none.
+    """A task instance and its state in Airflow.
 
-    :param map_index: the map index; in a loop the iteration
-    :param region_id: what mapped the task, or the loop it is in; ``None`` before Airflow 3.4
-    :param campaign_taken: whether a task instance works on its campaign, where that has a key; ``None`` elsewhere
+    :param map_index: the map index; the iteration if the task is in a loop
+    :param state: the state; ``None`` if Airflow has not set one
+    :param campaign_taken: whether a task instance works on its campaign now; ``None`` without an idempotency_key
+    :param region_id: the mapped task or loop that it belongs to; ``None`` before Airflow 3.4
     """
 
     dag_id: str
@@ -38,13 +40,13 @@ class Instance:
 
     @property
     def scope(self) -> TaskScope:
-        """Return what the state store knows it by."""
+        """Return its key in the state store."""
         region: dict[str, Any] = {} if self.region_id is None else {"region_id": self.region_id}
         return TaskScope(self.dag_id, self.run_id, self.task_id, self.map_index, **region)
 
     @property
     def running(self) -> bool:
-        """Whether a try that writes its journal may be at work."""
+        """Whether a try that writes its journal may be running."""
         return self.state in _RUNNING if self.campaign_taken is None else self.campaign_taken
 
     def __str__(self) -> str:
@@ -54,13 +56,13 @@ class Instance:
 
 @dataclass(frozen=True)
 class Found:
-    """A journal as it was found.
+    """A journal, and where it is stored.
 
-    :param instance: the task instance that has it, or that sends its campaign
-    :param seen: the values of the keys that show whether it has changed
-    :param campaign: the name of the campaign's partition in the provider's database; ``None`` where the journal lies
-        in the task's state
-    :param database: that database, without a password
+    :param instance: the task instance that wrote it, or that sends its campaign
+    :param seen: stored values by key, to notice a change of the journal
+    :param campaign: the name of the campaign partition in the provider's database; ``None`` if the journal is stored in
+        the task's state
+    :param database: the URL of that database, without a password
     :param locked_by: the task that works on the campaign now, in words
     """
 

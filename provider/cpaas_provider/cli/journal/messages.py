@@ -20,7 +20,7 @@ _FOUND = {
     "request_otp": "by recipient and start time",
     _ROW: "by cells and start time",
 }
-# What a task does that makes one request for whatever it is given.
+# What the task does next, for operations that make one request a task.
 _SINGLE = {
     "request_otp": "requests the passcode for the recipient in its arguments",
     "buy_airtime": "buys the airtime for the recipient in its arguments",
@@ -29,7 +29,7 @@ _SINGLE = {
 
 
 def what_to_do(unresolved: Sequence[tuple[Instance, RequestRecord]]) -> str:
-    """Return how unresolved requests are found and resolved."""
+    """Return how to find and resolve unresolved requests."""
     instance = unresolved[0][0]
     which = shlex.join([instance.dag_id, instance.run_id, instance.task_id])
     which += f" --map-index {instance.map_index}" if instance.map_index >= 0 else ""
@@ -53,13 +53,12 @@ def _ways_to_find(entries: Sequence[RequestRecord]) -> str:
 def what_comes_next(instance: Instance, decided: ResolutionResult, decision: Resolution, *, campaign: bool) -> str:
     """Return what is left to do, and what the task's next try does.
 
-    :param campaign: whether the journal is that of a campaign with a key, which no clear drops
+    :param campaign: whether the campaign has an idempotency_key, so that a clear retains its journal
     """
     if left := decided.left:
         return (
-            f"Still unresolved: {counts(left)} ({join_references([entry.reference for entry in left])}). "
-            "Until they are "
-            "resolved, the task fails again, unless its on_unknown is skip or resend."
+            f"Still unresolved: {counts(left)} ({join_references([entry.reference for entry in left])}). Until they "
+            "are resolved, the task fails again, unless its on_unknown is skip or resend."
         )
     if instance.state == "success" and decision is Resolution.SENT:
         return "The task has succeeded. Nothing is left to do."
@@ -75,7 +74,7 @@ def what_comes_next(instance: Instance, decided: ResolutionResult, decision: Res
 
 
 def _resolved(decided: ResolutionResult, decision: Resolution) -> str:
-    """Say what the task's next try does."""
+    """Return what the task's next try does."""
     operations = {entry.operation for entry in decided.before}
     single = _SINGLE.get(operations.pop()) if len(operations) == 1 else None
     others = "other recipients on its list that were not sent to"
@@ -106,7 +105,7 @@ def counts(entries: Sequence[RequestRecord]) -> str:
 
 
 def _recipients_and_rows(entries: Sequence[RequestRecord]) -> tuple[str, str]:
-    """Return how many recipients and how many rows requests have together, in words; nothing where they have none."""
+    """Return the number of recipients and the number of rows, in words; an empty text for none."""
     rows = count_recipients(entry for entry in entries if entry.operation == _ROW)
     recipients = count_recipients(entries) - rows
     return (_number(recipients, "recipient") if recipients else "", _number(rows, "row") if rows else "")
@@ -132,13 +131,13 @@ def campaign_counts(sums: Sequence[StateSummary]) -> str:
 
 
 def stories(entries: Sequence[RequestRecord]) -> list[str]:
-    """Return a line for each request, up to a number that is easy to read."""
+    """Return a line for each request, for the first 20."""
     lines = [f"  {entry.reference}  {_story(entry)}" for entry in entries[:_MAX_LINES]]
     return lines + _and_more(entries)
 
 
 def references(entries: Sequence[RequestRecord]) -> list[str]:
-    """Return a line with each request's reference, up to a number that is easy to read."""
+    """Return a line with the reference of each request, for the first 20."""
     return [f"  {entry.reference}" for entry in entries[:_MAX_LINES]] + _and_more(entries)
 
 

@@ -1,9 +1,9 @@
-"""The journals as they lie in Airflow's task state store, seen from outside a task."""
+"""The journals in Airflow's task state store: the commands read and change them."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from airflow.models.task_state_store import TaskStateStoreModel
@@ -18,20 +18,20 @@ from cpaas_provider.cli.journal.campaigns import CampaignJournals
 from cpaas_provider.cli.journal.instances import Found, Instance, JournalError
 from cpaas_provider.cli.journal.task_tables import coordinates, index_of, instance_columns, matches, to_instance
 from cpaas_provider.sending.journal.model import CAMPAIGN_MARKER, JOURNAL_KEY
-from cpaas_provider.sending.journal.resolution import NOTHING_CHANGED, CannotResolveError, ResolutionResult
+from cpaas_provider.sending.journal.resolution import NOTHING_CHANGED
 from cpaas_provider.sending.journal.segments import newest_series
 from cpaas_provider.sending.journal.view import JournalView
 
 NOT_ON_ITS_WAY = frozenset({None, "up_for_retry", "success", "failed", "skipped", "upstream_failed", "removed"})
-"""States of a task instance in which no try can have read the journal that might write it yet."""
+"""States of a task instance in which no try runs, or can start and write the journal later."""
 
 _PAGE = 200
 
 
 def find(asked: Instance, session: Session) -> Instance:
-    """Return a task instance with the state it is in.
+    """Return a task instance with its state.
 
-    :raises JournalError: when there is none
+    :raises JournalError: when it does not exist
     """
     found = session.execute(select(*instance_columns()).where(*matches(TaskInstance, asked)).limit(2)).all()
     if len(found) == 1:
@@ -52,9 +52,8 @@ def find(asked: Instance, session: Session) -> Instance:
     if list(indexes) == [-1]:
         raise JournalError(f"Task instance {asked} does not exist. The task is not mapped: omit --map-index.")
     raise JournalError(
-        f"Task instance {asked} does not exist. {NOTHING_CHANGED} The task is mapped: give --map-index "
-        f"({indexes[0]} to "
-        f"{indexes[-1]})."
+        f"Task instance {asked} does not exist. {NOTHING_CHANGED} The task is mapped: give --map-index ({indexes[0]} "
+        f"to {indexes[-1]})."
     )
 
 
@@ -65,7 +64,7 @@ def read(instance: Instance, session: Session) -> Found:
     """
     found = _opened(instance, session)
     with CampaignJournals(session) as campaigns:
-        # Who has a journal of its own may have been given a campaign's key since.
+        # A task instance with its own journal may have been given an idempotency_key later.
         if found is None or not any(found.journal.entries()) or campaigns.key_of(instance):
             found = campaigns.find(instance) or found
     if found is None:
@@ -77,7 +76,7 @@ def read(instance: Instance, session: Session) -> Found:
 
 
 def refuse_on_its_way(instance: Instance) -> None:
-    """Raise while a try may be at work, or about to be: it would overwrite what is decided."""
+    """Raise if a try is running or about to run: it would overwrite the resolution."""
     if instance.state not in NOT_ON_ITS_WAY:
         raise JournalError(
             f"Task instance {instance} is {instance.state}, so its try may still write the journal. {NOTHING_CHANGED} "
@@ -85,10 +84,11 @@ def refuse_on_its_way(instance: Instance) -> None:
         )
 
 
-def change(asked: Instance, expected: Found, resolve: Callable[[JournalView], ResolutionResult]) -> Instance:
-    """Store what is decided about a journal, in one transaction that no try can begin in; return the task instance.
+def change(asked: Instance, expected: Found, values: Mapping[str, Any]) -> Instance:
+    """Store a resolution, in one transaction that no try can begin in. Return the task instance.
 
-    :param expected: the journal the decision was made by; another one is left alone
+    :param expected: the journal that was resolved. A journal that has changed since is left alone
+    :param values: what the resolution stores, by key
     :raises JournalError: when it could not be stored, or the task instance has gone on meanwhile
     """
     try:
@@ -98,15 +98,15 @@ def change(asked: Instance, expected: Found, resolve: Callable[[JournalView], Re
             refuse_on_its_way(instance)
             if expected.campaign is not None:
                 with CampaignJournals(session) as campaigns:
-                    campaigns.change(expected, resolve(expected.journal).values)
+                    campaigns.change(expected, values)
                 return instance
             if any(_stored(instance, key, session) != value for key, value in expected.seen.items()):
                 raise JournalError(
                     f"The journal of {instance} is no longer as it was read. {NOTHING_CHANGED} Check it again."
                 )
-            for key, value in resolve(expected.journal).values.items():
+            for key, value in values.items():
                 get_state_backend().set(instance.scope, key, json.dumps(value), expires_at=None, session=session)
-    except (JournalError, CannotResolveError):
+    except JournalError:
         raise
     except Exception as error:
         raise JournalError(
@@ -117,7 +117,7 @@ def change(asked: Instance, expected: Found, resolve: Callable[[JournalView], Re
 
 
 def everything(asked: dict[str, str | None]) -> Iterator[tuple[Instance, JournalView | JournalError]]:
-    """Yield task instances that have a journal, newest first, with that or with why it cannot be read.
+    """Yield the task instances that have a journal, newest first, each with its journal or the reason it is unreadable.
 
     :param asked: ``dag_id``, ``run_id`` and ``task_id``, where they are given
     :raises JournalError: when the state store cannot be listed as asked
@@ -131,7 +131,7 @@ def everything(asked: dict[str, str | None]) -> Iterator[tuple[Instance, Journal
 def _each(
     instances: Iterable[Instance], campaigns: CampaignJournals, session: Session
 ) -> Iterator[tuple[Instance, JournalView | JournalError]]:
-    """Yield the journals of task instances, and those of the campaigns they send, each of these once."""
+    """Yield the journals of task instances and of the campaigns that they send. Each campaign comes once."""
     seen = set[object]()
     for instance in instances:
         try:
@@ -147,18 +147,18 @@ def _each(
             found = campaigns.read(instance, name)
             yield found.instance, found.journal
         except JournalError as error:
-            # One that is about the database is the same for all campaigns.
+            # An error about the database is the same object for all campaigns.
             if error not in seen:
                 seen.add(error)
                 yield instance, error
 
 
 def _rows(asked: dict[str, str | None], session: Session) -> Iterator[Instance]:
-    """Read the table itself, page by page: Airflow's backends only answer for a task instance that is named."""
+    """Read the table itself, page by page: a backend of Airflow returns the state of one given task instance only."""
     row = TaskStateStoreModel
     wanted = [or_(row.key.startswith(JOURNAL_KEY, autoescape=True), row.key == CAMPAIGN_MARKER)]
     wanted += [getattr(row, name) == value for name, value in asked.items() if value]
-    # Any row of a task instance will do that says it has a journal.
+    # One row of each task instance is enough.
     first = select(func.min(row.id)).where(*wanted).group_by(*coordinates(row))
     same = (one == other for one, other in zip(coordinates(row), coordinates(TaskInstance), strict=True))
     query = (
@@ -189,7 +189,7 @@ def _one_run(asked: dict[str, str | None], session: Session) -> Iterator[Instanc
 
 
 def _opened(instance: Instance, session: Session) -> Found | None:
-    """Return the journal of a task instance; ``None`` where it has none."""
+    """Return the journal in the state of a task instance; ``None`` without one."""
     seen: dict[str, Any] = {}
     stored = _all_stored(instance, session) if type(get_state_backend()) is MetastoreBackend else None
 
@@ -214,7 +214,7 @@ def _opened(instance: Instance, session: Session) -> Found | None:
 
 
 def _all_stored(instance: Instance, session: Session) -> dict[str, str]:
-    """Return all that a journal consists of by its keys: key by key takes many queries for one that is short."""
+    """Return all values of a journal by key, with one query in place of one for each key."""
     row = TaskStateStoreModel
     query = select(row.key, row.value).where(*matches(row, instance), row.key.startswith(JOURNAL_KEY, autoescape=True))
     return {found.key: found.value for found in session.execute(query)}
@@ -226,10 +226,10 @@ def _stored(instance: Instance, key: str, session: Session) -> Any:
 
 
 def _lock(asked: Instance, keys: Sequence[str], session: Session) -> None:
-    """Keep others from the task instance and from what stands under keys of its state until the transaction ends.
+    """Lock the task instance and the rows of its journal until the transaction ends.
 
-    Airflow takes the task instance before its state, so that order it is. SQLite knows no row locks; its only lock
-    comes with the first write, and nothing may be read before.
+    Airflow locks the task instance before its state, so this function uses the same order. SQLite has no row locks. It
+    locks the database with the first write, so nothing may be read before this call.
     """
     session.execute(select(TaskInstance.id).where(*matches(TaskInstance, asked)).with_for_update())
     row = TaskStateStoreModel

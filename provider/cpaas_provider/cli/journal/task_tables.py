@@ -1,7 +1,7 @@
-"""How Airflow's tables name a task instance.
+"""The columns by which Airflow's tables name a task instance.
 
-Airflow 3.3 does it by a map index. Airflow 3.4 does it by an index within a region: a mapped task, or a loop. The
-columns that are there decide, so that a database is read as it is.
+Airflow 3.3 has a map index. Airflow 3.4 has an index within a region, which is a mapped task or a loop. This module
+looks at the columns that exist, not at the version.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from sqlalchemy.orm import Session
 from cpaas_provider.cli.journal.instances import Instance
 
 _TRIES_WITH_FIELDS = 3
-"""How many of the last tries are looked at for rendered fields: a try that was just made has none yet."""
+"""How many of the last tries are searched for rendered fields. A new try may have none yet."""
 
 
 def index_of(model: Any) -> Any:
@@ -27,7 +27,7 @@ def index_of(model: Any) -> Any:
 
 
 def region_of(model: Any) -> Any:
-    """Return the column with the region; NULL where there are none."""
+    """Return the column with the region, or NULL if the table has none."""
     return model.region_id if hasattr(model, "region_id") else null()
 
 
@@ -38,7 +38,7 @@ def coordinates(model: Any) -> Sequence[Any]:
 
 
 def matches(model: Any, instance: Instance) -> list[Any]:
-    """Return the conditions for the rows of a task instance; of any region, where that is not known yet."""
+    """Return the conditions for the rows of a task instance, in any region if its region is not known yet."""
     conditions = [
         model.dag_id == instance.dag_id,
         model.run_id == instance.run_id,
@@ -69,7 +69,7 @@ def to_instance(row: Any) -> Instance:
 
 
 def rendered_fields(instance: Instance, session: Session) -> dict[str, Any]:
-    """Return the arguments of a task instance as Airflow shows them; empty where it shows none."""
+    """Return the rendered arguments of a task instance; empty if Airflow has stored none."""
     for number in range(instance.try_number, max(0, instance.try_number - _TRIES_WITH_FIELDS), -1):
         key = TaskInstanceKey(instance.dag_id, instance.task_id, instance.run_id, number, instance.map_index)
         fields: dict[str, Any] | None = RenderedTaskInstanceFields.get_templated_fields(key, session=session)

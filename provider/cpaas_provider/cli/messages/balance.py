@@ -1,22 +1,22 @@
-"""``airflow cpaas balance``: the balance that the service reported last, as it cannot be asked for."""
+"""``airflow cpaas balance``: the last balance that the service reported. No operation of it returns the balance."""
 
 from __future__ import annotations
 
 import json
 from argparse import Namespace
 from collections.abc import Iterable, Iterator, Mapping
-from datetime import UTC
+from datetime import UTC, datetime
 from typing import Any
 
 from airflow.models.renderedtifields import RenderedTaskInstanceFields
 from airflow.models.xcom import XComModel
 from airflow.utils.session import create_session
-from sqlalchemy import String, and_, cast, select
+from sqlalchemy import Row, String, and_, cast, select
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 
-from cpaas_provider.cli.running import FAILED, guarded, warn
-from cpaas_provider.cli.terminal import aside, print_lines, say
+from cpaas_provider.cli.running import FAILED, guarded
+from cpaas_provider.cli.terminal import aside, print_lines, say, warn
 from cpaas_provider.database.activity.progress import CAMPAIGN
 from cpaas_provider.database.database import open_database
 from cpaas_provider.database.default_file import may_exist
@@ -30,7 +30,7 @@ NOT_ASKED = (
 _KEYS = ("return_value", "report")
 _FIELD = "balance"
 _MOST = 2_000
-"""Results that are looked through, newest first."""
+"""How many results are searched, newest first."""
 
 
 @guarded
@@ -63,7 +63,7 @@ def _newest(lines: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _of_campaigns(conn_id: str | None) -> list[dict[str, Any]]:
-    """Return what campaigns recorded in the provider's database, also while they run."""
+    """Return the balances that campaigns recorded in the provider's database, running ones included."""
     if not may_exist():
         return []
     there = task_progress.c
@@ -77,12 +77,7 @@ def _of_campaigns(conn_id: str | None) -> list[dict[str, Any]]:
         warn(f"{error} Balances that campaigns recorded there are left out.")
         return []
     return [
-        {
-            "conn_id": row.conn_id,
-            "balance": balance,
-            "reported_at": row.updated_at.isoformat(timespec="seconds"),
-            **{name: row._mapping[name] for name in ("dag_id", "run_id", "task_id", "map_index")},
-        }
+        _line(row.conn_id, balance, row.updated_at, row)
         for row in rows
         if (balance := _balance(row.figures)) is not None
     ]
@@ -110,21 +105,22 @@ def _latest(session: Session, conn_id: str | None) -> Iterator[dict[str, Any]]:
         if found is None or balance is None or found in seen or conn_id not in (None, found):
             continue
         seen.add(found)
-        yield {
-            "conn_id": found,
-            "balance": balance,
-            "reported_at": row.timestamp.astimezone(UTC).isoformat(timespec="seconds"),
-            "dag_id": row.dag_id,
-            "run_id": row.run_id,
-            "task_id": row.task_id,
-            "map_index": row.map_index,
-        }
+        yield _line(found, balance, row.timestamp.astimezone(UTC), row)
         if conn_id is not None:
             return
 
 
+def _line(conn_id: str, balance: float, moment: datetime, task: Row[Any]) -> dict[str, Any]:
+    return {
+        "conn_id": conn_id,
+        "balance": balance,
+        "reported_at": moment.isoformat(timespec="seconds"),
+        **{name: task._mapping[name] for name in ("dag_id", "run_id", "task_id", "map_index")},
+    }
+
+
 def _conn_id(fields: Any) -> str | None:
-    """Return the connection of a task, as Airflow shows its arguments; ``None`` for a task of another provider."""
+    """Return the connection in the rendered arguments of a task; ``None`` for a task of another provider."""
     found = fields.get("cpaas_conn_id") if isinstance(fields, Mapping) else None
     return found if isinstance(found, str) else None
 

@@ -1,4 +1,4 @@
-"""Which databases the tasks of this Airflow store campaigns with a key in, as they record it in Airflow's variables."""
+"""The databases in which the tasks of this Airflow store campaigns with an idempotency_key, read from its variables."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from airflow.models.variable import Variable
 from airflow.utils.session import create_session
 from sqlalchemy import select
 from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.orm import Session
 
-from cpaas_provider.cli.running import warn
+from cpaas_provider.cli.terminal import warn
 from cpaas_provider.database.database import Database
 from cpaas_provider.sending.journal.model import CAMPAIGN_DATABASE
 
@@ -17,23 +18,22 @@ from cpaas_provider.sending.journal.model import CAMPAIGN_DATABASE
 class RecordedDatabases(NamedTuple):
     """The databases that tasks recorded.
 
-    :param this: whether the one of this machine is among them
-    :param others: the others, without a password
+    :param this: whether the database of this machine is among them
+    :param others: the URLs of the others, without passwords
     """
 
     this: bool
     others: list[str]
 
 
-def recorded_databases(database: Database) -> RecordedDatabases:
+def recorded_databases(database: Database, session: Session) -> RecordedDatabases:
     """Return the databases that tasks recorded.
 
     :raises SQLAlchemyError: when Airflow's database cannot be read
     """
     mine = f"{CAMPAIGN_DATABASE}.{database.database_id}."
-    with create_session(scoped=False) as session:
-        named = Variable.key.startswith(f"{CAMPAIGN_DATABASE}.", autoescape=True)
-        found = {variable.key: str(variable.get_val()) for variable in session.scalars(select(Variable).where(named))}
+    named = Variable.key.startswith(f"{CAMPAIGN_DATABASE}.", autoescape=True)
+    found = {variable.key: str(variable.get_val()) for variable in session.scalars(select(Variable).where(named))}
     others = {value for key, value in found.items() if not key.startswith(mine)}
     return RecordedDatabases(any(key.startswith(mine) for key in found), sorted(others))
 
@@ -44,7 +44,8 @@ def refuse_other_database(database: Database) -> None:
     :raises SystemExit: when they do
     """
     try:
-        others = recorded_databases(database).others
+        with create_session(scoped=False) as session:
+            others = recorded_databases(database, session).others
     except SQLAlchemyError as error:
         warn(
             f"Airflow's database cannot be read ({type(error).__name__}). The command cannot check that tasks use the "

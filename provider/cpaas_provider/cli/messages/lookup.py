@@ -12,8 +12,8 @@ from cpaas_provider.api.client import CpaasClient
 from cpaas_provider.api.errors import CpaasAuthenticationError, CpaasError, CpaasInsufficientBalanceError
 from cpaas_provider.api.recipients.msisdn import normalise_msisdn
 from cpaas_provider.cli.messages.typed import StandardInput, masked, read_recipients
-from cpaas_provider.cli.running import FAILED, STOPPED, connection_of, guarded, warn
-from cpaas_provider.cli.terminal import print_lines
+from cpaas_provider.cli.running import FAILED, STOPPED, connection_of, guarded
+from cpaas_provider.cli.terminal import print_lines, warn
 from cpaas_provider.database.database import open_database
 from cpaas_provider.database.errors import DatabaseError
 from cpaas_provider.database.lookups import LookupCache, PhoneRecord
@@ -27,7 +27,7 @@ _ASKED = "service"
 
 @guarded
 def cpaas_lookup(args: Namespace) -> None:
-    """Look numbers up, each once."""
+    """Look up phone numbers, each once."""
     connection = connection_of(args.conn_id)
     region = args.region or connection.settings.default_region
     numbers = read_recipients(args.phones, args.phones_file, StandardInput(), lambda one: normalise_msisdn(one, region))
@@ -37,7 +37,7 @@ def cpaas_lookup(args: Namespace) -> None:
         client = opened.enter_context(connection.make_client())
         lines, stopped = _look_up(numbers, known, client, cache)
     print_lines(lines, args.output)
-    if flags := sum(1 for record in known.values() if _is_flag(record)):
+    if flags := sum(1 for record in known.values() if record[:-1] == (None, None, None)):
         warn(
             f"The cache has the do-not-disturb flag only of {counted(flags, 'number')}. --no-cache asks the service, "
             "which charges for it."
@@ -56,7 +56,7 @@ def cpaas_lookup(args: Namespace) -> None:
 def _look_up(
     numbers: list[str], known: dict[str, PhoneRecord], client: CpaasClient, cache: _Cache
 ) -> tuple[list[dict[str, Any]], bool]:
-    """Return a line for each number that was looked up, and whether Ctrl-C ended it. What was paid for is shown."""
+    """Return a line for each number looked up, and whether Ctrl-C stopped the lookups. Paid lookups are kept."""
     lines: list[dict[str, Any]] = []
     try:
         for number in numbers:
@@ -81,7 +81,7 @@ def _look_up(
 
 
 class _Cache:
-    """The cache that campaigns and bulk lookups use. One that fails costs lookups, and nothing else.
+    """The cache that campaigns and bulk lookups use. If it fails, the command looks up without a cache.
 
     :param max_age: days for which a lookup is used
     """
@@ -94,7 +94,7 @@ class _Cache:
 
     @classmethod
     def open(cls, connection: CpaasConnection, opened: contextlib.ExitStack, *, read: bool, max_age: int) -> _Cache:
-        """Return it. Also a lookup that does not use the cache is stored there."""
+        """Return the cache. With ``read=False`` it stores lookups, and returns none."""
         try:
             cache = LookupCache(opened.enter_context(open_database()))
         except DatabaseError as error:
@@ -103,12 +103,12 @@ class _Cache:
         return cls(cache, connection, read=read, max_age=max_age)
 
     def known(self, numbers: list[str]) -> dict[str, PhoneRecord]:
-        """Return the records of numbers that were looked up lately. Campaigns store the do-not-disturb flag only."""
+        """Return the stored records that are recent enough. Campaigns store the do-not-disturb flag only."""
         if self._cache is None or not self._read:
             return {}
         # The newest secret comes last, so that its entries win.
         hashes = {hash_of(number): number for hash_of in reversed(self._hashers) for number in numbers}
-        since = _before(self._max_age)
+        since = datetime.now(UTC) - self._max_age
         try:
             records = self._cache.get_records(list(hashes), since)
             flags = self._cache.get_many([one for one in hashes if one not in records], since)
@@ -121,7 +121,7 @@ class _Cache:
         return of_campaigns | {number: records[one] for one, number in hashes.items() if one in records}
 
     def store(self, number: str, record: PhoneRecord) -> None:
-        """Store what was found."""
+        """Store a record."""
         if self._cache is None:
             return
         try:
@@ -129,14 +129,3 @@ class _Cache:
         except DatabaseError as error:
             warn(f"{error} Lookups are not cached.")
             self._cache = None
-
-
-def _is_flag(record: PhoneRecord) -> bool:
-    return record[:-1] == (None, None, None)
-
-
-def _before(age: timedelta) -> datetime:
-    try:
-        return datetime.now(UTC) - age
-    except OverflowError:
-        return datetime.min.replace(tzinfo=UTC)

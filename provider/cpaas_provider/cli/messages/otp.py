@@ -17,14 +17,14 @@ from cpaas_provider.api.recipients.msisdn import normalise_msisdn
 from cpaas_provider.cli.messages.requests import CommandSpec, run_request
 from cpaas_provider.cli.messages.suppressions import StoredSuppressions, open_for
 from cpaas_provider.cli.messages.typed import StandardInput, masked, read_recipients
-from cpaas_provider.cli.running import FAILED, UNKNOWN, after_sending, connection_of, guarded, read_line, warn
-from cpaas_provider.cli.terminal import aside, print_record, say
+from cpaas_provider.cli.running import FAILED, UNKNOWN, after_sending, connection_of, guarded
+from cpaas_provider.cli.terminal import aside, print_record, read_secret, say, warn
 from cpaas_provider.database.recipients.suppressions import INVALID_NUMBER
 from cpaas_provider.sending.probes import OtpRecordProbe, otp_record, otp_result
 from cpaas_provider.sending.spec import RequestResult
 
 _PROBE_SECONDS = 20
-"""For how long the records of a recipient are read where the response was lost."""
+"""How long the command reads the records of the recipient if the response was lost."""
 
 
 @guarded
@@ -60,7 +60,7 @@ def cpaas_otp_request(args: Namespace) -> None:
     with contextlib.ExitStack() as opened:
         suppressions = None
         if (database := open_for(opened, needed=False, consulted=not args.no_suppression_list)) is not None:
-            # A passcode is asked for by the recipient, also by one who wants no other message.
+            # The recipient asked for the passcode, so opt-outs do not count.
             suppressions = StoredSuppressions(database, args.conn_id, args.channel or "sms", [INVALID_NUMBER])
         sent = run_request(spec, args, connection, None, suppressions=suppressions, wait=wait)
     result = sent.outcome.accepted[-1].result or {}
@@ -74,7 +74,7 @@ def cpaas_otp_request(args: Namespace) -> None:
 def cpaas_otp_verify(args: Namespace) -> None:
     """Check a code that is typed or piped in."""
     connection = connection_of(args.conn_id)
-    code = read_line("Code: ")
+    code = read_secret("Code: ")
     if not code:
         raise SystemExit("There is no code, so nothing was sent and no attempt was used.")
     with connection.make_client() as client:

@@ -13,32 +13,31 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from cpaas_provider.api.amounts import counted
 from cpaas_provider.api.core import Call
 from cpaas_provider.cli.messages.suppressions import all_suppressed
 from cpaas_provider.cli.messages.tracking import Tracking
-from cpaas_provider.cli.running import STOPPED, UNKNOWN, warn
+from cpaas_provider.cli.running import STOPPED, UNKNOWN
+from cpaas_provider.cli.terminal import warn
 from cpaas_provider.database.database import Database
-from cpaas_provider.database.leases import LeasedState
 from cpaas_provider.database.registry import CampaignKey, open_campaign
 from cpaas_provider.hooks.connection import CpaasConnection
 from cpaas_provider.sending.engine import SendEngine, UnknownPolicy
 from cpaas_provider.sending.errors import ChangedBodyError, PartlyRejectedError, ProbeLaterError, StoppedError
 from cpaas_provider.sending.hashing import campaign_identity
 from cpaas_provider.sending.journal.journal import Journal
-from cpaas_provider.sending.journal.store import StateStore, TryInfo
+from cpaas_provider.sending.journal.store import TryInfo
 from cpaas_provider.sending.resolver import describe_unknown
 from cpaas_provider.sending.shutdown import StopSignal
 from cpaas_provider.sending.single import SingleSendState
 from cpaas_provider.sending.spec import OnUnknown, Outcome, RequestResult, SendSpec, SuppressionList
 
 GRACE_SECONDS = 10.0
-"""Seconds a response is waited for after Ctrl-C."""
+"""How long the command waits for a response after Ctrl-C, in seconds."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class CommandSpec(SendSpec):
-    """What a command sends.
+    """The send spec of a command.
 
     :param build: returns the request from recipients, our reference and a callback URL
     :param read: returns the result of a response
@@ -58,11 +57,11 @@ class CommandSpec(SendSpec):
 
 @dataclass(frozen=True)
 class Sent:
-    """What a command has sent, with what earlier runs of the same idempotency key have.
+    """The result of this run and of earlier runs with the same idempotency key.
 
-    :param changed: whether an earlier run sent something else
+    :param changed: whether an earlier run sent other content
     :param partly: why the service rejected some of the recipients
-    :param suppressed: how many recipients the suppression list left out
+    :param suppressed: the number of recipients on the suppression list
     """
 
     outcome: Outcome
@@ -72,7 +71,7 @@ class Sent:
 
 
 class _MemoryState:
-    """The state of a command without an idempotency key, which ends with it."""
+    """The state of a command without an idempotency key. It ends with the process."""
 
     def __init__(self) -> None:
         self._values: dict[str, Any] = {}
@@ -91,7 +90,7 @@ class _MemoryState:
 
 
 class _Ports:
-    """What the engine needs of a command."""
+    """What the engine needs from a command."""
 
     cli_address = ""
 
@@ -100,13 +99,13 @@ class _Ports:
         self._tracking = tracking
 
     def check_may_send(self) -> None:
-        """Raise where delivery reports would be lost."""
+        """Raise if delivery reports would be lost."""
         if self._tracking is not None:
             self._tracking.check()
 
 
 class _NoReports:
-    """Delivery reports of operations that have none."""
+    """Delivery tracking for requests without delivery reports."""
 
     def callback_url(self, reference: str, recipients: int) -> str | None:
         """Return nothing."""
@@ -125,9 +124,9 @@ def run_request(
 ) -> Sent:
     """Make one request, unless an earlier run with the same idempotency key has made it.
 
-    :param database: where the key is stored; ``None`` without a key
-    :param suppressions: recipients that are not sent to
-    :param wait: for how long a probe of an unknown outcome is waited for
+    :param database: the database that stores the key; ``None`` without a key
+    :param suppressions: the suppression list
+    :param wait: how long to wait for the probe of an unknown outcome
     :raises CpaasError: when nothing was sent
     :raises SystemExit: when the outcome is unknown, or the command was stopped
     """
@@ -173,7 +172,7 @@ async def _run(state: SingleSendState, connection: CpaasConnection, ports: _Port
 
 
 def _end_unknown(state: SingleSendState, key: str | None) -> None:
-    """End the command whose outcome is unknown."""
+    """Describe the unknown outcome, and end the command."""
     twice = "get a second passcode" if state.spec.operation == "request_otp" else "get the message twice"
     warn(describe_unknown(state.requests(), state.recipients()))
     warn(
@@ -187,7 +186,7 @@ def _end_unknown(state: SingleSendState, key: str | None) -> None:
 
 @contextlib.contextmanager
 def _stopped_by_signals() -> Iterator[StopSignal]:
-    """Give a signal that Ctrl-C and SIGTERM set. A second Ctrl-C ends the command at once."""
+    """Yield a stop signal that Ctrl-C and SIGTERM set. A second Ctrl-C ends the command at once."""
     stop = StopSignal(GRACE_SECONDS)
 
     def on_signal(number: int, _frame: object) -> None:
@@ -209,28 +208,18 @@ def _open_journal(
     spec: SendSpec, key: str | None, conn_id: str, connection: CpaasConnection, database: Database | None
 ) -> Iterator[Journal]:
     if key is None or database is None:
-        # Each run is a send of its own.
+        # Each run is a separate send.
         identity = campaign_identity(secrets.token_hex(16))
         yield Journal(_MemoryState(), connection.hash_secrets, identity, TryInfo(1, 0, 0))
         return
     owner = f"airflow cpaas on {socket.gethostname()}"
-    # Apart from the campaigns of tasks, which may have the same key.
+    # A campaign of a task may have the same key. The prefix keeps both apart.
     name = CampaignKey(conn_id, f"airflow cpaas {spec.operation} {key}", connection.base_url)
-    # A second run on the same machine is another owner.
+    # The random part makes a second run on this machine another owner.
     campaign = open_campaign(database, name, (0, 1), f"{owner} ({secrets.token_hex(3)})")
-    state: LeasedState = campaign.state
     try:
-        store: StateStore = state
         tries = TryInfo(1, 1, 1, run=secrets.token_hex(6))
-        yield Journal(store, (campaign.secret,), campaign_identity(name.key), tries)
+        yield Journal(campaign.state, (campaign.secret,), campaign_identity(name.key), tries)
     finally:
         with contextlib.suppress(Exception):  # the lease ends by itself
-            state.release()
-
-
-def rejected_words(sent: Sent, recipients: int) -> str:
-    """Return that the service rejected some recipients, in words."""
-    return (
-        f"{sent.partly} The service accepted {sent.outcome.sent} of {counted(recipients, 'recipient')}. Correct the "
-        "others and send to them alone."
-    )
+            campaign.state.release()

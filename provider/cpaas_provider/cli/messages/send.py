@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from argparse import Namespace
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -14,13 +14,12 @@ from cpaas_provider.api.core import Call, build
 from cpaas_provider.api.models.messages import Message
 from cpaas_provider.api.text import measure_sms
 from cpaas_provider.cli.messages.campaign_database import refuse_other_database
-from cpaas_provider.cli.messages.requests import CommandSpec, rejected_words, run_request
+from cpaas_provider.cli.messages.requests import CommandSpec, run_request
 from cpaas_provider.cli.messages.suppressions import StoredSuppressions, all_suppressed, open_for
 from cpaas_provider.cli.messages.tracking import Tracking
 from cpaas_provider.cli.messages.typed import StandardInput, masked, read_file, read_recipients
 from cpaas_provider.cli.running import after_sending, connection_of, guarded
 from cpaas_provider.cli.terminal import aside, print_record, say
-from cpaas_provider.hooks.connection import CpaasConnection
 from cpaas_provider.sending.campaign.content import EMAIL, SMS, Channel
 from cpaas_provider.sending.hashing import known_by
 from cpaas_provider.sending.spec import RequestResult
@@ -30,34 +29,21 @@ _SHOWN = 20
 
 @dataclass(frozen=True)
 class _Command:
-    """How the two commands differ.
+    """The differences between the two commands.
 
+    :param sender: the setting of the connection that holds the default sender
     :param fields: arguments of the command that are fields of the request, too
     """
 
     name: str
     channel: Channel
-    sender: Callable[[CpaasConnection], str | None]
-    sender_extra: str
+    sender: str
     fields: tuple[str, ...]
     estimate_fields: tuple[str, ...] = ()
 
 
-_SEND_SMS = _Command(
-    "send-sms",
-    SMS,
-    lambda connection: connection.sender_id,
-    "sender_id",
-    ("template_id", "channel"),
-    ("encoding", "pages"),
-)
-_SEND_EMAIL = _Command(
-    "send-email",
-    EMAIL,
-    lambda connection: connection.email_sender_id,
-    "email_sender_id",
-    ("template_id", "subject", "from_name", "reply_to"),
-)
+_SEND_SMS = _Command("send-sms", SMS, "sender_id", ("template_id", "channel"), ("encoding", "pages"))
+_SEND_EMAIL = _Command("send-email", EMAIL, "email_sender_id", ("template_id", "subject", "from_name", "reply_to"))
 
 
 @guarded
@@ -89,8 +75,13 @@ def _send(args: Namespace, command: _Command) -> None:
         partial(known_by, channel.operation),
     )
     content = _content(args, stdin)
+    sender = args.sender_id or getattr(connection, command.sender)
+    if not sender:
+        raise SystemExit(
+            f"No sender is set. Nothing was sent. Give --sender-id, or set {command.sender} on the connection."
+        )
     body = {
-        "sender_id": _sender(args, command, connection),
+        "sender_id": sender,
         "content": content,
         **{name: getattr(args, name) for name in command.fields},
     }
@@ -115,7 +106,7 @@ def _send(args: Namespace, command: _Command) -> None:
             **body,
         )
 
-    # What breaks the contract is refused before a key is used up, and by a dry run, too.
+    # Refuse a request that breaks the contract before its key is used, and in a dry run.
     build(build_call(allowed, "cpaas-dry-run", None), connection.settings)
     kind = "email" if channel is EMAIL else str(args.channel)
     if args.dry_run:
@@ -163,7 +154,10 @@ def _send(args: Namespace, command: _Command) -> None:
             words = "An earlier run with this --idempotency-key sent it. Nothing was sent again."
             say(f"{words} The content was another one." if sent.changed else words, aside(args))
     if sent.partly is not None:
-        raise SystemExit(rejected_words(sent, len(allowed)))
+        raise SystemExit(
+            f"{sent.partly} The service accepted {sent.outcome.sent} of {counted(len(allowed), 'recipient')}. Correct "
+            "the others and send to them alone."
+        )
 
 
 def _content(args: Namespace, stdin: StandardInput) -> str | None:
@@ -181,19 +175,11 @@ def _content(args: Namespace, stdin: StandardInput) -> str | None:
         raise SystemExit("Give --content, --content-file or --template-id, or pipe the content in. Nothing was sent.")
     else:
         content = stdin.read("the content")
-    # What echo and editors put at the end.
+    # Commands like echo, and editors, end a text with a line break.
     content = content.removesuffix("\n").removesuffix("\r")
     if not content.strip():
         raise SystemExit("The content is empty. Nothing was sent.")
     return content
-
-
-def _sender(args: Namespace, command: _Command, connection: CpaasConnection) -> str:
-    if sender := args.sender_id or command.sender(connection):
-        return str(sender)
-    raise SystemExit(
-        f"No sender is set. Nothing was sent. Give --sender-id, or set {command.sender_extra} on the connection."
-    )
 
 
 def _read(command: _Command, response: Message) -> RequestResult:
@@ -232,13 +218,9 @@ def _dry_run(
         "suppressed": len(listed),
     }
     if command.channel is SMS:
-        length = measure_sms(content) if content is not None else None
-        record |= {
-            "encoding": length.encoding if length else None,
-            "units": length.units if length else None,
-            "pages": length.pages if length else None,
-            "pages_of_all": length.pages * len(allowed) if length else None,
-        }
+        length = None if content is None else measure_sms(content)
+        record |= {name: getattr(length, name, None) for name in ("encoding", "units", "pages")}
+        record["pages_of_all"] = length.pages * len(allowed) if length else None
     record |= {"characters": None if content is None else len(content), "to": [masked(one) for one in allowed[:_SHOWN]]}
     print_record(record, args.output)
     beside = aside(args)

@@ -1,4 +1,4 @@
-"""The stored suppression list, as a command consults it."""
+"""The stored suppression list, for commands that send."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ class ListUnreadableError(SendingError):
 
 
 class StoredSuppressions:
-    """The entries that hold for one connection and channel.
+    """The entries of the suppression list for one connection and channel.
 
-    :param reasons: which entries count
+    :param reasons: the reasons of the entries that count
     """
 
     def __init__(self, database: Database, conn_id: str, channel: str, reasons: Collection[str] = REASONS) -> None:
@@ -44,7 +44,7 @@ class StoredSuppressions:
 
 
 def open_for(opened: contextlib.ExitStack, *, needed: bool, consulted: bool) -> Database | None:
-    """Return the provider's database; ``None`` where the command does not need it, or there is none to consult.
+    """Return the provider's database; ``None`` if the command does not need it.
 
     :param needed: whether the command writes to it
     :param consulted: whether it reads the suppression list
@@ -59,7 +59,7 @@ def open_for(opened: contextlib.ExitStack, *, needed: bool, consulted: bool) -> 
 
 
 def all_suppressed(suppressed: int) -> SystemExit:
-    """Return the end of a command of which every recipient is on the list."""
+    """Return the error of a command whose recipients are all on the suppression list."""
     return SystemExit(
         f"{counted(suppressed, 'recipient')} on the suppression list, and no other. Nothing was sent. `airflow cpaas "
         "suppressions list` shows the list, and --no-suppression-list sends without it."

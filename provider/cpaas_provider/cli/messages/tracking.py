@@ -1,4 +1,4 @@
-"""Delivery reports of what a command sends: where they go, and what the provider's database records."""
+"""Delivery reports of a command: their callback URL, and the record of the request in the provider's database."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Literal
 
 from sqlalchemy import Connection
 
-from cpaas_provider.cli.running import warn
+from cpaas_provider.cli.terminal import warn
 from cpaas_provider.database.database import Database
 from cpaas_provider.database.errors import DatabaseError
 from cpaas_provider.delivery.callbacks.receiver_check import (
@@ -28,7 +28,7 @@ from cpaas_provider.sending.errors import SendingError
 from cpaas_provider.sending.spec import Outcome
 
 DAG_ID = "airflow cpaas"
-"""What is recorded in place of a DAG, which cannot have this name."""
+"""Recorded in place of a DAG. No DAG can have this name."""
 
 
 class ReportsLostError(SendingError):
@@ -39,7 +39,7 @@ class Tracking:
     """The delivery reports of one request.
 
     :param command: the command's name, recorded in place of a task
-    :param external_ref: a reference of the user's own, by which account webhooks name the message
+    :param external_ref: the user's own reference, by which account webhooks then name the message
     """
 
     def __init__(
@@ -74,9 +74,7 @@ class Tracking:
             return
         try:
             self._receiver.check(self._database.identity, self._database.redacted_url)
-        except HandshakeRefusedError as error:
-            raise ReportsLostError(f"{error} Nothing was sent. --no-callback sends without delivery reports.") from None
-        except DatabaseError as error:
+        except (HandshakeRefusedError, DatabaseError) as error:
             raise ReportsLostError(f"{error} Nothing was sent. --no-callback sends without delivery reports.") from None
         except ReceiverUnreachableError as error:
             warn(f"{error} Sending continues, because the service may reach it.")

@@ -1,4 +1,4 @@
-"""What is typed or piped into a command: recipients and texts."""
+"""Recipients and texts from arguments, files and standard input."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ class StandardInput:
 
     @property
     def is_terminal(self) -> bool:
-        """Whether it is a keyboard, so that no text is waiting there."""
+        """Whether it is a keyboard, so that no text is piped in."""
         return bool(sys.stdin.isatty())
 
     def read(self, reader: str) -> str:
-        """Return all of it.
+        """Return the whole text.
 
-        :param reader: what the command reads from it, in words
+        :param reader: what the command reads, in words
         :raises SystemExit: when another argument has read it, or it is not text
         """
         if self._reader is not None:
@@ -45,7 +45,7 @@ class StandardInput:
 def read_file(path: str, stdin: StandardInput, what: str) -> str:
     """Return the text of a file, or of standard input for ``-``.
 
-    :param what: what it holds, in words
+    :param what: its content, in words
     :raises SystemExit: when it cannot be read
     """
     if path == STDIN:
@@ -68,10 +68,10 @@ def read_recipients(
     """Return the recipients of a command, normalised, each once.
 
     :param given: as arguments; each may be a list with commas, and ``-`` reads standard input
-    :param file: has more of them, in lines or with commas
-    :param normalise: returns one as the service wants it, or raises ``ValueError`` with the reason
-    :param known_by: returns what distinguishes a recipient from others
-    :raises SystemExit: when there is none, or one is invalid. The words show its place only
+    :param file: a file with more recipients, in lines or with commas
+    :param normalise: returns a recipient as the service expects it, or raises ``ValueError`` with the reason
+    :param known_by: returns the key by which two recipients are the same
+    :raises SystemExit: when there is none, or one is invalid. The message shows its place only
     """
     texts = [stdin.read("the recipients") if one == STDIN else one for one in given]
     if file is not None:
@@ -98,5 +98,5 @@ def _parts(texts: Iterable[str]) -> list[str]:
 
 
 def masked(recipient: str) -> str:
-    """Return a number or address so that it can be recognised and not used."""
+    """Return a masked number or address. It can be recognised, and not used."""
     return mask_email(recipient) if "@" in recipient else mask_msisdn(recipient)

@@ -10,27 +10,29 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any
 
 from cpaas_provider.api.amounts import counted
 from cpaas_provider.cli.running import guarded
-
-if TYPE_CHECKING:
-    from cpaas_provider.database.recipients.suppressions import Listed, Suppression, SuppressionTable
-    from cpaas_provider.sources.base import Source
+from cpaas_provider.cli.terminal import aside, print_lines, say, typed
+from cpaas_provider.database.database import open_database
+from cpaas_provider.database.recipients.hash_keys import HASH_BYTES
+from cpaas_provider.database.recipients.suppressions import Listed, Suppression, SuppressionTable
+from cpaas_provider.hooks.suppressions import add_suppressions, check_entry, normalise_recipient, remove_suppressions
+from cpaas_provider.sources import as_source
+from cpaas_provider.sources.base import InvalidRow, Source
 
 _SHOWN = 12
 """Letters of a hash that are shown: enough to tell entries apart."""
 
 _NAMED = 5
-_EXPORTED = ("recipient_hash", "key_id", "channel", "conn_id", "reason", "source", "added_at")
+_EXPORTED = Suppression._fields
+"""The columns of an export."""
 
 
 @guarded
 def cpaas_suppressions_list(args: Namespace) -> None:
     """Print entries."""
-    from cpaas_provider.cli.terminal import aside, print_lines, say
-
     with _table() as table:
         wanted = _one(args.recipient, args.region)
         found = table.entries(_where(args)) if wanted is None else table.entries_of(wanted, _where(args))
@@ -46,9 +48,7 @@ def cpaas_suppressions_list(args: Namespace) -> None:
 @guarded
 def cpaas_suppressions_add(args: Namespace) -> None:
     """Add recipients, and print how many entries are new."""
-    from cpaas_provider.hooks.suppressions import add_suppressions
-
-    with _failing():
+    with _value_errors_shown():
         added = add_suppressions(
             _given(args.recipients),
             reason=args.reason,
@@ -57,79 +57,61 @@ def cpaas_suppressions_add(args: Namespace) -> None:
             conn_id=args.conn_id,
             region=args.region,
         )
-    _say(f"Added {counted(added, 'entry', 'entries')}.")
+    say(f"Added {counted(added, 'entry', 'entries')}.")
 
 
 @guarded
 def cpaas_suppressions_remove(args: Namespace) -> None:
     """Remove recipients, and print how many entries went."""
-    from cpaas_provider.hooks.suppressions import remove_suppressions
-
-    with _failing():
+    with _value_errors_shown():
         removed = remove_suppressions(
-            _given(args.recipients),
-            reason=args.reason,
-            channel=args.channel,
-            conn_id=args.conn_id,
-            region=args.region,
+            _given(args.recipients), reason=args.reason, channel=args.channel, conn_id=args.conn_id, region=args.region
         )
     if not removed:
-        _fail("The list has no such entry. Nothing was removed.")
-    _say(f"Removed {counted(removed, 'entry', 'entries')}.")
+        raise SystemExit("The list has no such entry. Nothing was removed.")
+    say(f"Removed {counted(removed, 'entry', 'entries')}.")
 
 
 @guarded
 def cpaas_suppressions_import(args: Namespace) -> None:
     """Add the recipients of a file, or the entries of an export."""
-    from cpaas_provider.hooks.suppressions import check_entry
-    from cpaas_provider.sources import as_source
-
     source_name = args.source or f"import of {Path(args.file).name}"[:100]
-    with _failing(), _table() as table:
+    with _table() as table:
         check_entry(source=source_name)
         source = as_source(args.file)
         if _is_export(source):
-            _say(f"Added {counted(table.restore(_restored(source)), 'entry', 'entries')} of an export.")
+            say(f"Added {counted(table.restore(_restored(source)), 'entry', 'entries')} of an export.")
             return
         listed, invalid = _read(source, args, source_name)
         if invalid and not args.skip_invalid:
-            _fail(
+            raise SystemExit(
                 f"{counted(len(invalid), 'row')} cannot be read ({'; '.join(invalid[:_NAMED])}). Nothing was added. "
                 "Correct the file, or give --skip-invalid to add the other rows."
             )
         added = table.add(listed)
     skipped = f" Skipped {counted(len(invalid), 'row')} that cannot be read." if invalid else ""
-    _say(f"Read {counted(len(listed), 'recipient')}, added {counted(added, 'new entry', 'new entries')}.{skipped}")
+    say(f"Read {counted(len(listed), 'recipient')}, added {counted(added, 'new entry', 'new entries')}.{skipped}")
 
 
 @guarded
 def cpaas_suppressions_export(args: Namespace) -> None:
     """Write every entry to a CSV file."""
-    with _failing(), _table() as table:
+    with _table() as table:
         try:
             with Path(args.file).open("x", newline="", encoding="utf-8") as file:
                 writer = csv.writer(file)
                 writer.writerow(_EXPORTED)
                 number = 0
                 for entry in table.entries(_where(args)):
-                    hexadecimal, moment = entry.recipient_hash.hex(), entry.added_at.isoformat()
-                    row = entry._replace(recipient_hash=b"")._asdict() | {
-                        "recipient_hash": hexadecimal,
-                        "added_at": moment,
-                    }
-                    writer.writerow([row[name] for name in _EXPORTED])
+                    writer.writerow([entry.recipient_hash.hex(), *entry[1:-1], entry.added_at.isoformat()])
                     number += 1
         except OSError as error:
-            _fail(f"The file could not be written ({error.strerror}).")
-    _say(f"Wrote {counted(number, 'entry', 'entries')}.")
+            raise SystemExit(f"The file could not be written ({error.strerror}).") from None
+    say(f"Wrote {counted(number, 'entry', 'entries')}.")
 
 
 def _read(source: Source, args: Namespace, source_name: str) -> tuple[list[Listed], list[str]]:
     """Return what the rows of a file add, and the rows that cannot be read."""
-    from cpaas_provider.database.recipients.suppressions import Listed
-    from cpaas_provider.hooks.suppressions import normalise_recipient
-    from cpaas_provider.sources.base import InvalidRow
-
     listed, invalid = [], []
     with source.open() as rows:
         if rows.columns is not None and args.column not in rows.columns:
@@ -153,11 +135,6 @@ def _is_export(source: Source) -> bool:
 
 
 def _restored(source: Source) -> Iterator[Suppression]:
-    from cpaas_provider.database.recipients.hash_keys import HASH_BYTES
-    from cpaas_provider.database.recipients.suppressions import Suppression
-    from cpaas_provider.hooks.suppressions import check_entry
-    from cpaas_provider.sources.base import InvalidRow
-
     with source.open() as rows:
         for row in rows.rows(_EXPORTED):
             try:
@@ -201,41 +178,24 @@ def _given(recipients: list[str]) -> list[str]:
 
 
 def _one(recipient: str | None, region: str | None) -> str | None:
-    from cpaas_provider.hooks.suppressions import normalise_recipient
-
     if recipient is None:
         return None
     try:
-        return normalise_recipient(sys.stdin.readline().strip() if recipient == "-" else recipient, region)
+        return normalise_recipient(typed(recipient), region)
     except ValueError as error:
-        _fail(f"The recipient {error}.")
+        raise SystemExit(f"The recipient {error}.") from None
 
 
 @contextlib.contextmanager
 def _table() -> Iterator[SuppressionTable]:
-    from cpaas_provider.database.database import open_database
-    from cpaas_provider.database.recipients.suppressions import SuppressionTable
-
-    with _failing(), open_database() as database:
+    with _value_errors_shown(), open_database() as database:
         yield SuppressionTable(database)
 
 
 @contextlib.contextmanager
-def _failing() -> Iterator[None]:
-    """End the command where it cannot do what it is for."""
-    from cpaas_provider.database.errors import DatabaseError
-    from cpaas_provider.sources.base import SourceError
-
+def _value_errors_shown() -> Iterator[None]:
+    """End the command with the text of a ``ValueError``. Here these texts are for users, and show no recipient."""
     try:
         yield
-    except (DatabaseError, SourceError, ValueError) as error:
-        _fail(str(error))
-
-
-def _say(words: str) -> None:
-    sys.stdout.write(f"{words}\n")
-
-
-def _fail(words: str) -> NoReturn:
-    sys.stderr.write(f"{words}\n")
-    raise SystemExit(1)
+    except ValueError as error:
+        raise SystemExit(str(error)) from None
