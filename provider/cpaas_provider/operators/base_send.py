@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from cpaas_provider.operators._runtime.runner import Attempt
     from cpaas_provider.operators._runtime.runtime import TaskRuntime
-    from cpaas_provider.operators._runtime.single.send import SingleRequest
+    from cpaas_provider.operators._runtime.single.request import SingleRequest
 
 OnUnknown = Literal["fail", "skip", "resend"]
 

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from cpaas_provider.operators._runtime.contacts.row import RowCells
     from cpaas_provider.operators._runtime.runner import Attempt
     from cpaas_provider.operators._runtime.runtime import TaskRuntime
-    from cpaas_provider.operators._runtime.single.send import SingleRequest, SingleSend
+    from cpaas_provider.operators._runtime.single.request import SingleRequest
+    from cpaas_provider.operators._runtime.single.send import SingleSend
 
 
 class GetContactTableOperator(CpaasOperator):

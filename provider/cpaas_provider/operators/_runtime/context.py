@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import json
-import shlex
-from collections.abc import Iterable
 from datetime import datetime
-from hashlib import sha256
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 from zoneinfo import ZoneInfo
 
 from cpaas_provider.operators._runtime.state.store import open_state_store
-from cpaas_provider.sending.hashing import task_identity
 from cpaas_provider.sending.journal.store import TryInfo, record_nothing_sent
 from cpaas_provider.sending.run_guard import RunInfo
 
@@ -19,29 +14,13 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
 
-def task_key(context: Context) -> tuple[str | int, ...]:
-    """Return what the task instance is known by in all its tries."""
-    instance: Any = context["ti"]
-    map_index = -1 if instance.map_index is None else instance.map_index
-    identity = task_identity(instance.dag_id, instance.run_id, instance.task_id, map_index)
-    if not context.get("loop"):
-        return identity
-    # Airflow 3.4 has loops: each iteration is a task instance with a state of its own, so it sends for itself.
-    return (*identity, str(instance.region_id), instance.region_index)
+class TaskPlace(NamedTuple):
+    """Where a task instance is: the same in all of its tries, and of all iterations of a loop."""
 
-
-def task_digest(context: Context) -> str:
-    """Return a short name that no other task instance has, the same in each of its tries."""
-    return sha256(json.dumps(task_key(context)).encode()).hexdigest()[:12]
-
-
-def cli_address(context: Context) -> str:
-    """Return a task instance as the arguments of a command."""
-    instance: Any = context["ti"]
-    named = shlex.join([instance.dag_id, instance.run_id, instance.task_id])
-    # Of a task in a loop the commands take the iteration.
-    index = instance.region_index if context.get("loop") else instance.map_index
-    return f"{named} --map-index {index}" if index is not None and index >= 0 else named
+    dag_id: str
+    run_id: str
+    task_id: str
+    map_index: int
 
 
 def try_info(context: Context, retries: int | None) -> TryInfo:
@@ -75,16 +54,13 @@ def run_info(context: Context) -> RunInfo:
 
 def _next_due(timetable: Any, run: Any) -> datetime | None:
     """Return when the run after this one was due; ``None`` for a timetable that does not say."""
-    if following := [due for one in _single(timetable) if (due := _following(one, run.run_after))]:
+    # A timetable of several crons consists of others.
+    parts = getattr(timetable, "timetables", None) or (timetable,)
+    if following := [due for part in parts if (due := _following(part, run.run_after))]:
         return min(following)
     start, end = run.data_interval_start, run.data_interval_end
     # A timetable of the author's own: its intervals are taken to follow upon each other.
     return run.run_after + (end - start) if start and end and end > start else None
-
-
-def _single(timetable: Any) -> Iterable[Any]:
-    """Return what a timetable of several crons consists of."""
-    return getattr(timetable, "timetables", None) or (timetable,)
 
 
 def _following(timetable: Any, after: datetime) -> datetime | None:

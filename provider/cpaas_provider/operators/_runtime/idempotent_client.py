@@ -25,7 +25,6 @@ from cpaas_provider.operators._runtime.single.message import EMAIL, SMS, Message
 from cpaas_provider.operators._runtime.single.phone import AirtimeRequest, OtpRequest
 from cpaas_provider.operators._runtime.single.send import (
     SendOptions,
-    SingleRequest,
     build_result,
     check_left_out,
     open_journal,
@@ -43,6 +42,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from cpaas_provider.operators._runtime.runtime import Hook
+    from cpaas_provider.operators._runtime.single.request import SingleRequest
 
 log = logging.getLogger(__name__)
 

@@ -4,16 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
+import shlex
 from collections.abc import Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
+from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from cpaas_provider.operators._runtime.context import cli_address, run_info, task_digest, task_key, try_info
+from airflow.sdk import timezone
+
+from cpaas_provider.operators._runtime.context import TaskPlace, run_info, try_info
 from cpaas_provider.operators._runtime.state.store import open_state_store
+from cpaas_provider.sending.hashing import task_identity
 from cpaas_provider.sending.journal.store import confirm_current, record_nothing_sent
+from cpaas_provider.sending.run_guard import check_run_may_send
 
 if TYPE_CHECKING:
+    from datetime import timedelta
+
     from airflow.sdk import Context
     from airflow.sdk.types import Logger
 
@@ -21,7 +30,6 @@ if TYPE_CHECKING:
     from cpaas_provider.database.database import Database
     from cpaas_provider.hooks.connection import CpaasConnection
     from cpaas_provider.sending.journal.store import StateStore, TryInfo
-    from cpaas_provider.sending.run_guard import RunInfo
     from cpaas_provider.sending.shutdown import StopSignal
 
 
@@ -142,31 +150,36 @@ class TaskRuntime:
         """Which try this is, and of what."""
         return try_info(self.context, self.retries)
 
-    @property
-    def run_info(self) -> RunInfo:
-        """What decides whether the run may send."""
-        return run_info(self.context)
+    @cached_property
+    def place(self) -> TaskPlace:
+        """Where the task instance is."""
+        instance: Any = self.context["ti"]
+        map_index = -1 if instance.map_index is None else instance.map_index
+        return TaskPlace(instance.dag_id, instance.run_id, instance.task_id, map_index)
 
     @property
     def task_key(self) -> tuple[str | int, ...]:
-        """What names the task instance in all of its tries."""
-        return task_key(self.context)
+        """What identifies the task instance in all of its tries."""
+        identity = task_identity(*self.place)
+        if not self.context.get("loop"):
+            return identity
+        # Airflow 3.4 has loops: each iteration is a task instance with a state of its own, so it sends for itself.
+        instance: Any = self.context["ti"]
+        return (*identity, str(instance.region_id), instance.region_index)
 
     @property
     def task_digest(self) -> str:
-        """A short name that no other task instance has."""
-        return task_digest(self.context)
+        """A short name that no other task instance has, the same in all of its tries."""
+        return sha256(json.dumps(self.task_key).encode()).hexdigest()[:12]
 
     @property
     def cli_address(self) -> str:
         """The task instance as the arguments of a command."""
-        return cli_address(self.context)
-
-    @property
-    def tags(self) -> dict[str, str]:
-        """The tags of the task's metrics."""
         instance: Any = self.context["ti"]
-        return {"dag_id": instance.dag_id, "task_id": instance.task_id}
+        named = shlex.join(self.place[:3])
+        # Of a task in a loop the commands take the iteration.
+        index = instance.region_index if self.context.get("loop") else self.place.map_index
+        return f"{named} --map-index {index}" if index is not None and index >= 0 else named
 
     @property
     def is_last_try(self) -> bool:
@@ -192,8 +205,18 @@ class TaskRuntime:
         """Publish figures as metrics of Airflow."""
         from airflow.sdk.observability import stats
 
+        tags = {"dag_id": self.place.dag_id, "task_id": self.place.task_id}
         for name, value in figures.items():
-            stats.gauge(f"{prefix}.{name}", value, tags=self.tags)
+            stats.gauge(f"{prefix}.{name}", value, tags=tags)
+
+    def check_run_may_send(self, *, allow_backfill: bool, max_lateness: timedelta | None) -> None:
+        """Check that the run is no backfill, does not catch up, and is not stale.
+
+        :raises RunNotAllowedError: when it does not send
+        """
+        check_run_may_send(
+            run_info(self.context), timezone.utcnow(), allow_backfill=allow_backfill, max_lateness=max_lateness
+        )
 
     def confirm_current(self) -> None:
         """Check that this try is the current one of its task instance.

@@ -7,14 +7,11 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from airflow.sdk import timezone
-
 from cpaas_provider.links.delivery import page_url, push_link
 from cpaas_provider.operators._runtime.campaign.partition_count import check_partition_count
 from cpaas_provider.sending.campaign.guards.dnd import DndFilter, OnLookupError
 from cpaas_provider.sending.campaign.progress import LookUps
 from cpaas_provider.sending.hashing import lookup_hashers
-from cpaas_provider.sending.run_guard import check_run_may_send
 
 if TYPE_CHECKING:
     from cpaas_provider.hooks.connection import CpaasConnection
@@ -63,12 +60,7 @@ class CampaignPorts:
         """Raise where the run does not send, or where delivery reports would be lost."""
         spec, runtime, tracker = self._spec, self._runtime, self._reports.tracker
         if not self._started_in_time:
-            check_run_may_send(
-                runtime.run_info,
-                timezone.utcnow(),
-                allow_backfill=spec.allow_backfill,
-                max_lateness=spec.max_lateness,
-            )
+            runtime.check_run_may_send(allow_backfill=spec.allow_backfill, max_lateness=spec.max_lateness)
         if has_siblings(spec, self._partition):
             # One that begins its try leaves its number anew, and may not have come to that before.
             check_partition_count(runtime.context, self._partition)

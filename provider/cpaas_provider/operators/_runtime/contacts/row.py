@@ -19,7 +19,7 @@ from cpaas_provider.contacts.sync.single_row import RowUpsert, SingleRow, key_ha
 from cpaas_provider.operators._runtime import task_log
 from cpaas_provider.operators._runtime.database.shared_database import check_database
 from cpaas_provider.operators._runtime.runner import Attempt
-from cpaas_provider.operators._runtime.single.phone import latest_result
+from cpaas_provider.operators._runtime.single.request import SingleRequest, latest_result
 from cpaas_provider.sending.errors import StoppedError as NotBegunError
 from cpaas_provider.sending.shutdown import AnswerNotAwaitedError
 from cpaas_provider.sending.spec import RequestResult, SendSpec
@@ -88,7 +88,7 @@ class RowSpec(SendSpec):
 
 
 @dataclass(frozen=True)
-class RowCreation:
+class RowCreation(SingleRequest):
     """One row that a task instance adds, in whatever try.
 
     :param updates_earlier: whether a row that an earlier try created is brought to what the cells are now
@@ -106,15 +106,6 @@ class RowCreation:
             body={"columns": self.cells.columns, "empty_cell_value": self.cells.empty_cell_value},
             cells=self.cells,
         )
-
-    def suppressions(self, runtime: TaskRuntime) -> None:
-        """Return none: a row is no message."""
-
-    def frequency_cap(self, runtime: TaskRuntime, limit: object, category: str | None, send: str) -> None:
-        """Return none: it is no message that is counted."""
-
-    def record_left_out(self, suppressed: int, capped: int) -> None:
-        """Do nothing."""
 
     def result(self, outcome: Outcome, runtime: TaskRuntime) -> dict[str, Any]:
         """Return the row's id."""

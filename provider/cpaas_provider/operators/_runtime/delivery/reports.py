@@ -71,23 +71,17 @@ class DeliveryReports:
             self.tracker.begin()
 
     def probes(self, campaign: str | None = None) -> Sequence[OutcomeProbe]:
-        """Return the probe of requests of unknown outcome: a delivery report proves that one was accepted.
+        """Return the probe of requests of unknown outcome: it reads their delivery reports.
 
         :param campaign: the reference of the campaign they belong to
         """
         if self.tracker is None:
             return ()
-        from cpaas_provider.operators._runtime.delivery.tracker import DeliveryReportProbe
+        from cpaas_provider.operators._runtime.delivery.tracker import DeliveryReportProbe, PurchaseReportProbe
 
+        if self._options.operation == "buy_airtime":
+            return (PurchaseReportProbe(self.tracker),)
         return (DeliveryReportProbe(self.tracker, campaign),)
-
-    def purchase_probes(self) -> Sequence[OutcomeProbe]:
-        """Return the probe of a purchase of unknown outcome: the status in its delivery report."""
-        if self.tracker is None:
-            return ()
-        from cpaas_provider.operators._runtime.delivery.tracker import PurchaseReportProbe
-
-        return (PurchaseReportProbe(self.tracker),)
 
     def result_fields(self) -> dict[str, str | None]:
         """Return what the result of a send says of its delivery reports."""

@@ -15,21 +15,19 @@ from cpaas_provider.api.models.base import split_list
 from cpaas_provider.api.recipients.email_address import normalise_email
 from cpaas_provider.api.recipients.msisdn import normalise_msisdn
 from cpaas_provider.api.text import measure_sms, substitute
-from cpaas_provider.operators._runtime.database.frequency import open_frequency_cap
 from cpaas_provider.operators._runtime.database.suppressions import StoredSuppressionList
 from cpaas_provider.operators._runtime.errors import NotAllowedError
+from cpaas_provider.operators._runtime.single.request import SingleRequest
 from cpaas_provider.sending.hashing import known_by
 from cpaas_provider.sending.spec import RequestResult, SendSpec
 
 if TYPE_CHECKING:
-    from datetime import timedelta
-
     from cpaas_provider.api.core import Call
     from cpaas_provider.api.models.messages import Message
     from cpaas_provider.hooks.connection import CpaasConnection
     from cpaas_provider.operators._runtime.delivery.reports import DeliveryReports
     from cpaas_provider.operators._runtime.runtime import TaskRuntime
-    from cpaas_provider.sending.spec import Client, FrequencyCap, Outcome, SuppressionList
+    from cpaas_provider.sending.spec import Client, Outcome, SuppressionList
 
 
 log = logging.getLogger(__name__)
@@ -159,11 +157,13 @@ class MessageSpec(SendSpec):
 
 
 @dataclass
-class MessageRequest:
+class MessageRequest(SingleRequest):
     """One message to the allowed recipients.
 
     :param body: the other fields of the request, as the client's method takes them
     """
+
+    is_message = True
 
     kind: MessageKind
     recipients: Any = field(repr=False)
@@ -177,12 +177,6 @@ class MessageRequest:
     """Number of recipients that the suppression list left out."""
     capped: int = field(default=0, init=False)
     """Number of recipients that the frequency cap left out."""
-
-    def frequency_cap(
-        self, runtime: TaskRuntime, limit: tuple[int, timedelta] | None, category: str | None, send: str
-    ) -> FrequencyCap | None:
-        """Return what counts the message."""
-        return open_frequency_cap(runtime, limit, category, send, runtime.confirm_current)
 
     def suppressions(self, runtime: TaskRuntime) -> SuppressionList | None:
         """Return the entries of the suppression list that count."""

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.exceptions import AirflowFailException
@@ -12,8 +14,10 @@ from airflow.sdk.exceptions import AirflowFailException
 from cpaas_provider.api import operations
 from cpaas_provider.api.errors import CpaasRejectedError
 from cpaas_provider.api.recipients.msisdn import InvalidMsisdnError, normalise_msisdn
+from cpaas_provider.hooks.activity import record
 from cpaas_provider.operators._runtime.database.suppressions import StoredSuppressionList
 from cpaas_provider.operators._runtime.errors import NotAllowedError
+from cpaas_provider.operators._runtime.single.request import SingleRequest, latest_result
 from cpaas_provider.sending.probes import OtpRecordProbe, otp_result
 from cpaas_provider.sending.spec import RequestResult, SendSpec
 
@@ -41,11 +45,6 @@ _NOT_BOUGHT = {
 }
 
 
-def latest_result(outcome: Outcome) -> dict[str, Any]:
-    """Return the result of the last accepted request, empty where none was accepted."""
-    return (outcome.accepted[-1].result if outcome.accepted else None) or {}
-
-
 @dataclass(frozen=True, kw_only=True)
 class OtpSpec(SendSpec):
     """One request for a passcode, checked and complete."""
@@ -60,7 +59,7 @@ class OtpSpec(SendSpec):
 
 
 @dataclass(frozen=True)
-class OtpRequest:
+class OtpRequest(SingleRequest):
     """One request for a passcode.
 
     :param token: a code of the author's own
@@ -90,17 +89,27 @@ class OtpRequest:
         """Return the numbers that can never be reached. An opt-out does not count: the recipient asks for a code."""
         return StoredSuppressionList(runtime, self.channel or "sms", (INVALID_NUMBER,))
 
-    def frequency_cap(self, runtime: TaskRuntime, limit: object, category: str | None, send: str) -> None:
-        """Return none: it is no message that is counted."""
-
-    def record_left_out(self, suppressed: int, capped: int) -> None:
-        """Do nothing: a task without its one recipient is skipped."""
-
     def result(self, outcome: Outcome, runtime: TaskRuntime) -> dict[str, Any]:
         """Return the passcode's id, status and times."""
         requested = latest_result(outcome)
         names = ("id", "status", "status_desc", "outcome", "created_datetime", "expires_at")
         return {name: requested.get(name) for name in names}
+
+    def record_activity(self, result: Mapping[str, Any], runtime: TaskRuntime) -> None:
+        """Record that a passcode was requested."""
+        from cpaas_provider.database.activity.passcodes import record_passcode
+
+        if result["id"]:
+            record(
+                partial(
+                    record_passcode,
+                    conn_id=runtime.conn_id,
+                    otp_id=str(result["id"]),
+                    dag_id=runtime.place.dag_id,
+                    requested_at=_moment(result["created_datetime"]) or datetime.now(UTC),
+                    expires_at=_moment(result["expires_at"]),
+                )
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,7 +158,7 @@ class AirtimeSpec(SendSpec):
 
 
 @dataclass(frozen=True)
-class AirtimeRequest:
+class AirtimeRequest(SingleRequest):
     """One purchase of airtime."""
 
     recipient: Any = field(repr=False)
@@ -163,21 +172,11 @@ class AirtimeRequest:
             operation="buy_airtime",
             recipients=(_allowed_msisdn(self.recipient, runtime.connection),),
             body={"network": self.network, "amount": str(self.amount)},
-            probes=reports.purchase_probes(),
+            probes=reports.probes(),
             network=self.network,
             amount=self.amount,
             external_ref=self.external_ref,
         )
-
-    def suppressions(self, runtime: TaskRuntime) -> SuppressionList | None:
-        """Return none: a purchase is no message."""
-        return None
-
-    def frequency_cap(self, runtime: TaskRuntime, limit: object, category: str | None, send: str) -> None:
-        """Return none: it is no message that is counted."""
-
-    def record_left_out(self, suppressed: int, capped: int) -> None:
-        """Do nothing."""
 
     def result(self, outcome: Outcome, runtime: TaskRuntime) -> dict[str, Any]:
         """Return the purchase's id, status and cost."""
@@ -190,6 +189,24 @@ class AirtimeRequest:
             "references": [entry.reference for entry in outcome.accepted],
         }
 
+    def record_activity(self, result: Mapping[str, Any], runtime: TaskRuntime) -> None:
+        """Record the purchase."""
+        from cpaas_provider.database.activity.airtime import AirtimePurchaseRow, record_purchase
+
+        if not result["references"]:
+            return
+        purchase = AirtimePurchaseRow(
+            runtime.conn_id,
+            result["references"][0],
+            *runtime.place,
+            network=str(result["network"] or "")[:40],
+            amount=float(result["amount"]),
+            charge=result["charge"],
+            status=str(result["status"] or "")[:50],
+            bought_at=_moment(result["created_datetime"]) or datetime.now(UTC),
+        )
+        record(partial(record_purchase, purchase=purchase))
+
 
 def _allowed_msisdn(recipient: Any, connection: CpaasConnection) -> str:
     """Return a phone number as international digits. Fail if it is none, skip if the connection does not allow it."""
@@ -201,3 +218,11 @@ def _allowed_msisdn(recipient: Any, connection: CpaasConnection) -> str:
     if settings.allowed is not None and not settings.allowed.allows(number):
         raise NotAllowedError("The recipient is not on allowed_recipients of the connection. Nothing was sent.")
     return number
+
+
+def _moment(text: Any) -> datetime | None:
+    try:
+        found = datetime.fromisoformat(text)
+    except (TypeError, ValueError):
+        return None
+    return found if found.tzinfo else found.replace(tzinfo=UTC)

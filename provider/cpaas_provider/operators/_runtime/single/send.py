@@ -4,27 +4,26 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
-from airflow.sdk import timezone
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from cpaas_provider.operators._runtime import task_log
+from cpaas_provider.operators._runtime.database.frequency import open_frequency_cap
 from cpaas_provider.operators._runtime.delivery.reports import DeliveryReports, ReportOptions
 from cpaas_provider.operators._runtime.errors import LeftOutError, PreflightError
 from cpaas_provider.operators._runtime.runner import PARTIALLY_SENT, REPORT_KEY, Attempt
-from cpaas_provider.operators._runtime.single.activity import record_result
 from cpaas_provider.sending.engine import SendEngine, UnknownPolicy
 from cpaas_provider.sending.errors import PartlyRejectedError
 from cpaas_provider.sending.journal.journal import Journal
 from cpaas_provider.sending.resolver import describe_unknown
-from cpaas_provider.sending.run_guard import check_run_may_send
 from cpaas_provider.sending.single import SingleSendState
 from cpaas_provider.sending.spec import OnUnknown, Outcome
 
 if TYPE_CHECKING:
     from cpaas_provider.operators._runtime.runtime import TaskRuntime
-    from cpaas_provider.sending.spec import FrequencyCap, SendSpec, SuppressionList
+    from cpaas_provider.operators._runtime.single.request import SingleRequest
+    from cpaas_provider.sending.spec import SendSpec
 
 NO_TASK_STATE = (
     "Airflow's task state store is not available here, so no journal can be written. Nothing was sent. Run the "
@@ -50,31 +49,6 @@ class SendOptions:
     use_suppression_list: bool = True
     frequency_cap: tuple[int, timedelta] | None = None
     frequency_category: str | None = None
-
-
-class SingleRequest(Protocol):
-    """What is to be requested once."""
-
-    def build_spec(self, runtime: TaskRuntime, reports: DeliveryReports) -> SendSpec:
-        """Return what is to be sent, checked as far as possible before anything leaves."""
-
-    def suppressions(self, runtime: TaskRuntime) -> SuppressionList | None:
-        """Return the stored suppression list, as far as it counts for this send; ``None`` if it does not."""
-
-    def frequency_cap(
-        self, runtime: TaskRuntime, limit: tuple[int, timedelta] | None, category: str | None, send: str
-    ) -> FrequencyCap | None:
-        """Return what counts the message, ``None`` if it is not counted.
-
-        :param limit: how many messages of the category a recipient may get, and within how long
-        :param send: the name of the send, the same in all its tries
-        """
-
-    def record_left_out(self, suppressed: int, capped: int) -> None:
-        """Take the numbers of recipients that guards left out, for the result."""
-
-    def result(self, outcome: Outcome, runtime: TaskRuntime) -> dict[str, Any]:
-        """Return the task's result, as small JSON, from the results of all tries."""
 
 
 def open_journal(runtime: TaskRuntime, options: SendOptions, *, several: bool = False) -> Journal:
@@ -174,7 +148,11 @@ def open_state(
     """Return where the recipients of a send stand."""
     suppressions = request.suppressions(runtime) if options.use_suppression_list else None
     send = journal.hasher.reference(spec.operation, (), journal.log.resend_epoch)
-    frequency_cap = request.frequency_cap(runtime, options.frequency_cap, options.frequency_category, send)
+    frequency_cap = None
+    if request.is_message:
+        frequency_cap = open_frequency_cap(
+            runtime, options.frequency_cap, options.frequency_category, send, runtime.confirm_current
+        )
     return SingleSendState(spec, journal, reports, suppressions=suppressions, frequency_cap=frequency_cap)
 
 
@@ -228,11 +206,8 @@ class SingleSendPorts:
     def check_may_send(self) -> None:
         """Raise where the run does not send, or where delivery reports would be lost."""
         if self._options.guards_run:
-            check_run_may_send(
-                self._runtime.run_info,
-                timezone.utcnow(),
-                allow_backfill=self._options.allow_backfill,
-                max_lateness=self._options.max_lateness,
+            self._runtime.check_run_may_send(
+                allow_backfill=self._options.allow_backfill, max_lateness=self._options.max_lateness
             )
         self._reports.begin()
 
@@ -247,5 +222,5 @@ def build_result(
         "unknown_recipients": outcome.unknown_recipients,
         "unknown_references": [entry.reference for entry in outcome.unknown],
     }
-    record_result(request, result, runtime)
+    request.record_activity(result, runtime)
     return result

@@ -12,8 +12,6 @@ from cpaas_provider.database.activity import progress
 from cpaas_provider.database.errors import DatabaseError
 
 if TYPE_CHECKING:
-    from sqlalchemy import Connection
-
     from cpaas_provider.operators._runtime.runtime import TaskRuntime
 
 log = logging.getLogger(__name__)
@@ -36,17 +34,13 @@ class ProgressRecorder:
     def __init__(
         self, runtime: TaskRuntime, reference: str, kind: str, operation: str, settings: Mapping[str, Any]
     ) -> None:
-        instance: Any = runtime.context["ti"]
         self._runtime = runtime
         self._task = progress.RecordedTask(
             reference,
             kind,
             operation,
             runtime.conn_id,
-            instance.dag_id,
-            instance.run_id,
-            instance.task_id,
-            -1 if instance.map_index is None else instance.map_index,
+            *runtime.place,
             {name: value for name, value in settings.items() if value is not None},
         )
         self._failed = False
@@ -89,11 +83,7 @@ class ProgressRecorder:
         try:
             database = self._runtime.database
             database.require_report_support()
-            database.write(partial(_record, task=self._task, state=state, figures=figures))
+            database.write(partial(progress.record_progress, task=self._task, state=state, figures=figures))
         except DatabaseError as error:
             self._failed = True
             log.warning("The progress cannot be shown on the pages in Airflow's UI: %s", error)
-
-
-def _record(connection: Connection, *, task: progress.RecordedTask, state: str, figures: Figures) -> None:
-    progress.record_progress(connection, task, state, figures)
