@@ -53,10 +53,9 @@ class Looking:
     def __init__(self, request: Any, ways: Sequence[Reports]) -> None:
         self._request = request
         self._ways = ways
-        self.result = request.result
-        self.suppressions = request.suppressions
-        self.frequency_cap = request.frequency_cap
-        self.record_left_out = request.record_left_out
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._request, name)
 
     def build_spec(self, *given: Any) -> Any:
         return dataclasses.replace(self._request.build_spec(*given), probes=self._ways)

@@ -38,10 +38,9 @@ class Clearing:
     def __init__(self, request: Any, run: Run) -> None:
         self._request = request
         self._run = run
-        self.result = request.result
-        self.suppressions = request.suppressions
-        self.frequency_cap = request.frequency_cap
-        self.record_left_out = request.record_left_out
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._request, name)
 
     def build_spec(self, *given: Any) -> Any:
         spec = self._request.build_spec(*given)

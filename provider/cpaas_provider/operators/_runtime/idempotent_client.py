@@ -17,20 +17,13 @@ from airflow.sdk import timezone
 from airflow.sdk.exceptions import AirflowFailException
 
 from cpaas_provider.operators import _validators as validators
-from cpaas_provider.operators._runtime.delivery.reports import DeliveryReports, ReportOptions
+from cpaas_provider.operators._runtime.delivery.reports import ReportOptions
 from cpaas_provider.operators._runtime.errors import LeftOutError, NotAllowedError, PreflightError
 from cpaas_provider.operators._runtime.runner import airflow_exception
 from cpaas_provider.operators._runtime.runtime import TaskRuntime
 from cpaas_provider.operators._runtime.single.message import EMAIL, SMS, MessageRequest
 from cpaas_provider.operators._runtime.single.phone import AirtimeRequest, OtpRequest
-from cpaas_provider.operators._runtime.single.send import (
-    SendOptions,
-    build_result,
-    check_left_out,
-    open_journal,
-    open_state,
-    run_engine,
-)
+from cpaas_provider.operators._runtime.single.send import SendOptions, SingleSender, open_journal
 from cpaas_provider.sending.errors import ProbeLaterError, RunNotAllowedError
 from cpaas_provider.sending.journal.journal import Journal
 from cpaas_provider.sending.journal.model import State
@@ -255,34 +248,33 @@ class IdempotentClient:
     def _send_once(
         self, journal: Journal, request: SingleRequest, reported: ReportOptions, key: str | None
     ) -> dict[str, Any]:
-        runtime = self._runtime
-        reports = DeliveryReports(reported, runtime)
+        sender = SingleSender(request, self._options, reported, self._runtime)
         try:
-            spec = request.build_spec(runtime, reports)
+            spec = sender.build_spec()
         except NotAllowedError as error:
             log.warning("%s", error)
-            return build_result(request, Outcome(), runtime, reports)
+            return sender.build_result(Outcome())
         if key is not None:
             # Keyed, as a key may be a number or an address.
             scope = journal.hasher.body({"idempotency_key": key})[:16]
             spec = replace(spec, operation=f"{spec.operation}/{scope}")
-        state = open_state(spec, journal, reports, request, self._options, runtime)
+        state = sender.open_state(spec, journal)
         self._check_content(state)
-        outcome = self._run(state, reports)
+        outcome = self._run(sender, state)
         try:
-            check_left_out(state, outcome, request)
+            sender.check_left_out(state, outcome)
         except LeftOutError as error:
             log.warning("%s", error)
-        result = build_result(request, outcome, runtime, reports)
+        result = sender.build_result(outcome)
         if "recipients" in result:
             latest = state.latest().values()
             result["recipients"] = sum(1 for entry in latest if entry and entry.state is State.ACCEPTED)
         return result
 
-    def _run(self, state: SingleSendState, reports: DeliveryReports) -> Outcome:
+    def _run(self, sender: SingleSender, state: SingleSendState) -> Outcome:
         while True:
             try:
-                return run_engine(state, self._options, self._runtime, reports)
+                return sender.run_engine(state)
             except ProbeLaterError as later:
                 log.warning("%s Waiting until %s.", later, later.until.isoformat(timespec="seconds"))
                 self._runtime.run(self._stop.sleep((later.until - timezone.utcnow()).total_seconds()))

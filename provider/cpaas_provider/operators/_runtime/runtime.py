@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from airflow.sdk import timezone
 
 from cpaas_provider.operators._runtime.context import TaskPlace, run_info, try_info
+from cpaas_provider.operators._runtime.errors import PreflightError
 from cpaas_provider.operators._runtime.state.store import open_state_store
 from cpaas_provider.sending.hashing import task_identity
 from cpaas_provider.sending.journal.store import confirm_current, record_nothing_sent
@@ -32,8 +33,12 @@ if TYPE_CHECKING:
     from cpaas_provider.sending.journal.store import StateStore, TryInfo
     from cpaas_provider.sending.shutdown import StopSignal
 
-
 T = TypeVar("T")
+
+NO_TASK_STATE = (
+    "Airflow's task state store is not available here, so no journal can be written. Nothing was sent. Run the "
+    "operator as an Airflow task."
+)
 
 
 class Hook(Protocol):
@@ -105,7 +110,6 @@ class TaskRuntime:
         from cpaas_provider.database.errors import DatabaseError
         from cpaas_provider.hooks._rate_limit.stored import describe_unusable
         from cpaas_provider.operators._runtime.database.shared_database import check_database
-        from cpaas_provider.operators._runtime.errors import PreflightError
 
         try:
             # With a database of its own, each worker would send at the whole rate.
@@ -144,6 +148,15 @@ class TaskRuntime:
     def state_store(self) -> StateStore | None:
         """The task state store, ``None`` outside of a task."""
         return open_state_store(self.context)
+
+    def require_state_store(self) -> StateStore:
+        """Return the task state store.
+
+        :raises PreflightError: outside of a task
+        """
+        if self.state_store is None:
+            raise PreflightError(NO_TASK_STATE, permanent=True)
+        return self.state_store
 
     @cached_property
     def try_info(self) -> TryInfo:

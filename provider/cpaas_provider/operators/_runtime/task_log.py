@@ -10,6 +10,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from cpaas_provider.api.amounts import counted, format_amount
+from cpaas_provider.operators._runtime.bulk import partition_name
 
 if TYPE_CHECKING:
     from cpaas_provider.hooks.connection import CpaasConnection
@@ -65,9 +66,7 @@ def campaign_begins(spec: CampaignSpec, connection: CpaasConnection, partition: 
         words.append(f"send_window {' to '.join(map(str, spec.send_window))} {zone}")
     if spec.dnd is not None:
         words.append(f"skip_dnd (lookups cached for {_span(spec.dnd.lookup_ttl)})")
-    if partition.of > 1:
-        words.append(f"partition {partition.part + 1} of {partition.of}")
-    words += _given(spec.log_arguments)
+    words += [*_named({"partition": partition_name(partition)}), *_given(spec.log_arguments)]
     return f"{spec.task_type} begins on connection {spec.conn_id!r}, from {spec.source_summary}: {', '.join(words)}."
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from cpaas_provider.database.activity.progress import CAMPAIGN
+from cpaas_provider.operators._runtime.bulk import partition_name
 from cpaas_provider.operators._runtime.state.progress import ProgressRecorder
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ def _settings(spec: CampaignSpec, partition: Partition) -> dict[str, Any]:
     """Return what limits the campaign."""
     return {
         **spec.limits,
-        "partition": f"{partition.part + 1} of {partition.of}" if partition.of > 1 else None,
+        "partition": partition_name(partition),
         "send_window": None if spec.send_window is None else " to ".join(map(str, spec.send_window)),
         "timezone": spec.timezone or spec.timezone_column,
         "skip_dnd": True if spec.dnd is not None else None,

@@ -13,11 +13,12 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 from cpaas_provider.database.activity.progress import FAILED, FINISHED, WAITING
 from cpaas_provider.delivery.tracking.sent_requests import SentRequest
 from cpaas_provider.hooks.metrics import CAMPAIGN
-from cpaas_provider.links.delivery import page_url
+from cpaas_provider.links.delivery import page_url, push_link
 from cpaas_provider.operators._runtime import task_log
+from cpaas_provider.operators._runtime.bulk import BulkAttempt
 from cpaas_provider.operators._runtime.campaign.options import build_content, build_options
-from cpaas_provider.operators._runtime.campaign.partition_count import recorded_partition_count
-from cpaas_provider.operators._runtime.campaign.ports import CampaignPorts, CampaignReports, DndLookups, has_siblings
+from cpaas_provider.operators._runtime.campaign.partition_count import check_partition_count, recorded_partition_count
+from cpaas_provider.operators._runtime.campaign.ports import CampaignReports, DndLookups
 from cpaas_provider.operators._runtime.campaign.progress import CampaignProgress
 from cpaas_provider.operators._runtime.campaign.report import build_report
 from cpaas_provider.operators._runtime.campaign.spec import PREVIEW_KEY
@@ -25,40 +26,32 @@ from cpaas_provider.operators._runtime.database.frequency import open_frequency_
 from cpaas_provider.operators._runtime.database.suppressions import StoredSuppressionList
 from cpaas_provider.operators._runtime.delivery.reports import DeliveryReports, ReportOptions
 from cpaas_provider.operators._runtime.errors import PreflightError
-from cpaas_provider.operators._runtime.results import check_results_path, storage_path
-from cpaas_provider.operators._runtime.runner import REPORT_KEY, Attempt
+from cpaas_provider.operators._runtime.runner import REPORT_KEY
 from cpaas_provider.operators._runtime.single.message import channel_of
-from cpaas_provider.operators._runtime.single.send import NO_TASK_STATE
 from cpaas_provider.sending.campaign.campaign import (
     Campaign,
     campaign_reference,
     refuse_unknown_placeholders,
 )
-from cpaas_provider.sending.campaign.loader import Columns, RecipientLoader
+from cpaas_provider.sending.campaign.loader import Columns, LoadStats, RecipientLoader
 from cpaas_provider.sending.campaign.recipients import RecipientStatus, RecipientTable
 from cpaas_provider.sending.engine import SendEngine, UnknownPolicy
 from cpaas_provider.sending.errors import RetryLaterError, SendingError
 from cpaas_provider.sending.hashing import campaign_identity
 from cpaas_provider.sending.journal.log import JournalLog
 from cpaas_provider.sending.journal.store import StateStore, TryInfo
-from cpaas_provider.sending.partitions import Partition
 from cpaas_provider.sending.spec import OnUnknown
-from cpaas_provider.sources import ListSource, as_source
-from cpaas_provider.sources.files import redacted_path
-from cpaas_provider.sources.results_file import (
-    ResultsFileError,
-    write_outcomes,
-)
+from cpaas_provider.sources import ListSource
+from cpaas_provider.sources.results_file import CAMPAIGN_COLUMNS, ResultsFileError
 
 if TYPE_CHECKING:
-    from cpaas_provider.hooks.connection import CpaasConnection
     from cpaas_provider.operators._runtime.campaign.spec import CampaignSpec
     from cpaas_provider.operators._runtime.runtime import TaskRuntime
     from cpaas_provider.sources.base import Source
 
 
-class CampaignRunner(Attempt):
-    """One try of a campaign.
+class CampaignRunner(BulkAttempt):
+    """One try of a campaign. It is also what the engine needs of the try.
 
     :param started_in_time: whether the campaign began in time before the task was deferred, so that it is not late now
     """
@@ -66,22 +59,26 @@ class CampaignRunner(Attempt):
     is_send = True
 
     def __init__(self, spec: CampaignSpec, runtime: TaskRuntime, *, started_in_time: bool = False) -> None:
+        super().__init__(runtime, spec.results_path, spec.partition)
+        self.stop = runtime.stop
+        self.cli_address = runtime.cli_address
         self._spec = spec
-        self._runtime = runtime
         self._started_in_time = started_in_time
         # The journal of a campaign with an idempotency key is in the database.
         self.has_task_journal = spec.idempotency_key is None
-        self._partition = Partition.read(spec.partition)
-        self._under_way: tuple[Campaign, RecipientLoader] | None = None
+        # Each partition is a task instance, and only the task instances know their number.
+        self._has_siblings = self._partition.of > 1 and self.has_task_journal and not spec.resend_on_clear
         self._confirm_current = runtime.confirm_current
-        self._reports: DeliveryReports | None = None
+        self._campaign: Campaign | None = None
+        self._stats = LoadStats()
         self._progress: CampaignProgress | None = None
+        self._is_tracked = False
 
     @cached_property
-    def _connection(self) -> CpaasConnection:
-        """The settings of the connection, of which each partition has its share."""
-        connection = self._runtime.connection
-        return connection.divided_by(self._partition.of) if self._partition.of > 1 else connection
+    def _reports(self) -> DeliveryReports:
+        spec = self._spec
+        options = ReportOptions(spec.operation, spec.callback, spec.external_ref, spec.track_recipients)
+        return DeliveryReports(options, self._runtime)
 
     def run(self) -> dict[str, Any]:
         """Plan, send and report.
@@ -90,18 +87,17 @@ class CampaignRunner(Attempt):
         """
         spec, log = self._spec, self._runtime.log
         log.info("%s", task_log.campaign_begins(spec, self._connection, self._partition))
-        check_results_path(spec.results_path)
-        reports = self._reports = self._delivery_reports()
+        self._check_results_file()
         try:
-            campaign, planner = self._prepare(reports)
+            campaign = self._prepare()
         except OSError as error:
             raise PreflightError(
                 f"The plan of the campaign could not be made ({error.strerror}). Nothing was sent in this try.",
                 permanent=False,
             ) from None
         self._preview(campaign)
-        begun = self._build_report(campaign, planner)
-        log.info("%s", task_log.planned(begun, planner.stats.rows))
+        begun = self._build_report(campaign)
+        log.info("%s", task_log.planned(begun, self._stats.rows))
         if spec.dry_run:
             log.info("%s", task_log.dry_run(begun))
         else:
@@ -109,13 +105,13 @@ class CampaignRunner(Attempt):
                 log.info("%s", task_log.nothing_left(campaign=True, has_idempotency_key=bool(spec.idempotency_key)))
             self._progress = CampaignProgress(spec, self._partition, self._runtime, campaign.reference, begun)
             try:
-                self._send(campaign, reports)
+                self._send(campaign)
             except RetryLaterError:
-                self._progress.end(WAITING, self._build_report(campaign, planner))
+                self._progress.end(WAITING, self._build_report(campaign))
                 raise
-        report = self._build_report(campaign, planner)
+        report = self._build_report(campaign)
         try:
-            self._write_outcomes(campaign)
+            self._write_results(campaign.plan.rows(), CAMPAIGN_COLUMNS)
         except ResultsFileError as error:
             raise SendingError(
                 f"{error} All tries together: {task_log.every_count(report)}. The next try writes the file. It sends "
@@ -135,14 +131,14 @@ class CampaignRunner(Attempt):
 
     def push_report(self, *, quietly: bool) -> bool:
         """Store report and results file of a try that fails; return whether anything was sent or is unknown."""
-        if self._under_way is None or not self._under_way[0].is_prepared:
+        campaign = self._campaign
+        if campaign is None or not campaign.is_prepared:
             return False
-        campaign, planner = self._under_way
         try:
-            self._write_outcomes(campaign)
+            self._write_results(campaign.plan.rows(), CAMPAIGN_COLUMNS)
         except ResultsFileError as error:
             self._runtime.log.warning("%s", error)
-        report = self._build_report(campaign, planner)
+        report = self._build_report(campaign)
         if self._progress is not None:
             self._progress.end(FAILED, report)
         self._runtime.log.warning("%s", task_log.campaign_done(report))
@@ -153,20 +149,36 @@ class CampaignRunner(Attempt):
 
     def record_end(self) -> None:
         """Record the number of recipients accepted, for sensors that wait for their delivery."""
-        tracker = self._reports.tracker if self._reports else None
-        if tracker is not None and self._under_way is not None and self._under_way[0].is_prepared:
-            campaign = self._under_way[0]
-            counts = campaign.plan.counts()
-            # What an earlier try was killed before recording is in the journal.
-            accepted = [SentRequest(*one) for one in campaign.index.accepted()]
-            tracker.record_send_finished(
-                campaign.reference, counts[RecipientStatus.SENT], counts[RecipientStatus.UNKNOWN], accepted
-            )
-            self._runtime.delivery_link = page_url([campaign.reference])
+        campaign = self._campaign
+        if campaign is None or not campaign.is_prepared or self._reports.tracker is None:
+            return
+        counts = campaign.plan.counts()
+        # What an earlier try was killed before recording is in the journal.
+        accepted = [SentRequest(*one) for one in campaign.index.accepted()]
+        self._reports.tracker.record_send_finished(
+            campaign.reference, counts[RecipientStatus.SENT], counts[RecipientStatus.UNKNOWN], accepted
+        )
+        self._runtime.delivery_link = page_url([campaign.reference])
 
     def resume_kwargs(self) -> dict[str, Any]:
         """Return that the campaign began in time."""
         return {"started_in_time": True}
+
+    def check_may_send(self) -> None:
+        """Raise where the run does not send, or where delivery reports would be lost."""
+        spec, runtime, tracker = self._spec, self._runtime, self._reports.tracker
+        if not self._started_in_time:
+            runtime.check_run_may_send(allow_backfill=spec.allow_backfill, max_lateness=spec.max_lateness)
+        if self._has_siblings:
+            # Another task instance that begins its try pushes its number now, and may not have pushed it before.
+            check_partition_count(runtime.context, self._partition)
+        if tracker is not None and self._campaign is not None and not self._is_tracked:
+            reference = self._campaign.reference
+            tracker.begin()
+            tracker.record_begin(reference)
+            runtime.delivery_link = page_url([reference])
+            push_link(runtime.context, runtime.delivery_link)
+            self._is_tracked = True
 
     def _publish(self, figures: Mapping[str, float]) -> None:
         """Take the figures of the progress, for the pages and as metrics."""
@@ -174,41 +186,38 @@ class CampaignRunner(Attempt):
             self._progress.update(figures)
         self._runtime.publish(CAMPAIGN, figures)
 
-    def _delivery_reports(self) -> DeliveryReports:
-        spec = self._spec
-        options = ReportOptions(spec.operation, spec.callback, spec.external_ref, spec.track_recipients)
-        return DeliveryReports(options, self._runtime)
-
-    def _build_report(self, campaign: Campaign, planner: RecipientLoader) -> dict[str, Any]:
+    def _build_report(self, campaign: Campaign) -> dict[str, Any]:
         # A report on the account's webhook does not name the campaign.
-        tracked = self._reports is not None and self._reports.tracker is not None
-        return build_report(campaign, planner.stats, self._spec, "callback" if tracked else None)
+        return build_report(campaign, self._stats, self._spec, "callback" if self._reports.tracker else None)
 
-    def _prepare(self, reports: DeliveryReports) -> tuple[Campaign, RecipientLoader]:
+    def _prepare(self) -> Campaign:
         spec, runtime, settings = self._spec, self._runtime, self._connection.settings
         content = build_content(spec, self._connection)
         if spec.substitutions:
             # An empty list says that what looks like placeholders is none.
             refuse_unknown_placeholders(content)
-        journal = self._open_journal(spec.operation)
+        journal = self._open_journal()
         part = self._partition.part if spec.idempotency_key is not None and self._partition.of > 1 else None
         reference = campaign_reference(journal, spec.operation, part)
         plan = runtime.exit_stack.enter_context(RecipientTable(spec.spool_path))
+        suppressions = None
+        if spec.use_suppression_list:
+            suppressions = StoredSuppressionList(runtime, channel_of(spec.operation, spec.body))
         campaign = Campaign(
             plan,
             journal,
             content,
             build_options(spec, self._connection, self._partition),
-            CampaignReports(reports, reference, spec.external_ref),
+            CampaignReports(self._reports, reference, spec.external_ref),
             dnd=None if spec.dnd is None else DndLookups(spec.dnd, self._connection, runtime),
             publish=self._publish,
             part=part,
-            suppressions=self._suppressions(),
+            suppressions=suppressions,
             frequency_cap=open_frequency_cap(
                 runtime, spec.frequency_cap, spec.frequency_category, reference, self._confirm_current
             ),
         )
-        planner = RecipientLoader(
+        loader = RecipientLoader(
             plan,
             content,
             journal.hasher,
@@ -217,28 +226,21 @@ class CampaignRunner(Attempt):
             partition=self._partition,
             check=runtime.stop.raise_if_stopped,
         )
-        columns = Columns(spec.recipient_column, spec.timezone_column)
-        # Before the source is gone through: what earlier tries did is not passed over where it cannot be read.
-        self._under_way = campaign, planner
+        # Before the source is read: if it cannot be read, the report still has what earlier tries sent.
+        self._campaign, self._stats = campaign, loader.stats
         suppression_list = self._source("suppression_list", spec.suppression_list)
         source = self._source("source", spec.source)
         if source is None:
             raise AirflowFailException("source is empty. Nothing was sent.")
         campaign.prepare(
-            planner,
+            loader,
             source,
-            columns,
+            Columns(spec.recipient_column, spec.timezone_column),
             tests=self._tests(),
             testing=not self._partition.part,
             suppression_list=suppression_list,
         )
-        return campaign, planner
-
-    def _suppressions(self) -> StoredSuppressionList | None:
-        spec = self._spec
-        if not spec.use_suppression_list:
-            return None
-        return StoredSuppressionList(self._runtime, channel_of(spec.operation, spec.body))
+        return campaign
 
     def _check_rendered(self, field: str) -> None:
         """Refuse a field that the author gave and that is ``None`` after rendering."""
@@ -249,10 +251,7 @@ class CampaignRunner(Attempt):
 
     def _source(self, field: str, given: Any) -> Source | None:
         self._check_rendered(field)
-        try:
-            return None if given is None else as_source(given)
-        except ValueError as error:
-            raise AirflowFailException(f"{field}: {error} Nothing was sent.") from None
+        return None if given is None else self._read_source(field, given)
 
     def _tests(self) -> Source | None:
         self._check_rendered("test_recipients")
@@ -263,10 +262,10 @@ class CampaignRunner(Attempt):
             raise AirflowFailException("test_recipients must be a list. Nothing was sent.")
         return ListSource(list(given))
 
-    def _open_journal(self, operation: str) -> JournalLog:
+    def _open_journal(self) -> JournalLog:
         spec, runtime = self._spec, self._runtime
         tries = runtime.try_info
-        store: StateStore | None
+        store: StateStore
         secrets = self._connection.hash_secrets
         if "idempotency_key" in spec.lost_fields:
             raise AirflowFailException("idempotency_key is None after rendering. Nothing was sent.")
@@ -277,18 +276,16 @@ class CampaignRunner(Attempt):
             key = CampaignKey(spec.conn_id, spec.idempotency_key, self._connection.base_url)
             store = keyed = open_campaign_store(key, self._partition, runtime)
             self._confirm_current = keyed.confirm_current
-            # Its own, as with a new API key every recipient would else be unknown.
+            # A secret of its own: with a new API key every recipient would be unknown.
             identity, secrets = campaign_identity(spec.idempotency_key), (keyed.secret,)
-            # What is stored there is not dropped by a clear, and each run tries the rejected again.
+            # A clear does not drop what is stored there, and each run tries the rejected recipients again.
             tries = TryInfo(tries.number, tries.max_tries, tries.max_tries, run=runtime.task_digest)
         else:
-            store = runtime.state_store
+            store = runtime.require_state_store()
             identity = runtime.task_key
-        if store is None:
-            raise PreflightError(NO_TASK_STATE, permanent=True)
         counted_once = (
             recorded_partition_count(runtime.context, self._partition)
-            if has_siblings(spec, self._partition)
+            if self._has_siblings
             else contextlib.nullcontext()
         )
         with counted_once:
@@ -296,20 +293,18 @@ class CampaignRunner(Attempt):
                 store,
                 secrets,
                 identity,
-                operation,
+                spec.operation,
                 tries,
                 partition=self._partition,
                 resend_on_clear=spec.resend_on_clear,
             )
 
-    def _send(self, campaign: Campaign, reports: DeliveryReports) -> None:
+    def _send(self, campaign: Campaign) -> None:
         """Send to all recipients that are left."""
         spec, runtime = self._spec, self._runtime
-        policy = UnknownPolicy(OnUnknown(spec.on_unknown), spec.unknown_timeout, reports.probes(campaign.reference))
-        ports = CampaignPorts(
-            spec, self._partition, runtime, reports, campaign.reference, started_in_time=self._started_in_time
-        )
-        engine = SendEngine(campaign, runtime.open_async_client(self._connection), ports, policy)
+        probes = self._reports.probes(campaign.reference)
+        policy = UnknownPolicy(OnUnknown(spec.on_unknown), spec.unknown_timeout, probes)
+        engine = SendEngine(campaign, runtime.open_async_client(self._connection), self, policy)
         runtime.run(engine.run(resolve=not spec.test_only))
         if not spec.test_only:
             campaign.check_result()
@@ -329,10 +324,3 @@ class CampaignRunner(Attempt):
         ]
         self._runtime.push(PREVIEW_KEY, shown)
         self._runtime.log.info("Stored %d rendered messages in the XCom %r.", len(shown), PREVIEW_KEY)
-
-    def _write_outcomes(self, campaign: Campaign) -> None:
-        if self._spec.results_path is None:
-            return
-        path = storage_path(self._spec.results_path)
-        write_outcomes(path, campaign.plan.rows())
-        self._runtime.log.info("Results file written: %s.", redacted_path(path))

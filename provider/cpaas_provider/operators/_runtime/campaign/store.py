@@ -35,13 +35,7 @@ def open_campaign_store(key: CampaignKey, partition: Partition, runtime: TaskRun
     """
     if not isinstance(key.key, str) or not key.key.strip():
         raise PreflightError("idempotency_key must be text that is not empty. Nothing was sent.", permanent=True)
-    task_store = runtime.state_store
-    if task_store is None:
-        raise PreflightError(
-            "Airflow's task state store is not available here, so the campaign cannot be recorded. Nothing was sent. "
-            "Run the operator as an Airflow task.",
-            permanent=True,
-        )
+    task_store = runtime.require_state_store()
     owner = f"task instance {runtime.cli_address}"
     try:
         check_database(runtime.database)

@@ -9,11 +9,10 @@ import re
 import tempfile
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Generator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Generator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import timedelta
-from itertools import islice
 from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 from airflow.sdk import timezone
@@ -29,15 +28,15 @@ from cpaas_provider.api.errors import (
 from cpaas_provider.api.operations import lookup_phone
 from cpaas_provider.api.recipients.msisdn import normalise_msisdn
 from cpaas_provider.api.redact import describe_columns
+from cpaas_provider.database.bulk import batched
 from cpaas_provider.database.errors import DatabaseError
 from cpaas_provider.database.lookups import LookupCache, PhoneRecord
+from cpaas_provider.operators._runtime.bulk import BulkAttempt
 from cpaas_provider.operators._runtime.errors import PreflightError
-from cpaas_provider.operators._runtime.results import check_results_path, storage_path
-from cpaas_provider.operators._runtime.runner import REPORT_KEY, Attempt
+from cpaas_provider.operators._runtime.runner import REPORT_KEY
 from cpaas_provider.sending.campaign.guards.dnd import MOST_FAILURES_IN_A_ROW, LookupCircuitOpenError
 from cpaas_provider.sending.errors import SendingError
 from cpaas_provider.sending.hashing import lookup_hashers
-from cpaas_provider.sources import as_source
 from cpaas_provider.sources.base import InvalidRow, Row, SourceError
 from cpaas_provider.sources.files import redacted_path
 from cpaas_provider.sources.phone_lookups import LOOKUP_COLUMNS
@@ -105,12 +104,14 @@ class _Phone(NamedTuple):
     others: tuple[str | None, ...]
 
 
-class BulkLookup(Attempt):
+class BulkLookup(BulkAttempt):
     """One try of a bulk lookup."""
 
+    nothing_done = "Nothing was looked up."
+
     def __init__(self, spec: BulkLookupSpec, runtime: TaskRuntime) -> None:
+        super().__init__(runtime, spec.results_path)
         self._spec = spec
-        self._runtime = runtime
         self._counts = dict.fromkeys(("rows", "found", "invalid_rows", "lookup_failed", "lookups", "cached", "dnd"), 0)
         self._countries: dict[str, int] = {}
         self._failures_in_a_row = 0
@@ -124,8 +125,10 @@ class BulkLookup(Attempt):
         """
         spec, runtime = self._spec, self._runtime
         runtime.log.info("%s", spec.begin_line)
-        check_results_path(spec.results_path)
-        source = self._source()
+        self._check_results_file()
+        if spec.source is None:
+            raise AirflowFailException("source is None after rendering. Nothing was looked up. Check its template.")
+        source = self._read_source("source", spec.source)
         connection = runtime.connection
         self._hash_of, *self._older_hash_of = lookup_hashers(connection.hash_secrets)
         # Not later than that: a number that comes twice is looked up once, however short the time is.
@@ -135,12 +138,13 @@ class BulkLookup(Attempt):
         self._is_begun = True
         # A try that fails closes the source at once.
         with self._spool() as spool, closing(self._rows(source)) as found:
-            for rows in _batches(found):
+            for rows in batched(found, _ROWS_AT_ONCE):
                 runtime.stop.raise_if_stopped()
-                self._write(spool, runtime.run(self._look_up(runtime.async_client, rows)))
+                lines = runtime.run(self._look_up(runtime.async_client, rows))
+                spool.writelines(f"{json.dumps(line)}\n" for line in lines)
                 self._report_progress()
             spool.seek(0)
-            write_outcomes(storage_path(spec.results_path), _lines(spool), self._columns)
+            write_outcomes(self._results_file, map(json.loads, spool), self._columns)
         report = self._report()
         runtime.log.info("%s: %s.", spec.task_type, _in_words(report))
         self._refuse_failures(report)
@@ -155,14 +159,6 @@ class BulkLookup(Attempt):
     @property
     def _columns(self) -> Columns:
         return {**LOOKUP_COLUMNS, **dict.fromkeys(self._spec.include_columns, "text")}
-
-    def _source(self) -> Source:
-        if self._spec.source is None:
-            raise AirflowFailException("source is None after rendering. Nothing was looked up. Check its template.")
-        try:
-            return as_source(self._spec.source)
-        except ValueError as error:
-            raise AirflowFailException(f"source: {error} Nothing was looked up.") from None
 
     def _spool(self) -> IO[str]:
         try:
@@ -289,9 +285,6 @@ class BulkLookup(Attempt):
         self._countries[country] = self._countries.get(country, 0) + 1
         return {**line, "outcome": "found", **record._asdict()}
 
-    def _write(self, spool: IO[str], lines: Sequence[Mapping[str, Any]]) -> None:
-        spool.writelines(f"{json.dumps(line)}\n" for line in lines)
-
     def _refuse_too_many(self, wanted: int) -> None:
         limit = self._spec.max_lookups
         if limit is not None and self._counts["lookups"] + wanted > limit:
@@ -332,12 +325,3 @@ def _in_words(counts: Mapping[str, Any]) -> str:
         f"{counts['cached']:,} cached, {counts['dnd']:,} do-not-disturb), {counts['lookup_failed']:,} failed, "
         f"{counted(counts['invalid_rows'], 'invalid row')}"
     )
-
-
-def _batches(rows: Iterator[Row | InvalidRow]) -> Iterator[list[Row | InvalidRow]]:
-    while batch := list(islice(rows, _ROWS_AT_ONCE)):
-        yield batch
-
-
-def _lines(spool: IO[str]) -> Iterator[Mapping[str, Any]]:
-    return (json.loads(line) for line in spool)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 from collections.abc import AsyncIterator, Iterator, Mapping
 from datetime import datetime, timedelta
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import timezone
@@ -18,22 +17,19 @@ from cpaas_provider.contacts.sync.decisions import SyncRules
 from cpaas_provider.contacts.sync.sync import ContactSync, SyncSpec
 from cpaas_provider.database.activity.progress import CONTACT_SYNC, FAILED, FINISHED, WAITING
 from cpaas_provider.hooks.metrics import CONTACTS
+from cpaas_provider.operators._runtime.bulk import BulkAttempt, partition_name
 from cpaas_provider.operators._runtime.contacts.lineage import SyncLineage
 from cpaas_provider.operators._runtime.contacts.spec import CONTACTS_ALIAS, PREVIEW_KEY
 from cpaas_provider.operators._runtime.database.shared_database import check_database
 from cpaas_provider.operators._runtime.errors import PreflightError
-from cpaas_provider.operators._runtime.results import check_results_path, storage_path
-from cpaas_provider.operators._runtime.runner import REPORT_KEY, Attempt
+from cpaas_provider.operators._runtime.runner import REPORT_KEY
 from cpaas_provider.operators._runtime.state.progress import ProgressRecorder
 from cpaas_provider.sending.errors import RetryLaterError
-from cpaas_provider.sending.partitions import Partition
-from cpaas_provider.sources import as_source
 from cpaas_provider.sources.files import redacted_path
-from cpaas_provider.sources.results_file import Columns, ResultsFileError, write_outcomes
+from cpaas_provider.sources.results_file import Columns, ResultsFileError
 
 if TYPE_CHECKING:
     from cpaas_provider.api.client import AsyncCpaasClient
-    from cpaas_provider.hooks.connection import CpaasConnection
     from cpaas_provider.operators._runtime.contacts.spec import ContactSyncSpec
     from cpaas_provider.operators._runtime.runtime import TaskRuntime
     from cpaas_provider.sources.base import Source
@@ -51,7 +47,7 @@ OF_A_SYNC: Columns = {
 """The columns of the results file."""
 
 
-class ContactSyncTry(Attempt):
+class ContactSyncTry(BulkAttempt):
     """One try of a contact sync.
 
     ``lineage`` is what OpenLineage shows of it, once it has run.
@@ -60,18 +56,11 @@ class ContactSyncTry(Attempt):
     """
 
     def __init__(self, spec: ContactSyncSpec, runtime: TaskRuntime, *, lease_deadline: str | None = None) -> None:
+        super().__init__(runtime, spec.results_path, spec.partition)
         self._spec = spec
-        self._runtime = runtime
-        self._partition = Partition.read(spec.partition)
         self._lease_deadline = datetime.fromisoformat(lease_deadline) if lease_deadline else None
         self.lineage: SyncLineage | None = None
         self._progress: ProgressRecorder | None = None
-
-    @cached_property
-    def _connection(self) -> CpaasConnection:
-        """The settings of the connection, of which each partition has its share."""
-        connection = self._runtime.connection
-        return connection.divided_by(self._partition.of) if self._partition.of > 1 else connection
 
     def run(self) -> dict[str, Any]:
         """Sync and report.
@@ -81,8 +70,10 @@ class ContactSyncTry(Attempt):
         spec, runtime = self._spec, self._runtime
         client = runtime.client
         self._log_begin()
-        check_results_path(spec.results_path)
-        source = self._source()
+        self._check_results_file()
+        if spec.source is None:
+            raise AirflowFailException("source is None once it is rendered or its task has run. Nothing was sent.")
+        source = self._read_source("source", spec.source)
         check_database(runtime.database)
         sync = runtime.exit_stack.enter_context(
             ContactSync(
@@ -108,7 +99,7 @@ class ContactSyncTry(Attempt):
             self._progress.begin({})
         with self._reported(sync):
             sync.run(source, cursor)
-            self._write_results(sync)
+            self._write_outcomes(sync)
         report = sync.report()
         if self._progress is not None:
             self._progress.end(FINISHED, self._figures(report))
@@ -139,7 +130,7 @@ class ContactSyncTry(Attempt):
             "max_changes": spec.max_changes,
             "max_deletes": spec.max_deletes,
             "max_failure_ratio": spec.max_failure_ratio,
-            "partition": f"{self._partition.part + 1} of {self._partition.of}" if self._partition.of > 1 else None,
+            "partition": partition_name(self._partition),
         }
 
     def _figures(self, report: Mapping[str, Any]) -> dict[str, Any]:
@@ -207,15 +198,6 @@ class ContactSyncTry(Attempt):
             progress_interval=spec.progress_interval,
         )
 
-    def _source(self) -> Source:
-        given = self._spec.source
-        if given is None:
-            raise AirflowFailException("source is None once it is rendered or its task has run. Nothing was sent.")
-        try:
-            return as_source(given)
-        except ValueError as error:
-            raise AirflowFailException(f"source: {error} Nothing was sent.") from None
-
     @contextlib.asynccontextmanager
     async def _connect(self) -> AsyncIterator[AsyncCpaasClient]:
         import asyncio
@@ -234,15 +216,12 @@ class ContactSyncTry(Attempt):
             if self._progress is not None:
                 self._progress.end(WAITING if isinstance(error, RetryLaterError) else FAILED, self._figures(report))
             with contextlib.suppress(ResultsFileError):
-                self._write_results(sync)
+                self._write_outcomes(sync)
             self._runtime.log.warning("%s", _done(report))
             self._runtime.push_or_warn(REPORT_KEY, report)
             raise
 
-    def _write_results(self, sync: ContactSync) -> None:
-        if self._spec.results_path is None:
-            return
-        path = storage_path(self._spec.results_path)
+    def _write_outcomes(self, sync: ContactSync) -> None:
         lines = (
             {
                 "row": line.number,
@@ -254,8 +233,7 @@ class ContactSyncTry(Attempt):
             }
             for line in sync.outcomes()
         )
-        write_outcomes(path, lines, OF_A_SYNC)
-        self._runtime.log.info("Results file written: %s.", redacted_path(path))
+        self._write_results(lines, OF_A_SYNC)
 
     def _publish_change(self) -> None:
         """Have DAGs start that are scheduled on changes of this list."""
@@ -278,8 +256,8 @@ class ContactSyncTry(Attempt):
         for name in ("max_deletes", "max_changes", "max_duration", "cursor_column"):
             if (value := getattr(spec, name)) is not None:
                 words.append(f"{name} {value}")
-        if self._partition.of > 1:
-            words.append(f"partition {self._partition.part + 1} of {self._partition.of}")
+        if part := partition_name(self._partition):
+            words.append(f"partition {part}")
         self._runtime.log.info(
             "%s begins on connection %r, map %r, from %s: %s.",
             spec.task_type,

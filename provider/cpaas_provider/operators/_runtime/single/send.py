@@ -11,7 +11,7 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 from cpaas_provider.operators._runtime import task_log
 from cpaas_provider.operators._runtime.database.frequency import open_frequency_cap
 from cpaas_provider.operators._runtime.delivery.reports import DeliveryReports, ReportOptions
-from cpaas_provider.operators._runtime.errors import LeftOutError, PreflightError
+from cpaas_provider.operators._runtime.errors import LeftOutError
 from cpaas_provider.operators._runtime.runner import PARTIALLY_SENT, REPORT_KEY, Attempt
 from cpaas_provider.sending.engine import SendEngine, UnknownPolicy
 from cpaas_provider.sending.errors import PartlyRejectedError
@@ -24,11 +24,6 @@ if TYPE_CHECKING:
     from cpaas_provider.operators._runtime.runtime import TaskRuntime
     from cpaas_provider.operators._runtime.single.request import SingleRequest
     from cpaas_provider.sending.spec import SendSpec
-
-NO_TASK_STATE = (
-    "Airflow's task state store is not available here, so no journal can be written. Nothing was sent. Run the "
-    "operator as an Airflow task."
-)
 
 
 @dataclass(frozen=True)
@@ -57,10 +52,8 @@ def open_journal(runtime: TaskRuntime, options: SendOptions, *, several: bool = 
     :param several: whether the task makes several sends, of whatever operation
     :raises PreflightError: outside of a task
     """
-    if runtime.state_store is None:
-        raise PreflightError(NO_TASK_STATE, permanent=True)
     return Journal(
-        runtime.state_store,
+        runtime.require_state_store(),
         runtime.connection.hash_secrets,
         runtime.task_key,
         runtime.try_info,
@@ -104,17 +97,22 @@ class SingleSend(Attempt):
 
     def send(self) -> dict[str, Any]:
         """Send, or send what is left."""
-        runtime, options = self._runtime, self._options
-        reports = DeliveryReports(self._report_options, runtime)
-        self._journal = open_journal(runtime, options)
-        spec = self._build_spec(self._journal, reports)
-        state = open_state(spec, self._journal, reports, self._request, options, runtime)
-        outcome = run_engine(state, options, runtime, reports)
-        check_left_out(state, outcome, self._request)
+        log = self._runtime.log
+        sender = SingleSender(self._request, self._options, self._report_options, self._runtime)
+        self._journal = open_journal(self._runtime, self._options)
+        try:
+            spec = sender.build_spec()
+        except (AirflowFailException, AirflowSkipException) as error:
+            if Outcome.of(self._journal.records):
+                raise AirflowFailException(f"{error} {PARTIALLY_SENT}") from None
+            raise
+        state = sender.open_state(spec, self._journal)
+        outcome = sender.run_engine(state)
+        sender.check_left_out(state, outcome)
         if outcome.accepted and outcome.earlier:
-            runtime.log.info("%s", task_log.nothing_left())
-        result = build_result(self._request, outcome, runtime, reports)
-        runtime.log.info("%s", task_log.done(self.task_type, result))
+            log.info("%s", task_log.nothing_left())
+        result = sender.build_result(outcome)
+        log.info("%s", task_log.done(self.task_type, result))
         return result
 
     def push_report(self, *, quietly: bool) -> bool:
@@ -127,81 +125,52 @@ class SingleSend(Attempt):
         self._runtime.push_or_warn(REPORT_KEY, outcome.report())
         return True
 
-    def _build_spec(self, journal: Journal, reports: DeliveryReports) -> SendSpec:
-        """Return what is to be sent. If it is refused now, name what earlier tries sent."""
-        try:
-            return self._request.build_spec(self._runtime, reports)
-        except (AirflowFailException, AirflowSkipException) as error:
-            if Outcome.of(journal.records):
-                raise AirflowFailException(f"{error} {PARTIALLY_SENT}") from None
-            raise
 
+class SingleSender:
+    """The steps of a single send that operators and the idempotent client share, and what the engine needs of its try.
 
-def open_state(
-    spec: SendSpec,
-    journal: Journal,
-    reports: DeliveryReports,
-    request: SingleRequest,
-    options: SendOptions,
-    runtime: TaskRuntime,
-) -> SingleSendState:
-    """Return where the recipients of a send stand."""
-    suppressions = request.suppressions(runtime) if options.use_suppression_list else None
-    send = journal.hasher.reference(spec.operation, (), journal.log.resend_epoch)
-    frequency_cap = None
-    if request.is_message:
-        frequency_cap = open_frequency_cap(
-            runtime, options.frequency_cap, options.frequency_category, send, runtime.confirm_current
-        )
-    return SingleSendState(spec, journal, reports, suppressions=suppressions, frequency_cap=frequency_cap)
-
-
-def check_left_out(state: SingleSendState, outcome: Outcome, request: SingleRequest) -> None:
-    """Count the recipients that guards left out.
-
-    :raises LeftOutError: when no recipient is left
+    :param request: what is to be requested once
     """
-    suppressed, capped = len(state.suppressed), len(state.frequency_capped)
-    request.record_left_out(suppressed, capped)
-    if outcome or not (suppressed or capped):
-        return
-    if suppressed and capped:
-        where = "on the suppression list or at the frequency cap"
-    else:
-        where = "on the suppression list" if suppressed else "at the frequency cap"
-    hint = (
-        " `airflow cpaas suppressions list` shows the list, and use_suppression_list=False sends without it."
-        if suppressed
-        else ""
-    )
-    whose = "The recipient is" if suppressed + capped == 1 else "All recipients are"
-    raise LeftOutError(f"{whose} {where}. Nothing was sent.{hint}")
 
-
-def run_engine(state: SingleSendState, options: SendOptions, runtime: TaskRuntime, reports: DeliveryReports) -> Outcome:
-    """Send, or send what is left, and record it for delivery tracking, also if the service rejects some recipients."""
-    spec = state.spec
-    policy = UnknownPolicy(OnUnknown(options.on_unknown), options.unknown_timeout, spec.probes)
-    engine = SendEngine(state, runtime.async_client, SingleSendPorts(options, runtime, reports), policy)
-    try:
-        runtime.run(engine.run())
-    except PartlyRejectedError:
-        reports.record_outcome(state.outcome(), spec.recipients)
-        raise
-    outcome = state.outcome()
-    reports.record_outcome(outcome, spec.recipients)
-    return outcome
-
-
-class SingleSendPorts:
-    """What the engine needs of the try of a single send."""
-
-    def __init__(self, options: SendOptions, runtime: TaskRuntime, reports: DeliveryReports) -> None:
-        self.stop = runtime.stop
-        self.cli_address = runtime.cli_address
+    def __init__(
+        self, request: SingleRequest, options: SendOptions, report_options: ReportOptions, runtime: TaskRuntime
+    ) -> None:
+        self._request = request
         self._options = options
         self._runtime = runtime
-        self._reports = reports
+        self._reports = DeliveryReports(report_options, runtime)
+        self.stop = runtime.stop
+        self.cli_address = runtime.cli_address
+
+    def build_spec(self) -> SendSpec:
+        """Return what is to be sent, checked as far as possible before anything leaves."""
+        return self._request.build_spec(self._runtime, self._reports)
+
+    def open_state(self, spec: SendSpec, journal: Journal) -> SingleSendState:
+        """Return the status of the recipients of a send."""
+        options, runtime = self._options, self._runtime
+        frequency_cap = None
+        if self._request.is_message:
+            send = journal.hasher.reference(spec.operation, (), journal.log.resend_epoch)
+            frequency_cap = open_frequency_cap(
+                runtime, options.frequency_cap, options.frequency_category, send, runtime.confirm_current
+            )
+        suppressions = self._request.suppressions(runtime) if options.use_suppression_list else None
+        return SingleSendState(spec, journal, self._reports, suppressions=suppressions, frequency_cap=frequency_cap)
+
+    def run_engine(self, state: SingleSendState) -> Outcome:
+        """Send, or send what is left. Record it for delivery tracking, also if the service rejects some recipients."""
+        spec = state.spec
+        policy = UnknownPolicy(OnUnknown(self._options.on_unknown), self._options.unknown_timeout, spec.probes)
+        engine = SendEngine(state, self._runtime.async_client, self, policy)
+        try:
+            self._runtime.run(engine.run())
+        except PartlyRejectedError:
+            self._reports.record_outcome(state.outcome(), spec.recipients)
+            raise
+        outcome = state.outcome()
+        self._reports.record_outcome(outcome, spec.recipients)
+        return outcome
 
     def check_may_send(self) -> None:
         """Raise where the run does not send, or where delivery reports would be lost."""
@@ -211,16 +180,31 @@ class SingleSendPorts:
             )
         self._reports.begin()
 
+    def check_left_out(self, state: SingleSendState, outcome: Outcome) -> None:
+        """Count the recipients that guards left out.
 
-def build_result(
-    request: SingleRequest, outcome: Outcome, runtime: TaskRuntime, reports: DeliveryReports
-) -> dict[str, Any]:
-    """Return the result of a single send, as small JSON, and record it for the pages in Airflow's UI."""
-    result = {
-        **request.result(outcome, runtime),
-        **reports.result_fields(),
-        "unknown_recipients": outcome.unknown_recipients,
-        "unknown_references": [entry.reference for entry in outcome.unknown],
-    }
-    request.record_activity(result, runtime)
-    return result
+        :raises LeftOutError: when no recipient is left
+        """
+        suppressed, capped = len(state.suppressed), len(state.frequency_capped)
+        self._request.record_left_out(suppressed, capped)
+        if outcome or not (suppressed or capped):
+            return
+        reasons = ["on the suppression list"] * bool(suppressed) + ["at the frequency cap"] * bool(capped)
+        hint = (
+            " `airflow cpaas suppressions list` shows the list, and use_suppression_list=False sends without it."
+            if suppressed
+            else ""
+        )
+        whose = "The recipient is" if suppressed + capped == 1 else "All recipients are"
+        raise LeftOutError(f"{whose} {' or '.join(reasons)}. Nothing was sent.{hint}")
+
+    def build_result(self, outcome: Outcome) -> dict[str, Any]:
+        """Return the result of a single send, as small JSON, and record it for the pages in Airflow's UI."""
+        result = {
+            **self._request.result(outcome, self._runtime),
+            **self._reports.result_fields(),
+            "unknown_recipients": outcome.unknown_recipients,
+            "unknown_references": [entry.reference for entry in outcome.unknown],
+        }
+        self._request.record_activity(result, self._runtime)
+        return result

@@ -1,0 +1,84 @@
+"""What campaigns, contact syncs and bulk lookups have in common: a source of rows, a results file, and partitions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import ObjectStoragePath
+from airflow.sdk.exceptions import AirflowFailException
+
+from cpaas_provider.operators._runtime.errors import PreflightError
+from cpaas_provider.operators._runtime.runner import Attempt
+from cpaas_provider.sending.partitions import Partition
+from cpaas_provider.sources import as_source
+from cpaas_provider.sources.files import redacted_path
+from cpaas_provider.sources.results_file import SUFFIXES, Columns, ResultsFileError, check_writable, write_outcomes
+
+if TYPE_CHECKING:
+    from cpaas_provider.hooks.connection import CpaasConnection
+    from cpaas_provider.operators._runtime.runtime import TaskRuntime
+    from cpaas_provider.sources.base import Source
+
+
+class BulkAttempt(Attempt):
+    """One try of an operator that reads a source.
+
+    :param partition: the part of the recipients or rows that the task has, as the author gave it
+    :param results_path: where the results file goes; ``None`` for none
+    """
+
+    nothing_done = "Nothing was sent."
+
+    def __init__(self, runtime: TaskRuntime, results_path: Any, partition: Mapping[str, int] | None = None) -> None:
+        self._runtime = runtime
+        self._partition = Partition.read(partition)
+        self._results_path = results_path
+
+    @cached_property
+    def _connection(self) -> CpaasConnection:
+        """The settings of the connection, of which each partition has its share."""
+        connection = self._runtime.connection
+        return connection.divided_by(self._partition.of) if self._partition.of > 1 else connection
+
+    def _read_source(self, field: str, given: Any) -> Source:
+        try:
+            return as_source(given)
+        except ValueError as error:
+            raise AirflowFailException(f"{field}: {error} {self.nothing_done}") from None
+
+    @cached_property
+    def _results_file(self) -> ObjectStoragePath:
+        path = self._results_path
+        return path if isinstance(path, ObjectStoragePath) else ObjectStoragePath(str(path))
+
+    def _check_results_file(self) -> None:
+        """Check that the results file can be written, if the author wants one.
+
+        :raises PreflightError: when it cannot be written now
+        """
+        if self._results_path is None:
+            return
+        if not str(self._results_path).endswith(SUFFIXES):
+            raise AirflowFailException(f"results_path must end in one of {', '.join(SUFFIXES)}. Nothing was sent.")
+        try:
+            check_writable(self._results_file)
+        except ResultsFileError as error:
+            raise PreflightError(
+                f"{error} Nothing was sent in this try. Correct results_path or its storage.", permanent=False
+            ) from None
+
+    def _write_results(self, lines: Iterable[Mapping[str, Any]], columns: Columns) -> None:
+        """Write the results file, if the author wants one.
+
+        :raises ResultsFileError: when it cannot be written
+        """
+        if self._results_path is not None:
+            write_outcomes(self._results_file, lines, columns)
+            self._runtime.log.info("Results file written: %s.", redacted_path(self._results_file))
+
+
+def partition_name(partition: Partition) -> str | None:
+    """Return a partition as logs and pages show it, ``None`` for the whole."""
+    return f"{partition.part + 1} of {partition.of}" if partition.of > 1 else None
