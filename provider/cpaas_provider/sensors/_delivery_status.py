@@ -1,8 +1,8 @@
-"""Reads of the database for a sensor that waits for deliveries on a worker."""
+"""Reads of the database for a sensor that waits for deliveries on a worker, and its results file."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -16,12 +16,25 @@ from cpaas_provider.delivery.tracking.counts import (
     read_counts,
     read_recipients,
 )
-from cpaas_provider.sensors._delivery_results import write_results
+from cpaas_provider.sources.results_file import Columns, write_outcomes
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
     from cpaas_provider.sensors._send_result import AwaitedSends
+
+COLUMNS: Columns = {
+    "campaign": "text",
+    "recipient": "text",
+    "outcome": "text",
+    "status": "text",
+    "reason": "text",
+    "conflict": "flag",
+    "reported": "text",
+    "reference": "text",
+    "message_id": "text",
+}
+"""The columns of the results file. It has one line for each recipient that the database has a record of."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,14 +66,24 @@ def read_status(sent: AwaitedSends) -> DeliverySnapshot:
     return DeliverySnapshot(sent, sum(counts, DeliveryCounts()), is_unknown)
 
 
-def write_outcomes(campaigns: Iterable[str], path: Any) -> int:
-    """Write the results file; return the number of recipients with conflicting reports.
+def write_results(campaigns: Iterable[str], path: Any) -> int:
+    """Write the results file, completely or not at all. Return the number of recipients with conflicting reports.
 
+    :param path: as ``as_results_path`` returns it
     :raises ResultsFileError: when it could not be written
     :raises DatabaseError: when the database could not be read
     """
+    conflicts = 0
     with open_report_database() as database, database.connect() as connection:
-        return write_results(path, read_recipients(connection, campaigns))
+
+        def lines() -> Iterator[Mapping[str, Any]]:
+            nonlocal conflicts
+            for line in read_recipients(connection, campaigns):
+                conflicts += bool(line["conflict"])
+                yield line
+
+        write_outcomes(path, lines(), COLUMNS, unread=DatabaseError)
+    return conflicts
 
 
 def count_conflicts(campaigns: Iterable[str]) -> int | None:

@@ -91,7 +91,14 @@ class DeliverySensor(DeferrableSensor):
         deferrable = is_deferrable(deferrable)
         if poke_interval is None:
             poke_interval = DEFAULT_ROUND if deferrable else DEFAULT_POKE_INTERVAL
-        _check_bounds(kwargs.get("task_id"), poke_interval, results_path)
+        try:
+            bounds.poke_interval("poke_interval", poke_interval)
+            if results_path is not None:
+                from cpaas_provider.sources.results_file import SUFFIXES
+
+                bounds.file_name(SUFFIXES)("results_path", results_path)
+        except ValueError as error:
+            raise ValueError(f"Task {kwargs.get('task_id')}: {error}") from None
         super().__init__(deferrable=deferrable, poke_interval=poke_interval, timeout=timeout, **kwargs)
         self.send_result = send_result
         self.min_delivered = min_delivered
@@ -165,12 +172,12 @@ class DeliverySensor(DeferrableSensor):
         """Return what the database shows, ``None`` if it cannot be read this time."""
         from cpaas_provider.database.errors import DatabaseError, ReportsNotSupportedError
         from cpaas_provider.delivery.tracking.counts import NOT_IN_DATABASE
-        from cpaas_provider.sensors._delivery_results import results_file
         from cpaas_provider.sensors._delivery_status import read_status
+        from cpaas_provider.sources.results_file import as_results_path
 
         try:
             if self.results_path is not None:
-                results_file(self.results_path)
+                as_results_path(self.results_path)
             self._snapshot = read_status(self._snapshot.sent if self._snapshot else self._parse_send_result())
         except (ValueError, ReportsNotSupportedError) as error:
             raise AirflowFailException(str(error)) from None
@@ -223,15 +230,15 @@ class DeliverySensor(DeferrableSensor):
         return end + _FIGURES.format_map(result)
 
     def _report(self, result: Mapping[str, Any]) -> dict[str, Any]:
-        from cpaas_provider.sensors._delivery_results import results_file
-        from cpaas_provider.sensors._delivery_status import count_conflicts, write_outcomes
+        from cpaas_provider.sensors._delivery_status import count_conflicts, write_results
         from cpaas_provider.sources.files import redacted_path
+        from cpaas_provider.sources.results_file import as_results_path
 
         campaigns = self._parse_send_result().campaigns
         if self.results_path is None:
             return {**_figures(result), "conflicts": count_conflicts(campaigns), "results_path": None}
-        path = results_file(self.results_path)
-        conflicts = write_outcomes(campaigns, path)
+        path = as_results_path(self.results_path)
+        conflicts = write_results(campaigns, path)
         self.log.info("Results file written: %s.", redacted_path(path))
         return {**_figures(result), "conflicts": conflicts, "results_path": redacted_path(path)}
 
@@ -243,18 +250,6 @@ class DeliverySensor(DeferrableSensor):
     def _was_rescheduled(self, context: Context) -> bool:
         """Return whether an earlier process of this try has read the database already."""
         return self.reschedule and context["ti"].get_first_reschedule_date(context) is not None
-
-
-def _check_bounds(task_id: Any, poke_interval: Any, results_path: Any) -> None:
-    """Refuse arguments that cannot work, where the DAG is written."""
-    try:
-        bounds.poke_interval("poke_interval", poke_interval)
-        if results_path is not None:
-            from cpaas_provider.sources.results_file import SUFFIXES
-
-            bounds.file_name(SUFFIXES)("results_path", results_path)
-    except ValueError as error:
-        raise ValueError(f"Task {task_id}: {error}") from None
 
 
 def _is_ratio(value: Any) -> bool:

@@ -63,6 +63,18 @@ def write_outcomes(
         ) from None
 
 
+def as_results_path(path: Any) -> Any:
+    """Return the path of a results file as ``write_outcomes`` takes it.
+
+    :raises ValueError: when its suffix is none of ``SUFFIXES``
+    """
+    from airflow.sdk import ObjectStoragePath
+
+    if not str(path).endswith(SUFFIXES):
+        raise ValueError(f"results_path must end in one of {', '.join(SUFFIXES)}.")
+    return path if isinstance(path, ObjectStoragePath) else ObjectStoragePath(str(path))
+
+
 def check_writable(path: Any) -> None:
     """Check, before anything is sent, that the results file can be written. An existing file stays.
 

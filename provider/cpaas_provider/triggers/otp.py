@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import AsyncIterator
-from datetime import datetime, timedelta
-from typing import Any
+from dataclasses import dataclass
+from datetime import datetime
 
-from airflow.sdk import timezone
-from airflow.triggers.base import BaseTrigger, TriggerEvent
+from airflow.triggers.base import TriggerEvent
 
 from cpaas_provider.api.errors import CpaasError
+from cpaas_provider.triggers._base import DataTrigger
 from cpaas_provider.triggers._polling.otp_criteria import OtpCriteria
 from cpaas_provider.triggers._polling.otp_poller import OtpPoller, OtpWaiter
 from cpaas_provider.triggers._polling.poller import WaitEndedError
@@ -21,7 +20,8 @@ TIMED_OUT = "timed_out"
 ERROR = "error"
 
 
-class OtpStatusTrigger(BaseTrigger):
+@dataclass(eq=False, repr=False)
+class OtpStatusTrigger(DataTrigger):
     """Read a passcode's record until its status is final, it expires, or the deadline is over. It only reads.
 
     All triggers of a process on one connection share a client and its rate. Each passcode is read once a round, the
@@ -42,57 +42,23 @@ class OtpStatusTrigger(BaseTrigger):
     :param failure_statuses: see ``OtpStatusSensor``
     """
 
-    def __init__(
-        self,
-        cpaas_conn_id: str,
-        otp_id: str,
-        deadline: str,
-        poke_interval: float,
-        expires_in: int | None = None,
-        success_statuses: list[str] | None = None,
-        failure_statuses: list[str] | None = None,
-    ) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]  # Airflow does not annotate it
-        self.cpaas_conn_id = cpaas_conn_id
-        self.otp_id = otp_id
-        self.deadline = deadline
-        self.poke_interval = poke_interval
-        self.expires_in = expires_in
-        self.success_statuses = success_statuses
-        self.failure_statuses = failure_statuses
-
-    def serialize(self) -> tuple[str, dict[str, Any]]:
-        """Return the path and arguments from which the triggerer makes this trigger again."""
-        return "cpaas_provider.triggers.otp.OtpStatusTrigger", {
-            "cpaas_conn_id": self.cpaas_conn_id,
-            "otp_id": self.otp_id,
-            "deadline": self.deadline,
-            "poke_interval": self.poke_interval,
-            "expires_in": self.expires_in,
-            "success_statuses": self.success_statuses,
-            "failure_statuses": self.failure_statuses,
-        }
+    cpaas_conn_id: str
+    otp_id: str
+    deadline: str
+    poke_interval: float
+    expires_in: int | None = None
+    success_statuses: list[str] | None = None
+    failure_statuses: list[str] | None = None
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Wait, and yield the event."""
+        criteria = OtpCriteria(self.expires_in, self.success_statuses, self.failure_statuses)
+        deadline = datetime.fromisoformat(self.deadline)
+        waiter = OtpWaiter(self.otp_id, criteria, self.poke_interval, deadline)
         try:
-            result = await self._wait()
+            result = await OtpPoller.wait(self.cpaas_conn_id, waiter, deadline, LAST_READ_SECONDS)
         except WaitEndedError as ended:
             if not isinstance(ended.__cause__, CpaasError):
                 raise
             result = {"outcome": ERROR, "id": self.otp_id, "message": str(ended)}
         yield TriggerEvent(result or {"outcome": TIMED_OUT, "id": self.otp_id})
-
-    async def _wait(self) -> dict[str, Any] | None:
-        """Return the outcome of the passcode, or ``None`` if it is pending at the deadline."""
-        criteria = OtpCriteria(self.expires_in, self.success_statuses, self.failure_statuses)
-        deadline = datetime.fromisoformat(self.deadline)
-        waiter = OtpWaiter(self.otp_id, criteria, self.poke_interval, deadline)
-        with OtpPoller.joined(self.cpaas_conn_id, waiter) as poller:
-            with contextlib.suppress(TimeoutError):
-                return await waiter.result(deadline)
-            if poller.request_last_read(waiter, LAST_READ_SECONDS):
-                with contextlib.suppress(TimeoutError):
-                    # Counted from now, because a triggerer that was down may start after the deadline.
-                    return await waiter.result(timezone.utcnow() + timedelta(seconds=LAST_READ_SECONDS))
-        return None

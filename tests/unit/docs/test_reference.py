@@ -23,7 +23,7 @@ from cpaas_provider.operators._runtime.contacts.sync import OF_A_SYNC
 from cpaas_provider.provider_info import CONNECTION_FIELDS, DOCUMENTATION, get_provider_info
 from cpaas_provider.sending.campaign.progress import Progress
 from cpaas_provider.sending.campaign.recipients import RecipientStatus
-from cpaas_provider.sensors._delivery_results import COLUMNS
+from cpaas_provider.sensors._delivery_status import COLUMNS
 from cpaas_provider.sources.phone_lookups import LOOKUP_COLUMNS
 from cpaas_provider.sources.results_file import CAMPAIGN_COLUMNS
 from tests.unit.docs import DOCS, PAGES, ROOT

@@ -43,7 +43,7 @@ def store(sqlite_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Database
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(delivery_poller, "SHORTEST_INTERVAL", ROUND)
+    monkeypatch.setattr(poller, "SHORTEST_INTERVAL", ROUND)
     monkeypatch.setattr(delivery_poller, "_MIN_PAUSE_RATIO", 0)
     monkeypatch.setattr(poller, "IDLE_SECONDS", 0.0)
     monkeypatch.setattr(poller, "FIRST_BACKOFF", 0.01)

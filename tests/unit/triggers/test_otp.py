@@ -13,7 +13,7 @@ from airflow.sdk._shared.module_loading import import_string
 
 from cpaas_provider.api import AsyncCpaasClient
 from cpaas_provider.triggers import otp
-from cpaas_provider.triggers._polling import otp_poller, poller
+from cpaas_provider.triggers._polling import poller
 from cpaas_provider.triggers._polling.otp_criteria import OtpCriteria
 from cpaas_provider.triggers.otp import OtpStatusTrigger
 from tests.sandbox import Sandbox, connection_json
@@ -29,7 +29,7 @@ def connected(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Short pauses between two reads and after failures."""
-    monkeypatch.setattr(otp_poller, "SHORTEST_INTERVAL", 0.02)
+    monkeypatch.setattr(poller, "SHORTEST_INTERVAL", 0.02)
     monkeypatch.setattr(poller, "FIRST_BACKOFF", 0.001)
 
 

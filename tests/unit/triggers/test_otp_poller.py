@@ -15,7 +15,7 @@ from airflow.sdk import timezone
 from cpaas_provider.api import CpaasClient
 from cpaas_provider.hooks.cpaas import CpaasHook
 from cpaas_provider.triggers import otp
-from cpaas_provider.triggers._polling import client, otp_poller, poller
+from cpaas_provider.triggers._polling import client, poller
 from cpaas_provider.triggers._polling.poller import WaitEndedError
 from cpaas_provider.triggers.otp import OtpStatusTrigger
 from tests.benchmarks.waiting.bare_otps import VERIFIED, OtpServer
@@ -32,7 +32,7 @@ def connection(url: str, key: str = "sk_one", **extra: Any) -> str:
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(otp_poller, "SHORTEST_INTERVAL", 0.02)
+    monkeypatch.setattr(poller, "SHORTEST_INTERVAL", 0.02)
     monkeypatch.setattr(poller, "FIRST_BACKOFF", 0.01)
     monkeypatch.setattr(poller, "MAX_BACKOFF", 0.05)
     monkeypatch.setattr(poller, "IDLE_SECONDS", 0.05)
@@ -154,7 +154,7 @@ class TestOrder:
         self, server: OtpServer, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setenv(CONN, connection(server.url, max_concurrency=1))
-        monkeypatch.setattr(otp_poller, "SHORTEST_INTERVAL", 1e-6)
+        monkeypatch.setattr(poller, "SHORTEST_INTERVAL", 1e-6)
         tasks = begun(*names(20)) + begun("late", deadline=3600)
         await until_reads(server, 10)
         tasks += begun("new", deadline=5)

@@ -22,13 +22,19 @@ from cpaas_provider.delivery.tracking.counts import (
     open_report_database,
     read_counts,
 )
-from cpaas_provider.triggers._polling.poller import Poller, WaitEndedError, Waiter, backoff, yield_to_loop
+from cpaas_provider.triggers._polling.poller import (
+    SHORTEST_INTERVAL,
+    Poller,
+    WaitEndedError,
+    Waiter,
+    backoff,
+    yield_to_loop,
+)
 
 if TYPE_CHECKING:
     from cpaas_provider.database.database import Database
     from cpaas_provider.triggers._polling.delivery_criteria import DeliveryCriteria
 
-SHORTEST_INTERVAL = 1.0
 FULL_READ_SECONDS = 300.0
 """Seconds between two reads of all awaited campaigns: a receiver's clock may be wrong."""
 
@@ -43,20 +49,17 @@ log = logging.getLogger(__name__)
 class DeliveryWaiter(Waiter[dict[str, Any]]):
     """Waits until some campaigns together meet the criteria; its result is how the wait ended.
 
-    :param interval: seconds between two rounds at most, at least 1
     :param unknown: those of the campaigns that are requests of unknown outcome
     """
 
     def __init__(
         self, campaigns: Iterable[str], criteria: DeliveryCriteria, interval: float, unknown: Iterable[str] = ()
     ) -> None:
-        super().__init__()
+        super().__init__(interval)
         self.campaigns = tuple(dict.fromkeys(campaigns))
         self.criteria = criteria
-        self.interval = max(interval, SHORTEST_INTERVAL)
         self._unknown = frozenset(unknown)
         self.was_read = False
-        self.is_last_read = False
         self._counts: dict[str, DeliveryCounts] = {}
         self._total = DeliveryCounts()
         # For the warning, which belongs in the log of this waiter's task. The poller serves many tasks.
@@ -134,11 +137,12 @@ class DeliveryPoller(Poller[DeliveryWaiter]):
             if not self._by_campaign[campaign]:
                 del self._by_campaign[campaign]
 
-    def request_last_read(self, waiter: DeliveryWaiter) -> None:
+    def request_last_read(self, waiter: DeliveryWaiter, within: float) -> bool:
         """Read a waiter's campaigns for the last time, and set its result then."""
         waiter.is_last_read = True
         self._unread.add(waiter)
         self.wake()
+        return True
 
     async def round(self) -> float:
         """Read the campaigns of new waiters; when it is time, query what changed."""

@@ -14,7 +14,7 @@ from airflow.sdk import timezone
 from cpaas_provider.api.errors import CpaasAuthenticationError, CpaasError
 from cpaas_provider.triggers._polling.backoff import FailureBackoff, OverloadReporter
 from cpaas_provider.triggers._polling.client import ReloadingClient
-from cpaas_provider.triggers._polling.poller import Poller, Waiter, backoff
+from cpaas_provider.triggers._polling.poller import SHORTEST_INTERVAL, Poller, Waiter, backoff
 from cpaas_provider.triggers._polling.read_queue import ReadQueue
 
 if TYPE_CHECKING:
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from cpaas_provider.api.models.otp import OtpToken
     from cpaas_provider.triggers._polling.otp_criteria import OtpCriteria
 
-SHORTEST_INTERVAL = 1.0
 _MAX_CATCH_UP = 0.1
 """Seconds of lateness that are made up for: timers fire late, and the client enforces the rate."""
 
@@ -31,21 +30,18 @@ class OtpWaiter(Waiter[dict[str, Any]]):
     """Waits for one passcode; its result is that of ``OtpCriteria.evaluate``, or ``None`` after the last read.
 
     :param criteria: when the passcode is final
-    :param interval: seconds between two reads, at least 1
     :param deadline: absolute end of the wait
     """
 
     def __init__(self, otp_id: str, criteria: OtpCriteria, interval: float, deadline: datetime) -> None:
-        super().__init__()
+        super().__init__(interval)
         self.otp_id = otp_id
         self.criteria = criteria
-        self.interval = max(interval, SHORTEST_INTERVAL)
         self.deadline = deadline
         self.expiry = deadline.timestamp()
         if criteria.expires_in is not None:
             self.set_expiry(timezone.utcnow() + timedelta(minutes=criteria.expires_in))
         self.read: asyncio.Task[float] | None = None
-        self.is_last_read = False
         self.failures = 0
 
     def set_expiry(self, moment: datetime) -> None:

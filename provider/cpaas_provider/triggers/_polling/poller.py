@@ -13,7 +13,7 @@ import contextvars
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Generic, Self, TypeVar
 
 from airflow.sdk import timezone
@@ -23,6 +23,7 @@ from cpaas_provider.api.backoff import backoff as exponential_backoff
 T = TypeVar("T")
 W = TypeVar("W", bound="Waiter[Any]")
 
+SHORTEST_INTERVAL = 1.0
 MAX_SLEEP_SECONDS = 60.0
 """The longest sleep: the wall clock may be set meanwhile, so it is read again."""
 IDLE_SECONDS = 5.0
@@ -42,9 +43,14 @@ class WaitEndedError(Exception):
 
 
 class Waiter(Generic[T]):
-    """A future with a deadline, made on the event loop it waits on. Each poller derives its own class of waiters."""
+    """A future with a deadline, made on the event loop it waits on. Each poller derives its own class of waiters.
 
-    def __init__(self) -> None:
+    :param interval: seconds between two reads, at least 1
+    """
+
+    def __init__(self, interval: float = SHORTEST_INTERVAL) -> None:
+        self.interval = max(interval, SHORTEST_INTERVAL)
+        self.is_last_read = False
         self._future: asyncio.Future[T | None] = asyncio.get_running_loop().create_future()
         self._error: BaseException | None = None
 
@@ -108,8 +114,32 @@ class Poller(ABC, Generic[W]):
     def on_leave(self, waiter: W) -> None:
         """Remove a waiter that has its result, timed out or was cancelled."""
 
+    def request_last_read(self, waiter: W, within: float) -> bool:
+        """Have a waiter's data read for the last time.
+
+        :param within: seconds it may take
+        :return: whether it can be read by then
+        """
+        return False
+
     async def close(self) -> None:
         """Close what the rounds opened."""
+
+    @classmethod
+    async def wait(cls, key: str, waiter: W, deadline: datetime, last_read_seconds: float) -> Any:
+        """Wait until a deadline, read a last time then, and return the result; ``None`` if there is none.
+
+        :param last_read_seconds: seconds that the last read may take
+        :raises WaitEndedError: when the wait ended with an error
+        """
+        with cls.joined(key, waiter) as poller:
+            with contextlib.suppress(TimeoutError):
+                return await waiter.result(deadline)
+            if poller.request_last_read(waiter, last_read_seconds):
+                with contextlib.suppress(TimeoutError):
+                    # Counted from now, because a triggerer that was down may start after the deadline.
+                    return await waiter.result(timezone.utcnow() + timedelta(seconds=last_read_seconds))
+        return None
 
     @classmethod
     @contextlib.contextmanager
