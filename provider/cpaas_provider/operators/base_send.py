@@ -100,10 +100,10 @@ class SendOperator(CpaasOperator):
         from cpaas_provider.operators._runtime.single.send import SendOptions, SingleSend
 
         return SingleSend(
-            self.build_request(),
-            self._build_spec(SendOptions, guards_run=True),
-            self._build_spec(ReportOptions),
-            runtime,
+            request=self.build_request(),
+            options=self._build_spec(SendOptions, guards_run=True),
+            report_options=self._build_spec(ReportOptions),
+            runtime=runtime,
             task_type=self.task_type,
             begin_line=self.begin_line(),
         )

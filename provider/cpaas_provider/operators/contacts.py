@@ -136,7 +136,12 @@ class ContactRowOperator(CpaasOperator):
             guards_run=False,
         )
         return SingleSend(
-            request, options, ReportOptions(), runtime, task_type=self.task_type, begin_line=self.begin_line()
+            request=request,
+            options=options,
+            report_options=ReportOptions(),
+            runtime=runtime,
+            task_type=self.task_type,
+            begin_line=self.begin_line(),
         )
 
 
@@ -257,17 +262,19 @@ class UpsertContactRowOperator(ContactRowOperator):
 
     def make_attempt(self, runtime: TaskRuntime, **resumed: Any) -> Attempt:
         """Return one try of the update or creation."""
-        from cpaas_provider.operators._runtime.contacts.row import KeyedRow, KeyedUpsert, RowCreation, RowUpsertById
+        from cpaas_provider.operators._runtime.contacts.row import KeyedUpsert, RowCreation, RowUpsertById
 
         if self.has_key:
-            row = KeyedRow(
+            return KeyedUpsert(
                 self.rendered("key"),
                 self.map_name,
                 self._cells(),
+                runtime,
                 create_if_missing=self.create_if_missing,
                 on_unknown=self.on_unknown,
+                task_type=self.task_type,
+                begin_line=self.begin_line(),
             )
-            return KeyedUpsert(row, runtime, task_type=self.task_type, begin_line=self.begin_line())
         return RowUpsertById(
             self.row_id,
             self._cells(),

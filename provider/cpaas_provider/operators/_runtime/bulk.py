@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
-from airflow.sdk import ObjectStoragePath
 from airflow.sdk.exceptions import AirflowFailException
 
 from cpaas_provider.operators._runtime.errors import PreflightError
@@ -14,12 +13,32 @@ from cpaas_provider.operators._runtime.runner import Attempt
 from cpaas_provider.sending.partitions import Partition
 from cpaas_provider.sources import as_source
 from cpaas_provider.sources.files import redacted_path
-from cpaas_provider.sources.results_file import SUFFIXES, Columns, ResultsFileError, check_writable, write_outcomes
+from cpaas_provider.sources.results_file import (
+    Columns,
+    ResultsFileError,
+    as_results_path,
+    check_writable,
+    write_outcomes,
+)
 
 if TYPE_CHECKING:
     from cpaas_provider.hooks.connection import CpaasConnection
     from cpaas_provider.operators._runtime.runtime import TaskRuntime
     from cpaas_provider.sources.base import Source
+
+
+PREVIEW_KEY = "preview"
+"""The XCom with rendered messages or masked changed rows, if the author wants some."""
+
+
+class Progress(Protocol):
+    """Records the progress of a try for the pages in Airflow's UI."""
+
+    def update(self, figures: Mapping[str, float]) -> None:
+        """Have the newest figures recorded soon."""
+
+    def end(self, state: str, figures: Mapping[str, Any]) -> None:
+        """Record how the try ended."""
 
 
 class BulkAttempt(Attempt):
@@ -30,17 +49,31 @@ class BulkAttempt(Attempt):
     """
 
     nothing_done = "Nothing was sent."
+    metrics = ""
+    """The prefix of the metrics of its progress."""
 
     def __init__(self, runtime: TaskRuntime, results_path: Any, partition: Mapping[str, int] | None = None) -> None:
         self._runtime = runtime
         self._partition = Partition.read(partition)
         self._results_path = results_path
+        self._progress: Progress | None = None
 
     @cached_property
     def _connection(self) -> CpaasConnection:
         """The settings of the connection, of which each partition has its share."""
         connection = self._runtime.connection
         return connection.divided_by(self._partition.of) if self._partition.of > 1 else connection
+
+    def _publish(self, figures: Mapping[str, float]) -> None:
+        """Take the figures of the progress, for the pages and as metrics."""
+        if self._progress is not None:
+            self._progress.update(figures)
+        self._runtime.publish(self.metrics, figures)
+
+    def _end_progress(self, state: str, report: Mapping[str, Any]) -> None:
+        """Record how the try ended, if its progress was recorded."""
+        if self._progress is not None:
+            self._progress.end(state, report)
 
     def _read_source(self, field: str, given: Any) -> Source:
         try:
@@ -49,9 +82,11 @@ class BulkAttempt(Attempt):
             raise AirflowFailException(f"{field}: {error} {self.nothing_done}") from None
 
     @cached_property
-    def _results_file(self) -> ObjectStoragePath:
-        path = self._results_path
-        return path if isinstance(path, ObjectStoragePath) else ObjectStoragePath(str(path))
+    def _results_file(self) -> Any:
+        try:
+            return as_results_path(self._results_path)
+        except ValueError as error:
+            raise AirflowFailException(f"{error} Nothing was sent.") from None
 
     def _check_results_file(self) -> None:
         """Check that the results file can be written, if the author wants one.
@@ -60,8 +95,6 @@ class BulkAttempt(Attempt):
         """
         if self._results_path is None:
             return
-        if not str(self._results_path).endswith(SUFFIXES):
-            raise AirflowFailException(f"results_path must end in one of {', '.join(SUFFIXES)}. Nothing was sent.")
         try:
             check_writable(self._results_file)
         except ResultsFileError as error:

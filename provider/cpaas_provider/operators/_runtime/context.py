@@ -31,7 +31,7 @@ def try_info(context: Context, retries: int | None) -> TryInfo:
 
 
 def record_failed_rendering(context: Context, retries: int | None) -> None:
-    """Record that a try sent nothing whose fields could not be rendered, unless there is a journal."""
+    """Record that a try sent nothing because its fields could not be rendered, unless there is a journal."""
     state = open_state_store(context)
     if state is not None:
         record_nothing_sent(state, try_info(context, retries))
@@ -45,7 +45,7 @@ def run_info(context: Context) -> RunInfo:
     return RunInfo(
         run_type=str(getattr(run.run_type, "value", run.run_type)),
         run_after=run.run_after,
-        # Clearing a run begins it anew, long after its successor was due: that is no catching up.
+        # A cleared run starts again long after its successor was due. That is no catch-up.
         started=None if cleared else run.start_date,
         catchup=bool(getattr(dag, "catchup", False)),
         next_due=_next_due(getattr(dag, "timetable", None), run),
@@ -59,12 +59,12 @@ def _next_due(timetable: Any, run: Any) -> datetime | None:
     if following := [due for part in parts if (due := _following(part, run.run_after))]:
         return min(following)
     start, end = run.data_interval_start, run.data_interval_end
-    # A timetable of the author's own: its intervals are taken to follow upon each other.
+    # A custom timetable: it is assumed that each interval begins where the one before it ends.
     return run.run_after + (end - start) if start and end and end > start else None
 
 
 def _following(timetable: Any, after: datetime) -> datetime | None:
-    """Return the next moment of a timetable that goes by a cron expression or a span."""
+    """Return the next due time of a timetable with a cron expression or a timedelta; else ``None``."""
     delta = getattr(timetable, "delta", None)
     if delta is not None:
         due: datetime = after + delta

@@ -8,8 +8,8 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
-from types import FrameType, TracebackType
+from dataclasses import dataclass, field, replace
+from types import FrameType
 from typing import TYPE_CHECKING, Any, Self
 from weakref import WeakValueDictionary
 
@@ -55,17 +55,17 @@ _CHECKS: dict[str, Callable[[str, Any], Any]] = {
 _MADE = frozenset({State.PENDING, State.ACCEPTED, State.UNKNOWN})
 
 
+@dataclass(eq=False)
 class SharedJournal:
     """The journal of a task that makes several sends, one at a time, through one connection."""
 
-    def __init__(self, journal: Journal, conn_id: str) -> None:
-        self.journal = journal
-        self.conn_id = conn_id
-        self.lock = threading.Lock()
+    journal: Journal
+    conn_id: str
+    lock: threading.Lock = field(default_factory=threading.Lock)
 
 
 _open_journals: WeakValueDictionary[tuple[Any, int], SharedJournal] = WeakValueDictionary()
-"""The journals of this process: two clients of one task must not overwrite each other's."""
+"""The journals of this process, by task instance and try. Two clients of one task share one, and lose no entry."""
 _opening = threading.Lock()
 
 
@@ -113,9 +113,7 @@ class IdempotentClient:
             self._previous_handler = signal.signal(signal.SIGTERM, self._on_stop)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         """Close the client."""
         self.close()
 
@@ -280,7 +278,7 @@ class IdempotentClient:
                 self._runtime.run(self._stop.sleep((later.until - timezone.utcnow()).total_seconds()))
 
     def _check_content(self, state: SingleSendState) -> None:
-        """Refuse other content for a recipient that this try has sent to: it would be left out without a word."""
+        """Refuse other content for a recipient that this try has sent to. It would be left out without an error."""
         latest = state.latest()
         changed = sum(
             1
@@ -334,9 +332,7 @@ class AsyncIdempotentClient:
         self._client.__enter__()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *exception: object) -> None:
         """Close the client."""
         await self.close()
 

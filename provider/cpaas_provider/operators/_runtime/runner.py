@@ -76,7 +76,7 @@ def run_attempt(attempt: Attempt, runtime: TaskRuntime, deadline: str | None) ->
         if attempt.is_send and isinstance(error, AirflowSkipException):
             runtime.push_or_warn(SKIP_REASON_KEY, str(error))
         if attempt.has_task_journal:
-            # Cleared later, the task would else take the empty journal for a lost one.
+            # Without this record a later clear would treat the empty journal as a lost one.
             runtime.record_nothing_sent()
         raise
 

@@ -115,8 +115,8 @@ class TaskRuntime:
             # With a database of its own, each worker would send at the whole rate.
             check_database(self.database)
         except DatabaseError as error:
-            told = describe_unusable(self.conn_id, error, "nothing was sent in this try")
-            raise PreflightError(told, permanent=False) from None
+            message = describe_unusable(self.conn_id, error, "nothing was sent in this try")
+            raise PreflightError(message, permanent=False) from None
         self._rate_limit_checked = True
 
     @cached_property
@@ -130,7 +130,7 @@ class TaskRuntime:
             asyncio.get_running_loop()
         except RuntimeError:
             return self._runner.run(work)
-        # A task calls blocking code on an event loop, which can run no other one in its thread.
+        # The task runs an event loop, and a thread can run only one.
         with ThreadPoolExecutor(1, "cpaas-send") as thread:
             return thread.submit(self._runner.run, work).result()
 
@@ -197,8 +197,7 @@ class TaskRuntime:
     @property
     def is_last_try(self) -> bool:
         """Whether Airflow makes no further try by itself."""
-        instance: Any = self.context["ti"]
-        return bool(instance.try_number > instance.max_tries)
+        return self.try_info.number > self.try_info.max_tries
 
     def push(self, key: str, value: Any) -> None:
         """Push an XCom.

@@ -5,6 +5,7 @@ Never a number, an address, a code or a text. Only the fields listed here are lo
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -138,8 +139,9 @@ def _named(values: Mapping[str, Any]) -> list[str]:
 
 
 def _written(name: str, value: Any) -> str:
-    if name in _MONEY and _is_number(value):
-        return format_amount(float(value))
+    if name in _MONEY:
+        with contextlib.suppress(TypeError, ValueError):
+            return format_amount(float(value))
     if isinstance(value, list):
         return " ".join(map(str, value)) or "none"
     return _span(value) if isinstance(value, timedelta) else str(value)
@@ -148,14 +150,6 @@ def _written(name: str, value: Any) -> str:
 def _span(value: timedelta) -> str:
     """``30 days``, or with hours, minutes and seconds where it has any."""
     return str(value) if value % timedelta(days=1) else counted(value.days, "day")
-
-
-def _is_number(value: Any) -> bool:
-    try:
-        float(value)
-    except (TypeError, ValueError):
-        return False
-    return True
 
 
 def _after(words: Iterable[str]) -> str:

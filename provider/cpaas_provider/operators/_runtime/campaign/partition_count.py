@@ -6,8 +6,6 @@ has no journal. So each of them pushes the number as an XCom, where the others o
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from cpaas_provider.operators._runtime.errors import PreflightError
@@ -19,23 +17,6 @@ if TYPE_CHECKING:
     from cpaas_provider.sending.partitions import Partition
 
 KEY = "cpaas_partitions"
-
-
-@contextlib.contextmanager
-def recorded_partition_count(context: Context, partition: Partition) -> Iterator[None]:
-    """Open a journal within: push the number of partitions it began with, and check the numbers of the others.
-
-    :raises PartitionChangedError: when another number is found
-    :raises PreflightError: when the XCom cannot be used
-    """
-    try:
-        yield
-    except PartitionChangedError as error:
-        _leave(context, error.begun)
-        raise
-    # First all leave theirs, then they look: of two at the same moment at least one sees the other.
-    _leave(context, partition.of)
-    check_partition_count(context, partition)
 
 
 def check_partition_count(context: Context, partition: Partition) -> None:
@@ -54,8 +35,8 @@ def check_partition_count(context: Context, partition: Partition) -> None:
     others = sorted({count for count in found or () if count != partition.of})
     if not others:
         return
-    # Should the number be changed back, what this task left must not be in the way.
-    _leave(context, others[0])
+    # The number of this task must not refuse the others if the author changes the number back.
+    push_partition_count(context, others[0])
     raise PartitionChangedError(
         f"Other task instances of this campaign began with {others[0]} partitions, and this one has {partition.of}. "
         "Each partition records only its own recipients, so some recipients would be sent to twice. Nothing was sent "
@@ -64,7 +45,11 @@ def check_partition_count(context: Context, partition: Partition) -> None:
     )
 
 
-def _leave(context: Context, count: int) -> None:
+def push_partition_count(context: Context, count: int) -> None:
+    """Push the number of partitions that this task instance began with.
+
+    :raises PreflightError: when the XCom cannot be used
+    """
     try:
         context["ti"].xcom_push(key=KEY, value=count)
     except Exception as error:  # noqa: BLE001 - Airflow raises several kinds, and none may let a request leave

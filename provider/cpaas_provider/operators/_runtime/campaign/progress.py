@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from cpaas_provider.sending.partitions import Partition
 
 _GROWING = {"sent": "sent", "rejected": "rejected", "unknown": "unknown_recipients", "requests": "requests"}
-"""By the name of the progress: the name in the report of what grows with it."""
+"""The figures of the progress that add to the report: name in the progress, name in the report."""
 
 
 class CampaignProgress:
-    """Records the figures of one try of a campaign: its report, brought up to date by its progress.
+    """Records the figures of one try of a campaign: its report, updated by its progress.
 
     :param begun: the report when the try began
     """
@@ -40,7 +40,7 @@ class CampaignProgress:
     def update(self, figures: Mapping[str, float]) -> None:
         """Have the progress recorded soon."""
         for name, of_report in _GROWING.items():
-            # Unknown requests that are sent again are counted anew.
+            # The progress counts unknown requests that are sent again from zero.
             reached = self._begun[of_report] + int(figures.get(name, 0))
             self._latest[of_report] = max(self._latest[of_report], reached)
         self._latest["not_sent"] = max(0, min(self._latest["not_sent"], self._begun["not_sent"] - int(figures["done"])))
@@ -48,10 +48,10 @@ class CampaignProgress:
             self._latest[name] = figures.get(name, self._latest.get(name))
         self._recorder.update(dict(self._latest))
 
-    def end(self, state: str, report: Mapping[str, Any]) -> None:
+    def end(self, state: str, figures: Mapping[str, Any]) -> None:
         """Record the report at the end of the try."""
         rate = self._latest.get("recipients_per_second")
-        self._recorder.end(state, {**report, "recipients_per_second": rate})
+        self._recorder.end(state, {**figures, "recipients_per_second": rate})
 
 
 def _settings(spec: CampaignSpec, partition: Partition) -> dict[str, Any]:

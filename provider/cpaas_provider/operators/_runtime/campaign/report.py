@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from cpaas_provider.api.amounts import to_decimal
@@ -29,7 +29,15 @@ def build_report(
     counts = campaign.plan.counts()
     charge, balance, requests = campaign.index.money()
     lengths = campaign.plan.lengths()
-    references = [doubt.reference for doubt in campaign.unresolved.requests()]
+    pages, encodings = Counter[str](), Counter[str]()
+    for encoding, number, texts in lengths:
+        pages[str(number)] += texts
+        encodings[encoding] += texts
+    # What is paid for: recipients of emails, pages of SMS. The pages of a template are not known.
+    units: int | None = campaign.recipients()
+    if campaign.message.channel.operation != "send_email":
+        units = sum(number * texts for _, number, texts in lengths) if lengths else None
+    references = [request.reference for request in campaign.unresolved.requests()]
     price = spec.price_per_page
     return {
         "reference": campaign.reference,
@@ -46,30 +54,11 @@ def build_report(
         "requests": requests,
         "charge": charge,
         "balance": balance,
-        "pages": _summed((str(pages), texts) for _, pages, texts in lengths),
-        "encodings": _summed((encoding, texts) for encoding, _, texts in lengths),
-        "estimated_charge": _estimate(price, _units(campaign, lengths)),
+        "pages": dict(pages),
+        "encodings": dict(encodings),
+        "estimated_charge": None if price is None or units is None else float(to_decimal(price) * units),
         "unknown_references": references[:_NAMED],
         "delivery_reports": delivery_reports,
         "results_path": None if spec.results_path is None else redacted_path(spec.results_path),
         "dry_run": spec.dry_run,
     }
-
-
-def _summed(figures: Iterable[tuple[str, int]]) -> dict[str, int]:
-    sums: dict[str, int] = {}
-    for name, number in figures:
-        sums[name] = sums.get(name, 0) + number
-    return sums
-
-
-def _units(campaign: Campaign, lengths: list[tuple[str, int, int]]) -> int | None:
-    """Return what is paid for: pages, of emails recipients; ``None`` where pages are not known."""
-    if campaign.message.channel.operation == "send_email":
-        return campaign.recipients()
-    return sum(pages * texts for _, pages, texts in lengths) if lengths else None
-
-
-def _estimate(price: float | None, units: int | None) -> float | None:
-    """Return what the texts cost, where the price is given."""
-    return None if price is None or units is None else float(to_decimal(price) * units)

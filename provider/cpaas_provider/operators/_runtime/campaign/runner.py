@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterable, Mapping
-from functools import cached_property
+from collections.abc import Iterable
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -15,16 +13,15 @@ from cpaas_provider.delivery.tracking.sent_requests import SentRequest
 from cpaas_provider.hooks.metrics import CAMPAIGN
 from cpaas_provider.links.delivery import page_url, push_link
 from cpaas_provider.operators._runtime import task_log
-from cpaas_provider.operators._runtime.bulk import BulkAttempt
+from cpaas_provider.operators._runtime.bulk import PREVIEW_KEY, BulkAttempt
 from cpaas_provider.operators._runtime.campaign.options import build_content, build_options
-from cpaas_provider.operators._runtime.campaign.partition_count import check_partition_count, recorded_partition_count
+from cpaas_provider.operators._runtime.campaign.partition_count import check_partition_count, push_partition_count
 from cpaas_provider.operators._runtime.campaign.ports import CampaignReports, DndLookups
 from cpaas_provider.operators._runtime.campaign.progress import CampaignProgress
 from cpaas_provider.operators._runtime.campaign.report import build_report
-from cpaas_provider.operators._runtime.campaign.spec import PREVIEW_KEY
 from cpaas_provider.operators._runtime.database.frequency import open_frequency_cap
 from cpaas_provider.operators._runtime.database.suppressions import StoredSuppressionList
-from cpaas_provider.operators._runtime.delivery.reports import DeliveryReports, ReportOptions
+from cpaas_provider.operators._runtime.delivery.reports import ReportOptions
 from cpaas_provider.operators._runtime.errors import PreflightError
 from cpaas_provider.operators._runtime.runner import REPORT_KEY
 from cpaas_provider.operators._runtime.single.message import channel_of
@@ -36,7 +33,7 @@ from cpaas_provider.sending.campaign.campaign import (
 from cpaas_provider.sending.campaign.loader import Columns, LoadStats, RecipientLoader
 from cpaas_provider.sending.campaign.recipients import RecipientStatus, RecipientTable
 from cpaas_provider.sending.engine import SendEngine, UnknownPolicy
-from cpaas_provider.sending.errors import RetryLaterError, SendingError
+from cpaas_provider.sending.errors import PartitionChangedError, RetryLaterError, SendingError
 from cpaas_provider.sending.hashing import campaign_identity
 from cpaas_provider.sending.journal.log import JournalLog
 from cpaas_provider.sending.journal.store import StateStore, TryInfo
@@ -46,6 +43,7 @@ from cpaas_provider.sources.results_file import CAMPAIGN_COLUMNS, ResultsFileErr
 
 if TYPE_CHECKING:
     from cpaas_provider.operators._runtime.campaign.spec import CampaignSpec
+    from cpaas_provider.operators._runtime.delivery.tracker import DeliveryTracker
     from cpaas_provider.operators._runtime.runtime import TaskRuntime
     from cpaas_provider.sources.base import Source
 
@@ -57,6 +55,7 @@ class CampaignRunner(BulkAttempt):
     """
 
     is_send = True
+    metrics = CAMPAIGN
 
     def __init__(self, spec: CampaignSpec, runtime: TaskRuntime, *, started_in_time: bool = False) -> None:
         super().__init__(runtime, spec.results_path, spec.partition)
@@ -70,15 +69,13 @@ class CampaignRunner(BulkAttempt):
         self._has_siblings = self._partition.of > 1 and self.has_task_journal and not spec.resend_on_clear
         self._confirm_current = runtime.confirm_current
         self._campaign: Campaign | None = None
+        self._reports: CampaignReports | None = None
         self._stats = LoadStats()
-        self._progress: CampaignProgress | None = None
         self._is_tracked = False
 
-    @cached_property
-    def _reports(self) -> DeliveryReports:
-        spec = self._spec
-        options = ReportOptions(spec.operation, spec.callback, spec.external_ref, spec.track_recipients)
-        return DeliveryReports(options, self._runtime)
+    @property
+    def _tracker(self) -> DeliveryTracker | None:
+        return self._reports.tracker if self._reports else None
 
     def run(self) -> dict[str, Any]:
         """Plan, send and report.
@@ -107,7 +104,7 @@ class CampaignRunner(BulkAttempt):
             try:
                 self._send(campaign)
             except RetryLaterError:
-                self._progress.end(WAITING, self._build_report(campaign))
+                self._end_progress(WAITING, self._build_report(campaign))
                 raise
         report = self._build_report(campaign)
         try:
@@ -119,9 +116,8 @@ class CampaignRunner(BulkAttempt):
             ) from None
         if not spec.dry_run:
             log.info("%s", task_log.campaign_done(report))
-        if self._progress is not None:
-            self._progress.end(FINISHED, report)
-        # A part without recipients is no reason for tasks downstream not to run.
+        self._end_progress(FINISHED, report)
+        # An empty partition does not skip the tasks downstream.
         if not campaign.recipients() and not spec.test_only and self._partition.of == 1:
             self._runtime.push_or_warn(REPORT_KEY, report)
             raise AirflowSkipException("The campaign has no recipients. Nothing was sent.")
@@ -139,8 +135,7 @@ class CampaignRunner(BulkAttempt):
         except ResultsFileError as error:
             self._runtime.log.warning("%s", error)
         report = self._build_report(campaign)
-        if self._progress is not None:
-            self._progress.end(FAILED, report)
+        self._end_progress(FAILED, report)
         self._runtime.log.warning("%s", task_log.campaign_done(report))
         if not quietly and report["unknown_recipients"]:
             self._runtime.log.error("%s", campaign.unresolved.describe())
@@ -149,13 +144,13 @@ class CampaignRunner(BulkAttempt):
 
     def record_end(self) -> None:
         """Record the number of recipients accepted, for sensors that wait for their delivery."""
-        campaign = self._campaign
-        if campaign is None or not campaign.is_prepared or self._reports.tracker is None:
+        campaign, tracker = self._campaign, self._tracker
+        if campaign is None or not campaign.is_prepared or tracker is None:
             return
         counts = campaign.plan.counts()
         # What an earlier try was killed before recording is in the journal.
         accepted = [SentRequest(*one) for one in campaign.index.accepted()]
-        self._reports.tracker.record_send_finished(
+        tracker.record_send_finished(
             campaign.reference, counts[RecipientStatus.SENT], counts[RecipientStatus.UNKNOWN], accepted
         )
         self._runtime.delivery_link = page_url([campaign.reference])
@@ -166,7 +161,7 @@ class CampaignRunner(BulkAttempt):
 
     def check_may_send(self) -> None:
         """Raise where the run does not send, or where delivery reports would be lost."""
-        spec, runtime, tracker = self._spec, self._runtime, self._reports.tracker
+        spec, runtime, tracker = self._spec, self._runtime, self._tracker
         if not self._started_in_time:
             runtime.check_run_may_send(allow_backfill=spec.allow_backfill, max_lateness=spec.max_lateness)
         if self._has_siblings:
@@ -180,26 +175,22 @@ class CampaignRunner(BulkAttempt):
             push_link(runtime.context, runtime.delivery_link)
             self._is_tracked = True
 
-    def _publish(self, figures: Mapping[str, float]) -> None:
-        """Take the figures of the progress, for the pages and as metrics."""
-        if self._progress is not None:
-            self._progress.update(figures)
-        self._runtime.publish(CAMPAIGN, figures)
-
     def _build_report(self, campaign: Campaign) -> dict[str, Any]:
         # A report on the account's webhook does not name the campaign.
-        return build_report(campaign, self._stats, self._spec, "callback" if self._reports.tracker else None)
+        return build_report(campaign, self._stats, self._spec, "callback" if self._tracker else None)
 
     def _prepare(self) -> Campaign:
         spec, runtime, settings = self._spec, self._runtime, self._connection.settings
         content = build_content(spec, self._connection)
         if spec.substitutions:
-            # An empty list says that what looks like placeholders is none.
+            # If the list is empty, what looks like a placeholder is plain text.
             refuse_unknown_placeholders(content)
         journal = self._open_journal()
         part = self._partition.part if spec.idempotency_key is not None and self._partition.of > 1 else None
         reference = campaign_reference(journal, spec.operation, part)
         plan = runtime.exit_stack.enter_context(RecipientTable(spec.spool_path))
+        options = ReportOptions(spec.operation, spec.callback, spec.external_ref, spec.track_recipients)
+        self._reports = CampaignReports(options, runtime, reference)
         suppressions = None
         if spec.use_suppression_list:
             suppressions = StoredSuppressionList(runtime, channel_of(spec.operation, spec.body))
@@ -208,7 +199,7 @@ class CampaignRunner(BulkAttempt):
             journal,
             content,
             build_options(spec, self._connection, self._partition),
-            CampaignReports(self._reports, reference, spec.external_ref),
+            self._reports,
             dnd=None if spec.dnd is None else DndLookups(spec.dnd, self._connection, runtime),
             publish=self._publish,
             part=part,
@@ -283,13 +274,8 @@ class CampaignRunner(BulkAttempt):
         else:
             store = runtime.require_state_store()
             identity = runtime.task_key
-        counted_once = (
-            recorded_partition_count(runtime.context, self._partition)
-            if self._has_siblings
-            else contextlib.nullcontext()
-        )
-        with counted_once:
-            return JournalLog(
+        try:
+            journal = JournalLog(
                 store,
                 secrets,
                 identity,
@@ -298,11 +284,20 @@ class CampaignRunner(BulkAttempt):
                 partition=self._partition,
                 resend_on_clear=spec.resend_on_clear,
             )
+        except PartitionChangedError as error:
+            if self._has_siblings:
+                push_partition_count(runtime.context, error.begun)
+            raise
+        if self._has_siblings:
+            # Each task pushes its number before it reads those of the others: of two at once, one sees the other's.
+            push_partition_count(runtime.context, self._partition.of)
+            check_partition_count(runtime.context, self._partition)
+        return journal
 
     def _send(self, campaign: Campaign) -> None:
         """Send to all recipients that are left."""
         spec, runtime = self._spec, self._runtime
-        probes = self._reports.probes(campaign.reference)
+        probes = self._reports.probes() if self._reports else ()
         policy = UnknownPolicy(OnUnknown(spec.on_unknown), spec.unknown_timeout, probes)
         engine = SendEngine(campaign, runtime.open_async_client(self._connection), self, policy)
         runtime.run(engine.run(resolve=not spec.test_only))

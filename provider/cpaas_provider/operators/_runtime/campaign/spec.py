@@ -7,9 +7,6 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
-PREVIEW_KEY = "preview"
-"""The XCom with rendered messages, where the author asked for some."""
-
 
 @dataclass(frozen=True)
 class DndOptions:

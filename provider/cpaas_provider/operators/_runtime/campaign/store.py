@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from cpaas_provider.database.errors import DatabaseError, OtherServiceError, PartitionsChangedError
@@ -44,7 +45,7 @@ def open_campaign_store(key: CampaignKey, partition: Partition, runtime: TaskRun
         raise PreflightError(f"{error} Nothing was sent. {_ADVICE[type(error)]}", permanent=True) from None
     except DatabaseError as error:
         raise PreflightError(f"{error} Nothing was sent.", permanent=False) from None
-    runtime.exit_stack.callback(_release, campaign.state)
+    runtime.exit_stack.callback(_run_or_warn, campaign.state.release)
     runtime.exit_stack.callback(_renew_in_background(campaign.state).set)
     state = MarkedStateStore(campaign, task_store, f"{key.name}/{partition.part}")
     if state.lost:
@@ -60,9 +61,9 @@ def open_campaign_store(key: CampaignKey, partition: Partition, runtime: TaskRun
 
 
 class MarkedStateStore:
-    """A campaign's state in the database; the task's own state says that there is one, once there is.
+    """A campaign's state in the database. After the first write, a marker in the task's own state says that it exists.
 
-    :param name: of the campaign's partition in the database
+    :param name: the name of the campaign's partition in the database
     """
 
     def __init__(self, campaign: OpenCampaign, task_store: StateStore, name: str) -> None:
@@ -99,11 +100,11 @@ class MarkedStateStore:
         self._state.renew()
 
     def _mark(self) -> None:
-        # Not before: a try whose first write fails has sent nothing, and must not look as if its journal was lost.
+        # Only after the write: if the first write fails, nothing was sent and no journal is missing.
         try:
             self._task_store.set(CAMPAIGN_MARKER, self._name)
             self._marked = True
-        except Exception as error:  # noqa: BLE001 - what matters is stored; this is a second line of defence
+        except Exception as error:  # noqa: BLE001 - the journal itself is stored
             log.warning(
                 "The marker of the campaign's journal could not be stored in the task state store (%s). "
                 "The journal itself is stored.",
@@ -126,18 +127,15 @@ def _renew_in_background(state: LeasedState) -> threading.Event:
 
     def renew() -> None:
         while not ended.wait(LEASE.total_seconds() / 5):
-            try:
-                state.renew()
-            except DatabaseError as error:
-                # The next write says so, where it matters.
-                log.warning("%s", error)
+            # If the lease is lost, the next write of the journal fails.
+            _run_or_warn(state.renew)
 
     threading.Thread(target=renew, name="cpaas-lease", daemon=True).start()
     return ended
 
 
-def _release(state: LeasedState) -> None:
+def _run_or_warn(work: Callable[[], None]) -> None:
     try:
-        state.release()
+        work()
     except DatabaseError as error:
         log.warning("%s", error)

@@ -9,7 +9,7 @@ import re
 import tempfile
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Generator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -57,19 +57,13 @@ _UNSTORABLE = re.compile("[\0\ud800-\udfff]")
 
 
 class LookupLimitError(SendingError):
-    """More numbers need a lookup than ``max_lookups`` allows."""
-
-    permanent = True
-
-
-class LookupsFailedError(SendingError):
-    """More numbers could not be looked up than ``max_failure_ratio`` allows.
+    """More lookups are needed than ``max_lookups`` allows, or more failed than ``max_failure_ratio`` allows.
 
     :param permanent: whether a retry would find the same
     """
 
-    def __init__(self, words: str, *, permanent: bool) -> None:
-        super().__init__(words)
+    def __init__(self, message: str, *, permanent: bool) -> None:
+        super().__init__(message)
         self.permanent = permanent
 
 
@@ -93,8 +87,8 @@ class BulkLookupSpec:
 class _Phone(NamedTuple):
     """A row with a number.
 
-    :param hash: what the cache knows the number by
-    :param older: what it knew the number by, under earlier secrets of the connection
+    :param hash: the hash of the number in the cache
+    :param older: its hashes there under earlier secrets of the connection
     """
 
     row: int
@@ -131,9 +125,9 @@ class BulkLookup(BulkAttempt):
         source = self._read_source("source", spec.source)
         connection = runtime.connection
         self._hash_of, *self._older_hash_of = lookup_hashers(connection.hash_secrets)
-        # Not later than that: a number that comes twice is looked up once, however short the time is.
+        # Fixed at the start, so that a number with two rows is looked up once, however short lookup_ttl is.
         self._since = timezone.utcnow() - spec.lookup_ttl
-        # Without it a retry would pay for every number again.
+        # Without the cache a retry would pay for every number again.
         self._cache = LookupCache(runtime.database)
         self._is_begun = True
         # A try that fails closes the source at once.
@@ -193,36 +187,28 @@ class BulkLookup(BulkAttempt):
         wanted = {hashed: number for hashed, number in phones.items() if hashed not in known}
         self._refuse_too_many(len(wanted))
         found: dict[bytes, PhoneRecord] = {}
+        stored_now = set[bytes]()
+        storing = asyncio.create_task(self._store_at_intervals(found, stored_now))
         try:
-            async with self._storing(found):
-                await self._runtime.stop.finish(self._ask_all(client, wanted, found), client)
+            await self._runtime.stop.finish(self._ask_all(client, wanted, found), client)
         finally:
             self._counts["lookups"] += len(found)
-        return [self._line(one, known | found) for one in read]
-
-    @contextlib.asynccontextmanager
-    async def _storing(self, found: Mapping[bytes, PhoneRecord]) -> AsyncIterator[None]:
-        """Store what is found while more is looked up, and at the end the rest."""
-        stored = set[bytes]()
-
-        async def store_now_and_then() -> None:
-            while True:
-                await asyncio.sleep(_STORE_EVERY)
-                new = {hashed: record for hashed, record in found.items() if hashed not in stored}
-                # A failure is raised at the end, when the rest is stored.
-                with contextlib.suppress(DatabaseError):
-                    if new:
-                        await asyncio.to_thread(self._cache.set_records, new, timezone.utcnow())
-                        stored.update(new)
-
-        storing = asyncio.create_task(store_now_and_then())
-        try:
-            yield
-        finally:
             storing.cancel()
             await asyncio.wait([storing])
-            if rest := {hashed: record for hashed, record in found.items() if hashed not in stored}:
+            if rest := {hashed: record for hashed, record in found.items() if hashed not in stored_now}:
                 self._cache.set_records(rest, timezone.utcnow())
+        return [self._line(one, known | found) for one in read]
+
+    async def _store_at_intervals(self, found: Mapping[bytes, PhoneRecord], stored: set[bytes]) -> None:
+        """Store what is found while more is looked up, and add it to ``stored``."""
+        while True:
+            await asyncio.sleep(_STORE_EVERY)
+            new = {hashed: record for hashed, record in found.items() if hashed not in stored}
+            # A failure is raised at the end, when the rest is stored.
+            with contextlib.suppress(DatabaseError):
+                if new:
+                    await asyncio.to_thread(self._cache.set_records, new, timezone.utcnow())
+                    stored.update(new)
 
     async def _ask_all(
         self, client: AsyncCpaasClient, wanted: Mapping[bytes, str], found: dict[bytes, PhoneRecord]
@@ -291,13 +277,14 @@ class BulkLookup(BulkAttempt):
             raise LookupLimitError(
                 f"max_lookups ({limit}) is reached: {counted(self._counts['lookups'], 'number')} looked up in this "
                 f"try, and {wanted:,} more would follow. The lookups are stored. Raise max_lookups and "
-                "clear the task to look up the rest."
+                "clear the task to look up the rest.",
+                permanent=True,
             )
 
     def _refuse_failures(self, report: Mapping[str, Any]) -> None:
         failed, limit = report["lookup_failed"] + report["invalid_rows"], self._spec.max_failure_ratio
         if failed > limit * report["rows"] + 1e-9:
-            raise LookupsFailedError(
+            raise LookupLimitError(
                 f"{counted(report['lookup_failed'], 'lookup')} failed and {counted(report['invalid_rows'], 'row')} "
                 f"cannot be used, of {report['rows']:,}: more than max_failure_ratio ({limit:g}) allows. The results "
                 "file has each with its reason. A retry looks up only what failed.",
@@ -315,7 +302,7 @@ class BulkLookup(BulkAttempt):
 
 
 def _storable(text: str | None) -> str | None:
-    """Return text as every database and file takes it: what was paid for must not be lost for one character."""
+    """Replace what not every database and file can store, so that no paid lookup is lost for one character."""
     return None if text is None else _UNSTORABLE.sub("\N{REPLACEMENT CHARACTER}", text)
 
 

@@ -40,7 +40,7 @@ def lineage_of(found: SyncLineage) -> Any:
         for column, sources in column_sources.items()
     }
     written = OutputDataset(
-        _origin(base_url),
+        f"https://{urlsplit(base_url).hostname}",
         "lists/contact",
         facets={
             "schema": schema_dataset.SchemaDatasetFacet(
@@ -72,8 +72,3 @@ def _place_of(source: Any) -> tuple[str, str]:
         return "file", parts.path or place
     conn_id = getattr(source, "conn_id", None)
     return ("airflow", f"connection/{conn_id}") if conn_id else ("airflow", str(source))
-
-
-def _origin(base_url: str) -> str:
-    parts = urlsplit(base_url)
-    return f"https://{parts.hostname}"

@@ -11,7 +11,6 @@ from airflow.sdk.exceptions import AirflowFailException
 from cpaas_provider.api import operations
 from cpaas_provider.api.errors import CpaasNotFoundError
 from cpaas_provider.contacts.errors import StoppedError
-from cpaas_provider.contacts.key_map.key_map import KeyMap
 from cpaas_provider.contacts.key_map.maps import open_map
 from cpaas_provider.contacts.mapping.columns import ContactColumns
 from cpaas_provider.contacts.sync.decisions import SyncRules
@@ -91,7 +90,7 @@ class RowSpec(SendSpec):
 class RowCreation(SingleRequest):
     """One row that a task instance adds, in whatever try.
 
-    :param updates_earlier: whether a row that an earlier try created is brought to what the cells are now
+    :param updates_earlier: whether a row that an earlier try created gets the present cells
     """
 
     cells: RowCells
@@ -116,6 +115,7 @@ class RowCreation(SingleRequest):
         return {"row_id": row_id, "created": bool(outcome.accepted)}
 
 
+@dataclass(frozen=True)
 class RowUpsertById(Attempt):
     """One try that updates the row of an id, or creates one.
 
@@ -125,52 +125,38 @@ class RowUpsertById(Attempt):
 
     is_send = has_task_journal = True
 
-    def __init__(
-        self, row_id: Any, cells: RowCells, runtime: TaskRuntime, *, create_if_missing: bool, creation: SingleSend
-    ) -> None:
-        # Native rendering makes a number of digits.
-        self._row_id = "" if row_id is None else str(row_id).strip()
-        self._cells = cells
-        self._runtime = runtime
-        self._create_if_missing = create_if_missing
-        self._creation = creation
+    row_id: Any
+    cells: RowCells
+    runtime: TaskRuntime
+    create_if_missing: bool = field(kw_only=True)
+    creation: SingleSend = field(kw_only=True)
 
     def run(self) -> dict[str, Any]:
         """Update the row, or create it."""
-        if self._row_id not in _NO_ROW:
-            runtime = self._runtime
-            runtime.log.info("%s", self._creation.begin_line)
-            try:
-                row = runtime.run(self._cells.update(self._row_id, runtime.async_client)).row
-            except CpaasNotFoundError:
-                if not self._create_if_missing:
-                    raise
-                runtime.log.info("The list no longer has a row with this id. Creating a new one.")
-            else:
-                result = _result(row.id)
-                runtime.log.info("%s", task_log.done(self._creation.task_type, result))
-                return result
-            return self._creation.send()
-        return self._creation.run()
+        # Native rendering makes a number of digits.
+        row_id = "" if self.row_id is None else str(self.row_id).strip()
+        if row_id in _NO_ROW:
+            return self.creation.run()
+        runtime = self.runtime
+        runtime.log.info("%s", self.creation.begin_line)
+        try:
+            row = runtime.run(self.cells.update(row_id, runtime.async_client)).row
+        except CpaasNotFoundError:
+            if not self.create_if_missing:
+                raise
+            runtime.log.info("The list no longer has a row with this id. Creating a new one.")
+            return self.creation.send()
+        result = _result(row.id)
+        runtime.log.info("%s", task_log.done(self.creation.task_type, result))
+        return result
 
     def push_report(self, *, quietly: bool) -> bool:
         """Push the report of the creation."""
-        return self._creation.push_report(quietly=quietly)
-
-
-@dataclass(frozen=True)
-class KeyedRow:
-    """A row of the key map, and what its cells are to be."""
-
-    key: Any = field(repr=False)
-    map_name: str
-    cells: RowCells
-    create_if_missing: bool
-    on_unknown: str
+        return self.creation.push_report(quietly=quietly)
 
 
 class StoppableRequests:
-    """Makes requests until the task has to stop, and tells a request that did not leave from one under way."""
+    """Makes requests until the task has to stop. A request that did not leave raises ``StoppedError``."""
 
     def __init__(self, client: Client, stop: StopSignal) -> None:
         self._client = client
@@ -193,57 +179,61 @@ class StoppableRequests:
             raise StoppedError(str(error)) from None
 
 
+@dataclass(frozen=True)
 class KeyedUpsert(Attempt):
-    """One try that creates or updates the row of a key, through the key map that a sync uses."""
+    """One try that creates or updates the row of a key, through the key map that a sync uses.
+
+    :param cells: what the cells of the row are to be
+    """
 
     is_send = has_task_journal = True
 
-    def __init__(self, row: KeyedRow, runtime: TaskRuntime, *, task_type: str, begin_line: str) -> None:
-        self._row = row
-        self._runtime = runtime
-        self._task_type = task_type
-        self._begin_line = begin_line
+    key: Any = field(repr=False)
+    map_name: str
+    cells: RowCells
+    runtime: TaskRuntime
+    create_if_missing: bool = field(kw_only=True)
+    on_unknown: str = field(kw_only=True)
+    task_type: str = field(kw_only=True)
+    begin_line: str = field(kw_only=True)
 
     def run(self) -> dict[str, Any]:
         """Create or update the row."""
-        runtime = self._runtime
-        runtime.log.info("%s", self._begin_line)
+        runtime = self.runtime
+        runtime.log.info("%s", self.begin_line)
         found = runtime.run(self._upsert(runtime.async_client))
         if found.row_id is None and not found.unknown:
             raise AirflowFailException(
                 "The key map has no row of this key, and create_if_missing is False. Nothing was sent."
             )
         result = _result(found.row_id, created=found.created, unknown=int(found.unknown))
-        runtime.log.info("%s", task_log.done(self._task_type, result))
+        runtime.log.info("%s", task_log.done(self.task_type, result))
         return result
 
     async def _upsert(self, client: Client) -> SingleRow:
-        row, runtime = self._row, self._runtime
+        runtime = self.runtime
         table = await client.run(operations.get_contact_table())
-        cells = row.cells.encode_for(ContactColumns(table), client.settings.default_region)
+        cells = self.cells.encode_for(ContactColumns(table), client.settings.default_region)
         check_database(runtime.database)
         key_map = open_map(
             runtime.database,
             conn_id=runtime.conn_id,
             base_url=runtime.connection.base_url,
             table_id=table.id,
-            name=row.map_name,
+            name=self.map_name,
         )
         upsert = RowUpsert(
             key_map,
             StoppableRequests(client, runtime.stop),
             f"Task instance {runtime.cli_address}",
-            SyncRules(mode="upsert" if row.create_if_missing else "update", on_unknown=_UNKNOWN[row.on_unknown]),
+            SyncRules(mode="upsert" if self.create_if_missing else "update", on_unknown=_UNKNOWN[self.on_unknown]),
         )
-        return await upsert.run(_hash(key_map, row.key), cells)
+        try:
+            hashed = key_hash(key_map, self.key)
+        except ValueError as error:
+            raise AirflowFailException(f"The key {error}. Nothing was sent. Correct the key of the row.") from None
+        return await upsert.run(hashed, cells)
 
 
 def _result(row_id: str | None, *, created: bool = False, unknown: int = 0) -> dict[str, Any]:
     return {"row_id": row_id, "created": created, "unknown_recipients": unknown, "unknown_references": []}
-
-
-def _hash(key_map: KeyMap, key: Any) -> bytes:
-    try:
-        return key_hash(key_map, key)
-    except ValueError as error:
-        raise AirflowFailException(f"The key {error}. Nothing was sent. Correct the key of the row.") from None

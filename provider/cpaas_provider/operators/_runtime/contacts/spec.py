@@ -10,9 +10,6 @@ from typing import Any
 CONTACTS_ALIAS = "cpaas contacts_changed"
 """The name of the asset alias through which a sync publishes that a list changed."""
 
-PREVIEW_KEY = "preview"
-"""The XCom with changed rows, their cells masked, where the author asked for some."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class ContactSyncSpec:

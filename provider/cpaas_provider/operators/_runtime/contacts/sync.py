@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Mapping
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -17,9 +17,9 @@ from cpaas_provider.contacts.sync.decisions import SyncRules
 from cpaas_provider.contacts.sync.sync import ContactSync, SyncSpec
 from cpaas_provider.database.activity.progress import CONTACT_SYNC, FAILED, FINISHED, WAITING
 from cpaas_provider.hooks.metrics import CONTACTS
-from cpaas_provider.operators._runtime.bulk import BulkAttempt, partition_name
+from cpaas_provider.operators._runtime.bulk import PREVIEW_KEY, BulkAttempt, partition_name
 from cpaas_provider.operators._runtime.contacts.lineage import SyncLineage
-from cpaas_provider.operators._runtime.contacts.spec import CONTACTS_ALIAS, PREVIEW_KEY
+from cpaas_provider.operators._runtime.contacts.spec import CONTACTS_ALIAS
 from cpaas_provider.operators._runtime.database.shared_database import check_database
 from cpaas_provider.operators._runtime.errors import PreflightError
 from cpaas_provider.operators._runtime.runner import REPORT_KEY
@@ -52,15 +52,16 @@ class ContactSyncTry(BulkAttempt):
 
     ``lineage`` is what OpenLineage shows of it, once it has run.
 
-    :param lease_deadline: until when another sync is waited for, since the task was first deferred for that
+    :param lease_deadline: latest time until which the task waits for another sync; ``None`` before the first wait
     """
+
+    metrics = CONTACTS
 
     def __init__(self, spec: ContactSyncSpec, runtime: TaskRuntime, *, lease_deadline: str | None = None) -> None:
         super().__init__(runtime, spec.results_path, spec.partition)
         self._spec = spec
         self._lease_deadline = datetime.fromisoformat(lease_deadline) if lease_deadline else None
         self.lineage: SyncLineage | None = None
-        self._progress: ProgressRecorder | None = None
 
     def run(self) -> dict[str, Any]:
         """Sync and report.
@@ -93,16 +94,18 @@ class ContactSyncTry(BulkAttempt):
         if spec.cursor_column is not None:
             source = _from_cursor(source, cursor)
         if not spec.dry_run:
-            self._progress = ProgressRecorder(
+            self._progress = recorder = ProgressRecorder(
                 runtime, f"sync-{runtime.task_digest}", CONTACT_SYNC, "sync_contacts", self._settings()
             )
-            self._progress.begin({})
-        with self._reported(sync):
+            recorder.begin({})
+        try:
             sync.run(source, cursor)
             self._write_outcomes(sync)
+        except Exception as error:
+            self._report_failure(sync, error)
+            raise
         report = sync.report()
-        if self._progress is not None:
-            self._progress.end(FINISHED, self._figures(report))
+        self._end_progress(FINISHED, self._figures(report))
         self.lineage = SyncLineage(source, self._connection.base_url, sync.column_sources, report)
         if spec.preview_count:
             runtime.push(PREVIEW_KEY, sync.preview)
@@ -115,12 +118,6 @@ class ContactSyncTry(BulkAttempt):
     def resume_kwargs(self) -> dict[str, Any]:
         """Return until when another sync is waited for."""
         return {"lease_deadline": None if self._lease_deadline is None else self._lease_deadline.isoformat()}
-
-    def _publish(self, figures: Mapping[str, float]) -> None:
-        """Take the figures of the progress, for the pages and as metrics."""
-        if self._progress is not None:
-            self._progress.update(figures)
-        self._runtime.publish(CONTACTS, figures)
 
     def _settings(self) -> dict[str, Any]:
         spec = self._spec
@@ -206,20 +203,14 @@ class ContactSyncTry(BulkAttempt):
         async with client:
             yield client
 
-    @contextlib.contextmanager
-    def _reported(self, sync: ContactSync) -> Iterator[None]:
-        """Leave report and results file of a sync that fails."""
-        try:
-            yield
-        except Exception as error:
-            report = sync.report()
-            if self._progress is not None:
-                self._progress.end(WAITING if isinstance(error, RetryLaterError) else FAILED, self._figures(report))
-            with contextlib.suppress(ResultsFileError):
-                self._write_outcomes(sync)
-            self._runtime.log.warning("%s", _done(report))
-            self._runtime.push_or_warn(REPORT_KEY, report)
-            raise
+    def _report_failure(self, sync: ContactSync, error: Exception) -> None:
+        """Leave report and results file of a sync that failed."""
+        report = sync.report()
+        self._end_progress(WAITING if isinstance(error, RetryLaterError) else FAILED, self._figures(report))
+        with contextlib.suppress(ResultsFileError):
+            self._write_outcomes(sync)
+        self._runtime.log.warning("%s", _done(report))
+        self._runtime.push_or_warn(REPORT_KEY, report)
 
     def _write_outcomes(self, sync: ContactSync) -> None:
         lines = (

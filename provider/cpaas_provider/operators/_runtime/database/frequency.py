@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 DEFAULT_CATEGORY = "default"
 
 
+@dataclass(frozen=True)
 class StoredFrequencyCap:
     """The messages of one send, counted for its category.
 
@@ -27,19 +29,11 @@ class StoredFrequencyCap:
     :param confirm: raises where another try may have taken the place of this one
     """
 
-    def __init__(
-        self,
-        runtime: TaskRuntime,
-        limit: tuple[int, timedelta] | None,
-        category: str | None,
-        send: str,
-        confirm: Callable[[], None],
-    ) -> None:
-        self._runtime = runtime
-        self._limit = limit
-        self._category = category or DEFAULT_CATEGORY
-        self._send = send
-        self._confirm = confirm
+    runtime: TaskRuntime
+    limit: tuple[int, timedelta] | None
+    category: str | None
+    send: str
+    confirm: Callable[[], None]
 
     def reserve(self, recipients: Sequence[str]) -> Collection[str]:
         """Count a message to each recipient who may get one, and return the others.
@@ -62,18 +56,18 @@ class StoredFrequencyCap:
         :raises SendingError: when another try has taken the place of this one, or that cannot be found out. It may have
             sent them, and counts them as its own
         """
-        self._confirm()
+        self.confirm()
         self._counts.release(recipients)
 
     @cached_property
     def _counts(self) -> MessageCounts:
         from cpaas_provider.database.recipients.frequency import MAX_PERIOD, Cap, MessageCounts
 
-        database = self._runtime.database
+        database = self.runtime.database
         # With a database of its own, each worker would send as many messages as the cap allows.
         check_database(database)
-        messages, period = self._limit or (None, MAX_PERIOD)
-        return MessageCounts(database, Cap(self._category, messages, period), self._send)
+        messages, period = self.limit or (None, MAX_PERIOD)
+        return MessageCounts(database, Cap(self.category or DEFAULT_CATEGORY, messages, period), self.send)
 
 
 def open_frequency_cap(
@@ -83,8 +77,5 @@ def open_frequency_cap(
     send: str,
     confirm: Callable[[], None],
 ) -> StoredFrequencyCap | None:
-    """Return the frequency cap of a send, ``None`` where its messages are not counted.
-
-    :param confirm: raises where another try may have taken the place of this one
-    """
+    """Return the frequency cap of a send, ``None`` where its messages are not counted."""
     return StoredFrequencyCap(runtime, limit, category, send, confirm) if limit or category else None

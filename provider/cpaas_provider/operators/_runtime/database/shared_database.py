@@ -54,9 +54,9 @@ def _others_than(database: Database) -> list[str]:
     from airflow.sdk import Variable
 
     mine = f"{CAMPAIGN_DATABASE}.{database.database_id}."
-    noted = list(Variable.keys(prefix=f"{CAMPAIGN_DATABASE}."))
-    if noted:
-        return [name for name in noted if not name.startswith(mine)]
+    recorded = list(Variable.keys(prefix=f"{CAMPAIGN_DATABASE}."))
+    if recorded:
+        return [name for name in recorded if not name.startswith(mine)]
     name = f"{mine}{secrets.token_hex(4)}"
     Variable.set(name, database.redacted_url, description=_DESCRIPTION)
     others = [name for name in Variable.keys(prefix=f"{CAMPAIGN_DATABASE}.") if not name.startswith(mine)]

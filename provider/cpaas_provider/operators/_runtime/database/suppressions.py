@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from cpaas_provider.database.default_file import may_exist
@@ -13,17 +14,17 @@ if TYPE_CHECKING:
     from cpaas_provider.operators._runtime.runtime import TaskRuntime
 
 
+@dataclass
 class StoredSuppressionList:
     """The entries that hold for one connection and channel.
 
     :param reasons: which entries count; ``None`` for all
     """
 
-    def __init__(self, runtime: TaskRuntime, channel: str, reasons: Collection[str] | None = None) -> None:
-        self._runtime = runtime
-        self._channel = channel
-        self._reasons = reasons
-        self._is_empty: bool | None = None
+    runtime: TaskRuntime
+    channel: str
+    reasons: Collection[str] | None = None
+    _is_empty: bool | None = field(default=None, init=False)
 
     def find(self, recipients: Sequence[str]) -> Mapping[str, str]:
         """Return the reason of each of the recipients that is on the list. An empty list is read once a try.
@@ -34,12 +35,12 @@ class StoredSuppressionList:
             return {}
         from cpaas_provider.database.recipients.suppressions import REASONS, SuppressionTable
 
-        reasons = self._reasons or REASONS
+        scope = self.runtime.conn_id, self.channel, self.reasons or REASONS
         try:
-            table = SuppressionTable(self._runtime.database)
+            table = SuppressionTable(self.runtime.database)
             if self._is_empty is None:
-                self._is_empty = not table.holds_any(self._runtime.conn_id, self._channel, reasons)
-            return {} if self._is_empty else table.find(recipients, self._runtime.conn_id, self._channel, reasons)
+                self._is_empty = not table.holds_any(*scope)
+            return {} if self._is_empty else table.find(recipients, *scope)
         except DatabaseError as error:
             raise PreflightError(
                 f"The suppression list could not be read: {str(error).rstrip('.')}. Nothing more was sent in this try. "

@@ -34,54 +34,51 @@ class DeliveryReports:
     ``endpoint`` is where they arrive. ``tracker`` records what the callback endpoint waits for.
     """
 
+    campaign: str | None = None
+    """The reference of the campaign that the requests belong to; ``None`` where each is one by itself."""
+
     def __init__(self, options: ReportOptions, runtime: TaskRuntime) -> None:
         connection = runtime.connection
         self._options = options
         self._runtime = runtime
         self.endpoint: Literal["callback", "webhook"] | None = None
         self.tracker: DeliveryTracker | None = None
-        self._webhook_tracker: DeliveryTracker | None = None
+        self._recorder: DeliveryTracker | None = None
         if options.operation is None:
             return
         if connection.callback_url is not None and options.callback is None:
             self.endpoint = "callback"
-            self.tracker = self._make_tracker(options.operation)
         # A report on the account's webhook names the request by our reference, unless the author gave another.
         elif connection.webhook_secret and connection.signature_header and options.external_ref is None:
             self.endpoint = "webhook"
-            self._webhook_tracker = self._make_tracker(options.operation)
-
-    def _make_tracker(self, operation: str) -> DeliveryTracker:
+        else:
+            return
         from cpaas_provider.operators._runtime.delivery.tracker import DeliveryTracker
 
-        return DeliveryTracker(operation, self._runtime, recipients=self._options.track_recipients)
+        self._recorder = DeliveryTracker(options.operation, runtime, recipients=options.track_recipients)
+        if self.endpoint == "callback":
+            self.tracker = self._recorder
 
-    def callback_url(self, reference: str, recipients: int, campaign: str | None = None) -> str | None:
-        """Return the callback URL of a request: the author's own, or that of the connection's receiver.
-
-        :param campaign: the reference of the request's campaign, ``None`` for a single request
-        """
+    def callback_url(self, reference: str, recipients: int) -> str | None:
+        """Return the callback URL of a request: the author's own, or that of the connection's receiver."""
         if self.tracker is None:
             return self._options.callback
-        return self.tracker.url(campaign or reference, reference, recipients)
+        return self.tracker.url(self.campaign or reference, reference, recipients)
 
     def begin(self) -> None:
         """Check that the receiver stores reports in this database, before anything is sent."""
         if self.tracker is not None:
             self.tracker.begin()
 
-    def probes(self, campaign: str | None = None) -> Sequence[OutcomeProbe]:
-        """Return the probe of requests of unknown outcome: it reads their delivery reports.
-
-        :param campaign: the reference of the campaign they belong to
-        """
+    def probes(self) -> Sequence[OutcomeProbe]:
+        """Return the probe of requests of unknown outcome: it reads their delivery reports."""
         if self.tracker is None:
             return ()
         from cpaas_provider.operators._runtime.delivery.tracker import DeliveryReportProbe, PurchaseReportProbe
 
         if self._options.operation == "buy_airtime":
             return (PurchaseReportProbe(self.tracker),)
-        return (DeliveryReportProbe(self.tracker, campaign),)
+        return (DeliveryReportProbe(self.tracker, self.campaign),)
 
     def result_fields(self) -> dict[str, str | None]:
         """Return what the result of a send says of its delivery reports."""
@@ -89,11 +86,11 @@ class DeliveryReports:
 
     def record_outcome(self, outcome: Outcome, recipients: Sequence[str]) -> None:
         """Record the accepted requests of a single send, and link to them."""
+        if self._recorder is None:
+            return
+        # Also for the webhook: by these records the receiver checks on which connection a report is genuine.
+        self._recorder.record_outcome(outcome, recipients)
         if self.tracker is not None:
             from cpaas_provider.links.delivery import page_url
 
-            self.tracker.record_outcome(outcome, recipients)
             self._runtime.delivery_link = page_url(entry.reference for entry in outcome.accepted)
-        elif self._webhook_tracker is not None:
-            # Without it the receiver could not check on which connection the reports are genuine.
-            self._webhook_tracker.record_outcome(outcome, recipients)

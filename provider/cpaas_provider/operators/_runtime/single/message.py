@@ -39,7 +39,7 @@ class MessageKind:
 
     :param operation: the client's method
     :param normalise: returns a recipient as the service wants it, from the recipient and the default region
-    :param on_wire: returns a normalised recipient so that it can be read in one way only
+    :param on_wire: returns a normalised recipient in a form that the service can read in one way only
     :param build_call: returns the request, from the fields of the contract
     :param default_sender: the connection's sender
     :param text_fields: the fields that may have placeholders
@@ -59,7 +59,7 @@ class MessageKind:
 SMS = MessageKind(
     "send_sms",
     normalise_msisdn,
-    # With a plus there is one reading only; bare digits would be read once more, perhaps as national ones.
+    # The service might take digits without a plus for a national number.
     "+{}".format,
     operations.send_sms,
     lambda connection: connection.sender_id,
@@ -238,7 +238,7 @@ class MessageRequest(SingleRequest):
         }
 
     def _check_texts(self) -> None:
-        """Refuse what native rendering made of a text: a number of digits, a list of brackets."""
+        """Refuse text that native rendering turned into something else, such as digits into a number."""
         for name in self.kind.text_fields:
             if not isinstance(self.body.get(name), (str, type(None))):
                 raise AirflowFailException(f"{name} must be text. Nothing was sent.")
@@ -256,11 +256,8 @@ class MessageRequest(SingleRequest):
         if invalid:
             more = f"; and {len(invalid) - 10} more" if len(invalid) > 10 else ""
             raise AirflowFailException(f"{'; '.join(invalid[:10])}{more}. Nothing was sent.")
-        # Of an address in several spellings the first is written to, as in a campaign.
-        return list({self._known_by(one): one for one in reversed(normalised)}.values())[::-1]
-
-    def _known_by(self, recipient: str) -> str:
-        return known_by(self.kind.operation, recipient)
+        # If an address comes in several spellings, the first is used, as in a campaign.
+        return list({known_by(self.kind.operation, one): one for one in reversed(normalised)}.values())[::-1]
 
     def _entries_by_recipient(self, recipients: Iterable[str], connection: CpaasConnection) -> dict[str, Any] | None:
         """Return the entries of the personalisation by the recipient they name, which must be one of ``recipients``."""
@@ -274,8 +271,8 @@ class MessageRequest(SingleRequest):
                 "personalisation must be a list of entries with `to` and `substitutions`, the latter a mapping. "
                 "Nothing was sent."
             )
-        spelt = {self._known_by(one): one for one in recipients}
-        named = {self._known_by(self._entry_recipient(entry, connection)): entry for entry in entries}
+        spelt = {known_by(self.kind.operation, one): one for one in recipients}
+        named = {known_by(self.kind.operation, self._entry_recipient(entry, connection)): entry for entry in entries}
         if len(named) < len(entries):
             raise AirflowFailException("personalisation names a recipient twice. Nothing was sent.")
         if not named.keys() <= spelt.keys():

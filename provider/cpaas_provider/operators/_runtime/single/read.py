@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from cpaas_provider.operators._runtime import task_log
@@ -14,28 +15,22 @@ if TYPE_CHECKING:
     from cpaas_provider.operators._runtime.runtime import TaskRuntime
 
 
+@dataclass(frozen=True)
 class ReadAttempt(Attempt):
     """One try that makes one request.
 
     :param request: makes it
     """
 
-    def __init__(
-        self,
-        runtime: TaskRuntime,
-        request: Callable[[CpaasClient, CpaasConnection], Any],
-        task_type: str,
-        begin_line: str,
-    ) -> None:
-        self._runtime = runtime
-        self._request = request
-        self._task_type = task_type
-        self._begin_line = begin_line
+    runtime: TaskRuntime
+    request: Callable[[CpaasClient, CpaasConnection], Any]
+    task_type: str
+    begin_line: str
 
     def run(self) -> Any:
         """Make the request and return its result."""
-        client = self._runtime.client
-        self._runtime.log.info("%s", self._begin_line)
-        result = self._request(client, self._runtime.connection)
-        self._runtime.log.info("%s", task_log.done(self._task_type, result))
+        client = self.runtime.client
+        self.runtime.log.info("%s", self.begin_line)
+        result = self.request(client, self.runtime.connection)
+        self.runtime.log.info("%s", task_log.done(self.task_type, result))
         return result

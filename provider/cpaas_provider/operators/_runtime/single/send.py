@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -62,6 +62,7 @@ def open_journal(runtime: TaskRuntime, options: SendOptions, *, several: bool = 
     )
 
 
+@dataclass(kw_only=True)
 class SingleSend(Attempt):
     """One try of a single send.
 
@@ -71,35 +72,25 @@ class SingleSend(Attempt):
 
     is_send = has_task_journal = True
 
-    def __init__(
-        self,
-        request: SingleRequest,
-        options: SendOptions,
-        report_options: ReportOptions,
-        runtime: TaskRuntime,
-        *,
-        task_type: str,
-        begin_line: str,
-    ) -> None:
-        self._request = request
-        self._options = options
-        self._report_options = report_options
-        self._runtime = runtime
-        self.task_type = task_type
-        self.begin_line = begin_line
-        self._journal: Journal | None = None
+    request: SingleRequest
+    options: SendOptions
+    report_options: ReportOptions
+    runtime: TaskRuntime
+    task_type: str
+    begin_line: str
+    _journal: Journal | None = field(default=None, init=False)
 
     def run(self) -> dict[str, Any]:
         """Log the begin, and send, or send what is left."""
-        _ = self._runtime.async_client
-        self._runtime.log.info("%s", self.begin_line)
+        _ = self.runtime.async_client
+        self.runtime.log.info("%s", self.begin_line)
         return self.send()
 
     def send(self) -> dict[str, Any]:
         """Send, or send what is left."""
-        log = self._runtime.log
-        sender = SingleSender(self._request, self._options, self._report_options, self._runtime)
-        self._journal = open_journal(self._runtime, self._options)
+        log = self.runtime.log
+        sender = SingleSender(self.request, self.options, self.report_options, self.runtime)
+        self._journal = open_journal(self.runtime, self.options)
         try:
             spec = sender.build_spec()
         except (AirflowFailException, AirflowSkipException) as error:
@@ -121,8 +112,8 @@ class SingleSend(Attempt):
         if not outcome:
             return False
         if outcome.unknown and not quietly:
-            self._runtime.log.error("%s", describe_unknown(outcome.unknown, outcome.unknown_recipients))
-        self._runtime.push_or_warn(REPORT_KEY, outcome.report())
+            self.runtime.log.error("%s", describe_unknown(outcome.unknown, outcome.unknown_recipients))
+        self.runtime.push_or_warn(REPORT_KEY, outcome.report())
         return True
 
 

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 def open_state_store(context: Context) -> StateStore | None:
     """Return the task state store of a task instance, stored until its run is deleted; ``None`` outside of a task.
 
-    It goes to the API server also where the workers keep task state in a backend of their own: there a lost object
-    reads like one that never was, and a try that was replaced can still write.
+    It uses the API server even if the workers have a state backend of their own. In such a backend a lost object looks
+    like one that was never written, and a try that was replaced can still write.
     """
     from airflow.sdk.configuration import conf
 
@@ -35,7 +35,7 @@ class TaskStateStore:
 
     def __init__(self, accessor: Any) -> None:
         self._accessor = accessor
-        # The journal has a thread of its own, and dag.test() mixes up what two threads ask for at once.
+        # The journal writes in a thread of its own, and dag.test() mixes up requests of two threads.
         self._one_at_a_time = threading.Lock()
 
     def get(self, key: str) -> Any:

@@ -1,13 +1,16 @@
 """The task state store through the supervisor's messages, past a backend that the workers have configured.
 
 Airflow has no public way for that. This module uses its private ``task_runner.SUPERVISOR_COMMS`` and the messages
-``GetTaskStateStore``, ``SetTaskStateStore`` and ``DeleteTaskStateStore``. ``tests/airflow/test_private_parts.py`` says
-so in a sentence when one of them changes.
+``GetTaskStateStore``, ``SetTaskStateStore`` and ``DeleteTaskStateStore``. ``tests/airflow/test_private_parts.py``
+fails when one of them changes.
 """
 
 from __future__ import annotations
 
 from typing import Any
+
+from airflow.sdk.exceptions import AirflowRuntimeError, ErrorType
+from airflow.sdk.execution_time import comms, task_runner
 
 
 class SupervisorStateStore:
@@ -21,26 +24,16 @@ class SupervisorStateStore:
 
     def get(self, key: str) -> Any:
         """Return what is stored, or ``None``."""
-        from airflow.sdk.exceptions import AirflowRuntimeError, ErrorType
-        from airflow.sdk.execution_time import task_runner
-        from airflow.sdk.execution_time.comms import ErrorResponse, GetTaskStateStore, TaskStateStoreResult
-
-        answer = task_runner.SUPERVISOR_COMMS.send(GetTaskStateStore(ti_id=self._instance_id, key=key))
-        if isinstance(answer, ErrorResponse) and answer.error != ErrorType.TASK_STORE_NOT_FOUND:
+        answer = task_runner.SUPERVISOR_COMMS.send(comms.GetTaskStateStore(ti_id=self._instance_id, key=key))
+        if isinstance(answer, comms.ErrorResponse) and answer.error != ErrorType.TASK_STORE_NOT_FOUND:
             raise AirflowRuntimeError(answer)
-        return answer.value if isinstance(answer, TaskStateStoreResult) else None
+        return answer.value if isinstance(answer, comms.TaskStateStoreResult) else None
 
     def set(self, key: str, value: Any) -> None:
         """Store for good, before returning."""
-        from airflow.sdk.execution_time import task_runner
-        from airflow.sdk.execution_time.comms import SetTaskStateStore
-
-        message = SetTaskStateStore(ti_id=self._instance_id, key=key, value=value, expires_at=None)
+        message = comms.SetTaskStateStore(ti_id=self._instance_id, key=key, value=value, expires_at=None)
         task_runner.SUPERVISOR_COMMS.send(message)
 
     def delete(self, key: str) -> None:
         """Remove what is stored under a key, if anything is."""
-        from airflow.sdk.execution_time import task_runner
-        from airflow.sdk.execution_time.comms import DeleteTaskStateStore
-
-        task_runner.SUPERVISOR_COMMS.send(DeleteTaskStateStore(ti_id=self._instance_id, key=key))
+        task_runner.SUPERVISOR_COMMS.send(comms.DeleteTaskStateStore(ti_id=self._instance_id, key=key))
