@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.exceptions import AirflowFailException
 
@@ -24,21 +24,11 @@ from cpaas_provider.sources.results_file import (
 if TYPE_CHECKING:
     from cpaas_provider.hooks.connection import CpaasConnection
     from cpaas_provider.operators._runtime.runtime import TaskRuntime
+    from cpaas_provider.operators._runtime.state.progress import ProgressRecorder
     from cpaas_provider.sources.base import Source
-
 
 PREVIEW_KEY = "preview"
 """The XCom with rendered messages or masked changed rows, if the author wants some."""
-
-
-class Progress(Protocol):
-    """Records the progress of a try for the pages in Airflow's UI."""
-
-    def update(self, figures: Mapping[str, float]) -> None:
-        """Have the newest figures recorded soon."""
-
-    def end(self, state: str, figures: Mapping[str, Any]) -> None:
-        """Record how the try ended."""
 
 
 class BulkAttempt(Attempt):
@@ -56,7 +46,7 @@ class BulkAttempt(Attempt):
         self._runtime = runtime
         self._partition = Partition.read(partition)
         self._results_path = results_path
-        self._progress: Progress | None = None
+        self._progress: ProgressRecorder | None = None
 
     @cached_property
     def _connection(self) -> CpaasConnection:

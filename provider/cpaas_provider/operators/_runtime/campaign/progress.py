@@ -18,7 +18,7 @@ _GROWING = {"sent": "sent", "rejected": "rejected", "unknown": "unknown_recipien
 """The figures of the progress that add to the report: name in the progress, name in the report."""
 
 
-class CampaignProgress:
+class CampaignProgress(ProgressRecorder):
     """Records the figures of one try of a campaign: its report, updated by its progress.
 
     :param begun: the report when the try began
@@ -32,26 +32,25 @@ class CampaignProgress:
         reference: str,
         begun: Mapping[str, Any],
     ) -> None:
-        self._recorder = ProgressRecorder(runtime, reference, CAMPAIGN, spec.operation, _settings(spec, partition))
+        super().__init__(runtime, reference, CAMPAIGN, spec.operation, _settings(spec, partition))
         self._begun = begun
-        self._latest = dict(begun)
-        self._recorder.begin(begun)
+        self._report = dict(begun)
+        self.begin(begun)
 
-    def update(self, figures: Mapping[str, float]) -> None:
+    def update(self, figures: Mapping[str, Any]) -> None:
         """Have the progress recorded soon."""
         for name, of_report in _GROWING.items():
             # The progress counts unknown requests that are sent again from zero.
             reached = self._begun[of_report] + int(figures.get(name, 0))
-            self._latest[of_report] = max(self._latest[of_report], reached)
-        self._latest["not_sent"] = max(0, min(self._latest["not_sent"], self._begun["not_sent"] - int(figures["done"])))
+            self._report[of_report] = max(self._report[of_report], reached)
+        self._report["not_sent"] = max(0, min(self._report["not_sent"], self._begun["not_sent"] - int(figures["done"])))
         for name in ("charge", "balance", "recipients_per_second"):
-            self._latest[name] = figures.get(name, self._latest.get(name))
-        self._recorder.update(dict(self._latest))
+            self._report[name] = figures.get(name, self._report.get(name))
+        super().update(dict(self._report))
 
     def end(self, state: str, figures: Mapping[str, Any]) -> None:
         """Record the report at the end of the try."""
-        rate = self._latest.get("recipients_per_second")
-        self._recorder.end(state, {**figures, "recipients_per_second": rate})
+        super().end(state, {**figures, "recipients_per_second": self._report.get("recipients_per_second")})
 
 
 def _settings(spec: CampaignSpec, partition: Partition) -> dict[str, Any]:

@@ -120,6 +120,8 @@ class BulkLookup(BulkAttempt):
         spec, runtime = self._spec, self._runtime
         runtime.log.info("%s", spec.begin_line)
         self._check_results_file()
+        # A path that is None after rendering fails here, before numbers are paid for.
+        path = self._results_file
         if spec.source is None:
             raise AirflowFailException("source is None after rendering. Nothing was looked up. Check its template.")
         source = self._read_source("source", spec.source)
@@ -138,7 +140,7 @@ class BulkLookup(BulkAttempt):
                 spool.writelines(f"{json.dumps(line)}\n" for line in lines)
                 self._report_progress()
             spool.seek(0)
-            write_outcomes(self._results_file, map(json.loads, spool), self._columns)
+            write_outcomes(path, map(json.loads, spool), self._columns)
         report = self._report()
         runtime.log.info("%s: %s.", spec.task_type, _in_words(report))
         self._refuse_failures(report)

@@ -94,10 +94,10 @@ class ContactSyncTry(BulkAttempt):
         if spec.cursor_column is not None:
             source = _from_cursor(source, cursor)
         if not spec.dry_run:
-            self._progress = recorder = ProgressRecorder(
+            self._progress = ProgressRecorder(
                 runtime, f"sync-{runtime.task_digest}", CONTACT_SYNC, "sync_contacts", self._settings()
             )
-            recorder.begin({})
+            self._progress.begin({})
         try:
             sync.run(source, cursor)
             self._write_outcomes(sync)

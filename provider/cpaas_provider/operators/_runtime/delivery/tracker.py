@@ -274,7 +274,7 @@ class SentRequestRecorder:
         self._made: list[tuple[SentRequest, Sequence[str]]] = []
         self._lock = threading.Lock()
         self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._write_all, name="cpaas-notes", daemon=True)
+        self._thread = threading.Thread(target=self._write_all, name="cpaas-requests", daemon=True)
 
     def __enter__(self) -> SentRequestRecorder:
         self._thread.start()
