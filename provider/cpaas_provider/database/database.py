@@ -41,7 +41,7 @@ MAX_LOG_PAGES = 4 * CHECKPOINT_PAGES
 CACHED_STATEMENTS = 256
 """Prepared statements that SQLite's driver caches: insertions of 1 to 64 rows into each table, and others."""
 
-_CHECKPOINT_PATIENCE = 5.0
+_CHECKPOINT_TIMEOUT = 5.0
 """How long to try to empty the log while other processes copy it."""
 
 _ONLY_READS = "cpaas_only_reads"
@@ -210,7 +210,7 @@ class Database:
 
     def _empty_log(self) -> bool:
         """Copy the write-ahead log into the database file and empty it. Return whether that succeeded."""
-        deadline = time.monotonic() + _CHECKPOINT_PATIENCE
+        deadline = time.monotonic() + _CHECKPOINT_TIMEOUT
         while True:
             with self.connect() as connection:
                 if not connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)").one()[0]:
