@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
 from cpaas_provider.hooks.connection import CpaasConnection, read_connection
 from cpaas_provider.hooks.metrics import DELIVERY
+
+log = logging.getLogger(__name__)
 
 _ENVIRONMENT_PREFIX = "AIRFLOW_CONN_"
 
@@ -73,16 +77,29 @@ def emit_metric(name: str, value: int | float) -> None:
 
 def metric_emitter() -> Callable[[str, int | float], None] | None:
     """Return ``emit_metric``, or ``None`` if Airflow publishes no metrics, to save the time of each call."""
-    from airflow.observability.metrics.stats_utils import get_stats_factory
-
-    return None if get_stats_factory().__name__ == "NoStatsLogger" else emit_metric
+    factory = _metrics_factory()
+    return None if factory is None or factory.__name__ == "NoStatsLogger" else emit_metric
 
 
 def initialize_metrics() -> None:
     """Set up Airflow's metrics for ``emit_metric``, in a process that Airflow did not start."""
     from airflow.configuration import conf
     from airflow.observability import stats
+
+    if (factory := _metrics_factory()) is not None:
+        legacy = conf.getboolean("metrics", "legacy_names_on", fallback=True)
+        stats.initialize(factory=factory, export_legacy_names=legacy)
+
+
+def _metrics_factory() -> Callable[[], Any] | None:
+    """Return what makes Airflow's metrics client, ``None`` if the package that it needs is not installed.
+
+    Airflow 3.4 no longer installs such a package. Delivery reports must be received without it.
+    """
     from airflow.observability.metrics.stats_utils import get_stats_factory
 
-    legacy = conf.getboolean("metrics", "legacy_names_on", fallback=True)
-    stats.initialize(factory=get_stats_factory(), export_legacy_names=legacy)
+    try:
+        return get_stats_factory()
+    except ImportError as error:
+        log.warning("The receiver publishes no metrics, because the package %r is not installed.", error.name)
+        return None

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import importlib
 import json
+import sys
 from collections.abc import Iterator
 
 import pytest
 
-from cpaas_provider.hooks._receiver import emit_metric, get_receiver_connection, list_connections, metric_emitter
+from cpaas_provider.hooks._receiver import (
+    emit_metric,
+    get_receiver_connection,
+    initialize_metrics,
+    list_connections,
+    metric_emitter,
+)
 
 EXTRA = {"webhook_secret": "of-webhooks", "signature_header": "X-Signature"}
+STATSD = "airflow.observability.metrics.statsd_logger"
 CONNECTION = {"conn_type": "cpaas", "host": "https://api.example.com", "password": "sk_test_spelled", "extra": EXTRA}
 
 
@@ -73,4 +82,18 @@ def test_list_names_those_in_the_environment_and_those_in_the_database(in_enviro
 def test_nothing_is_measured_where_no_metrics_are_published(monkeypatch: pytest.MonkeyPatch) -> None:
     assert metric_emitter() is None
     monkeypatch.setenv("AIRFLOW__METRICS__STATSD_ON", "True")
+    try:
+        importlib.import_module(STATSD)
+    except ImportError:
+        pytest.skip("Airflow 3.4 needs the package statsd for metrics, and it is not installed.")
     assert metric_emitter() is emit_metric
+
+
+def test_reports_are_received_without_the_package_for_metrics(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AIRFLOW__METRICS__STATSD_ON", "True")
+    # As Airflow 3.4 is without the package.
+    package, _, module = STATSD.rpartition(".")
+    monkeypatch.setitem(sys.modules, STATSD, None)
+    monkeypatch.delattr(importlib.import_module(package), module, raising=False)
+    assert metric_emitter() is None
+    initialize_metrics()
