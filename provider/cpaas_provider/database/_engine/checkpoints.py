@@ -51,8 +51,11 @@ class BackgroundCheckpoints:
                 self._thread = thread
 
     def _work(self) -> None:
-        while self._written.wait() and not self._stopping.is_set():
+        while self._written.wait():
+            # Before the check: otherwise a stop between the two would be cleared, and waited for without end.
             self._written.clear()
+            if self._stopping.is_set():
+                return
             self._checkpoint()
             self._stopping.wait(PAUSE)
 
