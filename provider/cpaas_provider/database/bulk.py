@@ -133,19 +133,19 @@ class _DocumentInsert:
     PostgreSQL and its driver read each character of a document several times. So long texts are in arrays beside it.
 
     :param text: the statement
-    :param conversions: which values have to be converted for the document, by their columns
+    :param given: the document, without the long texts
     :param long: the columns with long texts, each of which has a parameter of its name
     """
 
     text: str
-    conversions: tuple[tuple[str, Convert], ...]
+    given: Recordset
     long: tuple[str, ...]
 
     def values(self, rows: Sequence[Row]) -> dict[str, Any]:
         """Return the parameters of the statement for rows."""
         texts = {name: [row[name] for row in rows] for name in self.long}
         short = [{name: value for name, value in row.items() if name not in texts} for row in rows] if texts else rows
-        return {"rows": _document(short, self.conversions), **texts}
+        return {"rows": self.given.document(short), **texts}
 
 
 def insert_many(connection: Connection, insertion: Insert, rows: Sequence[Row]) -> list[tuple[Any, ...]]:
@@ -264,26 +264,27 @@ def _document_insert(insertion: Insert, dialect: Dialect, names: tuple[str, ...]
     # A text without a limit may be long.
     long = [table.c[name] for name in names if type(table.c[name].type) is Text]
     short = [table.c[name] for name in names if type(table.c[name].type) is not Text]
-    query = _rows_from(short, long, dialect) if long else select(*Recordset(short).table.c)
+    given = Recordset(short)
+    query = _rows_from(given, long, dialect) if long else select(*given.table.c)
     compiled = insertion.from_select(query.selected_columns.keys(), query).compile(dialect=dialect)
     if compiled.params.keys() != {"rows", *(one.name for one in long)}:
         raise TypeError("An insertion of many rows must have no values but those of its rows.")
-    conversions = [(short[place].name, convert) for place, convert in _conversions(short, _TO_JSON)]
-    return _DocumentInsert(str(compiled), tuple(conversions), tuple(one.name for one in long))
+    return _DocumentInsert(str(compiled), given, tuple(one.name for one in long))
 
 
-def _rows_from(short: Sequence[Column[Any]], long: Sequence[Column[Any]], dialect: Dialect) -> TextualSelect:
+def _rows_from(given: Recordset, long: Sequence[Column[Any]], dialect: Dialect) -> TextualSelect:
     """Return the query for the rows of a document, each with its texts from the arrays beside it.
 
     SQLAlchemy cannot write ``ROWS FROM``, which joins the rows of functions by their order.
     """
-    kinds = [f"{one.name} {one.type.compile(dialect)}" for one in Recordset(short).columns]
+    kinds = [f"{one.name} {one.type.compile(dialect)}" for one in given.columns]
     arrays = [f"unnest(CAST(:{one.name} AS TEXT[]))" for one in long]
     functions = [f"json_to_recordset(CAST(:rows AS JSON)) AS ({', '.join(kinds)})", *arrays]
-    names = ", ".join(one.name for one in (*short, *long))
+    columns = [*given.columns, *(column(one.name) for one in long)]
+    names = ", ".join(one.name for one in columns)
     # The names are those of columns of our tables.
     query = text(f"SELECT {names} FROM ROWS FROM ({', '.join(functions)}) AS given ({names})")  # noqa: S608
-    return query.columns(*(column(one.name) for one in (*short, *long)))
+    return query.columns(*columns)
 
 
 def _conversions(columns: Sequence[Column[Any]], to: Mapping[type, Convert]) -> Iterator[tuple[int, Convert]]:
