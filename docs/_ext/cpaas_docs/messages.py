@@ -37,7 +37,7 @@ _QUIET = {"info", "debug", "log"}
 _INTERNAL = {"NotImplementedError", "AssertionError", "AttributeError", "RuntimeError", "TypeError", "RefusalError"}
 _PERCENT = re.compile(r"%(?:\.\d+)?[sdrgf%]")
 _BRACES = re.compile(r"\{[^{}]*\}")
-_NOT_DONE = re.compile(r"\bNothing was (?:sent|done|changed)\b")
+_NOT_DONE = re.compile(r"\bNothing was (?:sent|done|changed|looked up)\b")
 _SHORTEST_SENTENCE = 20
 _LONGEST_TITLE = 90
 _FEWEST_WORDS = 3
@@ -160,7 +160,7 @@ def messages_of(path: Path, module: str) -> Iterator[Message]:
                 shown = _PERCENT.sub(GAP, text) if kind in _LOGGED.values() else text
                 if _says_something(shown):
                     yield Message(shown, kind, module, reader.effect(kind))
-    for text in reader.sentences(tree, taken):
+    for text in filter(_says_something, reader.sentences(tree, taken)):
         yield Message(text, "text", module, "")
 
 

@@ -76,7 +76,7 @@ class BulkAttempt(Attempt):
         try:
             return as_results_path(self._results_path)
         except ValueError as error:
-            raise AirflowFailException(f"{error} Nothing was sent.") from None
+            raise AirflowFailException(f"{error} {self.nothing_done}") from None
 
     def _check_results_file(self) -> None:
         """Check that the results file can be written, if the author wants one.
@@ -89,7 +89,8 @@ class BulkAttempt(Attempt):
             check_writable(self._results_file)
         except ResultsFileError as error:
             raise PreflightError(
-                f"{error} Nothing was sent in this try. Correct results_path or its storage.", permanent=False
+                f"{error} {self.nothing_done.rstrip('.')} in this try. Correct results_path or its storage.",
+                permanent=False,
             ) from None
 
     def _write_results(self, lines: Iterable[Mapping[str, Any]], columns: Columns) -> None:
