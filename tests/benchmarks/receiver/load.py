@@ -2,12 +2,15 @@
 
 As fast as they are answered, or at a fixed rate, where a report that has to wait for its turn is late from then on.
 Prints what was answered and how long it took, as JSON.
+
+It shares the machine with the receiver, so it takes as little of it as Python can: no event loop, no streams.
 """
 
 from __future__ import annotations
 
-import asyncio
 import json
+import selectors
+import socket
 import sys
 import time
 from collections import Counter, deque
@@ -19,101 +22,106 @@ from tests.benchmarks.receiver.bodies import BODIES
 
 MakeBody = Callable[[int], tuple[str, str]]
 
-_REQUEST = (
-    "POST {path} HTTP/1.1\r\nHost: bench\r\nContent-Type: application/json\r\n{headers}Content-Length: {length}\r\n\r\n"
-    "{body}"
-)
-_DRAIN_ROUNDS = 400
+_DRAIN_SECONDS = 20.0
+_MOST_READ = 65_536
+
+
+class Sender:
+    """One connection, with one report on its way at a time."""
+
+    def __init__(self, port: int) -> None:
+        self._socket = socket.create_connection(("127.0.0.1", port))
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._answer = b""
+        self._due = 0.0
+        self.busy = False
+
+    def fileno(self) -> int:
+        return self._socket.fileno()
+
+    def send(self, request: bytes, due: float) -> None:
+        self.busy, self._due = True, due
+        self._socket.sendall(request)
+
+    def receive(self) -> tuple[int, float] | None:
+        """Return the status and the seconds since the report was due, once its answer is whole."""
+        received = self._socket.recv(_MOST_READ)
+        if not received:
+            sys.exit("The server closed a connection.")
+        self._answer += received
+        head, end, body = self._answer.partition(b"\r\n\r\n")
+        if not end or len(body) < int(head.lower().partition(b"content-length:")[2].split(b"\r\n", 1)[0]):
+            return None
+        self.busy, self._answer = False, b""
+        return int(head[9:12]), time.perf_counter() - self._due
 
 
 class Load:
-    """What is sent, and what came of it."""
+    """What is sent, and what came of it.
 
-    def __init__(self, paths: list[str], rate: float, seconds: float, first: int, make_body: MakeBody) -> None:
+    :param rate: reports a second; 0 for as many as are answered
+    """
+
+    def __init__(self, senders: list[Sender], paths: list[str], rate: float, first: int, make_body: MakeBody) -> None:
         self.statuses: Counter[int] = Counter()
         self.took: list[float] = []
-        self._paths = paths
+        self._free = deque(senders)
+        self._starts = [f"POST {path} HTTP/1.1\r\nHost: bench\r\nContent-Type: application/json\r\n" for path in paths]
         self._numbers = count(first)
         self._make_body = make_body
         self._rate = rate
-        self._free: deque[Sender] = deque()
-        self._due: deque[float] = deque()
-        self.over = time.perf_counter() + seconds
+        self._made = 0
+        self._selector = selectors.DefaultSelector()
+        for sender in senders:
+            self._selector.register(sender, selectors.EVENT_READ, sender)
 
-    def is_free(self, sender: Sender) -> None:
-        """Give a connection its next report, if one is due."""
-        if self._rate:
-            if self._due:
-                sender.send(self._request(), self._due.popleft())
-            else:
+    def run(self, seconds: float) -> float:
+        """Send for a time, and return how long that was."""
+        begun = now = time.perf_counter()
+        while now < begun + seconds:
+            self._send_due(begun, now)
+            self._receive(0.001)
+            now = time.perf_counter()
+        return now - begun
+
+    def drain(self) -> None:
+        """Wait for answers that are still awaited."""
+        until = time.perf_counter() + _DRAIN_SECONDS
+        while len(self._free) < len(self._selector.get_map()) and time.perf_counter() < until:
+            self._receive(0.05)
+
+    def _send_due(self, begun: float, now: float) -> None:
+        """Give each free connection a report, as far as they are due."""
+        while self._free:
+            due = begun + self._made / self._rate if self._rate else now
+            if due > now:
+                break
+            self._made += 1
+            self._free.popleft().send(self._request(), due)
+
+    def _receive(self, timeout: float) -> None:
+        for key, _ in self._selector.select(timeout):
+            sender: Sender = key.data
+            if answered := sender.receive():
+                self.statuses[answered[0]] += 1
+                self.took.append(answered[1])
                 self._free.append(sender)
-        elif time.perf_counter() < self.over:
-            sender.send(self._request(), time.perf_counter())
-
-    async def keep_pace(self) -> None:
-        """Have so many sent a second, whoever is free."""
-        begun, made = time.perf_counter(), 0
-        while (now := time.perf_counter()) < self.over:
-            while made < (now - begun) * self._rate:
-                due = begun + made / self._rate
-                made += 1
-                if self._free:
-                    self._free.popleft().send(self._request(), due)
-                else:
-                    self._due.append(due)
-            await asyncio.sleep(0.001)
 
     def _request(self) -> bytes:
         number = next(self._numbers)
         body, headers = self._make_body(number)
-        path = self._paths[number % len(self._paths)]
-        return _REQUEST.format(path=path, headers=headers, length=len(body), body=body).encode()
+        start = self._starts[number % len(self._starts)]
+        return f"{start}{headers}Content-Length: {len(body)}\r\n\r\n{body}".encode()
 
 
-class Sender(asyncio.Protocol):
-    """One connection, with one report on its way at a time."""
-
-    def __init__(self, load: Load) -> None:
-        self._load = load
-        self._answer = b""
-        self.busy = False
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = transport
-        self._load.is_free(self)
-
-    def send(self, request: bytes, due: float) -> None:
-        self.busy, self._due = True, due
-        self._transport.write(request)  # type: ignore[attr-defined]
-
-    def data_received(self, data: bytes) -> None:
-        self._answer += data
-        head, end, body = self._answer.partition(b"\r\n\r\n")
-        length = head.lower().partition(b"content-length:")[2].split(b"\r\n")[0]
-        if not end or len(body) < int(length):
-            return
-        self.busy, self._answer = False, b""
-        self._load.took.append(time.perf_counter() - self._due)
-        self._load.statuses[int(head[9:12])] += 1
-        self._load.is_free(self)
-
-
-async def run(
+def run(
     port: int, paths: list[str], connections: int, seconds: float, rate: float, make_body: MakeBody
 ) -> dict[str, object]:
-    load = Load(paths, rate, seconds, time.time_ns() // 1_000_000 % 50_000_000, make_body)
-    loop = asyncio.get_running_loop()
-    begun = time.perf_counter()
-    senders = [(await loop.create_connection(lambda: Sender(load), "127.0.0.1", port))[1] for _ in range(connections)]
-    if rate:
-        await load.keep_pace()
-    else:
-        await asyncio.sleep(load.over - time.perf_counter())
-    lasted = time.perf_counter() - begun
+    senders = [Sender(port) for _ in range(connections)]
+    load = Load(senders, paths, rate, time.time_ns() // 1_000_000 % 50_000_000, make_body)
+    lasted = load.run(seconds)
     answered = len(load.took)
-    for _ in range(_DRAIN_ROUNDS):
-        if any(sender.busy for sender in senders):
-            await asyncio.sleep(0.05)
+    load.drain()
     took = sorted(load.took) or [0.0]
     return {
         "rate": answered / lasted,
@@ -127,5 +135,4 @@ async def run(
 if __name__ == "__main__":
     port, paths, connections, seconds, rate, kind = sys.argv[1:]
     lines = Path(paths).read_text().splitlines()
-    made = run(int(port), lines, int(connections), float(seconds), float(rate), BODIES[kind])
-    print(json.dumps(asyncio.run(made)))
+    print(json.dumps(run(int(port), lines, int(connections), float(seconds), float(rate), BODIES[kind])))
