@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime
 from enum import IntEnum
@@ -26,7 +27,7 @@ class RowState(IntEnum):
     """A deletion was requested, and no response is recorded."""
 
 
-REQUESTED = frozenset({RowState.CREATING, RowState.UPDATING, RowState.DELETING})
+_REQUESTED = frozenset({RowState.CREATING, RowState.UPDATING, RowState.DELETING})
 """The states of a row whose last request has no recorded result: it is in flight, or the try ended before."""
 
 
@@ -57,6 +58,20 @@ class MapEntry:
     fencing_token: int | None = None
     source_row: int | None = None
     requested: datetime | None = None
+
+    def is_busy(self, leased: Collection[int]) -> bool:
+        """Return whether a task has a request for the row in flight.
+
+        :param leased: the fencing tokens of the valid leases
+        """
+        return self.state in _REQUESTED and self.fencing_token in leased
+
+    def is_unknown(self, leased: Collection[int]) -> bool:
+        """Return whether the outcome of the row's creation is unknown.
+
+        :param leased: the fencing tokens of the valid leases
+        """
+        return self.state is RowState.UNKNOWN or (self.state is RowState.CREATING and not self.is_busy(leased))
 
 
 @dataclass(frozen=True, slots=True)

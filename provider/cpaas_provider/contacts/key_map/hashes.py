@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from hashlib import blake2b
 from typing import Any
 
@@ -56,63 +57,34 @@ class ContactHashes:
         return blake2b(text.encode(), digest_size=_CELL_BYTES, key=self._secret).digest()
 
 
-class CellHashes:
-    """The hashes of the known cells of a row of the list, by column."""
-
-    __slots__ = ("_hashes",)
-
-    def __init__(self, hashes: Mapping[bytes, bytes] | None = None) -> None:
-        self._hashes = dict(hashes or {})
+class CellHashes(dict[bytes, bytes]):
+    """The hashes of the known cells of a row of the list, by ``column_tag``."""
 
     @classmethod
     def from_bytes(cls, packed: bytes | None) -> CellHashes:
         """Read the result of ``to_bytes``."""
         packed = packed or b""
-        starts = range(0, len(packed), _ENTRY_BYTES)
-        return cls(
-            {
-                packed[start : start + _COLUMN_BYTES]: packed[start + _COLUMN_BYTES : start + _ENTRY_BYTES]
-                for start in starts
-            }
-        )
+        entries = (packed[start : start + _ENTRY_BYTES] for start in range(0, len(packed), _ENTRY_BYTES))
+        return cls((entry[:_COLUMN_BYTES], entry[_COLUMN_BYTES:]) for entry in entries)
 
     def to_bytes(self) -> bytes:
         """Return the hashes as bytes, for the database."""
-        return b"".join(column + cell for column, cell in sorted(self._hashes.items()))
+        return b"".join(column + cell for column, cell in sorted(self.items()))
 
     def has(self, column: str, cell_hash: bytes) -> bool:
         """Tell whether the column is known to have this cell."""
-        return self._hashes.get(column_tag(column)) == cell_hash
-
-    def merged(self, other: CellHashes) -> CellHashes:
-        """Return both sets of hashes; for a column in both, the hash of ``other``."""
-        return CellHashes({**self._hashes, **other._hashes})
+        return self.get(column_tag(column)) == cell_hash
 
     def without(self, columns: Iterable[str]) -> CellHashes:
         """Return the hashes of all other columns."""
         tags = {column_tag(column) for column in columns}
-        return CellHashes({tag: cell for tag, cell in self._hashes.items() if tag not in tags})
-
-    def __iter__(self) -> Iterator[tuple[bytes, bytes]]:
-        return iter(self._hashes.items())
-
-    def __len__(self) -> int:
-        return len(self._hashes)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, CellHashes) and other._hashes == self._hashes
-
-    __hash__ = None  # type: ignore[assignment]  # never a key of a dict
+        return CellHashes({tag: cell for tag, cell in self.items() if tag not in tags})
 
 
-_tags: dict[str, bytes] = {}
-
-
+@functools.cache
 def column_tag(column: str) -> bytes:
     """Return the four bytes that stand for a column in the hashes of a row's cells."""
-    if (tag := _tags.get(column)) is None:
-        tag = _tags[column] = blake2b(column.encode("utf-8", "surrogatepass"), digest_size=_COLUMN_BYTES).digest()
-    return tag
+    return blake2b(column.encode("utf-8", "surrogatepass"), digest_size=_COLUMN_BYTES).digest()
 
 
 def bucket_of(key_hash: bytes) -> int:

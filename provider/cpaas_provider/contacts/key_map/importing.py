@@ -10,25 +10,24 @@ import functools
 import json
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from sqlalchemy import Connection, delete, insert, select, update
+from sqlalchemy import Connection, insert, select, update
 
 from cpaas_provider.api.amounts import counted
 from cpaas_provider.contacts.errors import MapFileError, MapMismatchError, NoMapError
-from cpaas_provider.contacts.key_map.entries import REQUESTED, Change, MapEntry
+from cpaas_provider.contacts.key_map.entries import Change, MapEntry, MapFacts
 from cpaas_provider.contacts.key_map.hashes import ContactHashes
 from cpaas_provider.contacts.key_map.key_map import IMPORTING, KeyMap, Lease
 from cpaas_provider.contacts.key_map.list_files import Faults, read_list
-from cpaas_provider.contacts.key_map.map_files import Progress, RenewedLease, open_export
-from cpaas_provider.contacts.key_map.maps import find_map
+from cpaas_provider.contacts.key_map.map_files import Progress, open_export
+from cpaas_provider.contacts.key_map.maps import insert_map, remove_map
 from cpaas_provider.contacts.key_map.overview import KEY_COLUMNS, checked_map, owner_of, released
 from cpaas_provider.contacts.key_map.staging import Staging
 from cpaas_provider.database.bulk import batched
 from cpaas_provider.database.database import Database
-from cpaas_provider.database.schema import contact_leases, contact_map_values, contact_maps, contact_rows
+from cpaas_provider.database.schema import contact_map_values, contact_maps
 from cpaas_provider.sources.base import Source
 from cpaas_provider.sources.files import FileSource
 
@@ -93,12 +92,8 @@ def restore_map(target: Target, source: FileSource, progress: Progress, *, dry_r
                     f"{source} was exported from a map of another {name}. Nothing was written. Its row ids mean "
                     "nothing there. Name a connection that leads to the same contact list."
                 )
-        rows = staging.add(_counting(entries, progress))
-        faults = Faults()
-        faults.add_shared("The same key is there twice", staging.shared_keys())
-        faults.add_shared("The same row id is there twice", staging.shared_row_ids())
-        faults.refuse(source)
-        work = _Import(target, source, staging, progress, ImportReport(rows), _is_equal, replaces=False)
+        work = _Import(target, source, staging, progress, _is_equal)
+        work.stage(entries, Faults(), "is there twice")
         existing = _find_target_map(target)
         if existing is not None and existing.facts.secret != exported.secret and any(existing.counts().values()):
             raise MapFileError(
@@ -145,12 +140,9 @@ def adopt_rows(
     secret = secrets.token_hex(16) if existing is None else existing.facts.secret
     faults = Faults()
     with Staging() as staging:
+        work = _Import(target, source, staging, progress, _has_row, replaces=replace_row_ids)
         entries = read_list(source, key, row_id_column, ContactHashes(secret), faults)
-        rows = staging.add(_counting(entries, progress))
-        faults.add_shared("The same key is on several lines", staging.shared_keys())
-        faults.add_shared("The same row id is on several lines", staging.shared_row_ids())
-        faults.refuse(source)
-        work = _Import(target, source, staging, progress, ImportReport(rows), _has_row, replaces=replace_row_ids)
+        work.stage(entries, faults, "is on several lines")
         return work.run(existing, secret, {KEY_COLUMNS: list(key)}, dry_run=dry_run)
 
 
@@ -171,38 +163,39 @@ def _find_target_map(target: Target) -> KeyMap | None:
         return None
 
 
-def _counting(rows: Iterator[tuple[int, MapEntry]], progress: Progress) -> Iterator[tuple[int, MapEntry]]:
-    for count, row in enumerate(rows, 1):
-        yield row
-        if not count % 1_000:
-            progress("read", count)
-
-
+@dataclass
 class _Import:
-    """Writes staged rows into a map.
+    """Writes the rows of a file into a map.
 
     :param is_present: compares an entry of the map with the file's entry for the same key
     :param replaces: whether the file's entry replaces a different entry of the map
     """
 
-    def __init__(
-        self,
-        target: Target,
-        source: object,
-        staging: Staging,
-        progress: Progress,
-        report: ImportReport,
-        is_present: Callable[[MapEntry, MapEntry], bool],
-        *,
-        replaces: bool,
-    ) -> None:
-        self._target = target
-        self._source = source
-        self._staging = staging
-        self._progress = progress
-        self._report = report
-        self._is_present = is_present
-        self._replaces = replaces
+    target: Target
+    source: object
+    staging: Staging
+    progress: Progress
+    is_present: Callable[[MapEntry, MapEntry], bool]
+    replaces: bool = False
+    report: ImportReport = field(default_factory=ImportReport)
+
+    def stage(self, entries: Iterator[tuple[int, MapEntry]], faults: Faults, shared: str) -> None:
+        """Read the whole file.
+
+        :param faults: receives the faults that are found while entries are read
+        :param shared: the words for a key or row id that the file has twice
+        :raises MapFileError: when the file has faults
+        """
+        self.report.rows = self.staging.add(self._counting(entries))
+        faults.add_shared(f"The same key {shared}", self.staging.shared_keys())
+        faults.add_shared(f"The same row id {shared}", self.staging.shared_row_ids())
+        faults.refuse(self.source)
+
+    def _counting(self, rows: Iterator[tuple[int, MapEntry]]) -> Iterator[tuple[int, MapEntry]]:
+        for count, row in enumerate(rows, 1):
+            yield row
+            if not count % 1_000:
+                self.progress("read", count)
 
     def run(self, existing: KeyMap | None, secret: str, values: dict[str, Any], *, dry_run: bool) -> ImportReport:
         """Check all rows, then write them.
@@ -216,30 +209,30 @@ class _Import:
             self._check_resumed(reused)
         if dry_run:
             if reused is None:
-                self._report.added = self._report.rows
+                self.report.added = self.report.rows
             else:
                 self._check(reused, None)
-            return self._report
-        key_map = reused or _new_map(self._target, secret, existing, self._marks())
+            return self.report
+        key_map = reused or _new_map(self.target, secret, existing, self._marks())
         with released(key_map.lease(owner_of("import-map"), while_importing=True)) as lease:
-            replaced_rows = self._check(key_map, RenewedLease(lease))
+            replaced_rows = self._check(key_map, lease)
             lease.write([], self._marks())
             done = 0
-            for page in self._staging.pages():
+            for page in self.staging.pages():
                 self._write(lease, page)
                 done += len(page)
-                self._progress("written", done)
+                self.progress("written", done)
             for batch in batched(replaced_rows):
-                self._report.changed += len(lease.write([Change(entry, None) for entry in batch]))
+                self.report.changed += len(lease.write([Change(entry, None) for entry in batch]))
             lease.write([], {**values, IMPORTING: None})
-        return self._report
+        return self.report
 
     def _marks(self) -> dict[str, Any]:
-        return {IMPORTING: {"rows": self._report.rows, "digest": self._digest}}
+        return {IMPORTING: {"rows": self.report.rows, "digest": self._digest}}
 
     @functools.cached_property
     def _digest(self) -> str:
-        return self._staging.digest()
+        return self.staging.digest()
 
     def _check_resumed(self, key_map: KeyMap) -> None:
         """Check that a stopped import is resumed with the same file. Otherwise the map would have rows of both files.
@@ -250,10 +243,10 @@ class _Import:
         current = self._marks()[IMPORTING]
         if begun and any(begun.get(name, value) != value for name, value in current.items()):
             raise MapFileError(
-                f"The contact map {self._target.name!r} holds a part of another import, of a file with "
-                f"{counted(begun['rows'], 'row')}. They differ from the rows of {self._source}. Nothing was written. "
+                f"The contact map {self.target.name!r} holds a part of another import, of a file with "
+                f"{counted(begun['rows'], 'row')}. They differ from the rows of {self.source}. Nothing was written. "
                 "Finish that import with its own file, or remove the map first with: airflow cpaas contacts "
-                f"forget-map --conn-id {self._target.conn_id} --map {self._target.name}"
+                f"forget-map --conn-id {self.target.conn_id} --map {self.target.name}"
             )
 
     def _write(self, lease: Lease, page: Sequence[tuple[int, MapEntry]]) -> None:
@@ -265,13 +258,13 @@ class _Import:
             before = current.get(key_hash)
             if before is None or self._is_replaced(before, entry, leased):
                 changes.append(Change(before or MapEntry(key_hash), entry))
-            elif not self._is_present(before, entry):
-                self._report.changed += 1
+            elif not self.is_present(before, entry):
+                self.report.changed += 1
         for key_hash, now in lease.write(changes).items():
-            if now is None or not self._is_present(now, imported[key_hash]):
-                self._report.changed += 1
+            if now is None or not self.is_present(now, imported[key_hash]):
+                self.report.changed += 1
 
-    def _check(self, key_map: KeyMap, lease: RenewedLease | None) -> list[MapEntry]:
+    def _check(self, key_map: KeyMap, lease: Lease | None) -> list[MapEntry]:
         """Compare the file with the map, and return the entries of other keys that have row ids of the file.
 
         :raises MapFileError: when the file must not be imported
@@ -279,7 +272,7 @@ class _Import:
         faults = Faults()
         leased = key_map.leased()
         done = 0
-        for page in self._staging.pages():
+        for page in self.staging.pages():
             current = key_map.entries(entry.key_hash for _, entry in page)
             for line, entry in page:
                 self._compare(line, entry, current.get(entry.key_hash), leased, faults)
@@ -288,43 +281,43 @@ class _Import:
         replaced_rows: list[MapEntry] = []
         for entries in key_map.pages():
             rows = {entry.row_id: entry for entry in entries if entry.row_id is not None}
-            for row_id, (line, key_hash) in self._staging.by_row_id(rows).items():
+            for row_id, (line, key_hash) in self.staging.by_row_id(rows).items():
                 entry = rows[row_id]
                 if entry.key_hash == key_hash:
                     continue
-                if not self._replaces:
+                if not self.replaces:
                     faults.add("The map has another key for the row", line)
-                elif not self._staging.has([entry.key_hash]):
+                elif not self.staging.has([entry.key_hash]):
                     replaced_rows.append(entry)
             self._report_checked(lease, done)
-        faults.refuse(self._source)
-        self._report.removed = len(replaced_rows)
+        faults.refuse(self.source)
+        self.report.removed = len(replaced_rows)
         return replaced_rows
 
     def _compare(
         self, line: int, entry: MapEntry, before: MapEntry | None, leased: Mapping[int, str], faults: Faults
     ) -> None:
         if before is None:
-            self._report.added += 1
-        elif self._is_present(before, entry):
-            self._report.present += 1
+            self.report.added += 1
+        elif self.is_present(before, entry):
+            self.report.present += 1
         elif self._is_replaced(before, entry, leased):
-            self._report.replaced += 1
-        elif before.state in REQUESTED and before.fencing_token in leased:
+            self.report.replaced += 1
+        elif before.is_busy(leased):
             faults.add("A task has a request for the key under way", line)
         else:
             faults.add("The map has another row id or other hashes for the key", line)
 
     def _is_replaced(self, before: MapEntry, entry: MapEntry, leased: Mapping[int, str]) -> bool:
         """Return whether the file's entry replaces the map's entry."""
-        if self._is_present(before, entry) or (before.state in REQUESTED and before.fencing_token in leased):
+        if self.is_present(before, entry) or before.is_busy(leased):
             return False
-        return self._replaces or (before.row_id is None and entry.row_id is not None)
+        return self.replaces or (before.row_id is None and entry.row_id is not None)
 
-    def _report_checked(self, lease: RenewedLease | None, done: int) -> None:
+    def _report_checked(self, lease: Lease | None, done: int) -> None:
         if lease is not None:
             lease.renew_if_due()
-        self._progress("checked", done)
+        self.progress("checked", done)
 
 
 def _has_row(before: MapEntry, entry: MapEntry) -> bool:
@@ -346,7 +339,7 @@ def _new_map(target: Target, secret: str, empty: KeyMap | None, values: Mapping[
     lease = None if empty is None else empty.lease(owner_of("import-map"), while_importing=True)
     is_target = contact_maps.c.conn_id == target.conn_id, contact_maps.c.name == target.name
 
-    def work(connection: Connection) -> int:
+    def work(connection: Connection) -> MapFacts:
         stored = connection.execute(select(contact_maps).where(*is_target).with_for_update()).one_or_none()
         expected = None if lease is None else (lease.key_map.facts.map_id, lease.fencing_token)
         if (None if stored is None else (stored.id, stored.fencing_token)) != expected:
@@ -359,20 +352,19 @@ def _new_map(target: Target, secret: str, empty: KeyMap | None, values: Mapping[
             # id. A task that has read the old secret must not find a map by the old id.
             aside = f"replaced {secrets.token_hex(8)}"
             connection.execute(update(contact_maps).where(contact_maps.c.id == stored.id).values(name=aside))
-        row: dict[str, Any] = {"conn_id": target.conn_id, "name": target.name, "base_url": target.base_url}
-        row |= {"table_id": target.table_id, "secret": secret, "fencing_token": 0, "created": datetime.now(UTC)}
-        connection.execute(insert(contact_maps).values(row))
-        map_id: int = connection.execute(select(contact_maps.c.id).where(*is_target)).scalar_one()
+        facts = insert_map(
+            connection,
+            conn_id=target.conn_id,
+            name=target.name,
+            base_url=target.base_url,
+            table_id=target.table_id,
+            secret=secret,
+        )
         for name, value in values.items():
             text = json.dumps(value)
-            connection.execute(insert(contact_map_values).values(map_id=map_id, key=name, value=text))
-        if stored is not None:
-            if connection.execute(select(contact_rows.c.state).where(contact_rows.c.map_id == stored.id)).first():
-                raise MapFileError(f"The contact map {target.name!r} is no longer empty. Nothing was written.")
-            for table in (contact_map_values, contact_leases):
-                connection.execute(delete(table).where(table.c.map_id == stored.id))
-            connection.execute(delete(contact_maps).where(contact_maps.c.id == stored.id))
-        return map_id
+            connection.execute(insert(contact_map_values).values(map_id=facts.map_id, key=name, value=text))
+        if stored is not None and remove_map(connection, stored.id):
+            raise MapFileError(f"The contact map {target.name!r} is no longer empty. Nothing was written.")
+        return facts
 
-    target.database.write(work)
-    return find_map(target.database, conn_id=target.conn_id, name=target.name)
+    return KeyMap(target.database, target.database.write(work))

@@ -78,10 +78,7 @@ class KeyMap:
         :param states: only entries in these states
         :raises DatabaseError: when the database cannot be read
         """
-        first, end = buckets
-        if first >= end:
-            return
-        where = [self._in_map, *_range(first, end)]
+        where = [self._in_map, *_range(*buckets)]
         if states is not None:
             where.append(contact_rows.c.state.in_([int(state) for state in states]))
         query = select(contact_rows).order_by(contact_rows.c.key_hash).limit(size)
@@ -141,7 +138,8 @@ class KeyMap:
         :raises UnfinishedImportError: when an import of the map is not finished
         :raises DatabaseError: when the database cannot be used
         """
-        return self._lease(owner, buckets, while_importing)
+        token = self.database.write(lambda connection: self._acquire(connection, owner, buckets, while_importing))
+        return Lease(self, owner, buckets, token)
 
     def row_lease(self, owner: str, *, while_importing: bool = False) -> Lease:
         """Acquire a lease to write single rows, also while other tasks hold leases on their buckets.
@@ -150,11 +148,7 @@ class KeyMap:
         :raises UnfinishedImportError: when an import of the map is not finished
         :raises DatabaseError: when the database cannot be used
         """
-        return self._lease(owner, _NO_BUCKETS, while_importing)
-
-    def _lease(self, owner: str, buckets: tuple[int, int], while_importing: bool) -> Lease:
-        token = self.database.write(lambda connection: self._acquire(connection, owner, buckets, while_importing))
-        return Lease(self, owner, buckets, token)
+        return self.lease(owner, _NO_BUCKETS, while_importing=while_importing)
 
     def _acquire(self, connection: Connection, owner: str, buckets: tuple[int, int], while_importing: bool) -> int:
         is_map = contact_maps.c.id == self.facts.map_id
@@ -247,10 +241,12 @@ class KeyMap:
             connection.execute(statement, [{**row, "of": row.pop("key_hash")} for row in replaced])
         return changed
 
-    def _store_value(self, connection: Connection, key: str, value: Any) -> None:
-        text = json.dumps(value, separators=(",", ":"), allow_nan=False)
-        if not connection.execute(update(contact_map_values).where(*self._is_value(key)).values(value=text)).rowcount:
-            connection.execute(insert(contact_map_values).values(map_id=self.facts.map_id, key=key, value=text))
+    def _store_values(self, connection: Connection, values: Mapping[str, Any]) -> None:
+        for key, value in values.items():
+            text = json.dumps(value, separators=(",", ":"), allow_nan=False)
+            stored = update(contact_map_values).where(*self._is_value(key)).values(value=text)
+            if not connection.execute(stored).rowcount:
+                connection.execute(insert(contact_map_values).values(map_id=self.facts.map_id, key=key, value=text))
 
     def _clear_cell_hashes(self, connection: Connection, buckets: tuple[int, int]) -> int:
         """Remove the hashes of all cells, so that each cell is sent again. Return the number of rows."""
@@ -272,6 +268,7 @@ class Lease:
         self.owner = owner
         self.buckets = buckets
         self.fencing_token = fencing_token
+        self._renewed = key_map.clock()
         self._is_lease = and_(
             contact_leases.c.map_id == key_map.facts.map_id, contact_leases.c.fencing_token == fencing_token
         )
@@ -288,8 +285,7 @@ class Lease:
         def work(connection: Connection) -> dict[bytes, MapEntry | None]:
             self._assert_held(connection)
             changed = self.key_map._write(connection, changes)
-            for key, value in (values or {}).items():
-                self.key_map._store_value(connection, key, value)
+            self.key_map._store_values(connection, values or {})
             return changed
 
         return self.key_map.database.write(work)
@@ -304,10 +300,8 @@ class Lease:
 
         def work(connection: Connection) -> int:
             self._assert_held(connection)
-            count = self.key_map._clear_cell_hashes(connection, self.buckets)
-            for key, value in values.items():
-                self.key_map._store_value(connection, key, value)
-            return count
+            self.key_map._store_values(connection, values)
+            return self.key_map._clear_cell_hashes(connection, self.buckets)
 
         return self.key_map.database.write(work)
 
@@ -319,6 +313,20 @@ class Lease:
         """
         self.key_map.database.write(self._assert_held)
 
+    @property
+    def is_renewal_due(self) -> bool:
+        """Whether nothing was written under the lease for a fifth of its time."""
+        return self.key_map.clock() - self._renewed > LEASE / 5
+
+    def renew_if_due(self) -> None:
+        """Renew the lease, at most once a minute.
+
+        :raises LeaseLostError: when it ended
+        :raises DatabaseError: when the database cannot be written
+        """
+        if self.is_renewal_due:
+            self.renew()
+
     def release(self) -> None:
         """End the lease, so that another task can acquire one on these buckets. Does nothing after its end.
 
@@ -327,7 +335,8 @@ class Lease:
         self.key_map.database.write(lambda connection: connection.execute(delete(contact_leases).where(self._is_lease)))
 
     def _assert_held(self, connection: Connection) -> None:
-        renewed = update(contact_leases).where(self._is_lease).values(until=self.key_map.clock() + LEASE)
+        self._renewed = self.key_map.clock()
+        renewed = update(contact_leases).where(self._is_lease).values(until=self._renewed + LEASE)
         if connection.execute(renewed).rowcount != 1:
             raise LeaseLostError(
                 f"The lease of {self.owner} on this contact list has ended, and another task may have it now. "

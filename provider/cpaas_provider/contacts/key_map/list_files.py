@@ -13,7 +13,7 @@ from cpaas_provider.contacts.key_map.entries import MapEntry
 from cpaas_provider.contacts.key_map.hashes import ContactHashes
 from cpaas_provider.contacts.key_map.map_files import check_row_id
 from cpaas_provider.contacts.key_map.staging import Shared
-from cpaas_provider.contacts.mapping.keys import key_text
+from cpaas_provider.contacts.mapping.keys import key_texts
 from cpaas_provider.sources.base import InvalidRow, Source
 
 _SHOWN = 10
@@ -73,16 +73,16 @@ def read_list(
                 continue
             *parts, row_id = row.values
             try:
-                texts = [key_text(part) for part in parts]
+                texts = key_texts(parts)
                 row_id = None if row_id is None else check_row_id(str(row_id))
             except ValueError as error:
                 faults.add(f"A key or row id cannot be used: {error}", row.number)
                 continue
-            if None in texts:
+            if texts is None:
                 faults.add("The key is blank", row.number)
             elif not row_id:
                 faults.add("The row id is blank", row.number)
             elif any(character.isspace() for character in row_id):
                 faults.add("The row id has blanks", row.number)
             else:
-                yield row.number, MapEntry(hashes.of_key([text for text in texts if text is not None]), row_id=row_id)
+                yield row.number, MapEntry(hashes.of_key(texts), row_id=row_id)

@@ -22,7 +22,7 @@ from typing import Any
 from cpaas_provider.contacts.errors import MapFileError
 from cpaas_provider.contacts.key_map.entries import MapEntry, RowState
 from cpaas_provider.contacts.key_map.hashes import KEY_BYTES
-from cpaas_provider.contacts.key_map.key_map import IMPORTING, LEASE, KeyMap, Lease
+from cpaas_provider.contacts.key_map.key_map import IMPORTING, KeyMap, Lease
 from cpaas_provider.contacts.key_map.overview import is_alone, leases_of, owner_of, released, values_of
 from cpaas_provider.sources.files import FileSource
 
@@ -60,28 +60,6 @@ class ExportFacts:
     values: dict[str, Any]
 
 
-class RenewedLease:
-    """Renews a lease while nothing is written under it.
-
-    :param lease: the lease; ``renew_if_due`` renews it at most once a minute
-    """
-
-    def __init__(self, lease: Lease) -> None:
-        self.lease = lease
-        self._renewed = lease.key_map.clock()
-
-    def renew_if_due(self) -> None:
-        """Renew the lease if a fifth of its time has passed.
-
-        :raises LeaseLostError: when it ended
-        :raises DatabaseError: when the database cannot be written
-        """
-        now = self.lease.key_map.clock()
-        if now - self._renewed > LEASE / 5:
-            self.lease.renew()
-            self._renewed = now
-
-
 def export_map(key_map: KeyMap, path: Path, progress: Progress, *, with_secret: bool = True) -> int:
     """Write a map to a new file that only its owner may read, and return the number of entries.
 
@@ -104,7 +82,7 @@ def export_map(key_map: KeyMap, path: Path, progress: Progress, *, with_secret: 
             raise _unwritable(path, error) from None
         try:
             with os.fdopen(descriptor, "w", encoding="utf-8", newline="") as file:
-                count = _write(key_map, file, RenewedLease(lease), progress, with_secret=with_secret)
+                count = _write(key_map, file, lease, progress, with_secret=with_secret)
             if not is_alone(lease):
                 raise MapFileError(
                     f"Another task wrote to the contact map during the export. {path} was removed, because it would "
@@ -123,7 +101,7 @@ def _unwritable(path: Path, error: OSError) -> MapFileError:
     return MapFileError(f"{path} cannot be written ({error.strerror or type(error).__name__}). Nothing was exported.")
 
 
-def _write(key_map: KeyMap, file: io.TextIOBase, lease: RenewedLease, progress: Progress, *, with_secret: bool) -> int:
+def _write(key_map: KeyMap, file: io.TextIOBase, lease: Lease, progress: Progress, *, with_secret: bool) -> int:
     facts = key_map.facts
     values = {name: value for name, value in values_of(key_map).items() if name != IMPORTING}
     head = {

@@ -10,22 +10,14 @@ from sqlalchemy import Connection, Row, Select, delete, insert, select
 
 from cpaas_provider.contacts.errors import MapMismatchError, NoMapError
 from cpaas_provider.contacts.key_map.entries import MapFacts
-from cpaas_provider.contacts.key_map.key_map import Clock, KeyMap
+from cpaas_provider.contacts.key_map.key_map import KeyMap
 from cpaas_provider.database.database import Database
 from cpaas_provider.database.schema import contact_leases, contact_map_values, contact_maps, contact_rows
 
 DEFAULT_MAP = "default"
 
 
-def open_map(
-    database: Database,
-    *,
-    conn_id: str,
-    base_url: str,
-    table_id: str,
-    name: str = DEFAULT_MAP,
-    clock: Clock = lambda: datetime.now(UTC),
-) -> KeyMap:
+def open_map(database: Database, *, conn_id: str, base_url: str, table_id: str, name: str = DEFAULT_MAP) -> KeyMap:
     """Return the key map of a contact list. It is made if it does not exist.
 
     :param conn_id: the Airflow connection of the list
@@ -37,24 +29,14 @@ def open_map(
     """
 
     def work(connection: Connection) -> MapFacts:
-        query = _named(conn_id, name)
-        row = connection.execute(query).one_or_none()
-        if row is None:
-            connection.execute(
-                insert(contact_maps).values(
-                    conn_id=conn_id,
-                    name=name,
-                    base_url=base_url,
-                    table_id=table_id,
-                    secret=secrets.token_hex(16),
-                    fencing_token=0,
-                    created=clock(),
-                )
-            )
-            row = connection.execute(query).one()
-        return _facts(row)
+        if (facts := read_facts(connection, conn_id, name)) is not None:
+            return facts
+        secret = secrets.token_hex(16)
+        return insert_map(connection, conn_id=conn_id, name=name, base_url=base_url, table_id=table_id, secret=secret)
 
-    facts = _find_facts(database, conn_id, name) or database.write(work)
+    with database.connect() as connection:
+        stored = read_facts(connection, conn_id, name)
+    facts = stored or database.write(work)
     if (facts.base_url, facts.table_id) != (base_url, table_id):
         what = "base URL" if facts.base_url != base_url else "contact table"
         raise MapMismatchError(
@@ -62,30 +44,30 @@ def open_map(
             "there. Nothing was sent. Set map_name to start another map, or remove this one with: airflow cpaas "
             f"contacts forget-map --conn-id {conn_id} --map {name}"
         )
-    return KeyMap(database, facts, clock=clock)
+    return KeyMap(database, facts)
 
 
-def find_map(
-    database: Database, *, conn_id: str, name: str = DEFAULT_MAP, clock: Clock = lambda: datetime.now(UTC)
-) -> KeyMap:
+def find_map(database: Database, *, conn_id: str, name: str = DEFAULT_MAP) -> KeyMap:
     """Return the key map of a connection.
 
     :raises NoMapError: when there is none
     :raises DatabaseError: when the database cannot be read
     """
-    if (facts := _find_facts(database, conn_id, name)) is None:
+    with database.connect() as connection:
+        facts = read_facts(connection, conn_id, name)
+    if facts is None:
         raise NoMapError(f"Connection {conn_id!r} has no contact map {name!r}.")
-    return KeyMap(database, facts, clock=clock)
+    return KeyMap(database, facts)
 
 
-def all_maps(database: Database, *, clock: Clock = lambda: datetime.now(UTC)) -> list[KeyMap]:
+def all_maps(database: Database) -> list[KeyMap]:
     """Return all key maps, in the order of connection and name.
 
     :raises DatabaseError: when the database cannot be read
     """
     query = select(contact_maps).order_by(contact_maps.c.conn_id, contact_maps.c.name)
     with database.connect() as connection:
-        return [KeyMap(database, _facts(row), clock=clock) for row in connection.execute(query)]
+        return [KeyMap(database, _facts(row)) for row in connection.execute(query)]
 
 
 def forget_map(key_map: KeyMap) -> int:
@@ -95,23 +77,45 @@ def forget_map(key_map: KeyMap) -> int:
     :raises DatabaseError: when the database cannot be written
     """
     lease = key_map.lease("airflow cpaas contacts forget-map", while_importing=True)
-    map_id = key_map.facts.map_id
 
     def work(connection: Connection) -> int:
         lease._assert_held(connection)
-        removed = connection.execute(delete(contact_rows).where(contact_rows.c.map_id == map_id)).rowcount
-        for table in (contact_map_values, contact_leases):
-            connection.execute(delete(table).where(table.c.map_id == map_id))
-        connection.execute(delete(contact_maps).where(contact_maps.c.id == map_id))
-        return removed
+        return remove_map(connection, key_map.facts.map_id)
 
     return key_map.database.write(work)
 
 
-def _find_facts(database: Database, conn_id: str, name: str) -> MapFacts | None:
-    with database.connect() as connection:
-        row = connection.execute(_named(conn_id, name)).one_or_none()
+def read_facts(connection: Connection, conn_id: str, name: str) -> MapFacts | None:
+    """Return the identity of a map, ``None`` if there is none."""
+    row = connection.execute(_named(conn_id, name)).one_or_none()
     return None if row is None else _facts(row)
+
+
+def insert_map(
+    connection: Connection, *, conn_id: str, name: str, base_url: str, table_id: str, secret: str
+) -> MapFacts:
+    """Add a map without entries to the database, and return its identity."""
+    connection.execute(
+        insert(contact_maps).values(
+            conn_id=conn_id,
+            name=name,
+            base_url=base_url,
+            table_id=table_id,
+            secret=secret,
+            fencing_token=0,
+            created=datetime.now(UTC),
+        )
+    )
+    return _facts(connection.execute(_named(conn_id, name)).one())
+
+
+def remove_map(connection: Connection, map_id: int) -> int:
+    """Remove a map from the database, and return the number of its entries."""
+    removed = connection.execute(delete(contact_rows).where(contact_rows.c.map_id == map_id)).rowcount
+    for table in (contact_map_values, contact_leases):
+        connection.execute(delete(table).where(table.c.map_id == map_id))
+    connection.execute(delete(contact_maps).where(contact_maps.c.id == map_id))
+    return removed
 
 
 def _named(conn_id: str, name: str) -> Select[Any]:

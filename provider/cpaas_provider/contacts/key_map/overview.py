@@ -51,19 +51,6 @@ class LeaseFacts:
 
 
 @dataclass(frozen=True)
-class UnknownCreation:
-    """A creation whose outcome is unknown.
-
-    :param source_row: the number of the row in the source
-    :param requested: when the creation was requested
-    """
-
-    key_hash: bytes
-    source_row: int | None
-    requested: datetime | None
-
-
-@dataclass(frozen=True)
 class MapStatus:
     """The contents of a key map now.
 
@@ -76,7 +63,7 @@ class MapStatus:
     counts: dict[RowState, int]
     leases: list[LeaseFacts]
     values: dict[str, Any]
-    unknown: list[UnknownCreation]
+    unknown: list[MapEntry]
 
     @property
     def is_importing(self) -> bool:
@@ -91,12 +78,12 @@ def status_of(key_map: KeyMap, *, limit: int) -> MapStatus:
     :raises DatabaseError: when the database cannot be read
     """
     counts = key_map.counts()
-    unknown: list[UnknownCreation] = []
+    unknown: list[MapEntry] = []
     without_lease = 0
     for entry in unknown_creations(key_map):
         without_lease += entry.state is RowState.CREATING
         if len(unknown) < limit:
-            unknown.append(UnknownCreation(entry.key_hash, entry.source_row, entry.requested))
+            unknown.append(entry)
     counts[RowState.CREATING] -= without_lease
     counts[RowState.UNKNOWN] += without_lease
     return MapStatus(counts, leases_of(key_map), values_of(key_map), unknown)
@@ -141,17 +128,7 @@ def unknown_creations(key_map: KeyMap) -> Iterator[MapEntry]:
     """
     leased = key_map.leased()
     for page in key_map.pages(states=(RowState.UNKNOWN, RowState.CREATING)):
-        yield from (entry for entry in page if is_unknown(entry, leased))
-
-
-def is_unknown(entry: MapEntry, leased: Collection[int]) -> bool:
-    """Return whether the outcome of an entry's creation is unknown.
-
-    :param leased: the fencing tokens of the valid leases
-    """
-    if entry.state is RowState.CREATING:
-        return entry.fencing_token not in leased
-    return entry.state is RowState.UNKNOWN
+        yield from (entry for entry in page if entry.is_unknown(leased))
 
 
 def holders_of(key_map: KeyMap, row_ids: Collection[str]) -> dict[str, bytes]:

@@ -13,8 +13,8 @@ from cpaas_provider.contacts.errors import CannotResolveError
 from cpaas_provider.contacts.key_map.entries import Change, MapEntry, RowState
 from cpaas_provider.contacts.key_map.key_map import KeyMap
 from cpaas_provider.contacts.key_map.map_files import check_row_id
-from cpaas_provider.contacts.key_map.overview import holders_of, is_unknown, owner_of, released, unknown_creations
-from cpaas_provider.contacts.mapping.keys import key_text
+from cpaas_provider.contacts.key_map.overview import holders_of, owner_of, released, unknown_creations
+from cpaas_provider.contacts.mapping.keys import key_texts
 from cpaas_provider.database.bulk import batched
 
 _RESOLVED_STATES = {
@@ -34,19 +34,19 @@ def find_by_key(key_map: KeyMap, parts: Sequence[str]) -> MapEntry:
     :raises DatabaseError: when the database cannot be read
     """
     try:
-        texts = [key_text(part) for part in parts]
+        texts = key_texts(parts)
     except ValueError as error:
         raise CannotResolveError(f"The key cannot be used: {error}. Nothing was changed.") from None
-    if None in texts:
+    if texts is None:
         raise CannotResolveError("A part of the key is blank. Nothing was changed.")
-    key_hash = key_map.hashes.of_key([text for text in texts if text is not None])
+    key_hash = key_map.hashes.of_key(texts)
     entry = key_map.entries([key_hash]).get(key_hash)
     if entry is None:
         raise CannotResolveError(
             "The contact map has no entry for this key. Nothing was changed. Check the spelling, the order of its "
             "parts, and --map."
         )
-    if not is_unknown(entry, key_map.leased()):
+    if not entry.is_unknown(key_map.leased()):
         raise CannotResolveError(
             f"This key has no unknown creation: {_RESOLVED_STATES[entry.state]}. Nothing was changed."
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import date, datetime, time
 from decimal import Decimal
 from functools import partial
@@ -50,6 +50,16 @@ def key_text(value: Any) -> str | None:
     if len(text) > MAX_KEY_CHARACTERS:
         raise ValueError(f"is longer than {MAX_KEY_CHARACTERS} characters, too long for a key")
     return checked_text(text, one_line=True)
+
+
+def key_texts(parts: Iterable[Any]) -> tuple[str, ...] | None:
+    """Return the parts of a key as text; ``None`` if one of them is blank.
+
+    :raises ValueError: when a value cannot be part of a key; never shows the value
+    """
+    texts = [key_text(part) for part in parts]
+    known = tuple(text for text in texts if text is not None)
+    return known if len(known) == len(texts) else None
 
 
 def key_reader(columns: Sequence[str], refused: Callable[[str, str], Exception]) -> ReadKey:

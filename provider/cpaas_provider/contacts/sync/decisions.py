@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
 
-from cpaas_provider.contacts.key_map.entries import REQUESTED, MapEntry, RowState
+from cpaas_provider.contacts.key_map.entries import MapEntry, RowState
 from cpaas_provider.contacts.key_map.hashes import CellHashes, ContactHashes
 from cpaas_provider.contacts.sync.spool import WorkItem
 
@@ -68,7 +68,7 @@ def decide(
     :param entry: the map's entry for its key, ``None`` if there is none
     :param others: the fencing tokens of the valid leases of other tasks
     """
-    if entry is not None and entry.state in REQUESTED and entry.fencing_token in others:
+    if entry is not None and entry.is_busy(others):
         return Decision(Action.BUSY)
     return _missing(item, entry, rules, hashes) if item.is_missing else _present(item, entry, rules, hashes)
 
@@ -189,11 +189,12 @@ def in_step(item: WorkItem, entry: MapEntry, row_id: str | None, rules: SyncRule
     """
     cells = rules.missing_cells if item.is_missing else item.cells
     known = CellHashes() if entry.row_id is None else CellHashes.from_bytes(entry.cell_hashes)
+    known |= hashes.of_cells(cells)
     return MapEntry(
         item.key_hash,
         RowState.SYNCED,
         row_id=row_id,
         raw_hash=None if item.is_missing else item.raw_hash,
         missing_hash=missing_hash(rules, hashes) if item.is_missing else None,
-        cell_hashes=known.merged(hashes.of_cells(cells)).to_bytes(),
+        cell_hashes=known.to_bytes(),
     )

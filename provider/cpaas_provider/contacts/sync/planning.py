@@ -217,8 +217,7 @@ class Planner:
                 cells = self._mapping.cells(values)
             except InvalidRowError as error:
                 self._invalid(number, name, str(error))
-                entry = entries.get(key_hash)
-                if entry is not None and entry.state in (RowState.CREATING, RowState.UNKNOWN):
+                if (entry := entries.get(key_hash)) is not None:
                     self._count_unknown(entry, number, name)
                 continue
             item = WorkItem(0, key_hash, number, name, raw_hash, cells)
@@ -283,7 +282,7 @@ class Planner:
 
     def _count_unknown(self, entry: MapEntry, number: int | None = None, name: str | None = None) -> None:
         """Count a creation of unknown outcome, unless another task has its request in flight."""
-        if entry.state is RowState.UNKNOWN or entry.fencing_token not in self._others:
+        if entry.is_unknown(self._others):
             self._add(Action.UNKNOWN, 1)
             self._unknown(entry, number, name)
 

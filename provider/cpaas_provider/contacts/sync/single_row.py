@@ -13,7 +13,7 @@ from cpaas_provider.contacts.errors import NotSyncedError, StoppedError, Unknown
 from cpaas_provider.contacts.key_map.entries import Change, MapEntry, RowState
 from cpaas_provider.contacts.key_map.key_map import KeyMap, Lease
 from cpaas_provider.contacts.key_map.overview import KEY_COLUMNS
-from cpaas_provider.contacts.mapping.keys import key_text
+from cpaas_provider.contacts.mapping.keys import key_texts
 from cpaas_provider.contacts.sync.decisions import (
     Action,
     Decision,
@@ -69,14 +69,13 @@ def key_hash(key_map: KeyMap, key: Any) -> bytes:
     :raises ValueError: when it is blank, cannot be a key, or has another number of parts than the map's key
     """
     parts = list(key) if isinstance(key, Sequence) and not isinstance(key, (str, bytes)) else [key]
-    texts = [key_text(part) for part in parts]
-    known = [text for text in texts if text is not None]
-    if not texts or len(known) < len(texts):
+    texts = key_texts(parts)
+    if not texts:
         raise ValueError("is blank")
     stored = key_map.value(KEY_COLUMNS)
     if stored is not None and len(stored) != len(texts):
         raise ValueError(f"has {len(texts)} parts, and the map's key has {len(stored)}: {' and '.join(stored)}")
-    return key_map.hashes.of_key(known)
+    return key_map.hashes.of_key(texts)
 
 
 class RowUpsert:

@@ -256,7 +256,7 @@ class RowComparer:
         :param cells: the row's cells by column id, as the service returned them
         """
         differing = []
-        for tag, cell_hash in CellHashes.from_bytes(known):
+        for tag, cell_hash in CellHashes.from_bytes(known).items():
             column = self._columns.get(tag)
             if column is not None and not self._matches(column, cells.get(column[0]), cell_hash):
                 differing.append(column[0])

@@ -37,7 +37,8 @@ def clock() -> _Clock:
 
 @pytest.fixture
 def key_map(database: Database, clock: _Clock) -> KeyMap:
-    return open_map(database, conn_id="cpaas_default", base_url=URL, table_id="table", clock=clock)
+    facts = open_map(database, conn_id="cpaas_default", base_url=URL, table_id="table").facts
+    return KeyMap(database, facts, clock=clock)
 
 
 def _synced(key_map: KeyMap, key: str, row_id: str) -> MapEntry:
