@@ -12,22 +12,22 @@ class ContactsError(Exception):
     permanent = False
 
 
-class MapMismatchError(ContactsError):
+class PermanentContactsError(ContactsError):
+    """Base of the errors after which a retry of the task would not help."""
+
+    permanent = True
+
+
+class MapMismatchError(PermanentContactsError):
     """The key map belongs to another service, another table, or another key."""
 
-    permanent = True
 
-
-class NoMapError(ContactsError):
+class NoMapError(PermanentContactsError):
     """There is no key map of this name."""
 
-    permanent = True
 
-
-class UnfinishedImportError(ContactsError):
+class UnfinishedImportError(PermanentContactsError):
     """The key map contains only a part of an import, which was stopped."""
-
-    permanent = True
 
 
 class LeaseTakenError(ContactsError):
@@ -45,22 +45,16 @@ class LeaseLostError(ContactsError):
     """The lease ended, and another task may hold it now. This task must stop."""
 
 
-class TooManyChangesError(ContactsError):
+class TooManyChangesError(PermanentContactsError):
     """``max_changes`` or ``max_deletes`` stopped the sync before its first request."""
 
-    permanent = True
 
-
-class TooManyFailuresError(ContactsError):
+class TooManyFailuresError(PermanentContactsError):
     """More rows failed than ``max_failure_ratio`` allows."""
 
-    permanent = True
 
-
-class UnknownCreationsError(ContactsError):
+class UnknownCreationsError(PermanentContactsError):
     """The outcome of some creations is unknown, and ``on_unknown`` is ``fail``."""
-
-    permanent = True
 
 
 class NotSyncedError(ContactsError):
@@ -71,16 +65,12 @@ class SpoolError(ContactsError):
     """The rows could not be stored on the worker's disk."""
 
 
-class MapFileError(ContactsError):
+class MapFileError(PermanentContactsError):
     """A file cannot be imported into a key map, or a key map cannot be exported to it."""
 
-    permanent = True
 
-
-class CannotResolveError(ContactsError):
+class CannotResolveError(PermanentContactsError):
     """The manual resolution of a creation was refused. Nothing was changed."""
-
-    permanent = True
 
 
 class ColumnsChangedError(ContactsError):

@@ -19,7 +19,7 @@ from cpaas_provider.api.errors import (
     CpaasNotSentError,
 )
 from cpaas_provider.api.models.contacts import ContactTable
-from cpaas_provider.contacts.errors import ContactsError
+from cpaas_provider.contacts.errors import ContactsError, PermanentContactsError
 from cpaas_provider.contacts.key_map.entries import Change, MapEntry, RowState
 from cpaas_provider.contacts.key_map.hashes import CellHashes, ContactHashes, column_tag
 from cpaas_provider.contacts.key_map.key_map import KeyMap
@@ -39,10 +39,8 @@ _BATCH_SIZE = 100
 _MAX_OPTIONS = 5
 
 
-class TooManyGoneError(ContactsError):
+class TooManyGoneError(PermanentContactsError):
     """More rows are gone from the contact list than ``--max-gone`` allows, so that none of them was mended."""
-
-    permanent = True
 
 
 @dataclass
