@@ -12,8 +12,7 @@ from cpaas_provider.api.errors import CpaasInvalidRequestError
 from cpaas_provider.contacts.mapping.cells import FIELDS_OF_TYPE, Parse, cell_parser, column_type
 from cpaas_provider.contacts.mapping.columns import ContactColumns
 from cpaas_provider.contacts.mapping.parsing.values import as_text, is_blank, plain
-from cpaas_provider.contacts.mapping.rules import ColumnRule
-from cpaas_provider.contacts.mapping.templates import CellTemplate
+from cpaas_provider.contacts.mapping.rules import CellTemplate, ColumnRule
 
 if TYPE_CHECKING:
     from cpaas_provider.api.models.contacts import ContactColumn, ContactTable

@@ -5,6 +5,7 @@ Single rows and whole sources use the same parser for each type.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from decimal import Decimal
 from typing import Any, Literal
@@ -13,9 +14,15 @@ from cpaas_provider.api.recipients.msisdn import normalise_msisdn
 from cpaas_provider.contacts.mapping.parsing.addresses import parse_email, parse_url
 from cpaas_provider.contacts.mapping.parsing.choices import options_parser, parse_option
 from cpaas_provider.contacts.mapping.parsing.dates import date_parser
-from cpaas_provider.contacts.mapping.parsing.json_values import parse_json
 from cpaas_provider.contacts.mapping.parsing.numbers import number_parser
-from cpaas_provider.contacts.mapping.parsing.values import MAX_CELL_BYTES, as_text, checked_text, is_blank, plain
+from cpaas_provider.contacts.mapping.parsing.values import (
+    MAX_CELL_BYTES,
+    MAX_LEVELS,
+    as_text,
+    checked_text,
+    is_blank,
+    plain,
+)
 from cpaas_provider.contacts.mapping.rules import ColumnRule
 
 ClearAs = Literal["null", "empty"]
@@ -99,7 +106,7 @@ def _parser(kind: str, rule: ColumnRule, default_region: str | None) -> Parse:
         case "MULTI SELECT":
             return options_parser(rule.separator)
         case _:
-            return parse_json
+            return _parse_json
 
 
 def _parse_text(value: Any) -> str:
@@ -115,3 +122,27 @@ def _phone_parser(region: str | None) -> Parse:
         return normalise_msisdn(value, region)
 
     return read
+
+
+def _parse_json(value: Any) -> Any:
+    """Return a value of a column type that the contract does not know: any JSON value, as it is."""
+    if isinstance(value, str):
+        return checked_text(value)
+    try:
+        written = json.dumps(value, allow_nan=False, ensure_ascii=False).encode()
+        if json.loads(written) != value:
+            raise ValueError("must be a JSON value")
+    except (TypeError, ValueError, RecursionError):
+        raise ValueError("must be a JSON value") from None
+    if _is_deeper(value, MAX_LEVELS):
+        raise ValueError(f"is nested more than {MAX_LEVELS} levels deep")
+    if len(written) > MAX_CELL_BYTES:
+        raise ValueError(f"is longer than {MAX_CELL_BYTES} bytes")
+    return value
+
+
+def _is_deeper(value: Any, levels: int) -> bool:
+    if not isinstance(value, (list, dict)):
+        return False
+    inner = value.values() if isinstance(value, dict) else value
+    return levels == 0 or any(_is_deeper(one, levels - 1) for one in inner)

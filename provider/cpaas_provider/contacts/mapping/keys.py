@@ -154,8 +154,9 @@ def _whole(value: int) -> str:
 
 
 def _raw(value: Any, level: int = 0) -> Any:
-    write = _WRITERS.get(type(value))
-    if write is not None:
+    if type(value) in _PLAIN_TYPES:
+        return value
+    if (write := _WRITERS.get(type(value))) is not None:
         return write(value)
     value = plain(value)
     if type(value) in _PLAIN_TYPES:
@@ -179,11 +180,6 @@ def _raw(value: Any, level: int = 0) -> Any:
 
 
 _WRITERS: dict[type, Callable[[Any], Any]] = {
-    str: lambda value: value,
-    int: lambda value: value,
-    float: lambda value: value,
-    bool: lambda value: value,
-    type(None): lambda value: value,
     Decimal: lambda value: ("Decimal", str(value)),
     UUID: lambda value: ("UUID", str(value)),
     date: lambda value: ("date", value.isoformat()),

@@ -5,13 +5,51 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from string import Formatter
 from typing import Any
 
-from cpaas_provider.contacts.mapping.templates import CellTemplate
+_REACHES_INTO = frozenset(".[]")
 
-_DECIMALS = frozenset(".,\u066b")
-_THOUSANDS = frozenset(".,_'\u2019 \u00a0\u2009\u202f\u066c")
-_LONGEST_SEPARATOR = 10
+
+class CellTemplate:
+    """A template of cells: text with the names of source columns in braces. It is read once.
+
+    ``{first}`` stands for the source column of that name, ``{{`` and ``}}`` for a brace. A name is only ever looked up
+    in the row as it is written.
+
+    :param text: the template, such as ``{first} {last}``
+    :raises ValueError: when it has no field, an empty one, one that reaches into a value (``{a.b}``, ``{a[0]}``), or a
+        conversion or format (``{a!r}``, ``{a:>5}``)
+    """
+
+    def __init__(self, text: str) -> None:
+        try:
+            pieces = list(Formatter().parse(text))
+        except ValueError:
+            raise ValueError("has a brace without its counterpart; write {{ or }} for a brace") from None
+        parts: list[tuple[str, str | None]] = []
+        for literal, field, spec, conversion in pieces:
+            if field is not None and (spec or conversion):
+                raise ValueError("must not use conversions or formats, such as {name!r} or {name:>5}")
+            if field is not None and _REACHES_INTO.intersection(field):
+                raise ValueError("must name source columns only; {name.part} and {name[0]} are not supported")
+            if field is not None and not field.strip():
+                raise ValueError("has a field without a name; write {name}")
+            parts.append((literal, field))
+        self._parts = tuple(parts)
+        self.fields: tuple[str, ...] = tuple(dict.fromkeys(field for _, field in parts if field is not None))
+        """The source columns that it names, each once."""
+        if not self.fields:
+            raise ValueError("names no source column; use constant for a text that is the same in all rows")
+
+    def fill(self, row: Mapping[str, Any], as_text: Callable[[Any], str]) -> str:
+        """Return the text with its fields filled in, without blanks around it.
+
+        :param as_text: writes a value as text; what it returns is not read as a template again
+        :raises KeyError: when the row does not have one of the columns
+        """
+        texts = {field: as_text(row[field]) for field in self.fields}
+        return "".join(literal + (texts[field] if field is not None else "") for literal, field in self._parts).strip()
 
 
 @dataclass(frozen=True)
@@ -134,9 +172,17 @@ def _rule(name: str, given: Any) -> ColumnRule:
     return rule
 
 
-def _named(value: Any) -> None:
-    if not isinstance(value, str) or not value.strip():
-        raise ValueError("must be text")
+def _text(pattern: str, fault: str) -> Callable[[Any], None]:
+    """Return a check that a value is text of a pattern."""
+
+    def check(value: Any) -> None:
+        if not isinstance(value, str) or not re.fullmatch(pattern, value, re.DOTALL):
+            raise ValueError(fault)
+
+    return check
+
+
+_not_blank = _text(r".*\S.*", "must be text")
 
 
 def _constant(value: Any) -> None:
@@ -148,14 +194,14 @@ def _constant(value: Any) -> None:
 
 
 def _template(value: Any) -> None:
-    _named(value)
+    _not_blank(value)
     CellTemplate(value)
 
 
 def _date_format(value: Any) -> None:
     from cpaas_provider.contacts.mapping.parsing.dates import date_pattern
 
-    _named(value)
+    _not_blank(value)
     date_pattern(value)
 
 
@@ -164,36 +210,16 @@ def _flag(value: Any) -> None:
         raise ValueError("must be true or false")
 
 
-def _decimal(value: Any) -> None:
-    if not isinstance(value, str) or value not in _DECIMALS:
-        raise ValueError("must be '.' or ','")
-
-
-def _thousands(value: Any) -> None:
-    if not isinstance(value, str) or value not in _THOUSANDS:
-        raise ValueError("must be ',', '.', ' ', an apostrophe or '_'")
-
-
-def _region(value: Any) -> None:
-    if not isinstance(value, str) or not re.fullmatch("[A-Za-z]{2}", value):
-        raise ValueError("must be two letters of ISO 3166, such as NG")
-
-
-def _separator(value: Any) -> None:
-    if not isinstance(value, str) or not 1 <= len(value) <= _LONGEST_SEPARATOR or re.search(r"[^\W_]", value):
-        raise ValueError(f"must be 1 to {_LONGEST_SEPARATOR} characters that are no letters or digits")
-
-
 _MAY_BE_NONE = frozenset({"source", "constant", "template", "date_format", "thousands", "region"})
 _CHECKS: dict[str, Callable[[Any], None]] = {
-    "source": _named,
+    "source": _not_blank,
     "constant": _constant,
     "template": _template,
     "date_format": _date_format,
     "excel_serial": _flag,
-    "decimal": _decimal,
-    "thousands": _thousands,
-    "region": _region,
-    "separator": _separator,
+    "decimal": _text("[.,\u066b]", "must be '.' or ','"),
+    "thousands": _text("[.,_'\u2019 \u00a0\u2009\u202f\u066c]", "must be ',', '.', ' ', an apostrophe or '_'"),
+    "region": _text("[A-Za-z]{2}", "must be two letters of ISO 3166, such as NG"),
+    "separator": _text(r"[\W_]{1,10}", "must be 1 to 10 characters that are no letters or digits"),
     "keep_when_blank": _flag,
 }

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from cpaas_provider.contacts.mapping.rows import ColumnRule, parse_mapping
-from cpaas_provider.contacts.mapping.templates import CellTemplate
+from cpaas_provider.contacts.mapping.rules import CellTemplate, ColumnRule, parse_mapping
 
 
 def refused(columns: Any) -> str:
