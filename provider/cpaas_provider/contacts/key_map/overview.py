@@ -6,7 +6,7 @@ import contextlib
 import json
 import os
 import socket
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -17,10 +17,9 @@ from cpaas_provider.contacts.key_map.entries import MapEntry, RowState
 from cpaas_provider.contacts.key_map.hashes import BUCKETS
 from cpaas_provider.contacts.key_map.key_map import IMPORTING, KeyMap, Lease
 from cpaas_provider.contacts.key_map.maps import find_map, open_map
-from cpaas_provider.database.bulk import batched
 from cpaas_provider.database.database import Database
 from cpaas_provider.database.errors import DatabaseError
-from cpaas_provider.database.schema import contact_leases, contact_map_values, contact_maps, contact_rows
+from cpaas_provider.database.schema import contact_leases, contact_map_values, contact_maps
 
 KEY_COLUMNS = "key_columns"
 """The stored value that holds the names of the source columns that the keys are made of."""
@@ -28,14 +27,7 @@ KEY_COLUMNS = "key_columns"
 RECIPIENT_COLUMNS = "recipient_columns"
 """The stored value that holds the ids of the list columns of type PHONE NUMBER and EMAIL."""
 
-STATE_WORDS = {
-    RowState.SYNCED: "synced",
-    RowState.CREATING: "creating",
-    RowState.UNKNOWN: "unknown_creations",
-    RowState.REJECTED: "rejected",
-    RowState.UPDATING: "updating",
-    RowState.DELETING: "deleting",
-}
+STATE_WORDS = {state: state.name.lower() for state in RowState} | {RowState.UNKNOWN: "unknown_creations"}
 
 
 @dataclass(frozen=True)
@@ -129,21 +121,6 @@ def unknown_creations(key_map: KeyMap) -> Iterator[MapEntry]:
     leased = key_map.leased()
     for page in key_map.pages(states=(RowState.UNKNOWN, RowState.CREATING)):
         yield from (entry for entry in page if entry.is_unknown(leased))
-
-
-def holders_of(key_map: KeyMap, row_ids: Collection[str]) -> dict[str, bytes]:
-    """Return the key hash of each row id that the map has, by row id.
-
-    :raises DatabaseError: when the database cannot be read
-    """
-    holders: dict[str, bytes] = {}
-    with key_map.database.connect() as connection:
-        for batch in batched(row_ids):
-            query = select(contact_rows.c.row_id, contact_rows.c.key_hash).where(
-                contact_rows.c.map_id == key_map.facts.map_id, contact_rows.c.row_id.in_(batch)
-            )
-            holders.update((row_id, bytes(key_hash)) for row_id, key_hash in connection.execute(query))
-    return holders
 
 
 def checked_map(database: Database, *, conn_id: str, base_url: str, table_id: str, name: str) -> KeyMap:

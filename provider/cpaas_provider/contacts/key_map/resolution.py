@@ -7,15 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from sqlalchemy import select
+
 from cpaas_provider.api.client import CpaasClient
 from cpaas_provider.api.errors import CpaasNotFoundError
 from cpaas_provider.contacts.errors import CannotResolveError
 from cpaas_provider.contacts.key_map.entries import Change, MapEntry, RowState
 from cpaas_provider.contacts.key_map.key_map import KeyMap
 from cpaas_provider.contacts.key_map.map_files import check_row_id
-from cpaas_provider.contacts.key_map.overview import holders_of, owner_of, released, unknown_creations
+from cpaas_provider.contacts.key_map.overview import owner_of, released, unknown_creations
 from cpaas_provider.contacts.mapping.keys import key_texts
 from cpaas_provider.database.bulk import batched
+from cpaas_provider.database.schema import contact_rows
 
 _RESOLVED_STATES = {
     RowState.SYNCED: "its row is known",
@@ -84,7 +87,7 @@ def resolve_created(key_map: KeyMap, entry: MapEntry, row_id: str, client: Cpaas
         raise CannotResolveError("The contact list has no row of this id. Nothing was changed.") from None
     except ValueError as error:
         raise CannotResolveError(f"This is no row id: {error}. Nothing was changed.") from None
-    if holders_of(key_map, [row_id]):
+    if _has_row(key_map, row_id):
         raise CannotResolveError(
             "The contact map has this row for another key already. Nothing was changed. Check the row id."
         )
@@ -100,6 +103,14 @@ def resolve_not_created(key_map: KeyMap, entries: Sequence[MapEntry]) -> int:
     :raises DatabaseError: when the database cannot be used
     """
     return sum(_write(key_map, [Change(entry, None) for entry in batch]) for batch in batched(entries))
+
+
+def _has_row(key_map: KeyMap, row_id: str) -> bool:
+    query = select(contact_rows.c.key_hash).where(
+        contact_rows.c.map_id == key_map.facts.map_id, contact_rows.c.row_id == row_id
+    )
+    with key_map.database.connect() as connection:
+        return connection.execute(query).first() is not None
 
 
 def _write(key_map: KeyMap, changes: Sequence[Change]) -> int:
