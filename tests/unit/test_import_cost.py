@@ -87,7 +87,7 @@ CASES = {
         with_sdk=False,
     ),
     "contact rules": Case(
-        f"from {OURS}.contacts.mapping.rows import parse_mapping\n"
+        f"from {OURS}.contacts.mapping.rules import parse_mapping\n"
         "parse_mapping({'Name': {'template': '{a} {b}'}, 'Born': {'date_format': '%d.%m.%Y', 'source': 'born'}})"
     ),
     "provider info": Case(f"from {OURS}.provider_info import get_provider_info; get_provider_info()", with_sdk=False),

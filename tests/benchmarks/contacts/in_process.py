@@ -22,7 +22,8 @@ from typing import Any
 from cpaas_provider.api.client import AsyncCpaasClient, CpaasClient
 from cpaas_provider.contacts.key_map.entries import Change, MapEntry
 from cpaas_provider.contacts.key_map.maps import open_map
-from cpaas_provider.contacts.mapping.rows import RowMapping, parse_mapping
+from cpaas_provider.contacts.mapping.rows import RowMapping
+from cpaas_provider.contacts.mapping.rules import parse_mapping
 from cpaas_provider.contacts.sync.decisions import SyncRules, in_step
 from cpaas_provider.contacts.sync.spool import WorkItem
 from cpaas_provider.contacts.sync.sync import ContactSync, SyncSpec
@@ -43,7 +44,7 @@ def fill(given: dict[str, Any]) -> dict[str, Any]:
         lease, rules = key_map.lease("fill"), SyncRules()
         with CsvSource(given["path"]).open() as source:
             mapping = _mapping(table, source.columns)
-            secret = key_map.hashes.row_secret(mapping.rules_signature() + mapping.type_signature())
+            secret = key_map.hashes.row_secret(mapping.rules_signature + mapping.type_signature)
             rows = source.rows(mapping.source_columns)
             while some := list(islice(rows, _AT_ONCE)):
                 changes = []
@@ -51,11 +52,11 @@ def fill(given: dict[str, Any]) -> dict[str, Any]:
                     cells = dict(zip(mapping.source_columns, values, strict=True))
                     key_hash = key_map.hashes.of_key(mapping.key_of(cells) or ())
                     raw_hash = key_map.hashes.of_row(secret, mapping.raw_values(cells))
-                    item = WorkItem(0, key_hash, number, None, raw_hash, mapping.cells(cells))
+                    item = WorkItem(key_hash, number, None, raw_hash, mapping.cells(cells))
                     entry = in_step(item, MapEntry(key_hash), f"row_{number}", rules, key_map.hashes)
                     changes.append(Change(MapEntry(key_hash), entry))
                 lease.write(changes)
-        lease.write([], {"key_columns": [KEY], "column_types": mapping.type_signature()})
+        lease.write([], {"key_columns": [KEY], "column_types": mapping.type_signature})
         lease.release()
     return {}
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from cpaas_provider.contacts.sync.progress import SyncProgress
+from cpaas_provider.contacts.sync.report import SyncProgress
 from cpaas_provider.contacts.sync.results import Counts
 from cpaas_provider.contacts.sync.spool import Outcome
 from cpaas_provider.delivery.receiver.writer import StoreResult

@@ -93,7 +93,7 @@ def restore_map(target: Target, source: FileSource, progress: Progress, *, dry_r
                     "nothing there. Name a connection that leads to the same contact list."
                 )
         work = _Import(target, source, staging, progress, _is_equal)
-        work.stage(entries, Faults(), "is there twice")
+        work.stage(entries, Faults(), "The same key is there twice", "The same row id is there twice")
         existing = _find_target_map(target)
         if existing is not None and existing.facts.secret != exported.secret and any(existing.counts().values()):
             raise MapFileError(
@@ -142,7 +142,7 @@ def adopt_rows(
     with Staging() as staging:
         work = _Import(target, source, staging, progress, _has_row, replaces=replace_row_ids)
         entries = read_list(source, key, row_id_column, ContactHashes(secret), faults)
-        work.stage(entries, faults, "is on several lines")
+        work.stage(entries, faults, "The same key is on several lines", "The same row id is on several lines")
         return work.run(existing, secret, {KEY_COLUMNS: list(key)}, dry_run=dry_run)
 
 
@@ -179,16 +179,17 @@ class _Import:
     replaces: bool = False
     report: ImportReport = field(default_factory=ImportReport)
 
-    def stage(self, entries: Iterator[tuple[int, MapEntry]], faults: Faults, shared: str) -> None:
+    def stage(self, entries: Iterator[tuple[int, MapEntry]], faults: Faults, same_key: str, same_row_id: str) -> None:
         """Read the whole file.
 
         :param faults: receives the faults that are found while entries are read
-        :param shared: the words for a key or row id that the file has twice
+        :param same_key: the fault of lines with the same key
+        :param same_row_id: the fault of lines with the same row id
         :raises MapFileError: when the file has faults
         """
         self.report.rows = self.staging.add(self._counting(entries))
-        faults.add_shared(f"The same key {shared}", self.staging.shared_keys())
-        faults.add_shared(f"The same row id {shared}", self.staging.shared_row_ids())
+        faults.add_shared(same_key, self.staging.shared_keys())
+        faults.add_shared(same_row_id, self.staging.shared_row_ids())
         faults.refuse(self.source)
 
     def _counting(self, rows: Iterator[tuple[int, MapEntry]]) -> Iterator[tuple[int, MapEntry]]:
@@ -213,10 +214,10 @@ class _Import:
             else:
                 self._check(reused, None)
             return self.report
-        key_map = reused or _new_map(self.target, secret, existing, self._marks())
+        key_map = reused or _new_map(self.target, secret, existing, {IMPORTING: self._marks})
         with released(key_map.lease(owner_of("import-map"), while_importing=True)) as lease:
             replaced_rows = self._check(key_map, lease)
-            lease.write([], self._marks())
+            lease.write([], {IMPORTING: self._marks})
             done = 0
             for page in self.staging.pages():
                 self._write(lease, page)
@@ -227,12 +228,9 @@ class _Import:
             lease.write([], {**values, IMPORTING: None})
         return self.report
 
-    def _marks(self) -> dict[str, Any]:
-        return {IMPORTING: {"rows": self.report.rows, "digest": self._digest}}
-
     @functools.cached_property
-    def _digest(self) -> str:
-        return self.staging.digest()
+    def _marks(self) -> dict[str, Any]:
+        return {"rows": self.report.rows, "digest": self.staging.digest()}
 
     def _check_resumed(self, key_map: KeyMap) -> None:
         """Check that a stopped import is resumed with the same file. Otherwise the map would have rows of both files.
@@ -240,8 +238,7 @@ class _Import:
         :raises MapFileError: when the map contains a part of another file
         """
         begun = key_map.value(IMPORTING) or {}
-        current = self._marks()[IMPORTING]
-        if begun and any(begun.get(name, value) != value for name, value in current.items()):
+        if begun and any(begun.get(name, value) != value for name, value in self._marks.items()):
             raise MapFileError(
                 f"The contact map {self.target.name!r} holds a part of another import, of a file with "
                 f"{counted(begun['rows'], 'row')}. They differ from the rows of {self.source}. Nothing was written. "

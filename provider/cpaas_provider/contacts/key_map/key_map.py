@@ -273,6 +273,13 @@ class Lease:
             contact_leases.c.map_id == key_map.facts.map_id, contact_leases.c.fencing_token == fencing_token
         )
 
+    def others(self) -> set[int]:
+        """Return the fencing tokens of all other valid leases of the map.
+
+        :raises DatabaseError: when the database cannot be read
+        """
+        return self.key_map.leased().keys() - {self.fencing_token}
+
     def write(self, changes: Sequence[Change], values: Mapping[str, Any] | None = None) -> dict[bytes, MapEntry | None]:
         """Write changes and values in one transaction, durable on return.
 

@@ -5,18 +5,15 @@ The rows are hashes and row ids. They are read in the order of their key hashes,
 
 from __future__ import annotations
 
-import contextlib
-import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from datetime import datetime
 from hashlib import blake2b
 from itertools import islice
-from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
+from cpaas_provider.contacts.disk_rows import DiskRows
 from cpaas_provider.contacts.errors import MapFileError
 from cpaas_provider.contacts.key_map.entries import MapEntry, RowState
-from cpaas_provider.database.bulk import batched
 
 _TABLE = """
 CREATE TABLE staged (
@@ -40,29 +37,22 @@ class Shared(NamedTuple):
     lines: list[tuple[int, int]]
 
 
-class Staging:
-    """Rows to import, in a temporary SQLite database. Used by one thread."""
+class Staging(DiskRows):
+    """Rows to import."""
 
     def __init__(self) -> None:
-        # Without a name, SQLite uses a temporary file once the data outgrows its cache.
-        self._rows = sqlite3.connect("", isolation_level=None)
-        with _disk_errors():
-            self._rows.executescript(
-                f"PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF; PRAGMA cache_size = -16384; {_TABLE}"
-            )
+        super().__init__("", _TABLE, cache_kib=16_384)
 
     def add(self, rows: Iterable[tuple[int, MapEntry]]) -> int:
         """Add entries with their lines in the file, and return their number. Called once."""
         rest = iter(rows)
         count = 0
-        with _disk_errors():
-            self._rows.execute("BEGIN")
+        with self._disk_errors():
             while batch := [_values(line, entry) for line, entry in islice(rest, _BATCH_SIZE)]:
                 self._rows.executemany("INSERT INTO staged VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", batch)
                 count += len(batch)
             self._rows.execute("CREATE INDEX staged_key ON staged (key_hash)")
             self._rows.execute("CREATE INDEX staged_row ON staged (row_id)")
-            self._rows.execute("COMMIT")
         return count
 
     def shared_keys(self) -> Shared:
@@ -75,7 +65,7 @@ class Staging:
 
     def pages(self) -> Iterator[list[tuple[int, MapEntry]]]:
         """Yield all entries with their lines, page by page, in the order of their key hashes."""
-        with _disk_errors():
+        with self._disk_errors():
             result = self._rows.execute("SELECT * FROM staged ORDER BY key_hash")
             while batch := result.fetchmany(_BATCH_SIZE):
                 yield [_staged(row) for row in batch]
@@ -83,7 +73,7 @@ class Staging:
     def digest(self) -> str:
         """Return a digest of all entries. It does not depend on the order of the rows in the file."""
         digest = blake2b(digest_size=16)
-        with _disk_errors():
+        with self._disk_errors():
             result = self._rows.execute(f"SELECT {_CONTENT} FROM staged ORDER BY key_hash, row_id")  # noqa: S608 - names of columns
             while batch := result.fetchmany(_BATCH_SIZE):
                 digest.update(repr(batch).encode())
@@ -91,40 +81,27 @@ class Staging:
 
     def by_row_id(self, row_ids: Iterable[str]) -> dict[str, tuple[int, bytes]]:
         """Return the line and key hash of each of these row ids that is staged."""
-        staged: dict[str, tuple[int, bytes]] = {}
-        with _disk_errors():
-            for batch in batched(row_ids):
-                query = f"SELECT row_id, line, key_hash FROM staged WHERE row_id IN ({_places(batch)})"  # noqa: S608 - question marks alone
-                staged.update((row_id, (line, key)) for row_id, line, key in self._rows.execute(query, batch))
-        return staged
+        query = "SELECT row_id, line, key_hash FROM staged WHERE row_id IN"
+        with self._disk_errors():
+            return {row_id: (line, key) for row_id, line, key in self._select_in(query, row_ids)}
 
-    def has(self, key_hashes: Sequence[bytes]) -> set[bytes]:
+    def has(self, key_hashes: Iterable[bytes]) -> set[bytes]:
         """Return those of these key hashes that are staged."""
-        staged: set[bytes] = set()
-        with _disk_errors():
-            for batch in batched(key_hashes):
-                query = f"SELECT key_hash FROM staged WHERE key_hash IN ({_places(batch)})"  # noqa: S608 - as above
-                staged.update(key for (key,) in self._rows.execute(query, batch))
-        return staged
+        with self._disk_errors():
+            return {key for (key,) in self._select_in("SELECT key_hash FROM staged WHERE key_hash IN", key_hashes)}
 
-    def close(self) -> None:
-        """Remove the file."""
-        self._rows.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
+    def _disk_error(self, reason: str) -> MapFileError:
+        return MapFileError(
+            f"The disk cannot take the rows of the file ({reason}). Nothing was written. Set TMPDIR to a folder with "
+            "room for the file."
+        )
 
     def _shared(self, column: str) -> Shared:
         groups = (
             f"SELECT min(line) AS first, max(line) AS last FROM staged WHERE {column} IS NOT NULL "  # noqa: S608 - a column's name
             f"GROUP BY {column} HAVING count(*) > 1"
         )
-        with _disk_errors():
+        with self._disk_errors():
             (count,) = self._rows.execute(f"SELECT count(*) FROM ({groups})").fetchone()  # noqa: S608 - as above
             lines = self._rows.execute(f"{groups} ORDER BY first LIMIT {_SHOWN}").fetchall() if count else []
         return Shared(count, lines)
@@ -145,18 +122,3 @@ def _staged(row: tuple[Any, ...]) -> tuple[int, MapEntry]:
         key_hash, RowState(state), row_id, raw, rejected, missing, cells, source_row=source_row, requested=moment
     )
     return line, entry
-
-
-def _places(values: Sequence[Any]) -> str:
-    return ", ".join("?" * len(values))
-
-
-@contextlib.contextmanager
-def _disk_errors() -> Iterator[None]:
-    try:
-        yield
-    except sqlite3.Error as error:
-        raise MapFileError(
-            f"The disk cannot take the rows of the file ({error}). Nothing was written. Set TMPDIR to a folder with "
-            "room for the file."
-        ) from None

@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from cpaas_provider.contacts.mapping.rules import ColumnRule as ColumnRule
-from cpaas_provider.contacts.mapping.rules import parse_mapping as parse_mapping
+from cpaas_provider.contacts.mapping.binding import BoundColumn, bind_columns
+from cpaas_provider.contacts.mapping.cells import CLEARED, ClearAs, column_type
+from cpaas_provider.contacts.mapping.keys import key_reader, raw_reader
+from cpaas_provider.contacts.mapping.rules import ColumnRule
 
 if TYPE_CHECKING:
     from cpaas_provider.api.models.contacts import ContactTable
-    from cpaas_provider.contacts.mapping.binding import BoundColumn
-    from cpaas_provider.contacts.mapping.cells import ClearAs
 
 # Increase it when the same values give other cells than before.
 _CELL_FORMAT_VERSION = 1
@@ -45,30 +45,37 @@ class RowMapping:
     """
 
     def __init__(self, columns: Sequence[BoundColumn], key: tuple[str, ...], clear_as: ClearAs, signature: str) -> None:
-        from cpaas_provider.contacts.mapping.cells import CLEARED
-        from cpaas_provider.contacts.mapping.keys import key_reader, raw_reader
-
-        self.column_ids = tuple(column.id for column in columns)
-        """The ids of the columns that are written, in order."""
-        self.column_names: Mapping[str, str] = {column.id: column.name for column in columns}
-        """Their names, by id."""
         self.column_sources: Mapping[str, tuple[str, ...]] = {column.name: column.reads for column in columns}
         """The source columns that fill each written column, by its name."""
-        self.key_source_columns = key
-        """The source columns of the key."""
         self.source_columns = tuple(dict.fromkeys([*key, *(name for column in columns for name in column.reads)]))
         """All source columns that are read, each once, those of the key first."""
+        self.key_of = key_reader(key, lambda column, reason: InvalidRowError((InvalidCell(column, reason),)))
+        """Returns a row's key, ``None`` where a part of it is blank or missing.
+
+        A part is text that is the same whether a file or a database holds the value: see ``keys.key_text``. It raises
+        ``InvalidRowError`` when a value cannot be a key, such as a boolean or a list.
+        """
+        # Sorted, because the order of the mapping may change without a change of any cell.
+        self.raw_values = raw_reader(sorted({name for column in columns for name in column.reads}))
+        """Returns the values that the mapping reads, for a hash of their ``repr``.
+
+        The same values have the same ``repr`` in any process, and values of different types have another. While
+        ``rules_signature`` and ``type_signature`` stay the same, rows of the same raw values have the same cells.
+        """
+        self.rules_signature = signature
+        """A text that differs whenever the same values may give other cells.
+
+        It contains the rules, the source columns, the region, ``empty_cell_value`` and the version of the cell format.
+        """
+        self.type_signature = json.dumps(sorted([column.id, column.type] for column in columns))
+        """The ids and types of the written columns, as text to store for ``changed_types``."""
         self._columns = tuple(columns)
         self._cleared = CLEARED[clear_as]
-        self._signature = signature
-        self._key_of = key_reader(key, lambda column, reason: InvalidRowError((InvalidCell(column, reason),)))
-        # Sorted, because the order of the mapping may change without a change of any cell.
-        self._raw_values = raw_reader(sorted({name for column in columns for name in column.reads}))
 
     @classmethod
     def bind(
         cls,
-        rules: Mapping[str, ColumnRule] | None,
+        rules: Mapping[str, ColumnRule],
         table: ContactTable,
         source_columns: Sequence[str] | None,
         *,
@@ -78,8 +85,7 @@ class RowMapping:
     ) -> RowMapping:
         """Return the mapping of a source to a table.
 
-        :param rules: what ``parse_mapping`` returned; empty or ``None`` for every source column whose name is a column
-            of the table
+        :param rules: what ``parse_mapping`` returned; empty for every source column whose name is a column of the table
         :param table: the contact table as it is now
         :param source_columns: the source's columns; ``None`` where each row has its own, which are then checked row by
             row
@@ -89,32 +95,13 @@ class RowMapping:
         :raises CpaasInvalidRequestError: names all list columns that are unknown, ambiguous or given twice, all source
             columns that do not exist, and all rules that do not fit the type of their column
         """
-        from cpaas_provider.contacts.mapping.binding import bind_columns
-
-        columns = bind_columns(rules or {}, table, source_columns, default_region=default_region, key=key)
-        declared = {name: rule.as_dict() for name, rule in (rules or {}).items()}
+        columns = bind_columns(rules, table, source_columns, default_region=default_region, key=key)
+        declared = {name: rule.as_dict() for name, rule in rules.items()}
         reads = {column.id: column.reads for column in columns}
         signature = json.dumps(
             [_CELL_FORMAT_VERSION, declared, reads, default_region, empty_cell_value], default=repr, sort_keys=True
         )
         return cls(columns, tuple(key), empty_cell_value, signature)
-
-    def key_of(self, row: Mapping[str, Any]) -> tuple[str, ...] | None:
-        """Return a row's key, ``None`` where a part of it is blank or missing.
-
-        A part is text that is the same whether a file or a database holds the value: see ``keys.key_text``.
-
-        :raises InvalidRowError: when a value cannot be a key, such as a boolean or a list
-        """
-        return self._key_of(row)
-
-    def raw_values(self, row: Mapping[str, Any]) -> tuple[Any, ...]:
-        """Return the values that the mapping reads, for a hash of their ``repr``.
-
-        The same values have the same ``repr`` in any process, and values of different types have another. While
-        ``rules_signature`` and ``type_signature`` stay the same, rows of the same raw values have the same cells.
-        """
-        return self._raw_values(row)
 
     def cells(self, row: Mapping[str, Any]) -> dict[str, Any]:
         """Return a row's cells as they go on the wire, by column id.
@@ -142,17 +129,6 @@ class RowMapping:
             raise InvalidRowError(tuple(invalid))
         return cells
 
-    def rules_signature(self) -> str:
-        """Return a text that differs whenever the same values may give other cells.
-
-        It contains the rules, the source columns, the region, ``empty_cell_value`` and the version of the cell format.
-        """
-        return self._signature
-
-    def type_signature(self) -> str:
-        """Return the ids and types of the written columns, as text to store for ``changed_types``."""
-        return json.dumps(sorted([column.id, column.type] for column in self._columns))
-
     def changed_types(self, old_signature: str) -> list[str]:
         """Return a text for each written column whose type has changed, with its name, old and new type.
 
@@ -167,4 +143,18 @@ class RowMapping:
             f"{column.name} was {old[column.id]} and is now {column.type}"
             for column in self._columns
             if old.get(column.id, column.type) != column.type
+        ]
+
+    def changed_columns(self, table: ContactTable) -> list[str]:
+        """Return a text for each written column that has changed since ``bind``, in the order of their ids.
+
+        :param table: the contact table as it is now
+        """
+        types = {column.id: column_type(column.type) for column in table.columns}
+        return [
+            f"{column.name} is gone"
+            if column.id not in types
+            else f"{column.name} was {column.type} and is now {types[column.id]}"
+            for column in sorted(self._columns, key=lambda column: column.id)
+            if types.get(column.id) != column.type
         ]

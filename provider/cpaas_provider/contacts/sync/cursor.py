@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import date, datetime
 from decimal import Decimal
 from typing import Any
@@ -14,19 +15,18 @@ _CURSOR_TYPES = (str, int, float, Decimal, date)
 """What a cursor may be; a datetime is a date."""
 
 
+@dataclass
 class Cursor:
     """Skips rows before the stored value, and finds the largest value in the source.
 
     :param column: the cursor column
     :param stored: the largest value of the last run, ``None`` for the first run
-
-    ``reached`` is the largest value so far.
+    :param reached: the largest value so far
     """
 
-    def __init__(self, column: str, stored: Any = None) -> None:
-        self.column = column
-        self.stored = stored
-        self.reached: Any = None
+    column: str
+    stored: Any = None
+    reached: Any = None
 
     def is_new(self, cells: Mapping[str, Any]) -> bool:
         """Return whether a row's value is not before the stored one. Updates ``reached``.

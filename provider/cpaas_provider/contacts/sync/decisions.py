@@ -9,6 +9,7 @@ from typing import Any
 
 from cpaas_provider.contacts.key_map.entries import MapEntry, RowState
 from cpaas_provider.contacts.key_map.hashes import CellHashes, ContactHashes
+from cpaas_provider.contacts.key_map.key_map import Lease
 from cpaas_provider.contacts.sync.spool import WorkItem
 
 
@@ -85,11 +86,7 @@ def _present(item: WorkItem, entry: MapEntry | None, rules: SyncRules, hashes: C
         return creation
     if rules.mode == "insert" and entry.state is not RowState.DELETING:
         return Decision(Action.NOT_IN_MODE)
-    known = CellHashes.from_bytes(entry.cell_hashes)
-    changed = {
-        column: cell for column, cell in item.cells.items() if not known.has(column, hashes.of_cell(column, cell))
-    }
-    if changed:
+    if changed := _changed(entry, item.cells, hashes):
         return Decision(Action.UPDATE, changed)
     if entry.raw_hash == item.raw_hash and entry.missing_hash is None and entry.state is RowState.SYNCED:
         return Decision(Action.NOTHING)
@@ -109,13 +106,14 @@ def _missing(item: WorkItem, entry: MapEntry | None, rules: SyncRules, hashes: C
         return Decision(Action.DELETE)
     if entry.missing_hash == missing_hash(rules, hashes):
         return Decision(Action.NOTHING)
-    known = CellHashes.from_bytes(entry.cell_hashes)
-    changed = {
-        column: cell
-        for column, cell in rules.missing_cells.items()
-        if not known.has(column, hashes.of_cell(column, cell))
-    }
+    changed = _changed(entry, rules.missing_cells, hashes)
     return Decision(Action.UPDATE, changed) if changed else Decision(Action.RECORD)
+
+
+def _changed(entry: MapEntry, cells: Mapping[str, Any], hashes: ContactHashes) -> dict[str, Any]:
+    """Return the cells that the row is not known to have."""
+    known = CellHashes.from_bytes(entry.cell_hashes)
+    return {column: cell for column, cell in cells.items() if not known.has(column, hashes.of_cell(column, cell))}
 
 
 def missing_hash(rules: SyncRules, hashes: ContactHashes) -> bytes:
@@ -129,49 +127,39 @@ def creatable(cells: Mapping[str, Any]) -> Mapping[str, Any]:
     return {column: cell for column, cell in cells.items() if cell not in (None, "", [])} or cells
 
 
-def requested(
-    decision: Decision, item: WorkItem, entry: MapEntry | None, *, fencing_token: int, now: Any
-) -> MapEntry | None:
-    """Return the entry to store before the request leaves (the intent), ``None`` if no request is needed."""
-    before = entry or MapEntry(item.key_hash)
+def requested(decision: Decision, item: WorkItem, before: MapEntry, lease: Lease) -> MapEntry:
+    """Return the entry to store before the request leaves (the intent).
+
+    :param before: the entry now; its version is 0 if there is none
+    """
     if decision.action is Action.CREATE:
         return MapEntry(
             item.key_hash,
             RowState.CREATING,
             version=before.version,
-            fencing_token=fencing_token,
+            fencing_token=lease.fencing_token,
             source_row=item.number or None,
-            requested=now,
+            requested=lease.key_map.clock(),
         )
-    if decision.action is Action.UPDATE:
-        # Until the response arrives, the list may have the new or the old cells.
-        known = CellHashes.from_bytes(before.cell_hashes).without(decision.cells)
-        return replace(
-            before,
-            state=RowState.UPDATING,
-            raw_hash=None,
-            missing_hash=None,
-            cell_hashes=known.to_bytes(),
-            fencing_token=fencing_token,
-        )
-    if decision.action is Action.DELETE:
-        return replace(
-            before,
-            state=RowState.DELETING,
-            raw_hash=None,
-            missing_hash=None,
-            cell_hashes=None,
-            fencing_token=fencing_token,
-        )
-    return None
+    # Until the response arrives, the list may have the new or the old cells.
+    known = CellHashes.from_bytes(before.cell_hashes).without(decision.cells)
+    is_deletion = decision.action is Action.DELETE
+    return replace(
+        before,
+        state=RowState.DELETING if is_deletion else RowState.UPDATING,
+        raw_hash=None,
+        missing_hash=None,
+        cell_hashes=None if is_deletion else known.to_bytes(),
+        fencing_token=lease.fencing_token,
+    )
 
 
-def restored(before: MapEntry | None) -> MapEntry | None:
-    """Return the entry to store after an intent whose request did not leave: the one before it."""
-    return None if before is None else replace(before, fencing_token=None)
+def restored(before: MapEntry) -> MapEntry | None:
+    """Return the entry to store after an intent whose request did not leave: the one before it, if there was one."""
+    return replace(before, fencing_token=None) if before.version else None
 
 
-def undone(decision: Decision, intent: MapEntry, before: MapEntry | None) -> MapEntry | None:
+def undone(decision: Decision, intent: MapEntry, before: MapEntry) -> MapEntry | None:
     """Return the entry to store after a request that was not accepted.
 
     The client never retries a creation, so the list is unchanged. It retries updates and deletions: an earlier attempt
@@ -181,14 +169,14 @@ def undone(decision: Decision, intent: MapEntry, before: MapEntry | None) -> Map
     return restored(before) if decision.action is Action.CREATE else replace(intent, fencing_token=None)
 
 
-def in_step(item: WorkItem, entry: MapEntry, row_id: str | None, rules: SyncRules, hashes: ContactHashes) -> MapEntry:
+def in_step(item: WorkItem, before: MapEntry, row_id: str | None, rules: SyncRules, hashes: ContactHashes) -> MapEntry:
     """Return the entry to store for a row that the list has with all cells of the source.
 
-    :param entry: the entry before the request
+    :param before: the entry before the request; its version is 0 if there was none
     :param row_id: the id of the row in the list
     """
     cells = rules.missing_cells if item.is_missing else item.cells
-    known = CellHashes() if entry.row_id is None else CellHashes.from_bytes(entry.cell_hashes)
+    known = CellHashes() if before.row_id is None else CellHashes.from_bytes(before.cell_hashes)
     known |= hashes.of_cells(cells)
     return MapEntry(
         item.key_hash,

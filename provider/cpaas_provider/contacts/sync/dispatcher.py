@@ -7,28 +7,17 @@ import contextlib
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
-from cpaas_provider.contacts.errors import (
-    LeaseLostError,
-    SpoolError,
-    StoppedError,
-)
+from cpaas_provider.contacts.errors import LeaseLostError, SpoolError, StoppedError
 from cpaas_provider.contacts.key_map.entries import Change, MapEntry
 from cpaas_provider.contacts.key_map.key_map import Lease
-from cpaas_provider.contacts.sync.decisions import (
-    Action,
-    Decision,
-    SyncRules,
-    decide,
-    in_step,
-    requested,
-)
-from cpaas_provider.contacts.sync.limits import FailureLimits
+from cpaas_provider.contacts.mapping.rows import RowMapping
+from cpaas_provider.contacts.sync.decisions import Action, Decision, SyncRules, decide, in_step, requested
 from cpaas_provider.contacts.sync.requests import Pending, Response, Result, RowRequests
-from cpaas_provider.contacts.sync.results import Counts, ResultRecorder
+from cpaas_provider.contacts.sync.results import Counts, FailureLimits, ResultRecorder
 from cpaas_provider.contacts.sync.spool import Outcome, Spool, WorkItem
 from cpaas_provider.database.errors import DatabaseError
 
@@ -39,9 +28,14 @@ log = logging.getLogger(__name__)
 
 _BUSY_ROUNDS = 30
 _BUSY_SECONDS = 1.0
-_RENEWAL_SECONDS = 60.0
+_LONGEST_WAIT = 60.0
+"""Seconds after which the lease is looked at."""
 _WRITE_PAUSES = (0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0)
 """Seconds between attempts to record results. A database server needs about a minute to fail over."""
+
+
+_Started = tuple[WorkItem, Decision, MapEntry, MapEntry | None]
+"""A row, its decision, its entry in the map (of version 0 if there is none), and the entry to store."""
 
 
 class StopSignal(Protocol):
@@ -65,37 +59,37 @@ class Dispatcher:
     At most ``window`` requests have an intent and no recorded result. So a crash leaves at most that many creations
     with an unknown outcome.
 
-    :param names: returns the name of a list column by its id
+    :param names: names of the list's columns, by id
     :param ends_at: the time of the monotonic clock after which no further request starts; ``None`` for no limit
     """
 
     def __init__(
         self,
         lease: Lease,
+        mapping: RowMapping,
         rules: SyncRules,
         spool: Spool,
-        requests: RowRequests,
         client: AsyncCpaasClient,
         stop: StopSignal,
         *,
         window: int,
-        names: Callable[[str], str],
-        ends_at: float | None = None,
-        counts: Counts | None = None,
+        names: Mapping[str, str],
+        ends_at: float | None,
+        counts: Counts,
     ) -> None:
         self._lease = lease
         self._map = lease.key_map
         self._rules = rules
         self._spool = spool
-        self._requests = requests
+        self._requests = RowRequests(client, mapping)
         self._client = client
         self._stop = stop
         self._window = max(1, window)
         self._ends_at = ends_at
-        self.counts = counts if counts is not None else Counts()
-        self.out_of_time = False
+        self._counts = counts
+        self._out_of_time = False
         self._end: Exception | None = None
-        self._place = (-1, 0)
+        self._place = 0
         self._handled = 0
         self._exhausted = False
         self._requeued: deque[WorkItem] = deque()
@@ -105,9 +99,8 @@ class Dispatcher:
         self._in_flight: dict[asyncio.Task[Result], Pending] = {}
         self._finished: list[Result] = []
         self._limits = FailureLimits()
-        self._results = ResultRecorder(lease, rules, spool, self.counts, names=names, on_error=self._finish)
+        self._results = ResultRecorder(lease, rules, spool, self._counts, names=names, on_error=self._finish)
         self._changed = asyncio.Event()
-        self._renewed = time.monotonic()
 
     async def run(self) -> None:
         """Send everything.
@@ -125,7 +118,7 @@ class Dispatcher:
             for task in self._in_flight:
                 task.cancel()
             await asyncio.gather(watcher, *self._in_flight, return_exceptions=True)
-            self.counts.requests = self._requests.count
+            self._counts.requests = self._requests.count
         if not self._limits.all_rejected:
             await self._results.record_rejections(whole=True)
         if self._end is not None:
@@ -134,22 +127,20 @@ class Dispatcher:
     async def _round(self) -> bool:
         """Record results, start as many rows as the window allows, and return whether anything is left."""
         self._check_time()
-        if self._end is not None or self.out_of_time:
+        if self._is_ended:
             self._restore_queued()
         finished, self._finished = self._finished, []
         handled = self._handled
         started = await self._start_rows()
-        changes = [change for result in finished if (change := self._results.change_of(result)) is not None]
-        changes += [Change(before or MapEntry(item.key_hash), after) for item, _, before, after in started]
+        changes = [self._results.change_of(result) for result in finished]
+        changes += [Change(before, after) for _, _, before, after in started]
         if changes:
             await self._write(changes, finished, started)
-            if self._results.has_many_rejections:
-                await self._results.record_rejections()
+            await self._results.record_rejections()
             return True
         if finished or self._handled != handled:
             return True
-        nothing_left = self._exhausted and not self._requeued and not self._waiting
-        if not self._pending and (self._is_ended or nothing_left):
+        if not self._pending and (self._is_ended or self._all_started):
             return False
         await self._wait()
         return True
@@ -161,18 +152,22 @@ class Dispatcher:
 
     @property
     def _is_ended(self) -> bool:
-        return self._end is not None or self.out_of_time
+        return self._end is not None or self._out_of_time
+
+    @property
+    def _all_started(self) -> bool:
+        return self._exhausted and not self._requeued and not self._waiting
 
     def _check_time(self) -> None:
-        if self._ends_at is not None and time.monotonic() >= self._ends_at and not self.out_of_time:
-            self.out_of_time = not (self._exhausted and not self._requeued and not self._waiting and not self._queue)
+        if self._ends_at is not None and time.monotonic() >= self._ends_at and not self._out_of_time:
+            self._out_of_time = bool(self._queue) or not self._all_started
             self._ends_at = None
 
-    async def _start_rows(self) -> list[tuple[WorkItem, Decision, MapEntry | None, MapEntry | None]]:
-        """Return the next rows that the window allows, each with its decision, its entry and the entry to store."""
+    async def _start_rows(self) -> list[_Started]:
+        """Return the next rows that the window allows."""
         if self._is_ended or self._pending > self._window // 2:
             return []
-        items = await self._next(self._window - self._pending)
+        items = self._next(self._window - self._pending)
         if not items:
             return []
         try:
@@ -181,22 +176,20 @@ class Dispatcher:
             self._requeued.extendleft(reversed(items))
             self._finish(error)
             return []
-        started: list[tuple[WorkItem, Decision, MapEntry | None, MapEntry | None]] = []
+        started: list[_Started] = []
         for item in items:
             entry = entries.get(item.key_hash)
+            before = entry or MapEntry(item.key_hash)
             decision = decide(item, entry, self._rules, self._map.hashes, others)
             if decision.action is Action.BUSY:
                 self._requeue_later(item)
             elif decision.action in (Action.CREATE, Action.UPDATE, Action.DELETE):
-                intent = requested(
-                    decision, item, entry, fencing_token=self._lease.fencing_token, now=self._map.clock()
-                )
-                started.append((item, decision, entry, intent))
-            elif decision.action is Action.RECORD and entry is not None:
-                after = in_step(item, entry, entry.row_id, self._rules, self._map.hashes)
-                started.append((item, decision, entry, after))
-            elif decision.action is Action.FORGET and entry is not None:
-                started.append((item, decision, entry, None))
+                started.append((item, decision, before, requested(decision, item, before, self._lease)))
+            elif decision.action is Action.RECORD:
+                after = in_step(item, before, before.row_id, self._rules, self._map.hashes)
+                started.append((item, decision, before, after))
+            elif decision.action is Action.FORGET:
+                started.append((item, decision, before, None))
             else:
                 self._count_unneeded(item, decision)
         # If none of these rows needs a request, run() must read the next rows at once instead of waiting.
@@ -204,9 +197,9 @@ class Dispatcher:
         return started
 
     def _read_entries(self, key_hashes: Sequence[bytes]) -> tuple[dict[bytes, MapEntry], set[int]]:
-        return self._map.entries(key_hashes), self._map.leased().keys() - {self._lease.fencing_token}
+        return self._map.entries(key_hashes), self._lease.others()
 
-    async def _next(self, count: int) -> list[WorkItem]:
+    def _next(self, count: int) -> list[WorkItem]:
         items: list[WorkItem] = []
         if not self._exhausted:
             try:
@@ -215,7 +208,7 @@ class Dispatcher:
                 self._finish(error)
                 return []
             if items:
-                self._place = (int(items[-1].is_missing), items[-1].seq)
+                self._place = items[-1].seq
             self._exhausted = len(items) < count
         while self._requeued and len(items) < count:
             items.append(self._requeued.popleft())
@@ -228,9 +221,8 @@ class Dispatcher:
             asyncio.get_running_loop().call_later(_BUSY_SECONDS, self._requeue, item)
             self._waiting += 1
             return
-        self._results.line(item, Outcome.NOT_SENT, reason="another task has a request for this row under way")
-        self.counts.not_sent += 1
-        self.counts.done += 1
+        reason = "another task has a request for this row under way"
+        self._results.count_without_request(item, Outcome.NOT_SENT, reason)
 
     def _requeue(self, item: WorkItem) -> None:
         self._waiting -= 1
@@ -239,17 +231,13 @@ class Dispatcher:
 
     def _count_unneeded(self, item: WorkItem, decision: Decision) -> None:
         """Count a row that needs no request any more, because another task handled it since the source was read."""
-        self.counts.done += 1
         if decision.action is Action.UNKNOWN:
-            self.counts.unknown += 1
-            self._results.line(item, Outcome.UNKNOWN, reason="the outcome of its creation is unknown")
+            reason = "the outcome of its creation is unknown"
+            self._results.count_without_request(item, Outcome.UNKNOWN, reason)
+        else:
+            self._counts.done += 1
 
-    async def _write(
-        self,
-        changes: Sequence[Change],
-        finished: Sequence[Result],
-        started: Sequence[tuple[WorkItem, Decision, MapEntry | None, MapEntry | None]],
-    ) -> None:
+    async def _write(self, changes: Sequence[Change], finished: Sequence[Result], started: Sequence[_Started]) -> None:
         """Record results and intents in one transaction, then let the requests leave."""
         for pause in (*_WRITE_PAUSES, None):
             try:
@@ -264,17 +252,15 @@ class Dispatcher:
                     return
                 log.warning("Results cannot be recorded, the provider tries again: %s", error)
                 await self._sleep(pause)
-        self._renewed = time.monotonic()
         self._requeued.extend(result.pending.item for result in finished if self._results.count(result))
         for item, decision, before, after in started:
             if item.key_hash in changed and not self._is_written(changed[item.key_hash], before, after):
                 self._requeued.append(item)
             elif decision.action in (Action.RECORD, Action.FORGET):
-                self.counts.recorded += 1
-                self.counts.done += 1
+                self._counts.recorded += 1
+                self._counts.done += 1
             elif after is not None:
-                intent = replace(after, version=(before.version if before else 0) + 1)
-                self._queue.append(Pending(item, decision, before, intent))
+                self._queue.append(Pending(item, decision, before, replace(after, version=before.version + 1)))
         self._send()
 
     def _end_unrecorded(self, error: Exception, finished: Sequence[Result]) -> None:
@@ -284,11 +270,11 @@ class Dispatcher:
             # These requests have not left, and without the lease their intents cannot be undone.
             self._queue.clear()
 
-    def _is_written(self, now: MapEntry | None, before: MapEntry | None, after: MapEntry | None) -> bool:
+    def _is_written(self, now: MapEntry | None, before: MapEntry, after: MapEntry | None) -> bool:
         """Tell whether an earlier attempt of this write was committed although its connection broke."""
         if now is None or after is None:
             return now is after
-        written = (after.state, after.fencing_token, after.row_id, (before.version if before else 0) + 1)
+        written = (after.state, after.fencing_token, after.row_id, before.version + 1)
         return written == (now.state, now.fencing_token, now.row_id, now.version)
 
     async def _sleep(self, seconds: float) -> None:
@@ -352,14 +338,13 @@ class Dispatcher:
 
     async def _wait(self) -> None:
         """Wait for a response, and renew the lease if it is due."""
-        until = self._renewed + _RENEWAL_SECONDS
+        seconds = _LONGEST_WAIT
         if self._ends_at is not None:
-            until = min(until, self._ends_at)
+            seconds = min(seconds, max(0.0, self._ends_at - time.monotonic()))
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._changed.wait(), max(0.0, until - time.monotonic()))
+            await asyncio.wait_for(self._changed.wait(), seconds)
         self._changed.clear()
-        if time.monotonic() - self._renewed >= _RENEWAL_SECONDS:
-            self._renewed = time.monotonic()
+        if self._lease.is_renewal_due:
             try:
                 await asyncio.to_thread(self._lease.renew)
             except (LeaseLostError, DatabaseError) as error:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
@@ -11,15 +10,14 @@ from typing import Any
 from cpaas_provider.api.errors import CpaasInvalidRequestError
 from cpaas_provider.contacts.key_map.entries import MapEntry, RowState
 from cpaas_provider.contacts.key_map.hashes import bucket_of
-from cpaas_provider.contacts.key_map.key_map import KeyMap, Lease
+from cpaas_provider.contacts.key_map.key_map import Lease
 from cpaas_provider.contacts.mapping.rows import InvalidRowError, RowMapping
 from cpaas_provider.contacts.sync.cursor import Cursor
 from cpaas_provider.contacts.sync.decisions import Action, SyncRules, decide
-from cpaas_provider.contacts.sync.spool import Outcome, OutcomeLine, Spool, Work, WorkItem
+from cpaas_provider.contacts.sync.spool import Outcome, OutcomeLine, Spool, WorkItem
 from cpaas_provider.sources.base import NO_ABSENT_COLUMNS, InvalidRow, Row, Table
 
 _GROUP_SIZE = 2_000
-_RENEWAL_SECONDS = 60.0
 _UNREADABLE = "the row cannot be read: "
 
 _SourceRow = tuple[int, str, bytes, Mapping[str, Any]]
@@ -82,7 +80,6 @@ _COUNTED = {
     Action.NOTHING: "unchanged",
     Action.NOT_IN_MODE: "not_in_mode",
     Action.REJECTED_BEFORE: "rejected_before",
-    Action.UNKNOWN: "unknown",
     Action.BUSY: "busy",
 }
 _SPOOLED = frozenset({Action.CREATE, Action.UPDATE, Action.DELETE, Action.RECORD, Action.FORGET, Action.BUSY})
@@ -99,27 +96,25 @@ class Planner:
 
     def __init__(
         self,
-        key_map: KeyMap,
         lease: Lease,
         mapping: RowMapping,
         rules: SyncRules,
         spool: Spool,
         *,
-        cursor: Cursor | None = None,
-        check: Callable[[], None] = lambda: None,
-        progress: Callable[[Plan], None] = lambda plan: None,
+        cursor: Cursor | None,
+        check: Callable[[], None],
+        progress: Callable[[Plan], None],
     ) -> None:
-        self._map = key_map
+        self._map = lease.key_map
         self._lease = lease
         self._mapping = mapping
         self._rules = rules
         self._spool = spool
-        self._row_secret = key_map.hashes.row_secret(mapping.rules_signature() + mapping.type_signature())
+        self._row_secret = self._map.hashes.row_secret(mapping.rules_signature + mapping.type_signature)
         self._cursor = cursor
         self._check = check
         self._progress = progress
-        self._others = key_map.leased().keys() - {lease.fencing_token}
-        self._renewed = time.monotonic()
+        self._others = lease.others()
         self.plan = Plan()
 
     def read(self, table: Table, *, whole: bool) -> Plan:
@@ -211,7 +206,7 @@ class Planner:
         if not differing:
             return
         entries = self._map.entries(differing)
-        work: list[Work] = []
+        work: list[tuple[WorkItem, str]] = []
         for key_hash, (number, name, raw_hash, values) in differing.items():
             try:
                 cells = self._mapping.cells(values)
@@ -220,21 +215,22 @@ class Planner:
                 if (entry := entries.get(key_hash)) is not None:
                     self._count_unknown(entry, number, name)
                 continue
-            item = WorkItem(0, key_hash, number, name, raw_hash, cells)
+            item = WorkItem(key_hash, number, name, raw_hash, cells)
             action = self._count(item, entries.get(key_hash))
             if action in _SPOOLED:
-                work.append(Work(action.value, key_hash, number, name, raw_hash, cells))
+                work.append((item, action.value))
         self._spool.add_work(work)
 
     def _count(self, item: WorkItem, entry: MapEntry | None) -> Action:
-        decision = decide(item, entry, self._rules, self._map.hashes, self._others)
-        self._add(decision.action, 1)
-        if decision.action is Action.UNKNOWN:
-            self._unknown(entry, item.number, item.name)
-        elif decision.action is Action.REJECTED_BEFORE:
+        action = decide(item, entry, self._rules, self._map.hashes, self._others).action
+        if action is Action.UNKNOWN and entry is not None:
+            self._count_unknown(entry, item.number, item.name)
+            return action
+        self._add(action, 1)
+        if action is Action.REJECTED_BEFORE:
             reason = "rejected by an earlier run, and not changed since"
-            self._spool.add_outcomes([OutcomeLine(item.number, item.name, Outcome.REJECTED, reason=reason)])
-        return decision.action
+            self._spool.add_outcome(OutcomeLine(item.number, item.name, Outcome.REJECTED, reason=reason))
+        return action
 
     def _add(self, action: Action, number: int) -> None:
         name = _COUNTED[action]
@@ -244,9 +240,10 @@ class Planner:
         """Record a row with the same key as an earlier row of the source."""
         number, name, _, _ = row
         self.plan.duplicates += 1
-        rule = self._rules.on_duplicate_key
-        self._invalid(number, name, f"its key is that of row {first_number}, {_DUPLICATES[rule]}")
-        if rule == "none" and (removed := self._spool.remove_work(key_hash)) is not None:
+        none_is_used = self._rules.on_duplicate_key == "none"
+        used = "so none of them is used" if none_is_used else "which is used"
+        self._invalid(number, name, f"its key is that of row {first_number}, {used}")
+        if none_is_used and (removed := self._spool.remove_work(key_hash)) is not None:
             self._add(Action(removed), -1)
             self._invalid(first_number, name, "another row of the source has its key, so none of them is used")
 
@@ -260,21 +257,13 @@ class Planner:
 
     def _invalid(self, number: int, name: str | None, reason: str) -> None:
         self.plan.invalid_rows += 1
-        self._spool.add_outcomes([OutcomeLine(number, name, Outcome.INVALID, reason=reason)])
-
-    def _unknown(self, entry: MapEntry | None, number: int | None, name: str | None) -> None:
-        since = "" if entry is None or entry.requested is None else f" since {entry.requested:%Y-%m-%d %H:%M} UTC"
-        where = number if number is not None or entry is None else entry.source_row
-        reason = f"the outcome of its creation is unknown{since}"
-        self._spool.add_outcomes([OutcomeLine(where, name, Outcome.UNKNOWN, reason=reason)])
-        if len(self.plan.unknown_rows) < UNKNOWN_ROWS and entry is not None:
-            self.plan.unknown_rows.append({"row": where, "key_hash": entry.key_hash.hex()})
+        self._spool.add_outcome(OutcomeLine(number, name, Outcome.INVALID, reason=reason))
 
     def _count_unread_unknown(self) -> None:
         """Count unknown creations whose key was not in the source."""
         states = (RowState.CREATING, RowState.UNKNOWN)
         for page in self._map.pages(self._lease.buckets, states=states):
-            absent = set(self._spool.unseen([entry.key_hash for entry in page]))
+            absent = self._spool.unseen(entry.key_hash for entry in page)
             for entry in page:
                 if entry.key_hash in absent:
                     self._count_unknown(entry)
@@ -282,38 +271,36 @@ class Planner:
 
     def _count_unknown(self, entry: MapEntry, number: int | None = None, name: str | None = None) -> None:
         """Count a creation of unknown outcome, unless another task has its request in flight."""
-        if entry.is_unknown(self._others):
-            self._add(Action.UNKNOWN, 1)
-            self._unknown(entry, number, name)
+        if not entry.is_unknown(self._others):
+            return
+        self.plan.unknown += 1
+        since = "" if entry.requested is None else f" since {entry.requested:%Y-%m-%d %H:%M} UTC"
+        where = entry.source_row if number is None else number
+        reason = f"the outcome of its creation is unknown{since}"
+        self._spool.add_outcome(OutcomeLine(where, name, Outcome.UNKNOWN, reason=reason))
+        if len(self.plan.unknown_rows) < UNKNOWN_ROWS:
+            self.plan.unknown_rows.append({"row": where, "key_hash": entry.key_hash.hex()})
 
     def _add_missing_rows(self) -> None:
         """Add rows that are missing from the source to the spool."""
         hashes = self._map.hashes
         for page in self._map.pages(self._lease.buckets):
-            absent = set(self._spool.unseen([entry.key_hash for entry in page]))
-            work: list[Work] = []
+            absent = self._spool.unseen(entry.key_hash for entry in page)
+            work: list[tuple[WorkItem, str]] = []
             for entry in page:
                 if entry.key_hash not in absent or entry.state in (RowState.CREATING, RowState.UNKNOWN):
                     continue
-                item = WorkItem(0, entry.key_hash, None, None, b"", {})
+                item = WorkItem(entry.key_hash, None, None, b"", {})
                 self.plan.missing += 1
                 action = decide(item, entry, self._rules, hashes, self._others).action
                 if action in _SPOOLED:
                     self._add(action, 1)
                     self.plan.missing_changes += action not in (Action.FORGET, Action.RECORD)
-                    work.append(Work(action.value, entry.key_hash, None, None, b"", {}))
+                    work.append((item, action.value))
             self._spool.add_work(work)
             self._pause()
 
     def _pause(self) -> None:
         self._check()
         self._progress(self.plan)
-        if time.monotonic() - self._renewed > _RENEWAL_SECONDS:
-            self._lease.renew()
-            self._renewed = time.monotonic()
-
-
-_DUPLICATES = {
-    "first": "which is used",
-    "none": "so none of them is used",
-}
+        self._lease.renew_if_due()

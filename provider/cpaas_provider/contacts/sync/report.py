@@ -1,18 +1,106 @@
-"""The report of a sync: its plan, an estimate, a masked preview, and the error if a result exceeds the limits."""
+"""What a sync reports: progress lines, its plan, a masked preview, its counts, and the error if limits are exceeded."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from cpaas_provider.api.amounts import counted
-from cpaas_provider.contacts.errors import NotSyncedError, TooManyFailuresError, UnknownCreationsError
+from cpaas_provider.contacts.errors import (
+    NotSyncedError,
+    TooManyChangesError,
+    TooManyFailuresError,
+    UnknownCreationsError,
+)
 from cpaas_provider.contacts.sync.planning import Plan
-from cpaas_provider.contacts.sync.progress import span
 from cpaas_provider.contacts.sync.results import Counts
 from cpaas_provider.contacts.sync.spool import Spool
 
+log = logging.getLogger(__name__)
+
+Limit = int | float | None
+Publish = Callable[[Mapping[str, float]], None]
+
 _MASK = "•••"
+_PUBLISHED = ("done", "created", "updated", "deleted", "rejected", "unknown", "not_sent")
+
+
+class SyncProgress:
+    """Logs and publishes the figures of one sync.
+
+    :param interval: seconds between progress log lines; 0 for no such lines
+    :param publish: publishes the figures as metrics
+    """
+
+    def __init__(self, interval: float, publish: Publish = lambda figures: None) -> None:
+        self._interval = interval
+        self._publish = publish
+        self._last = self._began = time.monotonic()
+        self._unpublished = False
+
+    def reading(self, plan: Plan) -> None:
+        """Log the progress of reading the source, if the interval has passed."""
+        now = time.monotonic()
+        if not self._interval or now - self._last < self._interval:
+            return
+        self._last = now
+        log.info(
+            "Contact sync: %s of the source read in %s; %s so far.",
+            counted(plan.rows, "row"),
+            span(now - self._began),
+            counted(plan.creates + plan.updates, "change"),
+        )
+
+    async def sending(self, counts: Counts, total: int) -> None:
+        """Log the progress of the requests at each interval, until cancelled."""
+        self._began = time.monotonic()
+        while self._interval:
+            await asyncio.sleep(self._interval)
+            self.log(counts, total)
+
+    def log(self, counts: Counts, total: int) -> None:
+        """Log and publish the figures now."""
+        seconds = max(time.monotonic() - self._began, 1e-6)
+        rate = counts.done / seconds
+        left = max(0, total - counts.done)
+        log.info(
+            "Contact sync: %d of %d rows done (%d %%): %d created, %d updated, %d deleted, %d rejected, %d unknown, "
+            "%d not sent; %.1f rows a second, time left: %s.",
+            counts.done,
+            total,
+            100 * counts.done // total if total else 100,
+            counts.created,
+            counts.updated,
+            counts.deleted,
+            counts.rejected,
+            counts.unknown,
+            counts.not_sent,
+            rate,
+            span(left / rate) if rate else "unknown",
+        )
+        self.publish(counts, left, rate)
+
+    def publish(self, counts: Counts, left: int, rate: float) -> None:
+        """Publish the figures; a failure is logged once."""
+        figures = {name: getattr(counts, name) for name in _PUBLISHED}
+        try:
+            self._publish({**figures, "left": left, "rows_per_second": round(rate, 2)})
+        except Exception as error:  # noqa: BLE001 - metrics must not end a sync
+            if not self._unpublished:
+                log.warning("Metrics could not be published (%s).", type(error).__name__)
+            self._unpublished = True
+
+
+def span(seconds: float) -> str:
+    """Return a number of seconds as text for a log line, such as ``3 min``."""
+    seconds = round(seconds)
+    if seconds < 60:
+        return f"{seconds} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
 
 
 def preview(spool: Spool, count: int, names: Mapping[str, str]) -> list[dict[str, Any]]:
@@ -27,7 +115,7 @@ def preview(spool: Spool, count: int, names: Mapping[str, str]) -> list[dict[str
             "action": item.action,
             "cells": {names.get(column, column): masked(cell) for column, cell in item.cells.items()},
         }
-        for item in spool.work((-1, 0), count)
+        for item in spool.work(0, count)
     ]
 
 
@@ -82,6 +170,36 @@ def figures(plan: Plan, counts: Counts) -> dict[str, Any]:
         "planned_requests": plan.requests,
         "requests": counts.requests,
     }
+
+
+def check_changes(plan: Plan, *, max_changes: Limit, max_deletes: Limit) -> None:
+    """Check that a sync changes no more rows than the author allows.
+
+    :param max_changes: a number of rows, or a share of the rows in the map, 0 to 1. A share does not limit the first
+        sync, whose map is empty
+    :param max_deletes: the same limit for rows that are missing from the source and would be deleted or cleared
+    :raises TooManyChangesError: when the plan exceeds a limit
+    """
+    if plan.missing_changes and not plan.rows:
+        raise TooManyChangesError(
+            f"The source has no rows, and this sync would delete or clear {counted(plan.missing_changes, 'row')}. "
+            "Nothing was sent. See that the source is complete. To empty the list, delete its rows at the service, "
+            "and remove the map with: airflow cpaas contacts forget-map"
+        )
+    for name, limit, count, what in (
+        ("max_deletes", max_deletes, plan.missing_changes, "delete or clear"),
+        ("max_changes", max_changes, plan.requests, "change"),
+    ):
+        if limit is None or (isinstance(limit, float) and not plan.mapped):
+            continue
+        # As floats, 0.29 * 100 is 28.999999999999996.
+        most = int(limit * plan.mapped + 1e-9) if isinstance(limit, float) else limit
+        if count > most:
+            share = f" ({limit:.0%} of {plan.mapped:,})" if isinstance(limit, float) else ""
+            raise TooManyChangesError(
+                f"This sync would {what} {counted(count, 'row')}, and {name} allows {most:,}{share}. Nothing was sent. "
+                f"See that the source is complete. To let it happen, raise {name} for one run."
+            )
 
 
 def check_result(plan: Plan, counts: Counts, on_unknown: str, max_failure_ratio: float, key_map: str) -> None:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from cpaas_provider.api import errors
 from cpaas_provider.contacts.errors import ColumnsChangedError
@@ -48,13 +46,13 @@ class Response(Enum):
 class Pending:
     """A row whose intent is recorded.
 
-    :param before: the entry before the intent; ``None`` where there was none
+    :param before: the entry before the intent; its version is 0 if there was none
     :param intent: the entry as the map has it now
     """
 
     item: WorkItem
     decision: Decision
-    before: MapEntry | None
+    before: MapEntry
     intent: MapEntry
 
 
@@ -63,7 +61,6 @@ class Result:
     """The result of one request.
 
     :param fatal: the error that ends the sync, because further requests would fail, too
-    :param error: the error that the client raised
     """
 
     pending: Pending
@@ -71,19 +68,18 @@ class Result:
     row_id: str | None = None
     reason: str | None = None
     fatal: Exception | None = None
-    error: Exception | None = None
 
 
 class RowRequests:
     """Makes the requests of a sync.
 
     :param client: applies the connection's rate and concurrency, and retries requests that are safe to retry
-    :param changed: returns the columns of a table that changed since the sync started
+    :param mapping: the columns as they were when the sync started
     """
 
-    def __init__(self, client: AsyncCpaasClient, changed: Callable[[ContactTable], list[str]]) -> None:
+    def __init__(self, client: AsyncCpaasClient, mapping: RowMapping) -> None:
         self._client = client
-        self._changed = changed
+        self._mapping = mapping
         self._table_read = -_TABLE_SECONDS
         self.count = 0
 
@@ -97,15 +93,15 @@ class RowRequests:
                 return await self._rejected(pending, error)
             return await self._not_found(pending, error)
         except _ACCOUNT_ERRORS as error:
-            return Result(pending, Response.NOT_SENT, reason=str(error), fatal=error, error=error)
+            return Result(pending, Response.NOT_SENT, reason=str(error), fatal=error)
         except (errors.CpaasRejectedError, errors.CpaasInvalidRequestError) as error:
             return await self._rejected(pending, error)
         except errors.CpaasNotSentError as error:
             longest = self._client.settings.max_retry_after
             waits = error.retry_after is not None and error.retry_after > longest
-            return Result(pending, Response.NOT_SENT, reason=str(error), fatal=error if waits else None, error=error)
+            return Result(pending, Response.NOT_SENT, reason=str(error), fatal=error if waits else None)
         except errors.CpaasError as error:
-            return Result(pending, Response.UNKNOWN, reason=str(error), error=error)
+            return Result(pending, Response.UNKNOWN, reason=str(error))
 
     async def _requested(self, pending: Pending) -> Result:
         decision, row_id = pending.decision, pending.intent.row_id
@@ -126,12 +122,12 @@ class RowRequests:
             if pending.decision.action is not Action.DELETE:
                 with contextlib.suppress(errors.CpaasNotFoundError):
                     await self._client.get_contact_row(str(pending.intent.row_id))
-                    return Result(pending, Response.REJECTED, reason=str(error), error=error)
+                    return Result(pending, Response.REJECTED, reason=str(error))
             # A gateway without its service responds with 404 to every request. Then no row may count as gone.
             await self._client.get_contact_table()
         except errors.CpaasError as unread:
             fatal = unread if isinstance(unread, _ACCOUNT_ERRORS) else None
-            return Result(pending, Response.NOT_SENT, reason=str(unread), fatal=fatal, error=unread)
+            return Result(pending, Response.NOT_SENT, reason=str(unread), fatal=fatal)
         if pending.decision.action is Action.DELETE:
             return Result(pending, Response.ACCEPTED, pending.intent.row_id)
         return Result(pending, Response.NOT_FOUND, reason="the list has no such row any more")
@@ -145,27 +141,16 @@ class RowRequests:
             except errors.CpaasError as unread:
                 # While the table cannot be read, no row counts as rejected.
                 self._table_read = -_TABLE_SECONDS
-                return Result(pending, Response.NOT_SENT, reason=str(unread), error=unread)
+                return Result(pending, Response.NOT_SENT, reason=str(unread))
             if fatal is not None:
-                return Result(pending, Response.NOT_SENT, reason=str(error), fatal=fatal, error=error)
-        return Result(pending, Response.REJECTED, reason=str(error), error=error)
+                return Result(pending, Response.NOT_SENT, reason=str(error), fatal=fatal)
+        return Result(pending, Response.REJECTED, reason=str(error))
 
     def _columns(self, table: ContactTable | None) -> Exception | None:
-        changed: list[Any] = [] if table is None else self._changed(table)
+        changed = [] if table is None else self._mapping.changed_columns(table)
         if not changed:
             return None
         return ColumnsChangedError(
             f"The columns of the contact table changed during the sync: {'; '.join(changed)}. The rows that were sent "
             "before are recorded. The rest was not sent. The next try reads the columns again."
         )
-
-
-def changed_columns(mapping: RowMapping, table: ContactTable) -> list[str]:
-    """Return a text for each written column that changed in the table since the mapping was bound."""
-    types = {column.id: column.type.strip().upper() for column in table.columns}
-    changed: list[str] = []
-    for column, kind in json.loads(mapping.type_signature()):
-        name, now = mapping.column_names[column], types.get(column)
-        if now != kind:
-            changed.append(f"{name} is gone" if now is None else f"{name} was {kind} and is now {now}")
-    return changed

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from cpaas_provider.contacts.errors import LeaseLostError, SpoolError
+from cpaas_provider.contacts.errors import LeaseLostError, NotSyncedError, SpoolError, TooManyFailuresError
 from cpaas_provider.contacts.key_map.entries import Change, MapEntry, RowState
 from cpaas_provider.contacts.key_map.key_map import Lease
 from cpaas_provider.contacts.sync.decisions import Action, SyncRules, in_step, restored, undone
@@ -16,6 +16,13 @@ from cpaas_provider.contacts.sync.spool import Outcome, OutcomeLine, Spool, Work
 from cpaas_provider.database.errors import DatabaseError
 
 _REJECTIONS_AT_ONCE = 200
+_FAILURES_IN_A_ROW = 5
+_REJECTIONS_IN_A_ROW = 20
+_ACCEPTED = {
+    Action.CREATE: Outcome.CREATED,
+    Action.UPDATE: Outcome.UPDATED,
+    Action.DELETE: Outcome.DELETED,
+}
 
 
 @dataclass
@@ -33,11 +40,6 @@ class Counts:
     done: int = 0
     """Rows of the spool that are finished."""
 
-    @property
-    def changes(self) -> int:
-        """The number of rows of the list that changed."""
-        return self.created + self.updated + self.deleted
-
 
 class ResultRecorder:
     """Records the results of requests.
@@ -53,7 +55,7 @@ class ResultRecorder:
         spool: Spool,
         counts: Counts,
         *,
-        names: Callable[[str], str],
+        names: Mapping[str, str],
         on_error: Callable[[Exception], None],
     ) -> None:
         self._lease = lease
@@ -65,38 +67,33 @@ class ResultRecorder:
         self._in_a_row: list[Result] = []
         self._to_reject: list[Result] = []
 
-    @property
-    def has_many_rejections(self) -> bool:
-        """Whether enough rejected rows wait to be recorded."""
-        return len(self._to_reject) >= _REJECTIONS_AT_ONCE
-
-    def change_of(self, result: Result) -> Change | None:
+    def change_of(self, result: Result) -> Change:
         """Return the change of the key map that records a result."""
         pending, response = result.pending, result.response
         item, intent, before = pending.item, pending.intent, pending.before
         if response is Response.ACCEPTED:
             if pending.decision.action is Action.DELETE:
                 return Change(intent, None)
-            known = before if before is not None else MapEntry(item.key_hash)
-            return Change(intent, in_step(item, known, result.row_id, self._rules, self._lease.key_map.hashes))
+            return Change(intent, in_step(item, before, result.row_id, self._rules, self._lease.key_map.hashes))
         if response is Response.NOT_BEGUN:
             return Change(intent, restored(before))
-        if response is Response.NOT_FOUND and not self._reports_deleted(item):
-            return Change(intent, None)
         if response is Response.NOT_FOUND:
-            return Change(intent, replace(intent, rejected_hash=item.raw_hash or None, fencing_token=None))
+            rejected = replace(intent, rejected_hash=item.raw_hash or None, fencing_token=None)
+            return Change(intent, rejected if self._reports_deleted(item) else None)
         if response is Response.UNKNOWN and pending.decision.action is Action.CREATE:
             return Change(intent, replace(intent, state=RowState.UNKNOWN, fencing_token=None))
         return Change(intent, undone(pending.decision, intent, before))
 
     async def record_rejections(self, *, whole: bool = False) -> None:
-        """Record rejected rows, so that later runs do not send them again unless they change.
+        """Record rejected rows, many at once, so that later runs do not send them again unless they change.
 
         A row is recorded only after a later row was accepted, or at the end. So if a failing service rejects all rows,
         they are not recorded, not even after a crash, and the next run sends them again.
 
-        :param whole: also record the rows that were rejected after the last accepted one
+        :param whole: record also a few rows, and those that were rejected after the last accepted one
         """
+        if not whole and len(self._to_reject) < _REJECTIONS_AT_ONCE:
+            return
         rejected, self._to_reject = self._to_reject + (self._in_a_row if whole else []), []
         changes: list[Change] = []
         for result in rejected:
@@ -125,46 +122,42 @@ class ResultRecorder:
         if result.response is Response.NOT_BEGUN:
             # It counts as remaining, like the rows that are still in the spool.
             return False
-        item, action, counts = result.pending.item, result.pending.decision.action, self._counts
-        columns = ", ".join(map(self._names, result.pending.decision.cells)) or None
-        response = result.response
-        if response is Response.NOT_FOUND and not self._reports_deleted(item):
-            if item.is_missing:
-                counts.done += 1
-            return not item.is_missing
-        counts.done += 1
+        pending, response = result.pending, result.response
+        if response is Response.NOT_FOUND and not self._reports_deleted(pending.item):
+            self._counts.done += pending.item.is_missing
+            return not pending.item.is_missing
         if response is Response.ACCEPTED:
-            name = {Action.CREATE: Outcome.CREATED, Action.UPDATE: Outcome.UPDATED}.get(action, Outcome.DELETED)
-            self.line(item, name, result.row_id, columns)
-            setattr(counts, name.value, getattr(counts, name.value) + 1)
+            outcome = _ACCEPTED[pending.decision.action]
             self._to_reject += self._in_a_row
             self._in_a_row.clear()
         elif response in (Response.REJECTED, Response.NOT_FOUND):
-            counts.rejected += 1
+            outcome = Outcome.REJECTED
             if response is Response.REJECTED:
                 self._in_a_row.append(result)
-            self.line(item, Outcome.REJECTED, result.pending.intent.row_id, columns, result.reason)
-        elif response is Response.UNKNOWN and action is Action.CREATE:
-            counts.unknown += 1
-            self.line(item, Outcome.UNKNOWN, None, columns, result.reason)
+        elif response is Response.UNKNOWN and pending.decision.action is Action.CREATE:
+            outcome = Outcome.UNKNOWN
         else:
-            counts.not_sent += 1
-            self.line(item, Outcome.NOT_SENT, result.pending.intent.row_id, columns, result.reason)
+            outcome = Outcome.NOT_SENT
+        columns = ", ".join(self._names.get(column, column) for column in pending.decision.cells) or None
+        self._count(pending.item, outcome, result.row_id or pending.intent.row_id, columns, result.reason)
+        self._counts.done += 1
         return False
+
+    def count_without_request(self, item: WorkItem, outcome: Outcome, reason: str) -> None:
+        """Count a row for which no request is made, and write its line of the results file."""
+        self._count(item, outcome, reason=reason)
+        self._counts.done += 1
 
     def count_unrecorded(self, finished: Sequence[Result]) -> None:
         """Count results that could not be recorded, and write their lines of the results file."""
         for result in finished:
             accepted = result.response is Response.ACCEPTED
             reason = "the service accepted it, and the key map could not record that" if accepted else result.reason
-            if result.pending.decision.action is Action.CREATE:
-                self.line(result.pending.item, Outcome.UNKNOWN, result.row_id, None, reason)
-                self._counts.unknown += 1
-            else:
-                self.line(result.pending.item, Outcome.NOT_SENT, result.row_id, None, reason)
-                self._counts.not_sent += 1
+            creates = result.pending.decision.action is Action.CREATE
+            outcome = Outcome.UNKNOWN if creates else Outcome.NOT_SENT
+            self._count(result.pending.item, outcome, result.row_id, None, reason)
 
-    def line(
+    def _count(
         self,
         item: WorkItem,
         outcome: Outcome,
@@ -172,12 +165,50 @@ class ResultRecorder:
         columns: str | None = None,
         reason: str | None = None,
     ) -> None:
-        """Write a line of the results file."""
+        """Count a row and write its line of the results file."""
+        setattr(self._counts, outcome.value, getattr(self._counts, outcome.value) + 1)
         try:
-            self._spool.add_outcomes([OutcomeLine(item.number, item.name, outcome, row_id, columns, reason)])
+            self._spool.add_outcome(OutcomeLine(item.number, item.name, outcome, row_id, columns, reason))
         except SpoolError as error:
             # The sync ends, but results of requests in flight are still recorded in the map.
             self._on_error(error)
 
     def _reports_deleted(self, item: WorkItem) -> bool:
         return not item.is_missing and (self._rules.on_deleted_row == "report" or self._rules.mode == "update")
+
+
+class FailureLimits:
+    """Ends a sync after too many failures or rejections in a row."""
+
+    def __init__(self) -> None:
+        self._failures = 0
+        self._rejections = 0
+
+    @property
+    def all_rejected(self) -> bool:
+        """Whether the service rejected so many rows in a row that it probably rejects all rows."""
+        return self._rejections >= _REJECTIONS_IN_A_ROW
+
+    def check(self, result: Result) -> Exception | None:
+        """Count a result, and return the error that ends the sync if there are too many failures."""
+        if result.response is Response.ACCEPTED:
+            self._failures = 0
+            if not self.all_rejected:
+                self._rejections = 0
+        elif result.response is Response.REJECTED:
+            self._failures = 0
+            self._rejections += 1
+            if self.all_rejected:
+                return TooManyFailuresError(
+                    f"The service rejected {_REJECTIONS_IN_A_ROW} rows in a row, so the cause is likely the same for "
+                    f"all: {result.reason} Rows that were sent before are recorded; the rest was not sent. Correct the "
+                    "mapping or the list's columns, then clear the task."
+                )
+        elif result.response in (Response.NOT_SENT, Response.UNKNOWN):
+            self._failures += 1
+            if self._failures >= _FAILURES_IN_A_ROW:
+                return NotSyncedError(
+                    f"{self._failures} requests in a row failed: {result.reason} Rows that were sent before are "
+                    "recorded. A retry of the task sends the rest."
+                )
+        return None

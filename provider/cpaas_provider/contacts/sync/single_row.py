@@ -78,17 +78,17 @@ def key_hash(key_map: KeyMap, key: Any) -> bytes:
     return key_map.hashes.of_key(texts)
 
 
+@dataclass(frozen=True)
 class RowUpsert:
     """Creates or updates one row of the list.
 
     :param owner: the task, as owner of the lease
     """
 
-    def __init__(self, key_map: KeyMap, requests: Requests, owner: str, rules: SyncRules) -> None:
-        self._map = key_map
-        self._requests = requests
-        self._owner = owner
-        self._rules = rules
+    key_map: KeyMap
+    requests: Requests
+    owner: str
+    rules: SyncRules
 
     async def run(self, row_hash: bytes, cells: Mapping[str, Any]) -> SingleRow:
         """Create or update the row. Sends nothing if the list has these cells already.
@@ -99,31 +99,30 @@ class RowUpsert:
         :raises ContactsError: when the lease ended, or the map cannot be used
         :raises CpaasError: when the request failed; the map has recorded the outcome
         """
-        lease = self._map.row_lease(self._owner)
+        lease = self.key_map.row_lease(self.owner)
         try:
-            return await self._upsert(lease, WorkItem(0, row_hash, 0, None, b"", cells))
+            return await self._upsert(lease, WorkItem(row_hash, 0, None, b"", cells))
         finally:
             lease.release()
 
     async def _upsert(self, lease: Lease, item: WorkItem) -> SingleRow:
         for _ in range(_MAX_ATTEMPTS):
-            entry = self._map.entries([item.key_hash]).get(item.key_hash)
-            others = self._map.leased().keys() - {lease.fencing_token}
-            decision = decide(item, entry, self._rules, self._map.hashes, others)
+            entry = self.key_map.entries([item.key_hash]).get(item.key_hash)
+            decision = decide(item, entry, self.rules, self.key_map.hashes, lease.others())
             if decision.action is Action.BUSY:
-                await self._requests.pause(_BUSY_SECONDS)
+                await self.requests.pause(_BUSY_SECONDS)
                 continue
             if decision.action is Action.UNKNOWN:
                 return self._unknown("an earlier request to create it was sent, and its outcome is unknown")
             if decision.action not in (Action.CREATE, Action.UPDATE):
                 return SingleRow(None if entry is None else entry.row_id)
             before = entry or MapEntry(item.key_hash)
-            intent = requested(decision, item, entry, fencing_token=lease.fencing_token, now=self._map.clock())
-            if intent is None or lease.write([Change(before, intent)]):
+            intent = requested(decision, item, before, lease)
+            if lease.write([Change(before, intent)]):
                 # Another task has changed the entry meanwhile: read it again.
                 continue
             intent = replace(intent, version=before.version + 1)
-            if (done := await self._make(lease, item, decision, entry, intent)) is not None:
+            if (done := await self._make(lease, item, decision, before, intent)) is not None:
                 return done
         raise NotSyncedError(
             "Another task has a request for this row under way, and had one for "
@@ -131,18 +130,18 @@ class RowUpsert:
         )
 
     async def _make(
-        self, lease: Lease, item: WorkItem, decision: Decision, before: MapEntry | None, intent: MapEntry
+        self, lease: Lease, item: WorkItem, decision: Decision, before: MapEntry, intent: MapEntry
     ) -> SingleRow | None:
         """Make the request and record its result. Return ``None`` if the row is gone and must be created."""
         creates = decision.action is Action.CREATE
         try:
-            row_id = str((await self._requests.run(_call(decision, intent))).row.id)
+            row_id = str((await self.requests.run(_call(decision, intent))).row.id)
         except api_errors.CpaasNotFoundError:
             if creates or not await self._is_gone(str(intent.row_id)):
                 lease.write([Change(intent, undone(decision, intent, before))])
                 raise
             lease.write([Change(intent, None)])
-            if self._rules.mode == "update":
+            if self.rules.mode == "update":
                 raise
             return None
         except api_errors.CpaasUnknownOutcomeError as error:
@@ -154,15 +153,10 @@ class RowUpsert:
             # The request did not leave.
             lease.write([Change(intent, restored(before))])
             raise
-        except (
-            api_errors.CpaasNotSentError,
-            api_errors.CpaasRejectedError,
-            api_errors.CpaasInvalidRequestError,
-        ):
+        except (api_errors.CpaasNotSentError, api_errors.CpaasRejectedError, api_errors.CpaasInvalidRequestError):
             lease.write([Change(intent, undone(decision, intent, before))])
             raise
-        known = before if before is not None else MapEntry(item.key_hash)
-        after = replace(in_step(item, known, row_id, self._rules, self._map.hashes), raw_hash=None)
+        after = replace(in_step(item, before, row_id, self.rules, self.key_map.hashes), raw_hash=None)
         lease.write([Change(intent, after)])
         return SingleRow(row_id, created=creates, changed=True)
 
@@ -172,19 +166,19 @@ class RowUpsert:
         A gateway without its service responds with 404 to every request. Then the row would be created twice.
         """
         try:
-            await self._requests.run(operations.get_contact_row(row_id))
+            await self.requests.run(operations.get_contact_row(row_id))
         except api_errors.CpaasNotFoundError:
             with contextlib.suppress(api_errors.CpaasError):
-                await self._requests.run(operations.get_contact_table())
+                await self.requests.run(operations.get_contact_table())
                 return True
         except api_errors.CpaasError:
             return False
         return False
 
     def _unknown(self, why: str) -> SingleRow:
-        if self._rules.on_unknown == "skip":
+        if self.rules.on_unknown == "skip":
             return SingleRow(None, unknown=True)
-        facts = self._map.facts
+        facts = self.key_map.facts
         raise UnknownCreationsError(
             f"The outcome of this row's creation is unknown: {why.rstrip('.')}. Look for the row in the list, then "
             f"resolve it with: airflow cpaas contacts resolve --conn-id {facts.conn_id} --map {facts.name}. "

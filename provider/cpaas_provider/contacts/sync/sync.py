@@ -15,24 +15,29 @@ from typing import TYPE_CHECKING, Any
 
 from cpaas_provider.api.amounts import counted
 from cpaas_provider.api.errors import CpaasInvalidRequestError
-from cpaas_provider.contacts.errors import (
-    MapMismatchError,
-    StoppedError,
-)
+from cpaas_provider.contacts.errors import MapMismatchError, StoppedError
 from cpaas_provider.contacts.key_map.hashes import BUCKETS, buckets_of
 from cpaas_provider.contacts.key_map.key_map import KeyMap, Lease
 from cpaas_provider.contacts.key_map.maps import DEFAULT_MAP, open_map
 from cpaas_provider.contacts.key_map.overview import KEY_COLUMNS, RECIPIENT_COLUMNS
 from cpaas_provider.contacts.mapping.columns import ContactColumns
-from cpaas_provider.contacts.mapping.rows import ColumnRule, RowMapping
+from cpaas_provider.contacts.mapping.rows import RowMapping
+from cpaas_provider.contacts.mapping.rules import ColumnRule
 from cpaas_provider.contacts.sync.cursor import Cursor, cursor_from_json, cursor_to_json
 from cpaas_provider.contacts.sync.decisions import SyncRules
 from cpaas_provider.contacts.sync.dispatcher import Dispatcher, StopSignal
-from cpaas_provider.contacts.sync.limits import Limit, check_changes
 from cpaas_provider.contacts.sync.planning import Plan, Planner
-from cpaas_provider.contacts.sync.progress import Publish, SyncProgress
-from cpaas_provider.contacts.sync.report import check_result, estimate_line, figures, planned_line, preview
-from cpaas_provider.contacts.sync.requests import RowRequests, changed_columns
+from cpaas_provider.contacts.sync.report import (
+    Limit,
+    Publish,
+    SyncProgress,
+    check_changes,
+    check_result,
+    estimate_line,
+    figures,
+    planned_line,
+    preview,
+)
 from cpaas_provider.contacts.sync.results import Counts
 from cpaas_provider.contacts.sync.spool import OutcomeLine, Spool
 from cpaas_provider.database.database import Database
@@ -123,7 +128,6 @@ class ContactSync:
         self.preview: list[dict[str, Any]] = []
         self.changed = False
         self.column_sources: Mapping[str, tuple[str, ...]] = {}
-        self._map: KeyMap | None = None
         self._spool: Spool | None = None
 
     def __enter__(self) -> ContactSync:
@@ -150,7 +154,6 @@ class ContactSync:
         self._check_key(key_map)
         self._lease = key_map.lease(spec.owner, buckets_of(*spec.partition))
         self._open.callback(_release, self._lease)
-        self._map = key_map
         stored = key_map.value(CURSOR) if spec.cursor_column else None
         if not isinstance(stored, dict) or stored.get("of") != self._cursor_of:
             # The stored cursor belongs to another column or mapping, so rows before it may differ from the list.
@@ -167,7 +170,7 @@ class ContactSync:
         :raises DatabaseError: when the database cannot be used
         :raises CpaasError: when the service asks for a pause, or refuses the account
         """
-        spec, key_map = self._spec, self._key_map
+        spec, key_map = self._spec, self._lease.key_map
         spool = self._spool = self._open.enter_context(Spool(spec.spool_path))
         rules = replace(spec.rules, missing_cells=self._missing_cells())
         with source.open() as table:
@@ -184,7 +187,6 @@ class ContactSync:
             if spec.resync and not spec.dry_run:
                 self._forget_cells(key_map)
             planner = Planner(
-                key_map,
                 self._lease,
                 mapping,
                 rules,
@@ -204,17 +206,15 @@ class ContactSync:
         check_changes(self.plan, max_changes=spec.max_changes, max_deletes=spec.max_deletes)
         values: dict[str, Any] = {
             KEY_COLUMNS: list(spec.key),
-            COLUMN_TYPES: mapping.type_signature(),
+            COLUMN_TYPES: mapping.type_signature,
             RECIPIENT_COLUMNS: [column.id for column in self._table.columns if column.type in _RECIPIENTS],
         }
         self.changed = bool(key_map.value(self._changed_key))
-        if self.plan.requests or self.plan.records or self.plan.busy:
-            if self.plan.requests:
-                values[self._changed_key] = True
-            self._lease.write([], values)
+        if self.plan.requests:
+            values[self._changed_key] = True
+        self._lease.write([], values)
+        if self._total:
             asyncio.run(self._send(mapping, rules, spool))
-        else:
-            self._lease.write([], values)
         self._end()
 
     def mark_published(self) -> None:
@@ -241,15 +241,8 @@ class ContactSync:
         return iter(()) if self._spool is None else self._spool.outcomes()
 
     @property
-    def _key_map(self) -> KeyMap:
-        if self._map is None:
-            raise RuntimeError("the sync has not begun")
-        return self._map
-
-    @property
     def _total(self) -> int:
-        plan = self.plan
-        return plan.requests + plan.records + plan.busy
+        return self.plan.requests + self.plan.records + self.plan.busy
 
     @property
     def _remaining(self) -> int:
@@ -324,16 +317,15 @@ class ContactSync:
     async def _send(self, mapping: RowMapping, rules: SyncRules, spool: Spool) -> None:
         spec = self._spec
         async with self._connect() as client:
-            requests = RowRequests(client, lambda table: changed_columns(mapping, table))
             dispatcher = Dispatcher(
                 self._lease,
+                mapping,
                 rules,
                 spool,
-                requests,
                 client,
                 self._stop,
                 window=spec.max_pending_requests or 2 * client.settings.max_concurrency,
-                names=lambda column: self._names.get(column, column),
+                names=self._names,
                 ends_at=None if spec.max_duration is None else self._began + spec.max_duration,
                 counts=self.counts,
             )
@@ -342,7 +334,8 @@ class ContactSync:
                 await dispatcher.run()
             finally:
                 progress.cancel()
-                self.changed = self.changed or bool(self.counts.changes)
+                counts = self.counts
+                self.changed = self.changed or counts.created + counts.updated + counts.deleted > 0
                 self._progress.log(self.counts, self._total)
 
     def _end(self) -> None:

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from cpaas_provider.contacts.mapping.rows import InvalidRowError, RowMapping, parse_mapping
+from cpaas_provider.contacts.mapping.rows import InvalidRowError, RowMapping
+from cpaas_provider.contacts.mapping.rules import parse_mapping
 from cpaas_provider.sources import CsvSource, JsonLinesSource, ListSource, ParquetSource, SqlSource
 from cpaas_provider.sources.base import Row, Source
 from tests.unit.contacts.tables import table

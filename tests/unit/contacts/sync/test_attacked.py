@@ -18,8 +18,8 @@ from cpaas_provider.contacts.key_map.hashes import buckets_of
 from cpaas_provider.contacts.key_map.maps import open_map
 from cpaas_provider.contacts.sync import dispatcher as dispatcher_module
 from cpaas_provider.contacts.sync import sync as sync_module
-from cpaas_provider.contacts.sync.limits import check_changes
 from cpaas_provider.contacts.sync.planning import Plan
+from cpaas_provider.contacts.sync.report import check_changes
 from cpaas_provider.contacts.sync.spool import Outcome, OutcomeLine, Spool
 from cpaas_provider.database.database import Database, open_database
 from cpaas_provider.database.errors import DatabaseError
@@ -198,7 +198,7 @@ def test_stop_records_what_was_sent(world: World) -> None:
 
 def test_rows_that_another_task_made_unknown_do_not_delay_the_sync(world: World, monkeypatch: Any) -> None:
     # With the defect each group of such rows waited for a minute.
-    monkeypatch.setattr(dispatcher_module, "_RENEWAL_SECONDS", 3600.0)
+    monkeypatch.setattr(dispatcher_module, "_LONGEST_WAIT", 3600.0)
     world.run(Step(rows(0)))
     key_map = world.key_map
     assert key_map is not None
@@ -219,7 +219,7 @@ def test_rows_that_another_task_made_unknown_do_not_delay_the_sync(world: World,
 class _Full(Spool):
     """A spool whose disk is full as soon as rows are read back from it."""
 
-    def work(self, after: tuple[int, int], count: int) -> Any:
+    def work(self, after: int, count: int) -> Any:
         (pages,) = self._rows.execute("PRAGMA page_count").fetchone()
         self._rows.execute(f"PRAGMA max_page_count = {pages}")
         return super().work(after, count)
@@ -241,12 +241,12 @@ def test_spool_in_a_folder_that_is_a_file_is_refused_in_words(tmp_path: Path) ->
     with pytest.raises(SpoolError, match="Give spool_path a folder"):
         Spool(str(tmp_path / "file"))
     with Spool(str(tmp_path / "new" / "folder")) as spool:
-        assert spool.work((-1, 0), 1) == []
+        assert spool.work(0, 1) == []
 
 
 def test_half_characters_in_the_words_of_the_service_end_no_sync() -> None:
     with Spool() as spool:
-        spool.add_outcomes([OutcomeLine(1, "k", Outcome.REJECTED, reason="No \ud800 half")])
+        spool.add_outcome(OutcomeLine(1, "k", Outcome.REJECTED, reason="No \ud800 half"))
         (line,) = spool.outcomes()
     assert line.reason == "No ? half"
 
@@ -411,10 +411,10 @@ def test_model_notices_a_lease_that_is_not_proved(world: World, monkeypatch: Any
 def test_model_notices_results_recorded_before_the_response(world: World, monkeypatch: Any) -> None:
     original = dispatcher_module.requested
 
-    def as_if_done(decision: Any, item: Any, entry: Any, **facts: Any) -> Any:
-        intent = original(decision, item, entry, **facts)
+    def as_if_done(decision: Any, item: Any, entry: Any, lease: Any) -> Any:
+        intent = original(decision, item, entry, lease)
         key_map = world.key_map
-        if intent is None or intent.state is not RowState.UPDATING or key_map is None:
+        if intent.state is not RowState.UPDATING or key_map is None:
             return intent
         return dispatcher_module.in_step(item, entry, entry.row_id, sync_module.SyncRules(), key_map.hashes)
 
