@@ -137,9 +137,7 @@ def fill_bare(given: dict[str, Any]) -> dict[str, Any]:
 
 
 def _mapping(table: Any, columns: Any) -> RowMapping:
-    return RowMapping.bind(
-        parse_mapping(COLUMNS), table, columns, default_region=None, empty_cell_value="null", key=(KEY,)
-    )
+    return RowMapping(parse_mapping(COLUMNS), table, columns, default_region=None, empty_cell_value="null", key=(KEY,))
 
 
 WORKS: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {

@@ -1,22 +1,31 @@
-"""Turns source rows into contact cells: the columns that a row fills, its key, and its cells as on the wire."""
+"""Turns source rows into contact cells: the columns that a row fills, its key, and its cells as on the wire.
+
+The rules are bound to the contact table and the source before the first row, which gives a reader and a parser for each
+column.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
-from cpaas_provider.contacts.mapping.binding import BoundColumn, bind_columns
-from cpaas_provider.contacts.mapping.cells import CLEARED, ClearAs, column_type
+from cpaas_provider.api.errors import CpaasInvalidRequestError
+from cpaas_provider.contacts.mapping.cells import CLEARED, FIELDS_OF_TYPE, ClearAs, Parse, cell_parser, column_type
+from cpaas_provider.contacts.mapping.columns import ContactColumns
 from cpaas_provider.contacts.mapping.keys import key_reader, raw_reader
-from cpaas_provider.contacts.mapping.rules import ColumnRule
+from cpaas_provider.contacts.mapping.parsing.values import as_text, is_blank, plain
+from cpaas_provider.contacts.mapping.rules import CellTemplate, ColumnRule
 
 if TYPE_CHECKING:
-    from cpaas_provider.api.models.contacts import ContactTable
+    from cpaas_provider.api.models.contacts import ContactColumn, ContactTable
 
 # Increase it when the same values give other cells than before.
 _CELL_FORMAT_VERSION = 1
+_TYPED_FIELDS = frozenset().union(*FIELDS_OF_TYPE.values())
 
 
 @dataclass(frozen=True)
@@ -38,13 +47,45 @@ class InvalidRowError(ValueError):
         self.cells = cells
 
 
+@dataclass(frozen=True, slots=True)
+class _BoundColumn:
+    """A column that is written: the source columns it reads, and the parser that makes its cells."""
+
+    id: str
+    name: str
+    type: str
+    reads: tuple[str, ...]
+    read: Callable[[Mapping[str, Any]], Any]
+    parse: Parse
+    keep_when_blank: bool
+
+
 class RowMapping:
     """How the rows of one source fill the columns of one contact table (INTERFACE.md 2.5).
 
-    ``bind`` makes it, and checks everything that can be checked before the first row.
+    It checks everything that can be checked before the first row.
+
+    :param rules: what ``parse_mapping`` returned; empty for every source column whose name is a column of the table
+    :param table: the contact table as it is now
+    :param source_columns: the source's columns; ``None`` where each row has its own, which are then checked row by row
+    :param default_region: region of national phone numbers where a rule names none
+    :param empty_cell_value: what clears a cell on the wire: ``null`` or ``empty`` (an empty string)
+    :param key: the source columns that identify a row
+    :raises CpaasInvalidRequestError: names all list columns that are unknown, ambiguous or given twice, all source
+        columns that do not exist, and all rules that do not fit the type of their column
     """
 
-    def __init__(self, columns: Sequence[BoundColumn], key: tuple[str, ...], clear_as: ClearAs, signature: str) -> None:
+    def __init__(
+        self,
+        rules: Mapping[str, ColumnRule],
+        table: ContactTable,
+        source_columns: Sequence[str] | None,
+        *,
+        default_region: str | None,
+        empty_cell_value: ClearAs,
+        key: tuple[str, ...],
+    ) -> None:
+        columns = _bind_columns(rules, table, source_columns, default_region, key)
         self.column_sources: Mapping[str, tuple[str, ...]] = {column.name: column.reads for column in columns}
         """The source columns that fill each written column, by its name."""
         self.source_columns = tuple(dict.fromkeys([*key, *(name for column in columns for name in column.reads)]))
@@ -62,46 +103,19 @@ class RowMapping:
         The same values have the same ``repr`` in any process, and values of different types have another. While
         ``rules_signature`` and ``type_signature`` stay the same, rows of the same raw values have the same cells.
         """
-        self.rules_signature = signature
+        declared = {name: rule.as_dict() for name, rule in rules.items()}
+        reads = {column.id: column.reads for column in columns}
+        self.rules_signature = json.dumps(
+            [_CELL_FORMAT_VERSION, declared, reads, default_region, empty_cell_value], default=repr, sort_keys=True
+        )
         """A text that differs whenever the same values may give other cells.
 
         It contains the rules, the source columns, the region, ``empty_cell_value`` and the version of the cell format.
         """
         self.type_signature = json.dumps(sorted([column.id, column.type] for column in columns))
         """The ids and types of the written columns, as text to store for ``changed_types``."""
-        self._columns = tuple(columns)
-        self._cleared = CLEARED[clear_as]
-
-    @classmethod
-    def bind(
-        cls,
-        rules: Mapping[str, ColumnRule],
-        table: ContactTable,
-        source_columns: Sequence[str] | None,
-        *,
-        default_region: str | None,
-        empty_cell_value: ClearAs,
-        key: tuple[str, ...],
-    ) -> RowMapping:
-        """Return the mapping of a source to a table.
-
-        :param rules: what ``parse_mapping`` returned; empty for every source column whose name is a column of the table
-        :param table: the contact table as it is now
-        :param source_columns: the source's columns; ``None`` where each row has its own, which are then checked row by
-            row
-        :param default_region: region of national phone numbers where a rule names none
-        :param empty_cell_value: what clears a cell on the wire: ``null`` or ``empty`` (an empty string)
-        :param key: the source columns that identify a row
-        :raises CpaasInvalidRequestError: names all list columns that are unknown, ambiguous or given twice, all source
-            columns that do not exist, and all rules that do not fit the type of their column
-        """
-        columns = bind_columns(rules, table, source_columns, default_region=default_region, key=key)
-        declared = {name: rule.as_dict() for name, rule in rules.items()}
-        reads = {column.id: column.reads for column in columns}
-        signature = json.dumps(
-            [_CELL_FORMAT_VERSION, declared, reads, default_region, empty_cell_value], default=repr, sort_keys=True
-        )
-        return cls(columns, tuple(key), empty_cell_value, signature)
+        self._columns = columns
+        self._cleared = CLEARED[empty_cell_value]
 
     def cells(self, row: Mapping[str, Any]) -> dict[str, Any]:
         """Return a row's cells as they go on the wire, by column id.
@@ -146,7 +160,7 @@ class RowMapping:
         ]
 
     def changed_columns(self, table: ContactTable) -> list[str]:
-        """Return a text for each written column that has changed since ``bind``, in the order of their ids.
+        """Return a text for each written column that has changed since the mapping was made, in the order of their ids.
 
         :param table: the contact table as it is now
         """
@@ -158,3 +172,115 @@ class RowMapping:
             for column in sorted(self._columns, key=lambda column: column.id)
             if types.get(column.id) != column.type
         ]
+
+
+def _bind_columns(
+    rules: Mapping[str, ColumnRule],
+    table: ContactTable,
+    source_columns: Sequence[str] | None,
+    default_region: str | None,
+    key: Sequence[str],
+) -> list[_BoundColumn]:
+    """Return the columns to write, checked against the table and the source."""
+    known = None if source_columns is None else frozenset(source_columns)
+    faults = _key_faults(key, known)
+    columns = ContactColumns(table)
+    if not rules:
+        rules = _same_names(columns, source_columns, faults)
+    bound: list[_BoundColumn] = []
+    written: set[str] = set()
+    for name, rule in rules.items():
+        try:
+            column = columns.find(name)
+            if column.id in written:
+                raise ValueError("is given twice")
+            written.add(column.id)
+            bound.append(_bind(column, rule, known, default_region))
+        except ValueError as error:
+            faults.append(f"{name}: {error}")
+    if faults:
+        raise CpaasInvalidRequestError(
+            f"The contact list cannot be filled from this source. {'; '.join(faults)}. Nothing was sent."
+        )
+    return bound
+
+
+def _key_faults(key: Sequence[str], known: frozenset[str] | None) -> list[str]:
+    if not key:
+        return ["The key names no source column"]
+    faults = [f"key: the source has no column {name!r}" for name in key if known is not None and name not in known]
+    if len(set(key)) < len(key):
+        faults.append("key: names a column twice")
+    return faults
+
+
+def _same_names(
+    columns: ContactColumns, source_columns: Sequence[str] | None, faults: list[str]
+) -> dict[str, ColumnRule]:
+    """Return rules for the source columns that have the name of a list column."""
+    if source_columns is None:
+        # Otherwise a column that no row of the source has would be cleared in every row of the list.
+        faults.append("The source does not say which columns it has: give columns")
+        return {}
+    rules: dict[str, ColumnRule] = {}
+    for name in source_columns:
+        try:
+            if columns.find_or_none(name) is not None:
+                rules[name] = ColumnRule(source=name)
+        except ValueError as error:
+            faults.append(f"{name}: {error}")
+    if not rules and not faults:
+        faults.append("No column of the source has the name of a column of the contact table: give columns")
+    return rules
+
+
+def _bind(
+    column: ContactColumn, rule: ColumnRule, known: frozenset[str] | None, default_region: str | None
+) -> _BoundColumn:
+    kind = column_type(column.type)
+    unusable = sorted(_TYPED_FIELDS.intersection(rule.as_dict()) - FIELDS_OF_TYPE.get(kind, frozenset()))
+    if unusable:
+        raise ValueError(f"{' and '.join(unusable)} cannot be used for a column of type {kind}")
+    if kind == "PHONE NUMBER":
+        _check_region(rule.region or default_region)
+    parse = cell_parser(kind, rule, default_region)
+    bound = partial(_BoundColumn, id=column.id, name=column.name, type=kind, keep_when_blank=rule.keep_when_blank)
+    if rule.constant is not None:
+        return bound(reads=(), read=lambda row: None, parse=_constant(parse, rule.constant))
+    if rule.template is not None:
+        template = CellTemplate(rule.template)
+        reads = template.fields
+        read: Callable[[Mapping[str, Any]], Any] = partial(_filled, template)
+    else:
+        reads = (rule.source or column.name,)
+        read = itemgetter(reads[0])
+    if lacking := [repr(name) for name in reads if known is not None and name not in known]:
+        raise ValueError(f"the source has no column {', '.join(lacking)}")
+    return bound(reads=reads, read=read, parse=parse)
+
+
+def _constant(parse: Parse, value: Any) -> Parse:
+    try:
+        cell = parse(value)
+    except ValueError as error:
+        raise ValueError(f"its constant {error}") from None
+    # A copy for each row, so that a change of one row's list does not change the others.
+    return (lambda _: list(cell)) if isinstance(cell, list) else (lambda _: cell)
+
+
+def _filled(template: CellTemplate, row: Mapping[str, Any]) -> str | None:
+    if all(is_blank(plain(row[name])) for name in template.fields):
+        return None
+    return template.fill(row, _field_text)
+
+
+def _field_text(value: Any) -> str:
+    value = plain(value)
+    return "" if is_blank(value) else as_text(value).strip()
+
+
+def _check_region(region: str | None) -> None:
+    import phonenumbers
+
+    if region and region.upper() not in phonenumbers.SUPPORTED_REGIONS:
+        raise ValueError("the region of its numbers is no ISO 3166 region such as NG")

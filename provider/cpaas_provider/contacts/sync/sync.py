@@ -174,7 +174,7 @@ class ContactSync:
         spool = self._spool = self._open.enter_context(Spool(spec.spool_path))
         rules = replace(spec.rules, missing_cells=self._missing_cells())
         with source.open() as table:
-            mapping = RowMapping.bind(
+            mapping = RowMapping(
                 spec.columns,
                 self._table,
                 table.columns,

@@ -106,7 +106,7 @@ def test_keys_and_cells_are_the_same(source: Any, tmp_path: Path, monkeypatch: p
     connection = {"conn_type": "postgres", "host": "127.0.0.1", "login": "postgres", "schema": "test"}
     monkeypatch.setenv("AIRFLOW_CONN_PEOPLE", json.dumps(connection))
     with source(tmp_path / "people").open() as opened:
-        mapping = RowMapping.bind(
+        mapping = RowMapping(
             parse_mapping(NAMES[1:]),
             LIST,
             opened.columns,
@@ -127,7 +127,7 @@ def test_damage_of_a_file_is_refused_and_not_shown(tmp_path: Path) -> None:
     # Written on Windows and read as Latin-1: what were quotes are control characters.
     path.write_bytes("id,name\n4711,\u201cAda\u201d\n".encode("cp1252"))
     with CsvSource(path, encoding="latin-1").open() as opened:
-        mapping = RowMapping.bind(
+        mapping = RowMapping(
             parse_mapping(None),
             LIST,
             opened.columns,

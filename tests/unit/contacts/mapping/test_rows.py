@@ -38,7 +38,7 @@ def bind(
     region: str | None = "NG",
     clear: Any = "null",
 ) -> RowMapping:
-    return RowMapping.bind(
+    return RowMapping(
         parse_mapping(columns), LIST, source_columns, default_region=region, empty_cell_value=clear, key=key
     )
 
@@ -274,7 +274,7 @@ class TestSignatures:
     def test_a_changed_type_is_named_with_both_types(self) -> None:
         old = bind({"Name": "name", "Points": "points"}).type_signature
         now = table(c1=("Full name", "EMAIL"), c2=("Points", " number "), c3=("Born", "DATE"))
-        mapping = RowMapping.bind(
+        mapping = RowMapping(
             parse_mapping({"c1": "name", "c2": "points", "c3": "dob"}),
             now,
             None,
