@@ -8,16 +8,14 @@ import hmac
 import re
 from base64 import b64encode
 
-from cpaas_provider.delivery.tracking.hashing import update_in_chunks
+from cpaas_provider.delivery.tracking.hashing import digest_in_chunks
 
 _FORM = re.compile(r"[A-Za-z0-9+/]{86}==")
 
 
 def sign(raw: bytes, secret: str) -> str:
     """Return the signature of a body."""
-    hashed = _keyed(secret).copy()
-    update_in_chunks(hashed, raw)
-    return b64encode(hashed.digest()).decode()
+    return b64encode(digest_in_chunks(_keyed(secret).copy(), raw)).decode()
 
 
 # Cached, because to set up the key takes as long as to hash a report.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import hashlib
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from urllib.parse import quote
@@ -79,19 +78,15 @@ def callback_url(base: str, conn_id: str, secret: str, token: CallbackToken) -> 
     return f"{base.rstrip('/')}/callback/{quote(conn_id, safe='')}/{signed}"
 
 
-def verify_token(conn_id: str, text: str, secrets: Sequence[str]) -> CallbackToken:
+# Cached, because all reports of a request have the same token. An invalid token raises, so it is not cached.
+@functools.lru_cache(maxsize=10_000)
+def verify_token(conn_id: str, text: str, secrets: tuple[str, ...]) -> CallbackToken:
     """Return the content of a token, if it was signed with one of the secrets.
 
     :param conn_id: the connection in the URL; a token that was signed for another connection is invalid
     :param text: the last part of the URL's path
     :raises InvalidTokenError: when no secret verifies the token
     """
-    return _verified(conn_id, text, tuple(secrets))
-
-
-# Cached, because all reports of a request have the same token. An invalid token raises, so it is not cached.
-@functools.lru_cache(maxsize=10_000)
-def _verified(conn_id: str, text: str, secrets: tuple[str, ...]) -> CallbackToken:
     match = _TOKEN.fullmatch(text)
     if match is None or int(match[3]) > MAX_RECIPIENTS or not any(secrets):
         raise InvalidTokenError(_INVALID)

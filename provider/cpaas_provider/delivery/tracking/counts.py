@@ -40,11 +40,12 @@ _BY_REQUEST = select(
     func.max(deliveries.c.updated_at).label("updated_at"),
 ).group_by(deliveries.c.campaign, deliveries.c.conn_id, deliveries.c.reference)
 
-IS_ACCEPTED = exists().where(
-    requests.c.conn_id == deliveries.c.conn_id,
-    requests.c.reference == deliveries.c.reference,
-    requests.c.campaign == deliveries.c.campaign,
-)
+
+def _is_request_of(rows: Any) -> ColumnElement[bool]:
+    return and_(*(requests.c[name] == rows.c[name] for name in ("conn_id", "reference", "campaign")))
+
+
+IS_ACCEPTED = exists().where(_is_request_of(deliveries))
 """The condition on a row of ``deliveries``: the service is known to have accepted the recipient's request."""
 
 _OTHER = deliveries.alias()
@@ -154,14 +155,7 @@ def _count(connection: Connection, condition: ColumnElement[bool]) -> dict[str, 
             by.c.campaign, by.c.conn_id, sends.c.conn_id, sends.c.unknown, accepted, *sums, func.max(by.c.updated_at)
         )
         .outerjoin(sends, sends.c.campaign == by.c.campaign)
-        .outerjoin(
-            requests,
-            and_(
-                requests.c.conn_id == by.c.conn_id,
-                requests.c.reference == by.c.reference,
-                requests.c.campaign == by.c.campaign,
-            ),
-        )
+        .outerjoin(requests, _is_request_of(by))
         .where(or_(sends.c.conn_id.is_(None), sends.c.conn_id == by.c.conn_id))
         .group_by(by.c.campaign, by.c.conn_id, sends.c.conn_id, sends.c.unknown, accepted)
     )

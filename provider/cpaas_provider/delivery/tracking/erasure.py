@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -18,6 +18,7 @@ from cpaas_provider.delivery.reports import DeliveryStatus
 from cpaas_provider.delivery.tracking.membership import UNNAMED_PREFIX, unnamed_recipient
 from cpaas_provider.delivery.tracking.mentions import RecipientMatcher, find
 from cpaas_provider.delivery.tracking.report_store import UNTRACKED_PREFIX
+from cpaas_provider.delivery.tracking.retention import executing
 
 PAGE_ROWS = 5_000
 """Rows that are read at a time."""
@@ -59,7 +60,7 @@ def erase(database: Database, recipient: str, region: str | None = None) -> Eras
     database.require_report_support()
     rows = sum(erase_from(database, matcher) for erase_from in (_erase_deliveries, _erase_requests, _erase_reports))
     # Summaries contain reasons of reports. A page computes them again when it is opened.
-    database.write(_executing(delete(delivery_summaries)))
+    database.write(executing(delete(delivery_summaries)))
     return Erased(rows, matcher.read_as, leftovers=not database.wipe(matcher.may_be_left_in))
 
 
@@ -127,7 +128,7 @@ def _erase_requests(database: Database, matcher: RecipientMatcher) -> int:
         for row in rows:
             if matcher.in_text(row.message_id):
                 change = update(requests).where(*_has_key_of(requests, row)).values(message_id=None)
-                erased += database.write(_executing(change))
+                erased += database.write(executing(change))
     return erased
 
 
@@ -136,7 +137,7 @@ def _erase_reports(database: Database, matcher: RecipientMatcher) -> int:
     for rows in _pages(database, reports, select(reports.c.digest, reports.c.recipient, reports.c.body)):
         named = [row.digest for row in rows if row.recipient in matcher.keys or matcher.in_body(row.body)]
         for digests in batched(named):
-            erased += database.write(_executing(delete(reports).where(reports.c.digest.in_(digests))))
+            erased += database.write(executing(delete(reports).where(reports.c.digest.in_(digests))))
     return erased
 
 
@@ -158,7 +159,3 @@ def _has_key_of(table: Table, row: Row[Any], **changed: Any) -> list[ColumnEleme
     """Return the condition for the row of a table with the same primary key, apart from changed columns."""
     key = {column.name: getattr(row, column.name) for column in table.primary_key.columns}
     return [table.c[name] == value for name, value in (key | changed).items()]
-
-
-def _executing(statement: Any) -> Callable[[Connection], int]:
-    return lambda connection: connection.execute(statement).rowcount

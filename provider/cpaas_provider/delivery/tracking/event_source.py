@@ -6,12 +6,19 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import Any
 
+from sqlalchemy import Connection, Select, and_, or_, select
+
+from cpaas_provider.api.recipients.msisdn import InvalidMsisdnError, normalise_msisdn
+from cpaas_provider.database.database import open_database
+from cpaas_provider.database.errors import DatabaseError
+from cpaas_provider.database.schema import deliveries
+from cpaas_provider.delivery.reports import DeliveryStatus
+from cpaas_provider.delivery.tracking.counts import IS_COUNTED
+from cpaas_provider.delivery.tracking.events import BATCHED, HAS_FAILED
 from cpaas_provider.sources.base import NO_ABSENT_COLUMNS, InvalidRow, Row, Source, SourceError, Table
-
-if TYPE_CHECKING:
-    from sqlalchemy import Connection, Select
 
 COLUMNS = ("recipient", "campaign", "outcome", "status", "reason")
 
@@ -25,9 +32,6 @@ def open_recipients(key: str) -> Iterator[Table]:
 
     :raises SourceError: when it is no key of a delivery event, or the database cannot be read
     """
-    from cpaas_provider.database.database import open_database
-    from cpaas_provider.database.errors import DatabaseError
-
     query = _query(key)
     try:
         with open_database() as database, database.connect() as connection:
@@ -51,22 +55,16 @@ def open_contacts(key: str, contacts: Source, *, column: str, region: str | None
             raise SourceError(
                 f"{contacts} has no column {column!r}. Set column to the one that holds the number or address."
             )
-        yield _Contacts(table, column, _matcher(recipients, region))
+        yield _Contacts(table, column, partial(_is_one_of, recipients, region))
 
 
-def _matcher(recipients: set[Any], region: str | None) -> Callable[[Any], bool]:
-    """Return a function that tells whether a value is one of the recipients."""
-    from cpaas_provider.api.recipients.msisdn import InvalidMsisdnError, normalise_msisdn
-
-    def matches(value: Any) -> bool:
-        if isinstance(value, str) and "@" in value:
-            return value.strip().lower() in recipients
-        try:
-            return normalise_msisdn(value, region) in recipients
-        except InvalidMsisdnError:
-            return False
-
-    return matches
+def _is_one_of(recipients: set[Any], region: str | None, value: Any) -> bool:
+    if isinstance(value, str) and "@" in value:
+        return value.strip().lower() in recipients
+    try:
+        return normalise_msisdn(value, region) in recipients
+    except InvalidMsisdnError:
+        return False
 
 
 class _Recipients:
@@ -78,8 +76,6 @@ class _Recipients:
 
     def rows(self, wanted: Sequence[str]) -> Iterator[Row | InvalidRow]:
         """Yield all recipients."""
-        from cpaas_provider.delivery.reports import DeliveryStatus
-
         rows = self._connection.execution_options(yield_per=1000).execute(self._query)
         for number, row in enumerate(rows, 1):
             values = {**row._mapping, "outcome": DeliveryStatus(row.delivery_status).name.lower()}
@@ -105,12 +101,6 @@ class _Contacts:
 
 def _query(key: str) -> Select[Any]:
     """Return the query for the recipients of a partition key."""
-    from sqlalchemy import and_, or_, select
-
-    from cpaas_provider.database.schema import deliveries
-    from cpaas_provider.delivery.tracking.counts import IS_COUNTED
-    from cpaas_provider.delivery.tracking.events import BATCHED, HAS_FAILED
-
     if match := _BATCH.fullmatch(key):
         campaign, batch = match[1], int(match[2])
         condition = or_(*(and_(kind.condition, kind.batch == batch) for kind in BATCHED.values()))

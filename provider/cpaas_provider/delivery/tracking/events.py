@@ -224,7 +224,7 @@ def _record_finished(connection: Connection, finished: list[Row[Any]], since: da
     known = set(connection.execute(existing).scalars())
     rows = []
     for send in finished:
-        is_same_end = sends.c.ended_at.is_(None) if send.ended_at is None else sends.c.ended_at == send.ended_at
+        is_same_end = sends.c.ended_at.is_not_distinct_from(send.ended_at)
         unchanged = update(sends).where(sends.c.campaign == send.campaign, sends.c.finished_at.is_(None), is_same_end)
         # No row if a later try has continued the send, or another process has recorded it.
         if not connection.execute(unchanged.values(finished_at=now)).rowcount:

@@ -230,9 +230,7 @@ def _merge_recipients(
 
 
 def _is(request: Request) -> ColumnElement[bool]:
-    campaign, conn_id, reference = request
-    there = deliveries.c
-    return and_(there.campaign == campaign, there.conn_id == conn_id, there.reference == reference)
+    return and_(*(column == value for column, value in zip(_NAME, request, strict=False)))
 
 
 def _move(connection: Connection, request: Request, recipients: Collection[str], name: str) -> None:
@@ -286,13 +284,10 @@ class _Find:
         """The recipients with a row in these requests."""
         if self._by_row:
             # One index look-up each: with a join, PostgreSQL would scan a table that has grown since its last ANALYZE.
-            theirs = (
-                select(deliveries.c.recipient).where(self._among(*_NAME[:3])).limit(_MOST_ROWS).correlate(self._wanted)
-            )
-            found = theirs.lateral()
-            named: Any = select(*self._parts[:3], found.c.recipient).select_from(self._wanted.join(found, true()))
-            each: Select[Any] = named
-            return each
+            theirs = select(deliveries.c.recipient).where(self._among(*_NAME[:3])).limit(_MOST_ROWS)
+            found = theirs.correlate(self._wanted).lateral()
+            columns: list[ColumnElement[Any]] = [*self._parts[:3], found.c.recipient]
+            return select(*columns).select_from(self._wanted.join(found, true()))
         return select(*_NAME).select_from(self._wanted.join(deliveries, self._among(*_NAME[:3])))
 
     @functools.cached_property

@@ -7,9 +7,7 @@ on purpose, because a mistaken suppression is hard to notice. ``[cpaas] invalid_
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Self
+from typing import NamedTuple
 
 from cpaas_provider.database.recipients.suppressions import HARD_BOUNCE, INVALID_NUMBER, Listed
 from cpaas_provider.delivery.reports import DeliveryStatus, Report
@@ -21,43 +19,29 @@ _TEMPORARY = ("temporar", "transient", "try again", "retry", "greylist", "soft b
 """Words that mark a failure as temporary, whatever else the reason contains."""
 
 
-@dataclass(frozen=True)
-class PermanentFailure:
-    """One line of the table: the reports that mean a permanent failure.
+class PermanentFailure(NamedTuple):
+    """The reports with one delivery status that mean a permanent failure.
 
     :param reason: the reason of the entry on the suppression list
-    :param kind: the kind of the report, see ``Report.kind``
-    :param channel: the channel of the entry on the suppression list
-    :param statuses: the delivery statuses of such reports
+    :param kind: the kind of the report, see ``Report.kind``; also the channel of the entry
     :param words: the status or reason contains one of these
     """
 
     reason: str
     kind: str
-    channel: str
-    statuses: frozenset[DeliveryStatus]
     words: tuple[str, ...]
 
 
 class PermanentFailures:
-    """Recognises reports of permanent failures."""
+    """Recognises reports of permanent failures, by the words of Airflow's configuration."""
 
-    def __init__(self, table: Sequence[PermanentFailure]) -> None:
-        self._table = table
-        self._statuses = frozenset(status for line in table for status in line.statuses)
-
-    @classmethod
-    def configured(cls) -> Self:
-        """Return the table with the words of Airflow's configuration."""
-        undelivered, bounced = frozenset({DeliveryStatus.UNDELIVERED}), frozenset({DeliveryStatus.BOUNCED})
+    def __init__(self) -> None:
         number_words = _words("invalid_number_words", INVALID_NUMBER_WORDS)
         bounce_words = _words("hard_bounce_words", HARD_BOUNCE_WORDS)
-        return cls(
-            (
-                PermanentFailure(INVALID_NUMBER, "sms", "sms", undelivered, number_words),
-                PermanentFailure(HARD_BOUNCE, "email", "email", bounced, bounce_words),
-            )
-        )
+        self._by_status: dict[DeliveryStatus | None, PermanentFailure] = {
+            DeliveryStatus.UNDELIVERED: PermanentFailure(INVALID_NUMBER, "sms", number_words),
+            DeliveryStatus.BOUNCED: PermanentFailure(HARD_BOUNCE, "email", bounce_words),
+        }
 
     def listed(self, report: Report, recipient: str, kind: str | None, conn_id: str) -> Listed | None:
         """Return the entry that a report adds to the suppression list, ``None`` if it reports no permanent failure.
@@ -65,23 +49,17 @@ class PermanentFailures:
         :param recipient: the recipient; the report need not name it
         :param kind: the kind of the report's request, used if the report does not name one
         """
-        if report.delivery_status not in self._statuses or not recipient:
+        failure = self._by_status.get(report.delivery_status)
+        if failure is None or not recipient:
             return None
         kind = report.kind or kind or _kind_of(report, recipient)
+        is_address = "@" in recipient
+        if kind != failure.kind or is_address is not (kind == "email"):
+            return None
         text = f"{report.status} {report.reason or ''}".casefold()
-        for line in self._table:
-            if line.kind == kind and report.delivery_status in line.statuses and _fits(line, recipient, text):
-                return Listed(recipient, line.reason, SOURCE, line.channel, conn_id)
-        return None
-
-
-def _fits(line: PermanentFailure, recipient: str, text: str) -> bool:
-    is_address = "@" in recipient
-    return (
-        is_address is (line.kind == "email")
-        and any(word in text for word in line.words)
-        and not any(word in text for word in _TEMPORARY)
-    )
+        if any(word in text for word in _TEMPORARY) or not any(word in text for word in failure.words):
+            return None
+        return Listed(recipient, failure.reason, SOURCE, failure.kind, conn_id)
 
 
 def _kind_of(report: Report, recipient: str) -> str | None:

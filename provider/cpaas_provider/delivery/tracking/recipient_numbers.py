@@ -22,9 +22,10 @@ from sqlalchemy import (
     update,
 )
 
+from cpaas_provider.database.activity.upsert import insert_into
 from cpaas_provider.database.bulk import Recordset, batched, insert_many, select_at_once
 from cpaas_provider.database.schema import deliveries, request_counts
-from cpaas_provider.delivery.tracking.recipient_status import Key, Request, insert_into, status_upsert
+from cpaas_provider.delivery.tracking.recipient_status import Key, Request, status_upsert
 
 _COUNTED = "counted"
 """A column of the statement: whether the number of the row's request is kept."""

@@ -6,15 +6,13 @@ import functools
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from sqlalchemy import Connection, Table, and_, case, literal_column, or_, select, tuple_
-from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy import Connection, and_, case, literal_column, or_, select, tuple_
 
+from cpaas_provider.database.activity.upsert import insert_into
 from cpaas_provider.database.bulk import batched, insert_many
 from cpaas_provider.database.schema import deliveries
 
 _NOTHING: Any = literal_column("''")
-
-_INSERTS: dict[str, Any] = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}
 
 _FLAGS = ("delivered", "failed", "clicked")
 _OF_THE_STRONGEST = ("delivery_status", "status", "reason", "reported_at")
@@ -84,13 +82,3 @@ def status_upsert(dialect: str) -> Any:
         },
         where=or_(stronger, *(new[flag] & ~there[flag] for flag in _FLAGS)),
     )
-
-
-def insert_into(dialect: str, table: Table) -> Any:
-    """Return an insertion that can resolve conflicts."""
-    return _INSERTS[dialect](table)
-
-
-def insert_for(connection: Connection, table: Table) -> Any:
-    """Return ``insert_into`` for the database of a connection."""
-    return insert_into(connection.dialect.name, table)

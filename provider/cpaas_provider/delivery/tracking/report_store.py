@@ -10,11 +10,13 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from functools import partial
+from hashlib import sha256
 from typing import Any, NamedTuple
 
 from sqlalchemy import ARRAY, ColumnElement, Connection, Select, String, any_, bindparam, cast, func, select
 
 from cpaas_provider.database.activity.report_counts import NO_CAMPAIGN, Counted, add_report_counts
+from cpaas_provider.database.activity.upsert import insert_into
 from cpaas_provider.database.bulk import batched, insert_many, insert_missing, select_at_once
 from cpaas_provider.database.database import Database
 from cpaas_provider.database.errors import RejectedDataError
@@ -24,10 +26,10 @@ from cpaas_provider.database.schema import reports, requests, sends
 from cpaas_provider.delivery.receiver.quotas import PREFIX_BYTES, Quotas, digest_prefix
 from cpaas_provider.delivery.receiver.writer import ReceivedReport, StoreResult
 from cpaas_provider.delivery.reports import DeliveryStatus, Report
-from cpaas_provider.delivery.tracking.hashing import sha256_digest
+from cpaas_provider.delivery.tracking.hashing import digest_in_chunks
 from cpaas_provider.delivery.tracking.membership import UNNAMED_PREFIX, Row, record_statuses
 from cpaas_provider.delivery.tracking.permanent_failures import PermanentFailures
-from cpaas_provider.delivery.tracking.recipient_status import Key, insert_into, read_statuses
+from cpaas_provider.delivery.tracking.recipient_status import Key, read_statuses
 
 log = logging.getLogger(__name__)
 
@@ -68,7 +70,7 @@ class ReportStore:
         self._database = database
         self._kinds: dict[str, str] = {}
         self._quotas = Quotas()
-        self._permanent = PermanentFailures.configured()
+        self._permanent = PermanentFailures()
 
     def save(self, incoming: Sequence[ReceivedReport]) -> list[StoreResult]:
         """Store reports in one transaction, durable when this returns, and return the result of each.
@@ -95,24 +97,17 @@ class ReportStore:
         if not refused:
             return self._store(incoming, connection)
         # A report that is stored already needs no room, and is acknowledged as repeated.
-        tokens = {place: incoming[place].token for place in refused}
-        digests = {
-            place: _digest(incoming[place], _Owner(reference=token.reference))
-            for place, token in tokens.items()
-            if token is not None
-        }
+        too_many = [place for place, why in refused.items() if why is StoreResult.TOO_MANY]
+        digests = {place: _digest(incoming[place], None) for place in too_many}
         stored = _known(connection, digests.values())
-        for place in [
-            one for one, digest in digests.items() if digest in stored and refused[one] is StoreResult.TOO_MANY
-        ]:
-            del refused[place]
+        refused = {place: why for place, why in refused.items() if digests.get(place) not in stored}
         results = iter(self._store([one for place, one in enumerate(incoming) if place not in refused], connection))
         return [refused[place] if place in refused else next(results) for place in range(len(incoming))]
 
     def _store(self, incoming: Sequence[ReceivedReport], connection: Connection) -> list[StoreResult]:
         places = _owners(connection, incoming)
         now = datetime.now(UTC)
-        digests = [_digest(received, place) for received, place in zip(incoming, places, strict=True)]
+        digests = [_digest(received, place.reference) for received, place in zip(incoming, places, strict=True)]
         first = _insert_raw(connection, incoming, places, digests)
         # Nothing is recorded of the campaign of an untracked message.
         noted = {one.campaign for one in places if one.campaign and not one.campaign.startswith(UNTRACKED_PREFIX)}
@@ -163,8 +158,10 @@ class ReportStore:
         """Return the kind of message of campaigns, because their reports may not contain it."""
         if len(self._kinds) > _MOST_KINDS:
             self._kinds.clear()
-        if unknown := campaigns.difference(self._kinds):
-            self._kinds |= _kinds(connection, unknown)
+        for batch in batched(campaigns.difference(self._kinds)):
+            query = select(sends.c.campaign, sends.c.operation).where(sends.c.campaign.in_(batch))
+            found = {row.campaign: KINDS.get(row.operation) for row in connection.execute(query)}
+            self._kinds |= {campaign: kind for campaign, kind in found.items() if kind}
         return self._kinds
 
 
@@ -229,11 +226,14 @@ def _recorded_query(dialect: str, column: ColumnElement[str | None]) -> Select[A
     return select(*columns).where(requests.c.conn_id == bindparam("conn_id", type_=String()), named)
 
 
-def _digest(received: ReceivedReport, place: _Owner) -> bytes:
+def _digest(received: ReceivedReport, reference: str | None) -> bytes:
+    """Return the digest of a report at a callback URL, or of a report at the webhook about this request."""
     conn_id, source, token, _, text, _ = received
     body = text.encode()
-    whole = _measured(conn_id, source, place.reference or "") + len(body).to_bytes(4, "big") + body
-    digest = sha256_digest(whole)
+    if token is not None:
+        reference = token.reference
+    whole = _measured(conn_id, source, reference or "") + len(body).to_bytes(4, "big") + body
+    digest = digest_in_chunks(sha256(), whole)
     # The reports of a request share a prefix, so that they can be counted.
     return digest if token is None else digest_prefix(conn_id, token.reference) + digest[PREFIX_BYTES:]
 
@@ -282,14 +282,6 @@ def _known(connection: Connection, digests: Iterable[bytes]) -> set[bytes]:
     found: set[bytes] = set()
     for batch in batched(digests):
         found.update(connection.execute(_KNOWN, {"digests": batch}).scalars())
-    return found
-
-
-def _kinds(connection: Connection, campaigns: Iterable[str]) -> dict[str, str]:
-    found: dict[str, str] = {}
-    for batch in batched(campaigns):
-        query = select(sends.c.campaign, sends.c.operation).where(sends.c.campaign.in_(batch))
-        found |= {row.campaign: KINDS[row.operation] for row in connection.execute(query) if row.operation in KINDS}
     return found
 
 

@@ -7,8 +7,9 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Table, case, delete, insert, select, tuple_, update
+from sqlalchemy import ColumnElement, Connection, Table, case, delete, select, tuple_
 
+from cpaas_provider.database.activity.upsert import upsert
 from cpaas_provider.database.database import Database
 from cpaas_provider.database.recipients.frequency import MAX_PERIOD
 from cpaas_provider.database.schema import (
@@ -79,7 +80,7 @@ def prune(database: Database, before: datetime, lookups_before: datetime) -> Ite
         key = table.primary_key.columns
         old = select(*key).where(age < moment).limit(BATCH_ROWS)
         deleted = 0
-        while number := database.write(_executing(delete(table).where(tuple_(*key).in_(old)))):
+        while number := database.write(executing(delete(table).where(tuple_(*key).in_(old)))):
             deleted += number
         yield table.name, deleted
 
@@ -95,12 +96,10 @@ def pruned_before(connection: Connection) -> datetime | None:
 
 def _record_pruned(connection: Connection, before: datetime) -> None:
     known = pruned_before(connection)
-    if known is None:
-        connection.execute(insert(identities).values(name=_PRUNED, value=before.isoformat()))
-    elif known < before:
-        change = update(identities).where(identities.c.name == _PRUNED)
-        connection.execute(change.values(value=before.isoformat()))
+    if known is None or known < before:
+        upsert(connection, identities, {"name": _PRUNED, "value": before.isoformat()})
 
 
-def _executing(statement: Any) -> Callable[[Connection], int]:
+def executing(statement: Any) -> Callable[[Connection], int]:
+    """Return a function that executes a statement, and returns the number of changed rows."""
     return lambda connection: connection.execute(statement).rowcount

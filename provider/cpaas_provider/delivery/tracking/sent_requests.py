@@ -9,12 +9,13 @@ from typing import NamedTuple
 
 from sqlalchemy import Connection, and_, case, delete, func, select, update
 
+from cpaas_provider.database.activity.upsert import insert_into
 from cpaas_provider.database.bulk import batched
 from cpaas_provider.database.schema import deliveries, requests, sends
 from cpaas_provider.delivery.reports import DeliveryStatus
 from cpaas_provider.delivery.tracking.counts import COMMIT_LAG
 from cpaas_provider.delivery.tracking.membership import merge_recipients
-from cpaas_provider.delivery.tracking.recipient_status import insert_for, merge_rows, upsert_statuses
+from cpaas_provider.delivery.tracking.recipient_status import merge_rows, upsert_statuses
 from cpaas_provider.delivery.tracking.report_store import UNTRACKED_PREFIX
 
 _NEWEST_SENDS = 10_000
@@ -48,7 +49,7 @@ class SentRequest(NamedTuple):
 def record_send_started(connection: Connection, send: TrackedSend) -> None:
     """Record that a send starts. A later try of the task continues the same record."""
     connection.execute(
-        insert_for(connection, sends).on_conflict_do_nothing(index_elements=[sends.c.campaign]),
+        insert_into(connection.dialect.name, sends).on_conflict_do_nothing(index_elements=[sends.c.campaign]),
         [{**asdict(send), "started_at": datetime.now(UTC)}],
     )
 
@@ -61,7 +62,7 @@ def record_requests(connection: Connection, campaign: str, conn_id: str, made: S
     if not made:
         return
     now = datetime.now(UTC)
-    insert = insert_for(connection, requests)
+    insert = insert_into(connection.dialect.name, requests)
     message_id = insert.excluded.message_id
     common = {"campaign": campaign, "conn_id": conn_id, "recorded_at": now, "tracked": False}
     connection.execute(
@@ -154,8 +155,9 @@ def record_recipients(
         "reported_at": now,
         "updated_at": now,
     }
-    insert = insert_for(connection, deliveries).on_conflict_do_nothing(index_elements=[*deliveries.primary_key.columns])
-    connection.execute(insert, [{**common, "recipient": recipient} for recipient in names])
+    insert = insert_into(connection.dialect.name, deliveries)
+    missing = insert.on_conflict_do_nothing(index_elements=[*deliveries.primary_key.columns])
+    connection.execute(missing, [{**common, "recipient": recipient} for recipient in names])
 
 
 def sending_connections(connection: Connection) -> set[str]:

@@ -89,5 +89,5 @@ def test_token_signatures_are_compared_in_constant_time(
     )
     text = tokens.callback_url("https://x", "c", secret, tokens.CallbackToken("a", "b", tried)).rpartition("/")[2]
     with contextlib.suppress(tokens.InvalidTokenError):
-        tokens.verify_token("c", text, ["newest", "older", "oldest"])
+        tokens.verify_token("c", text, ("newest", "older", "oldest"))
     assert len(set(compared)) == tried
