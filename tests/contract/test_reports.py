@@ -150,7 +150,7 @@ def base(store: Database) -> Iterator[str]:
     keys = ConnectionSecrets((TOKEN_KEY,), SECRET, HEADER)
     app = receiving(
         lambda conn_id: keys if conn_id == CONN_ID else None,
-        lambda: ReportWriter(ReportStore(store).save),
+        ReportWriter(ReportStore(store).save),
         guard=None,
         database_id=lambda: store.identity,
         emit_metric=lambda name, value: None,

@@ -63,16 +63,14 @@ class Served:
     connections: dict[str, ConnectionSecrets]
     observed: list[tuple[str, int | float]] = field(default_factory=list)
     store_error: Exception | None = None
-    writers: list[ReportWriter] = field(default_factory=list)
     max_pending: int = MAX_PENDING
 
-    def open_writer(self) -> ReportWriter:
-        self.writers.append(ReportWriter(self.gate.save, max_pending=self.max_pending))
-        return self.writers[-1]
+    def __post_init__(self) -> None:
+        self.writer = ReportWriter(self.gate.save, max_pending=self.max_pending)
 
     def in_hand(self) -> int:
         """Return how many reports wait to be stored."""
-        return sum(writer._pending.total() for writer in self.writers)
+        return self.writer._pending.total()
 
     @property
     def url(self) -> str:
@@ -158,7 +156,7 @@ def serving(
 
         app = build_app(
             read or served.connections.get,
-            served.open_writer,
+            served.writer,
             expected=expected,
             guard=None,
             database_id=database_id,

@@ -6,9 +6,8 @@ import contextlib
 import logging
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from datetime import timedelta
-from functools import partial
 from typing import Any, Protocol
 
 from fastapi import Depends, FastAPI
@@ -29,7 +28,7 @@ from cpaas_provider.delivery.receiver.log_throttle import ThrottledLogger
 from cpaas_provider.delivery.receiver.openapi import endpoint_paths
 from cpaas_provider.delivery.receiver.secrets_cache import ConnectionSecrets, SecretsCache
 from cpaas_provider.delivery.receiver.single_flight import SingleFlight
-from cpaas_provider.delivery.receiver.writer import LazyReportWriter, ReportSink, ReportWriter
+from cpaas_provider.delivery.receiver.writer import ReceivedReport, ReportWriter, StoreResult
 from cpaas_provider.delivery.tracking.report_store import ReportStore
 from cpaas_provider.delivery.tracking.sent_requests import sending_connections
 
@@ -70,7 +69,7 @@ def create_app(
     """Return the receiver. The first report opens its database.
 
     :param connections: reads a connection, and may block; ``None`` for an unknown id
-    :param expected: lists existing connections as far as possible, and may block
+    :param expected: lists existing connections as far as possible, and may block; those of earlier sends are added
     :param guard: as for ``build_app``, like the rest
     """
     opened = _LazyDatabase()
@@ -83,14 +82,20 @@ def create_app(
             found.hash_secrets, found.webhook_secret, found.signature_header, callback_lifetime=callback_lifetime()
         )
 
+    def existing() -> set[str]:
+        found: set[str] = set()
+        with contextlib.suppress(DatabaseError), opened.database().connect() as connection:
+            found |= sending_connections(connection)
+        return found.union(expected())
+
     return build_app(
         secrets,
-        opened.writer,
+        ReportWriter(opened.save),
         guard=guard,
         database_id=lambda: opened.database().identity,
         check_database=lambda: opened.database().check(),
         emit_metric=emit_metric,
-        expected=partial(_expected, expected, opened.database),
+        expected=existing,
         prefix=prefix,
         described=described,
     )
@@ -113,20 +118,13 @@ def callback_lifetime() -> timedelta:
     return LIFETIME
 
 
-def _expected(listed: Callable[[], Iterable[str]], database: Callable[[], Database]) -> set[str]:
-    """Return existing connections: those that can be listed, and those of earlier sends."""
-    found: set[str] = set()
-    with contextlib.suppress(DatabaseError), database().connect() as connection:
-        found |= sending_connections(connection)
-    return found.union(listed())
-
-
 class _LazyDatabase:
     """The database, opened at first use: the process may have been forked before."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._database: Database | None = None
+        self._store: ReportStore | None = None
 
     def database(self) -> Database:
         """Return the open database.
@@ -138,12 +136,11 @@ class _LazyDatabase:
                 self._database = open_database(write_timeout=WRITE_TIMEOUT, background_checkpoints=True)
             return self._database
 
-    def writer(self) -> ReportWriter:
-        """Return a writer that stores in it.
-
-        :raises DatabaseError: when the database cannot be opened
-        """
-        return ReportWriter(ReportStore(self.database()).save)
+    def save(self, incoming: Sequence[ReceivedReport]) -> list[StoreResult]:
+        """Store reports in it, as ``ReportStore.save`` does."""
+        if self._store is None:
+            self._store = ReportStore(self.database())
+        return self._store.save(incoming)
 
 
 class _Receiver(FastAPI):
@@ -165,7 +162,7 @@ class _Receiver(FastAPI):
 
 def build_app(
     secrets: Callable[[str], ConnectionSecrets | None],
-    writer: Callable[[], ReportSink],
+    writer: ReportWriter,
     *,
     guard: Callable[..., Any] | None,
     database_id: Callable[[], str],
@@ -178,7 +175,7 @@ def build_app(
     """Return the application. The guard protects every route but the two endpoints.
 
     :param secrets: reads the secrets of a connection; called in a thread; ``None`` for an unknown id
-    :param writer: opens the writer of reports; called in a thread for the first report
+    :param writer: stores reports; closed after the application was served
     :param guard: dependency that admits users who are logged in; ``None`` if only the endpoints are published
     :param database_id: returns the id of the database that stores reports; called in a thread
     :param check_database: raises ``DatabaseError`` if no report can be stored; called in a thread
@@ -188,14 +185,13 @@ def build_app(
     :param prefix: path before all others, if the application is not mounted under one
     :param described: publish the OpenAPI description of the endpoints also without a guard
     """
-    lazy_writer = LazyReportWriter(writer)
 
     @contextlib.asynccontextmanager
     async def running(_: FastAPI) -> AsyncIterator[None]:
         try:
             yield
         finally:
-            await lazy_writer.close()
+            await writer.close()
 
     app = _Receiver(
         title="CPaaS delivery reports",
@@ -208,11 +204,11 @@ def build_app(
     )
     secrets_cache = SecretsCache(secrets, expected=expected)
     name = SingleFlight(database_id)
-    callback = CallbackEndpoint(secrets_cache, lazy_writer, emit_metric, lambda: name.result(RESPONSE_TIMEOUT))
+    callback = CallbackEndpoint(secrets_cache, writer, emit_metric, lambda: name.result(RESPONSE_TIMEOUT))
     # A connection id may contain slashes.
     app.endpoints = (
         Route(prefix + "/callback/{conn_id:path}/{token}", callback),
-        Route(prefix + "/webhook/{conn_id:path}", WebhookEndpoint(secrets_cache, lazy_writer, emit_metric)),
+        Route(prefix + "/webhook/{conn_id:path}", WebhookEndpoint(secrets_cache, writer, emit_metric)),
     )
     closed = [] if guard is None else [Depends(guard)]
 
@@ -261,16 +257,13 @@ class Health:
     async def database_available(self) -> bool:
         """Return whether the database can store reports in time."""
         if time.monotonic() >= self._until:
-            self._found = await self._look()
+            try:
+                await self._check.result(RESPONSE_TIMEOUT)
+                self._found = True
+            except (TimeoutError, DatabaseError) as error:
+                self._found = False
+                throttled_log.warning(
+                    "health", f"The receiver's database is not available. {error or 'It did not respond in time.'}"
+                )
             self._until = time.monotonic() + HEALTH_SECONDS
         return self._found
-
-    async def _look(self) -> bool:
-        try:
-            await self._check.result(RESPONSE_TIMEOUT)
-        except (TimeoutError, DatabaseError) as error:
-            throttled_log.warning(
-                "health", f"The receiver's database is not available. {error or 'It did not respond in time.'}"
-            )
-            return False
-        return True

@@ -8,7 +8,10 @@ from __future__ import annotations
 import logging
 import traceback
 from collections.abc import Awaitable, Callable
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
+
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
 from cpaas_provider.database.errors import DatabaseError, RejectedDataError
 from cpaas_provider.delivery.callbacks.signatures import has_form, verify
@@ -18,33 +21,17 @@ from cpaas_provider.delivery.receiver.http.load_limits import LoadLimiter, WaitT
 from cpaas_provider.delivery.receiver.http.request import (
     BoundedRequest,
     ClientDisconnectError,
-    Receive,
-    Scope,
     part_of_grace,
     read_json,
 )
-from cpaas_provider.delivery.receiver.http.responses import (
-    BAD_SIGNATURE,
-    CLIENT_DISCONNECTED,
-    DATABASE_UNAVAILABLE,
-    INTERNAL_ERROR,
-    METHOD_NOT_ALLOWED,
-    NOT_FOUND,
-    OVERLOADED,
-    SECRETS_UNAVAILABLE,
-    STORED,
-    TOO_MANY,
-    RefusalError,
-    Response,
-    Send,
-)
+from cpaas_provider.delivery.receiver.http.responses import RefusalError, json_response, send_response
 from cpaas_provider.delivery.receiver.log_throttle import ThrottledLogger
 from cpaas_provider.delivery.receiver.secrets_cache import ConnectionSecrets, SecretsCache, SecretsUnavailableError
 from cpaas_provider.delivery.receiver.writer import (
     BackpressureError,
     ReceivedReport,
-    ReportSink,
     ReportSource,
+    ReportWriter,
     StoreResult,
 )
 from cpaas_provider.delivery.reports import read_report, reported_at
@@ -56,9 +43,9 @@ MAX_BYTES = 64 * 1024 * 1024
 throttled_log = ThrottledLogger(logging.getLogger(__name__))
 
 _NOT_STORED = {
-    StoreResult.EXPIRED: (NOT_FOUND, "the callback URL has expired, or its request was pruned."),
+    StoreResult.EXPIRED: (responses.NOT_FOUND, "the callback URL has expired, or its request was pruned."),
     StoreResult.TOO_MANY: (
-        TOO_MANY,
+        responses.TOO_MANY,
         "a callback URL exceeded the report limit of its request. The URL may have leaked.",
     ),
 }
@@ -72,7 +59,7 @@ class _ReportEndpoint:
 
     source: ReportSource
 
-    def __init__(self, secrets_cache: SecretsCache, writer: ReportSink, emit_metric: Observe | None) -> None:
+    def __init__(self, secrets_cache: SecretsCache, writer: ReportWriter, emit_metric: Observe | None) -> None:
         self._secrets_cache = secrets_cache
         self._writer = writer
         self._emit_metric = emit_metric
@@ -81,18 +68,18 @@ class _ReportEndpoint:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
-        request = BoundedRequest(scope, receive, self._wait_timer)
+        request = BoundedRequest(scope, receive, self._wait_timer, self._limiter)
         try:
             try:
                 if scope["method"] != "POST":
-                    raise RefusalError(METHOD_NOT_ALLOWED)
+                    raise RefusalError(responses.METHOD_NOT_ALLOWED)
                 response = await self._respond(scope["path_params"], request)
             except ClientDisconnectError:
                 # No sender gets it, but a server that mounts this application logs an error if there is no response.
-                response = self._refuse(RefusalError(CLIENT_DISCONNECTED))
+                response = self._refuse(RefusalError(responses.CLIENT_DISCONNECTED))
             except Exception as error:  # noqa: BLE001 - the response discloses no internals
                 response = self._refuse(error)
-            await response.send_to(send, take_rest=None if request.read_whole else request.take_rest)
+            await send_response(response, send, take_rest=None if request.read_whole else request.take_rest)
         finally:
             request.done()
 
@@ -112,7 +99,7 @@ class _ReportEndpoint:
                 self._count(result.value)
             if reported := reported_at(body):
                 self._emit_metric("lag", max(0.0, (datetime.now(UTC) - reported).total_seconds()))
-        return STORED
+        return responses.STORED
 
     def _refuse_where_not_stored(self, result: StoreResult, conn_id: str) -> None:
         if result not in _NOT_STORED:
@@ -124,7 +111,7 @@ class _ReportEndpoint:
 
     def _refuse(self, error: Exception) -> Response:
         response = _error_response(error)
-        self._count(f"refused.{response.status}")
+        self._count(f"refused.{response.status_code}")
         return response
 
     def _count(self, name: str) -> None:
@@ -140,7 +127,7 @@ class CallbackEndpoint(_ReportEndpoint):
     def __init__(
         self,
         secrets_cache: SecretsCache,
-        writer: ReportSink,
+        writer: ReportWriter,
         emit_metric: Observe | None,
         database_id: Callable[[], Awaitable[str]],
     ) -> None:
@@ -155,25 +142,26 @@ class CallbackEndpoint(_ReportEndpoint):
 
     async def _respond(self, path: dict[str, str], request: BoundedRequest) -> Response:
         conn_id = path["conn_id"]
-        token, lifetime = await self._verified_token(conn_id, path["token"])
-        if token.expired(lifetime):
-            self._refuse_where_not_stored(StoreResult.EXPIRED, conn_id)
-        request.enter(self._limiter, conn_id)
+        token = await self._verified_token(conn_id, path["token"])
+        request.enter(conn_id)
         raw = await request.body()
         if token.campaign == HANDSHAKE:
-            return Response.of(200, {"database": await self._database_id()})
+            return json_response(200, {"database": await self._database_id()})
         return await self._store(conn_id, request, raw, token)
 
-    async def _verified_token(self, conn_id: str, text: str) -> tuple[CallbackToken, timedelta]:
-        """Return the verified token of a URL, and the lifetime of its connection's URLs."""
+    async def _verified_token(self, conn_id: str, text: str) -> CallbackToken:
+        """Return the verified token of a URL that has not expired."""
         secrets = await self._secrets_cache.get(conn_id)
         if secrets is None:
-            raise RefusalError(NOT_FOUND)
+            raise RefusalError(responses.NOT_FOUND)
         try:
-            return verify_token(conn_id, text, secrets.callback_secrets), secrets.callback_lifetime
+            token = verify_token(conn_id, text, secrets.callback_secrets)
         except InvalidTokenError:
             newer = await self._secrets_cache.refresh_after_mismatch(conn_id, secrets)
-        return verify_token(conn_id, text, newer.callback_secrets if newer else ()), secrets.callback_lifetime
+            token = verify_token(conn_id, text, newer.callback_secrets if newer else ())
+        if token.expired(secrets.callback_lifetime):
+            self._refuse_where_not_stored(StoreResult.EXPIRED, conn_id)
+        return token
 
 
 class WebhookEndpoint(_ReportEndpoint):
@@ -184,12 +172,12 @@ class WebhookEndpoint(_ReportEndpoint):
     async def _respond(self, path: dict[str, str], request: BoundedRequest) -> Response:
         conn_id = path["conn_id"]
         secrets = await self._webhook_secrets(conn_id, request)
-        request.enter(self._limiter, conn_id)
+        request.enter(conn_id)
         raw = await request.body()
         if not _signed(secrets, request, raw):
             newer = await self._secrets_cache.refresh_after_mismatch(conn_id, secrets)
             if newer is None or not _signed(newer, request, raw):
-                raise RefusalError(BAD_SIGNATURE)
+                raise RefusalError(responses.BAD_SIGNATURE)
         return await self._store(conn_id, request, raw, None)
 
     async def _webhook_secrets(self, conn_id: str, request: BoundedRequest) -> ConnectionSecrets:
@@ -198,9 +186,9 @@ class WebhookEndpoint(_ReportEndpoint):
         if secrets and not (_is_open(secrets) and _may_be_signed(secrets, request)):
             secrets = await self._secrets_cache.refresh_after_mismatch(conn_id, secrets) or secrets
         if not secrets or not _is_open(secrets):
-            raise RefusalError(NOT_FOUND)
+            raise RefusalError(responses.NOT_FOUND)
         if not _may_be_signed(secrets, request):
-            raise RefusalError(BAD_SIGNATURE)
+            raise RefusalError(responses.BAD_SIGNATURE)
         return secrets
 
 
@@ -225,28 +213,28 @@ def _error_response(error: Exception) -> Response:
         case RefusalError():
             return error.response
         case InvalidTokenError():
-            return NOT_FOUND
+            return responses.NOT_FOUND
         case BackpressureError():
-            return OVERLOADED
+            return responses.OVERLOADED
         case TimeoutError():
             throttled_log.warning(
                 "late", "Delivery reports were not stored in time. Their senders were asked to retry."
             )
-            return DATABASE_UNAVAILABLE
+            return responses.DATABASE_UNAVAILABLE
         case SecretsUnavailableError():
-            return SECRETS_UNAVAILABLE
+            return responses.SECRETS_UNAVAILABLE
         case RejectedDataError():
             throttled_log.warning(
                 "rejected", f"A delivery report was not stored. Its sender was asked to retry. {error}"
             )
-            return DATABASE_UNAVAILABLE
+            return responses.DATABASE_UNAVAILABLE
         case DatabaseError():
             throttled_log.warning(
                 "store", f"Delivery reports were not stored. Their senders were asked to retry. {error}"
             )
-            return DATABASE_UNAVAILABLE
+            return responses.DATABASE_UNAVAILABLE
     # Its message may contain parts of the report.
     place = traceback.extract_tb(error.__traceback__)[-1]
     where = f"{type(error).__name__} at {place.name}:{place.lineno}"
     throttled_log.warning("broken", f"A delivery report was not stored because of an unexpected error: {where}.")
-    return INTERNAL_ERROR
+    return responses.INTERNAL_ERROR

@@ -6,9 +6,6 @@ from typing import Any
 
 from cpaas_provider.delivery.receiver.http.responses import BODY_TIMEOUT, MAX_BODY
 
-CALLBACK_PATH = "/callback/{conn_id}/{token}"
-WEBHOOK_PATH = "/webhook/{conn_id}"
-
 _REFUSALS = {
     404: "Unknown connection, unknown or expired URL, or closed endpoint. The response does not say which.",
     405: "The method is not POST.",
@@ -18,8 +15,6 @@ _REFUSALS = {
     422: "The body is not JSON in UTF-8.",
     503: "Too many reports at once, or the database or the connection cannot be read. Send the report again later.",
 }
-_SPENT = {429: "The callback URL has reached the report limit of its request."}
-_UNSIGNED = {401: "The signature is missing or wrong."}
 _CONNECTION = ("conn_id", "Id of the Airflow connection of type cpaas.", ".+")
 _TOKEN = ("token", "Callback token: created for each request that is sent.", "[^/]+")
 
@@ -35,7 +30,7 @@ def endpoint_paths(prefix: str) -> dict[str, Any]:
         "The report is committed before the response. A duplicate changes nothing. For a handshake, the response "
         "names the database that reports go to.",
         (_CONNECTION, _TOKEN),
-        _REFUSALS | _SPENT,
+        _REFUSALS | {429: "The callback URL has reached the report limit of its request."},
         {"oneOf": [_object("status", const="stored"), _object("database")]},
     )
     webhook = _operation(
@@ -44,10 +39,13 @@ def endpoint_paths(prefix: str) -> dict[str, Any]:
         "The signature is Base64 of HMAC-SHA512 over the body, with the connection's webhook_secret as the key. The "
         "connection's signature_header names its header. While either is unset, this endpoint is closed.",
         (_CONNECTION,),
-        _UNSIGNED | _REFUSALS,
+        _REFUSALS | {401: "The signature is missing or wrong."},
         _object("status", const="stored"),
     )
-    return {prefix + CALLBACK_PATH: {"post": callback}, prefix + WEBHOOK_PATH: {"post": webhook}}
+    return {
+        prefix + "/callback/{conn_id}/{token}": {"post": callback},
+        prefix + "/webhook/{conn_id}": {"post": webhook},
+    }
 
 
 def _operation(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -69,7 +68,8 @@ class Quotas:
 
     def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._usages: OrderedDict[bytes, _Usage] = OrderedDict()
+        # The least recently used is forgotten first.
+        self._usage: Callable[[bytes], _Usage] = functools.lru_cache(_MOST_REQUESTS)(lambda _: _Usage())
 
     def refused(self, connection: Connection, incoming: Sequence[ReceivedReport]) -> dict[int, StoreResult]:
         """Return the reports that must not be stored, by their positions, with the reason.
@@ -81,19 +81,18 @@ class Quotas:
             return {}
         horizon = _horizon(connection, tokens)
         refused: dict[int, StoreResult] = {}
-        of_each: dict[bytes, list[int]] = {}
+        of_each: dict[bytes, tuple[CallbackToken, list[int]]] = {}
         for place, (conn_id, _, token, *_) in enumerate(incoming):
             if token is None:
                 continue
             if horizon and token.issued and token.issued < horizon:
                 refused[place] = StoreResult.EXPIRED
             else:
-                of_each.setdefault(digest_prefix(conn_id, token.reference), []).append(place)
-        for request, places in of_each.items():
-            token = incoming[places[0]].token
+                of_each.setdefault(digest_prefix(conn_id, token.reference), (token, []))[1].append(place)
+        for request, (token, places) in of_each.items():
             sizes = [_size(incoming[place].body) for place in places]
-            if token is not None and (remaining := self._remaining(connection, request, token, sizes)) < len(places):
-                refused |= dict.fromkeys(places[remaining:], StoreResult.TOO_MANY)
+            remaining = self._remaining(connection, request, token, sizes)
+            refused |= dict.fromkeys(places[remaining:], StoreResult.TOO_MANY)
         return refused
 
     def _remaining(self, connection: Connection, request: bytes, token: CallbackToken, sizes: Sequence[int]) -> int:
@@ -115,16 +114,6 @@ class Quotas:
             usage.number += 1
             usage.size += size
         return len(sizes)
-
-    def _usage(self, request: bytes) -> _Usage:
-        usage = self._usages.get(request)
-        if usage is not None:
-            self._usages.move_to_end(request)
-            return usage
-        usage = self._usages[request] = _Usage()
-        if len(self._usages) > _MOST_REQUESTS:
-            self._usages.popitem(last=False)
-        return usage
 
 
 def _size(body: str) -> int:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from enum import Enum
 from queue import Empty, SimpleQueue
-from typing import Literal, NamedTuple, Protocol
+from typing import Literal, NamedTuple
 
 from cpaas_provider.database.errors import RejectedDataError
 from cpaas_provider.delivery.callbacks.tokens import CallbackToken
@@ -62,29 +62,17 @@ _Waiting = tuple[ReceivedReport, "Future[StoreResult]"]
 
 
 class BackpressureError(Exception):
-    """More reports arrived than can be stored now, or the writer is closed. The report was not stored."""
-
-
-class ReportSink(Protocol):
-    """Stores reports."""
-
-    async def submit(self, received: ReceivedReport) -> StoreResult:
-        """Return once the report is stored."""
-        ...
-
-    async def close(self) -> None:
-        """Store all pending reports."""
-        ...
+    """More reports arrived than can be stored now, or the writer is closing. The report was not stored."""
 
 
 class ReportWriter:
-    """Takes reports from one event loop and stores them in a thread of its own.
+    """Takes reports from one event loop and stores them in a thread of its own, which the first report starts.
 
     A transaction begins with the first report, without waiting for more. Reports that arrive before its commit go into
     the next one, so a report waits for at most two commits. One transaction runs at a time: two at once would each have
     half the reports, and most of the work is per transaction.
 
-    :param write: stores reports durably in one transaction, and returns the result of each
+    :param write: stores reports durably in one transaction, and returns the result of each; may open the database first
     :param max_pending: pending reports of one connection, 1 or more; for all connections, twice as many
     """
 
@@ -95,14 +83,12 @@ class ReportWriter:
         self._all_pending = 0
         self._closed = False
         self._queue: SimpleQueue[_Waiting | None] = SimpleQueue()
-        # A daemon, so that a server that is stopped does not wait for it: an uncommitted report was not acknowledged.
-        self._thread = threading.Thread(target=self._work, name="cpaas-delivery-writer", daemon=True)
-        self._thread.start()
+        self._thread: threading.Thread | None = None
 
     async def submit(self, received: ReceivedReport) -> StoreResult:
         """Return the result of a report once it is stored. Cancelling the wait does not withdraw the report.
 
-        :raises BackpressureError: when too many reports are pending, or the writer is closed; it was not stored
+        :raises BackpressureError: when too many reports are pending, or the writer is closing; it was not stored
         :raises RejectedDataError: when the database rejects the data of this report; other reports of its transaction
             are stored
         :raises DatabaseError: when the transaction failed; it was not stored
@@ -112,6 +98,10 @@ class ReportWriter:
             raise BackpressureError(
                 "Too many delivery reports at once. Nothing was stored. Send the report again later."
             )
+        if self._thread is None:
+            # A daemon, so that a stopped server does not wait for it: an uncommitted report was not acknowledged.
+            self._thread = threading.Thread(target=self._work, name="cpaas-delivery-writer", daemon=True)
+            self._thread.start()
         future: Future[StoreResult] = asyncio.get_running_loop().create_future()
         pending[conn_id] += 1
         self._all_pending += 1
@@ -119,11 +109,16 @@ class ReportWriter:
         return await future
 
     async def close(self) -> None:
-        """Refuse further reports, and return once all pending ones are stored or have failed."""
+        """Return once all pending reports are stored or have failed. Refuse others until then."""
+        thread = self._thread
+        if thread is None:
+            return
         if not self._closed:
             self._closed = True
             self._queue.put(None)
-        await asyncio.to_thread(self._thread.join)
+        await asyncio.to_thread(thread.join)
+        if self._thread is thread:
+            self._thread, self._closed = None, False
 
     def _work(self) -> None:
         is_closed = False
@@ -173,42 +168,3 @@ class ReportWriter:
                     future.set_exception(outcome)
                 else:
                     future.set_result(outcome[place])
-
-
-class LazyReportWriter:
-    """A writer that the first report opens, off the event loop.
-
-    :param open_writer: opens the database, and may block; called again for the next report if it failed
-    """
-
-    def __init__(self, open_writer: Callable[[], ReportSink]) -> None:
-        self._open_writer = open_writer
-        self._opening: Future[ReportSink] | None = None
-        self._writer: ReportSink | None = None
-
-    async def submit(self, received: ReceivedReport) -> StoreResult:
-        """Return the result of a report.
-
-        :raises BackpressureError: as ``ReportWriter``
-        :raises DatabaseError: as ``ReportWriter``, and when the database cannot be opened
-        """
-        writer = self._writer or await self._opened()
-        return await writer.submit(received)
-
-    async def close(self) -> None:
-        """Store all pending reports. The next report opens the writer again."""
-        writer, self._writer = self._writer, None
-        if writer is not None:
-            await writer.close()
-
-    async def _opened(self) -> ReportSink:
-        if self._opening is None:
-            self._opening = asyncio.ensure_future(asyncio.to_thread(self._open_writer))
-            self._opening.add_done_callback(self._install)
-        # Shielded, so that one cancelled request does not stop it for the others.
-        return await asyncio.shield(self._opening)
-
-    def _install(self, opening: Future[ReportSink]) -> None:
-        self._opening = None
-        if not opening.cancelled() and opening.exception() is None:
-            self._writer = opening.result()

@@ -175,8 +175,8 @@ async def test_time_in_which_the_server_was_busy_is_not_counted_against_a_sender
             await asyncio.sleep(0)
         return {"type": "http.request", "body": b"{}", "more_body": False}
 
-    coming = request.BoundedRequest({"headers": []}, receive, WaitTimer(request.part_of_grace))
-    coming.enter(LoadLimiter(1, 1000), "shop")
+    coming = request.BoundedRequest({"headers": []}, receive, WaitTimer(request.part_of_grace), LoadLimiter(1, 1000))
+    coming.enter("shop")
     reading = asyncio.create_task(coming.body())
     await asyncio.sleep(0)
     arrived.set()

@@ -12,13 +12,7 @@ import pytest
 
 from cpaas_provider.database.errors import DatabaseError
 from cpaas_provider.delivery.receiver import writer as writers
-from cpaas_provider.delivery.receiver.writer import (
-    BackpressureError,
-    LazyReportWriter,
-    ReceivedReport,
-    ReportWriter,
-    StoreResult,
-)
+from cpaas_provider.delivery.receiver.writer import BackpressureError, ReceivedReport, ReportWriter, StoreResult
 from cpaas_provider.delivery.reports import DeliveryStatus, Report
 
 PATIENCE = 20.0
@@ -196,32 +190,27 @@ async def test_closing_stores_what_is_in_hand_and_takes_no_more(store: Store) ->
 
 
 class TestWhenNeeded:
-    async def test_it_is_opened_off_the_loop_by_the_first_and_once(self, store: Store) -> None:
+    async def test_its_thread_starts_with_the_first_report_and_opens_the_database(self, store: Store) -> None:
         store.free = True
-        opening: list[int] = []
-
-        def open_writer() -> ReportWriter:
-            opening.append(threading.get_ident())
-            return ReportWriter(store.keep)
-
-        writer = LazyReportWriter(open_writer)
-        assert opening == []
-        told = await asyncio.gather(*(writer.submit(received_report(str(number))) for number in range(10)))
+        before = set(threading.enumerate())
+        writer = ReportWriter(store.keep)
+        assert set(threading.enumerate()) <= before
+        told = await asyncio.gather(*handing(writer, *map(str, range(10))))
         assert told == [StoreResult.NEW] * 10
-        assert len(opening) == 1
-        assert opening != [threading.get_ident()]
+        assert len(store.threads) == 1
+        assert threading.get_ident() not in store.threads
         await writer.close()
 
-    async def test_one_that_cannot_be_opened_is_tried_again_by_the_next(self, store: Store) -> None:
+    async def test_a_database_that_cannot_be_opened_is_tried_again_by_the_next(self, store: Store) -> None:
         store.free = True
         failures = [DatabaseError("No room on the disk.")]
 
-        def open_writer() -> ReportWriter:
+        def write(incoming: Sequence[ReceivedReport]) -> list[StoreResult]:
             if failures:
                 raise failures.pop()
-            return ReportWriter(store.keep)
+            return store.keep(incoming)
 
-        writer = LazyReportWriter(open_writer)
+        writer = ReportWriter(write)
         with pytest.raises(DatabaseError, match="No room on the disk"):
             await writer.submit(received_report("1"))
         assert await writer.submit(received_report("2")) is StoreResult.NEW
@@ -231,13 +220,12 @@ class TestWhenNeeded:
         store.free = True
         may_open = threading.Event()
 
-        def open_writer() -> ReportWriter:
+        def write(incoming: Sequence[ReceivedReport]) -> list[StoreResult]:
             assert may_open.wait(PATIENCE)
-            return ReportWriter(store.keep)
+            return store.keep(incoming)
 
-        writer = LazyReportWriter(open_writer)
-        leaving = asyncio.create_task(writer.submit(received_report("1")))
-        staying = asyncio.create_task(writer.submit(received_report("2")))
+        writer = ReportWriter(write)
+        leaving, staying = handing(writer, "1", "2")
         await turns()
         leaving.cancel()
         await turns()
@@ -245,8 +233,16 @@ class TestWhenNeeded:
         assert await staying is StoreResult.NEW
         await writer.close()
 
-    async def test_closing_what_was_never_needed_opens_nothing(self) -> None:
-        def never() -> ReportWriter:
-            raise AssertionError
+    async def test_closing_what_was_never_needed_starts_nothing(self, store: Store) -> None:
+        before = set(threading.enumerate())
+        await ReportWriter(store.keep).close()
+        assert set(threading.enumerate()) <= before
+        assert store.threads == set()
 
-        await LazyReportWriter(never).close()
+    async def test_report_after_closing_starts_it_again(self, store: Store) -> None:
+        store.free = True
+        writer = ReportWriter(store.keep)
+        for body in ("1", "2"):
+            assert await writer.submit(received_report(body)) is StoreResult.NEW
+            await writer.close()
+        assert store.batches == [["1"], ["2"]]

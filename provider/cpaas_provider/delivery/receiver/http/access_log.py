@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import re
-from typing import Any
 
-from cpaas_provider.delivery.receiver.http.request import Receive, Scope
-from cpaas_provider.delivery.receiver.http.responses import Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 HIDDEN = "..."
 
@@ -26,7 +24,7 @@ class TokenHidingMiddleware:
     :param app: the application that answers
     """
 
-    def __init__(self, app: Any) -> None:
+    def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from cpaas_provider.delivery.receiver.http.responses import OVERLOADED, RefusalError
 
@@ -49,6 +50,23 @@ class WaitTimer:
             self._begin_step()
 
 
+@dataclass(eq=False, slots=True)
+class Slot:
+    """The place of one request within the limits.
+
+    :param is_slow: returns whether the request may be displaced
+    :param send_away: ends the wait for its body
+    :param size: the bytes of its body so far
+    :param is_held: whether it is within the limits now
+    """
+
+    conn_id: str
+    is_slow: Callable[[], bool]
+    send_away: Callable[[], None]
+    size: int = 0
+    is_held: bool = False
+
+
 class LoadLimiter:
     """Limits the requests in progress and the bytes of their bodies.
 
@@ -75,6 +93,7 @@ class LoadLimiter:
         self._requests[slot.conn_id] += 1
         self._all_requests += 1
         self._readers[slot] = None
+        slot.is_held = True
 
     def take(self, slot: Slot, size: int) -> None:
         """Count a piece of a body.
@@ -89,7 +108,10 @@ class LoadLimiter:
         slot.size += size
 
     def leave(self, slot: Slot) -> None:
-        """Remove a request and the bytes of its body."""
+        """Remove a request and the bytes of its body. Further calls do nothing."""
+        if not slot.is_held:
+            return
+        slot.is_held = False
         self._readers.pop(slot, None)
         for counter, amount in ((self._requests, 1), (self._bytes, slot.size)):
             counter[slot.conn_id] -= amount
@@ -111,46 +133,6 @@ class LoadLimiter:
         oldest = next((slot for slot in self._readers if slot.conn_id == conn_id or not only_own), None)
         if oldest is None or not oldest.is_slow():
             return False
-        oldest.leave()
+        self.leave(oldest)
         oldest.send_away()
         return True
-
-
-class Slot:
-    """The place of one request within the limits.
-
-    :param is_slow: returns whether the request may be displaced
-    :param send_away: ends the wait for its body
-    :raises RefusalError: when there is no place
-    """
-
-    __slots__ = ("_is_held", "_limiter", "conn_id", "is_slow", "send_away", "size")
-
-    def __init__(
-        self, limiter: LoadLimiter, conn_id: str, is_slow: Callable[[], bool], send_away: Callable[[], None]
-    ) -> None:
-        self.conn_id = conn_id
-        self.is_slow = is_slow
-        self.send_away = send_away
-        self.size = 0
-        self._limiter = limiter
-        self._is_held = False
-        limiter.enter(self)
-        self._is_held = True
-
-    def take(self, size: int) -> None:
-        """Count a piece of the body.
-
-        :raises RefusalError: when a limit on bytes is reached
-        """
-        self._limiter.take(self, size)
-
-    def stay(self) -> None:
-        """Keep the place until ``leave``: the whole body has arrived."""
-        self._limiter.end_waiting(self)
-
-    def leave(self) -> None:
-        """Give the place back. Further calls do nothing."""
-        if self._is_held:
-            self._is_held = False
-            self._limiter.leave(self)

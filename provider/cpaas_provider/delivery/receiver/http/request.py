@@ -11,19 +11,11 @@ from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 import msgspec
+from starlette.types import Receive, Scope
 
+from cpaas_provider.delivery.receiver.http import responses
 from cpaas_provider.delivery.receiver.http.load_limits import LoadLimiter, Slot, WaitTimer
-from cpaas_provider.delivery.receiver.http.responses import (
-    BODY_TIMEOUT,
-    INVALID_JSON,
-    MAX_BODY,
-    OVERLOADED,
-    REQUEST_TIMEOUT,
-    TOO_LARGE,
-    UNSUPPORTED_MEDIA_TYPE,
-    Message,
-    RefusalError,
-)
+from cpaas_provider.delivery.receiver.http.responses import BODY_TIMEOUT, MAX_BODY, RefusalError
 
 GRACE_SECONDS = 2.0
 MIN_BYTES_PER_SECOND = 32 * 1024
@@ -39,8 +31,6 @@ REST_SECONDS = 0.2
 """How long the rest of a refused request is read."""
 
 Result = TypeVar("Result")
-Receive = Callable[[], Awaitable[Message]]
-Scope = dict[str, Any]
 
 _JSON_TYPE = re.compile(r"(application|text)/([a-z0-9!#$&^_.+-]+\+)?json")
 
@@ -58,45 +48,41 @@ class BoundedRequest:
     """A request whose body is read, and which then waits for its response.
 
     :param wait_timer: counts the time it waits
+    :param limiter: limits the requests of its endpoint
     """
 
     __slots__ = (
-        "_headers",
-        "_moved",
-        "_over",
-        "_receive",
-        "_size",
-        "_slot",
-        "_task",
-        "_timeout",
-        "_wait_timer",
-        "_waited",
-        "read_whole",
+        "_headers", "_limiter", "_moved", "_over", "_receive", "_size", "_slot", "_task", "_timeout", "_wait_timer",
+        "_waited", "read_whole",
     )  # fmt: skip
 
-    def __init__(self, scope: Scope, receive: Receive, wait_timer: WaitTimer) -> None:
+    def __init__(self, scope: Scope, receive: Receive, wait_timer: WaitTimer, limiter: LoadLimiter) -> None:
         self._headers: list[tuple[bytes, bytes]] = scope["headers"]
         self._receive = receive
         self._wait_timer = wait_timer
+        self._limiter = limiter
         self._slot: Slot | None = None
         self._task: asyncio.Task[Any] | None = None
         self._size = 0
         self._moved = False
         self.read_whole = False
 
-    def enter(self, limiter: LoadLimiter, conn_id: str) -> None:
+    def enter(self, conn_id: str) -> None:
         """Take a place within the limits, once the token or the headers make the request plausible.
 
         :raises RefusalError: when there is none
         """
-        self._slot = Slot(limiter, conn_id, self._is_slow, self._send_away)
+        slot = Slot(conn_id, self._is_slow, self._send_away)
+        self._limiter.enter(slot)
+        self._slot = slot
 
     def done(self) -> None:
         """Give its place back."""
         self._wait_timer.discard(self._count)
+        # The slot refers to the request: without this only a garbage collection would free both.
         slot, self._slot = self._slot, None
         if slot is not None:
-            slot.leave()
+            self._limiter.leave(slot)
 
     def header(self, name: bytes) -> str | None:
         """Return a header by its name in lower case, or ``None``."""
@@ -115,11 +101,11 @@ class BoundedRequest:
         length = self.header(b"content-length")
         # Python refuses to read numbers of very many digits.
         if length and length.isdecimal() and (len(length) > 10 or int(length) > MAX_BODY):
-            raise RefusalError(TOO_LARGE)
+            raise RefusalError(responses.TOO_LARGE)
         try:
             return await self.within(self._body_timeout, self._pieces())
         except TimeoutError:
-            raise RefusalError(OVERLOADED if self._moved else REQUEST_TIMEOUT) from None
+            raise RefusalError(responses.OVERLOADED if self._moved else responses.REQUEST_TIMEOUT) from None
 
     async def within(self, seconds: Callable[[], float], work: Awaitable[Result]) -> Result:
         """Wait as ``asyncio.timeout`` does, at a small part of its cost.
@@ -162,12 +148,12 @@ class BoundedRequest:
                 raise ClientDisconnectError
             piece = message.get("body", b"")
             if len(body) + len(piece) > MAX_BODY:
-                raise RefusalError(TOO_LARGE)
-            slot.take(len(piece))
+                raise RefusalError(responses.TOO_LARGE)
+            self._limiter.take(slot, len(piece))
             body += piece
             self._size = len(body)
             self.read_whole = not message.get("more_body", False)
-        slot.stay()
+        self._limiter.end_waiting(slot)
         return bytes(body)
 
     def _count(self, seconds: float) -> None:
@@ -203,7 +189,7 @@ class BoundedRequest:
             return
         media_type = media_type.partition(";")[0].strip().lower()
         if not _JSON_TYPE.fullmatch(media_type) or (encoding and encoding.strip().lower() != "identity"):
-            raise RefusalError(UNSUPPORTED_MEDIA_TYPE)
+            raise RefusalError(responses.UNSUPPORTED_MEDIA_TYPE)
 
 
 def read_json(raw: bytes) -> tuple[str, Any]:
@@ -216,7 +202,7 @@ def read_json(raw: bytes) -> tuple[str, Any]:
         text = raw.removeprefix(BOM_UTF8).decode()
         return text, _value(text)
     except (ValueError, RecursionError):
-        raise RefusalError(INVALID_JSON) from None
+        raise RefusalError(responses.INVALID_JSON) from None
 
 
 def _value(text: str) -> Any:
