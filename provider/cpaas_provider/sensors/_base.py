@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseSensorOperator, PokeReturnValue, conf, timezone
@@ -32,19 +34,12 @@ class DeferrableSensor(BaseSensorOperator):
     def execute(self, context: Context) -> Any:
         """Wait, on a worker or on the triggerer."""
         self.log.info("%s", self._start_line())
-        try:
-            return self._begin_deferred(context) if self.deferrable else super().execute(context)
-        except (AirflowSkipException, AirflowSensorTimeout) as error:
-            ended = error
-        return self._end(context, ended)
+        begin = self._begin_deferred if self.deferrable else super().execute
+        return self._with_reason(context, partial(begin, context))
 
     def resume_execution(self, next_method: str, next_kwargs: dict[str, Any] | None, context: Context) -> Any:
         """Continue after the trigger, also if it ended without an event."""
-        try:
-            return super().resume_execution(next_method, next_kwargs, context)
-        except (AirflowSkipException, AirflowSensorTimeout) as error:
-            ended = error
-        return self._end(context, ended)
+        return self._with_reason(context, partial(super().resume_execution, next_method, next_kwargs, context))
 
     def _awaited(self) -> tuple[str, str]:
         """Return what the sensor waits for and what it reads, without private values."""
@@ -92,7 +87,12 @@ class DeferrableSensor(BaseSensorOperator):
         )
         return None
 
-    def _end(self, context: Context, ended: AirflowException) -> Any:
+    def _with_reason(self, context: Context, wait: Callable[[], Any]) -> Any:
+        """Wait. If that ends with a timeout or a skip, end the task with the reason."""
+        try:
+            return wait()
+        except (AirflowSkipException, AirflowSensorTimeout) as error:
+            ended = error
         if not isinstance(ended, AirflowSkipException):
             return self._time_out(context, AirflowSensorTimeout)
         cause = ended.__cause__

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from cpaas_provider.sensors._delivery_status import DeliverySnapshot
     from cpaas_provider.sensors._send_result import AwaitedSends
-    from cpaas_provider.triggers._polling.delivery_criteria import DeliveryCriteria
+    from cpaas_provider.triggers._polling.criteria import DeliveryCriteria
     from cpaas_provider.triggers.delivery import DeliveryTrigger
 
 # On the triggerer one cheap query serves all waiting sensors. On a worker each sensor makes its own.
@@ -117,7 +117,7 @@ class DeliverySensor(DeferrableSensor):
 
     def execute_complete(self, context: Context, event: Any = None) -> dict[str, Any]:
         """Continue on a worker with the trigger's event."""
-        from cpaas_provider.triggers._polling.delivery_criteria import DONE, ERROR, FIGURES, MISSED, TIMED_OUT
+        from cpaas_provider.triggers._polling.criteria import DONE, ERROR, FIGURES, MISSED, TIMED_OUT
 
         event = event if isinstance(event, dict) else {}
         outcome = event.get("outcome")
@@ -158,7 +158,7 @@ class DeliverySensor(DeferrableSensor):
 
     def _time_out(self, context: Context, kind: type[AirflowException]) -> dict[str, Any]:
         """End the wait after a last read, which may show the final result after all."""
-        from cpaas_provider.triggers._polling.delivery_criteria import DONE
+        from cpaas_provider.triggers._polling.criteria import DONE
 
         snapshot = self._read_status(context) or self._snapshot
         result = self._criteria(snapshot.sent).evaluate_timeout(snapshot.counts) if snapshot else self._trigger_result
@@ -197,7 +197,7 @@ class DeliverySensor(DeferrableSensor):
             raise AirflowFailException(str(error)) from None
 
     def _criteria(self, sent: AwaitedSends) -> DeliveryCriteria:
-        from cpaas_provider.triggers._polling.delivery_criteria import DeliveryCriteria
+        from cpaas_provider.triggers._polling.criteria import DeliveryCriteria
 
         return DeliveryCriteria(sent.expected, self.min_delivered)
 
@@ -205,7 +205,7 @@ class DeliverySensor(DeferrableSensor):
         """Return the result of a wait that reached its goal; fail the task for good where it no longer can."""
         from cpaas_provider.database.errors import DatabaseError
         from cpaas_provider.sources.results_file import ResultsFileError
-        from cpaas_provider.triggers._polling.delivery_criteria import DONE
+        from cpaas_provider.triggers._polling.criteria import DONE
 
         if result["outcome"] != DONE:
             raise AirflowFailException(self._failure(context, result))
@@ -236,11 +236,12 @@ class DeliverySensor(DeferrableSensor):
 
         campaigns = self._parse_send_result().campaigns
         if self.results_path is None:
-            return {**_figures(result), "conflicts": count_conflicts(campaigns), "results_path": None}
-        path = as_results_path(self.results_path)
-        conflicts = write_results(campaigns, path)
-        self.log.info("Results file written: %s.", redacted_path(path))
-        return {**_figures(result), "conflicts": conflicts, "results_path": redacted_path(path)}
+            conflicts, shown_path = count_conflicts(campaigns), None
+        else:
+            path = as_results_path(self.results_path)
+            conflicts, shown_path = write_results(campaigns, path), redacted_path(path)
+            self.log.info("Results file written: %s.", shown_path)
+        return {**_figures(result), "conflicts": conflicts, "results_path": shown_path}
 
     def _warn_once(self, kind: str, message: str) -> None:
         if kind not in self._warned:
@@ -261,6 +262,6 @@ def _is_count(value: Any) -> bool:
 
 
 def _figures(result: Mapping[str, Any]) -> dict[str, Any]:
-    from cpaas_provider.triggers._polling.delivery_criteria import FIGURES
+    from cpaas_provider.triggers._polling.criteria import FIGURES
 
     return {name: result[name] for name in FIGURES}

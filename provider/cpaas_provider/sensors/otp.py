@@ -17,7 +17,7 @@ from cpaas_provider.sensors._base import DeferrableSensor, is_deferrable
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from cpaas_provider.triggers._polling.otp_criteria import OtpCriteria
+    from cpaas_provider.triggers._polling.criteria import OtpCriteria
     from cpaas_provider.triggers.otp import OtpStatusTrigger
 
 DEFAULT_POKE_INTERVAL = 10.0
@@ -142,7 +142,7 @@ class OtpStatusSensor(DeferrableSensor):
         return {"outcome": "timed_out", "id": self.otp_id, "status": None, "status_desc": None}
 
     def _criteria(self) -> OtpCriteria:
-        from cpaas_provider.triggers._polling.otp_criteria import OtpCriteria
+        from cpaas_provider.triggers._polling.criteria import OtpCriteria
 
         minutes = str(self.expires_in).strip() if self.expires_in is not None else ""
         if minutes and not minutes.isdigit():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from airflow.triggers.base import BaseTrigger
@@ -17,5 +17,4 @@ class DataTrigger(BaseTrigger):
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """Return the path and arguments from which the triggerer makes this trigger again."""
-        arguments = {field.name: getattr(self, field.name) for field in fields(self)}
-        return f"{type(self).__module__}.{type(self).__qualname__}", arguments
+        return f"{type(self).__module__}.{type(self).__qualname__}", asdict(self)

@@ -10,7 +10,7 @@ from airflow.triggers.base import TriggerEvent
 
 from cpaas_provider.database.errors import DatabaseError
 from cpaas_provider.triggers._base import DataTrigger
-from cpaas_provider.triggers._polling.delivery_criteria import ERROR, DeliveryCriteria
+from cpaas_provider.triggers._polling.criteria import ERROR, DeliveryCriteria
 from cpaas_provider.triggers._polling.delivery_poller import DeliveryPoller, DeliveryWaiter
 from cpaas_provider.triggers._polling.poller import WaitEndedError
 

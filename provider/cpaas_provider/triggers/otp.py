@@ -10,14 +10,12 @@ from airflow.triggers.base import TriggerEvent
 
 from cpaas_provider.api.errors import CpaasError
 from cpaas_provider.triggers._base import DataTrigger
-from cpaas_provider.triggers._polling.otp_criteria import OtpCriteria
+from cpaas_provider.triggers._polling.criteria import ERROR, TIMED_OUT, OtpCriteria
 from cpaas_provider.triggers._polling.otp_poller import OtpPoller, OtpWaiter
 from cpaas_provider.triggers._polling.poller import WaitEndedError
 
 LAST_READ_SECONDS = 5.0
 """Seconds a read may go on past the deadline: the last one begins there."""
-TIMED_OUT = "timed_out"
-ERROR = "error"
 
 
 @dataclass(eq=False, repr=False)

@@ -16,8 +16,7 @@ from cpaas_provider.api.errors import CpaasError
 from cpaas_provider.database.database import Database
 from cpaas_provider.delivery.tracking.counts import DeliveryCounts, open_report_database, read_counts
 from cpaas_provider.hooks.cpaas import CpaasHook
-from cpaas_provider.triggers._polling.delivery_criteria import DeliveryCriteria
-from cpaas_provider.triggers._polling.otp_criteria import OtpCriteria
+from cpaas_provider.triggers._polling.criteria import DeliveryCriteria, OtpCriteria
 from cpaas_provider.triggers.delivery import DeliveryTrigger
 from cpaas_provider.triggers.otp import LAST_READ_SECONDS, OtpStatusTrigger
 from tests.benchmarks.waiting.messages import CONN_ID, PEOPLE, Messages

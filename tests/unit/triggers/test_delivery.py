@@ -21,7 +21,7 @@ from cpaas_provider.delivery.tracking.counts import DeliveryCounts
 from cpaas_provider.delivery.tracking.sent_requests import SentRequest
 from cpaas_provider.triggers import delivery
 from cpaas_provider.triggers._polling import delivery_poller, poller
-from cpaas_provider.triggers._polling.delivery_criteria import DeliveryCriteria
+from cpaas_provider.triggers._polling.criteria import DeliveryCriteria
 from cpaas_provider.triggers._polling.delivery_poller import DeliveryPoller
 from cpaas_provider.triggers.delivery import DeliveryTrigger
 from tests.unit.database.conftest import database as database

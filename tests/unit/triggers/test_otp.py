@@ -14,7 +14,7 @@ from airflow.sdk._shared.module_loading import import_string
 from cpaas_provider.api import AsyncCpaasClient
 from cpaas_provider.triggers import otp
 from cpaas_provider.triggers._polling import poller
-from cpaas_provider.triggers._polling.otp_criteria import OtpCriteria
+from cpaas_provider.triggers._polling.criteria import OtpCriteria
 from cpaas_provider.triggers.otp import OtpStatusTrigger
 from tests.sandbox import Sandbox, connection_json
 

@@ -16,6 +16,21 @@ _SMOOTHING = 0.02
 log = logging.getLogger(__name__)
 
 
+class LogInterval:
+    """Lets a log line about the same pass once a minute at most."""
+
+    def __init__(self) -> None:
+        self._logged_at = -math.inf
+
+    def is_over(self) -> bool:
+        """Return whether the line may be logged now; then a new minute begins."""
+        now = time.monotonic()
+        if now - self._logged_at < LOG_INTERVAL:
+            return False
+        self._logged_at = now
+        return True
+
+
 class FailureBackoff:
     """The state of reads that failed temporarily: how long all reads of the connection pause, logged now and then."""
 
@@ -26,7 +41,7 @@ class FailureBackoff:
         self._in_a_row = 0
         self._counted_at = -math.inf
         self._unlogged = 0
-        self._logged_at = -math.inf
+        self._log_interval = LogInterval()
 
     def on_failure(self, error: CpaasError, started: float) -> None:
         """Count a read that failed.
@@ -43,21 +58,17 @@ class FailureBackoff:
             self._in_a_row += 1
             if self._in_a_row > 1:
                 self.held_until = max(self.held_until, now + backoff(self._in_a_row - 1))
-        self._log(error, now)
+        self._unlogged += 1
+        if self._log_interval.is_over():
+            log.warning(
+                "%s Sensors on connection %r keep waiting. Failed reads since the last warning: %d.",
+                error, self.conn_id, self._unlogged,
+            )  # fmt: skip
+            self._unlogged = 0
 
     def on_success(self) -> None:
         """Reset the count of failures after a read that succeeded."""
         self._in_a_row = 0
-
-    def _log(self, error: CpaasError, now: float) -> None:
-        self._unlogged += 1
-        if now - self._logged_at < LOG_INTERVAL:
-            return
-        log.warning(
-            "%s Sensors on connection %r keep waiting. Failed reads since the last warning: %d.",
-            error, self.conn_id, self._unlogged,
-        )  # fmt: skip
-        self._unlogged, self._logged_at = 0, now
 
 
 class OverloadReporter:
@@ -69,7 +80,7 @@ class OverloadReporter:
         self._reads_per_second = 0.0
         self._read_seconds = 0.0
         self._reported_length = 0.0
-        self._logged_at = -math.inf
+        self._log_interval = LogInterval()
 
     def on_join(self, interval: float) -> None:
         """Count a waiter that is to be read every ``interval`` seconds."""
@@ -100,8 +111,8 @@ class OverloadReporter:
             return
         known = self._reported_length
         changed = self._reads_per_second > rate and not known / 2 < length < known * 2
-        if changed and time.monotonic() - self._logged_at >= LOG_INTERVAL:
-            self._reported_length, self._logged_at = length, time.monotonic()
+        if changed and self._log_interval.is_over():
+            self._reported_length = length
             log.warning(
                 "%d sensors wait for passcodes on connection %r. At %.3g requests per second, each passcode is read "
                 "every %.0f s. To read more often, raise %s, if the service permits it.",

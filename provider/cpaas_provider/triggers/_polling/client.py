@@ -9,7 +9,7 @@ import time
 from typing import TYPE_CHECKING
 
 from cpaas_provider.api.errors import CpaasConfigurationError, CpaasError
-from cpaas_provider.triggers._polling.backoff import LOG_INTERVAL
+from cpaas_provider.triggers._polling.backoff import LogInterval
 from cpaas_provider.triggers._polling.poller import WaitEndedError, backoff
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class ReloadingClient:
         self._reload_at = -math.inf
         self._failures = 0
         self._failing_since = 0.0
-        self._warned_at = -math.inf
+        self._log_interval = LogInterval()
         self._auth_error: CpaasError | None = None
 
     def on_auth_error(self, client: AsyncCpaasClient, error: CpaasError) -> None:
@@ -93,7 +93,13 @@ class ReloadingClient:
             self._failing_since = now
         self._failures += 1
         if self._client is not None and self._auth_error is None:
-            self._warn(error, now)
+            if self._log_interval.is_over():
+                log.warning(
+                    "Connection %r could not be read (%s). Sensors keep waiting with its earlier settings and read it "
+                    "again. Until that succeeds, changes of the connection have no effect. Check that the connection "
+                    "exists.",
+                    self.conn_id, type(error).__name__,
+                )  # fmt: skip
             self._reload_at = now + backoff(self._failures)
             return self._client
         if now - self._failing_since >= UNREADABLE_GRACE:
@@ -103,14 +109,3 @@ class ReloadingClient:
                 "The wait ended, and nothing was changed. Check that the connection exists, then clear the task."
             ) from None
         return None
-
-    def _warn(self, error: Exception, now: float) -> None:
-        """Log, once a minute at most, that an edit of the connection would not be noticed."""
-        if now - self._warned_at < LOG_INTERVAL:
-            return
-        self._warned_at = now
-        log.warning(
-            "Connection %r could not be read (%s). Sensors keep waiting with its earlier settings and read it again. "
-            "Until that succeeds, changes of the connection have no effect. Check that the connection exists.",
-            self.conn_id, type(error).__name__,
-        )  # fmt: skip

@@ -33,7 +33,7 @@ from cpaas_provider.triggers._polling.poller import (
 
 if TYPE_CHECKING:
     from cpaas_provider.database.database import Database
-    from cpaas_provider.triggers._polling.delivery_criteria import DeliveryCriteria
+    from cpaas_provider.triggers._polling.criteria import DeliveryCriteria
 
 FULL_READ_SECONDS = 300.0
 """Seconds between two reads of all awaited campaigns: a receiver's clock may be wrong."""

@@ -20,7 +20,7 @@ from cpaas_provider.triggers._polling.read_queue import ReadQueue
 if TYPE_CHECKING:
     from cpaas_provider.api.client import AsyncCpaasClient
     from cpaas_provider.api.models.otp import OtpToken
-    from cpaas_provider.triggers._polling.otp_criteria import OtpCriteria
+    from cpaas_provider.triggers._polling.criteria import OtpCriteria
 
 _MAX_CATCH_UP = 0.1
 """Seconds of lateness that are made up for: timers fire late, and the client enforces the rate."""
@@ -111,7 +111,10 @@ class OtpPoller(Poller[OtpWaiter]):
 
     async def close(self) -> None:
         """Cancel the reads in flight and close the client."""
-        await self._cancel_reads()
+        reads = tuple(self._reads)
+        for read in reads:
+            read.cancel()
+        await asyncio.gather(*reads, return_exceptions=True)
         if self._client is not None:
             await self._client.aclose()
 
@@ -126,12 +129,6 @@ class OtpPoller(Poller[OtpWaiter]):
         waiter.read = read = asyncio.create_task(self._read(waiter, client))
         self._reads.add(read)
         read.add_done_callback(functools.partial(self._on_read_done, waiter))
-
-    async def _cancel_reads(self) -> None:
-        reads = tuple(self._reads)
-        for read in reads:
-            read.cancel()
-        await asyncio.gather(*reads, return_exceptions=True)
 
     async def _read(self, waiter: OtpWaiter, client: AsyncCpaasClient) -> float:
         """Read a passcode once and return the seconds until it may be read again."""
