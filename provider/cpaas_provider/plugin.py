@@ -54,7 +54,8 @@ def _application() -> Any:
     """Build the application. All of it but the two endpoints needs an Airflow login."""
     from airflow.api_fastapi.core_api.security import get_user
 
-    from cpaas_provider.assets.publisher import publish_while_serving
+    from cpaas_provider.assets.publisher import EventPublisher
+    from cpaas_provider.delivery.background_job import run_while_serving
     from cpaas_provider.delivery.receiver.app import create_app
     from cpaas_provider.hooks._receiver import get_receiver_connection, list_connections, metric_emitter
     from cpaas_provider.notifications._runtime.background import send_while_serving
@@ -65,4 +66,4 @@ def _application() -> Any:
         get_receiver_connection, guard=get_user, emit_metric=metric_emitter(), expected=list_connections
     )
     serving = send_while_serving(receiver, get_receiver_connection)
-    return publish_while_serving(add_pages(serving, airflow_viewer()))
+    return run_while_serving(add_pages(serving, airflow_viewer()), EventPublisher)

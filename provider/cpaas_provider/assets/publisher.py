@@ -11,19 +11,17 @@ import logging
 from datetime import UTC, datetime, timedelta
 from functools import partial
 
-from fastapi import FastAPI
-
-from cpaas_provider.assets.payloads import payloads_for
 from cpaas_provider.assets.subscriptions import (
     ScheduledDag,
     Subscription,
+    payloads_for,
     publish,
     scheduled_dags,
     start_missed_runs,
     subscriptions,
 )
 from cpaas_provider.database.database import Database
-from cpaas_provider.delivery.background_job import BackgroundJob, run_while_serving
+from cpaas_provider.delivery.background_job import BackgroundJob
 from cpaas_provider.delivery.tracking.counts import open_report_database
 from cpaas_provider.delivery.tracking.events import detect_events, mark_published, unpublished
 
@@ -37,11 +35,6 @@ IDLE_PAUSE = 30.0
 
 FULL_SCAN_INTERVAL = timedelta(minutes=10)
 """How often all campaigns are scanned, instead of those with changes only."""
-
-
-def publish_while_serving(app: FastAPI) -> FastAPI:
-    """Run the publisher for as long as an application is served, and return the application."""
-    return run_while_serving(app, EventPublisher)
 
 
 class EventPublisher(BackgroundJob):
@@ -62,7 +55,7 @@ class EventPublisher(BackgroundJob):
         wanted = subscriptions()
         if not wanted:
             return None
-        database = self._open_database()
+        database = self._database = self._database or open_report_database()
         started = datetime.now(UTC)
         detect_events(database, _since(wanted), self._changes_since(started))
         self._scanned_at = started
@@ -78,7 +71,7 @@ class EventPublisher(BackgroundJob):
             if not events:
                 break
             for subscription in wanted:
-                count = publish(subscription, payloads_for(subscription.asset, events), self._may_continue)
+                count = publish(subscription, payloads_for(subscription.asset, events), self._stopping.is_set)
                 if count is None:
                     return published
                 published += count
@@ -92,7 +85,7 @@ class EventPublisher(BackgroundJob):
         """
         current = scheduled_dags()
         for dag in current if check_all else current - self._dags:
-            if missed := start_missed_runs(dag, self._may_continue):
+            if missed := start_missed_runs(dag, self._stopping.is_set):
                 log.info(
                     "Started runs of DAG %s for %s asset events that were published while it was paused.",
                     dag.dag_id,
@@ -106,14 +99,6 @@ class EventPublisher(BackgroundJob):
             self._full_scan_at = now
             return None
         return self._scanned_at
-
-    def _may_continue(self) -> bool:
-        return not self._stopping.is_set()
-
-    def _open_database(self) -> Database:
-        if self._database is None:
-            self._database = open_report_database()
-        return self._database
 
     def _step(self) -> float:
         try:

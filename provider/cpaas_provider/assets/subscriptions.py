@@ -1,10 +1,11 @@
-"""Finds the DAGs that are scheduled on our assets, and publishes asset events in Airflow's database."""
+"""Finds the DAGs that are scheduled on our assets, and publishes asset events for delivery events to them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from itertools import groupby
 from typing import Any
 
 from airflow.assets.manager import asset_manager
@@ -16,8 +17,8 @@ from airflow.utils.session import create_session
 from sqlalchemy import exists, func, select, update
 from sqlalchemy.orm import Session
 
-from cpaas_provider.assets._uri import SCHEME, DeliveryAsset, parse_uri
-from cpaas_provider.delivery.tracking.events import KINDS
+from cpaas_provider.assets.schedules import SCHEME, DeliveryAsset, parse_uri
+from cpaas_provider.delivery.tracking.events import CAMPAIGN_FINISHED, KINDS, DeliveryEvent
 
 EVENTS_PER_TRANSACTION = 50
 """On SQLite no other process writes during a transaction."""
@@ -27,6 +28,9 @@ _CLOCK_SKEW = timedelta(days=1)
 
 MAX_MISSED_AGE = timedelta(days=30)
 """The age of an event up to which an unpaused DAG runs for it; Airflow may have removed the runs of older ones."""
+
+MAX_NAMED_CAMPAIGNS = 100
+"""Campaigns of a batch that are named; all are counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,18 +83,50 @@ def subscriptions() -> list[Subscription]:
     return [Subscription(asset_id, asset, since) for asset_id, asset, since in found if asset and asset.kind in KINDS]
 
 
+def payloads_for(asset: DeliveryAsset, events: Sequence[DeliveryEvent]) -> list[AssetEventPayload]:
+    """Return the asset events to publish: one for each campaign, or one for each batch.
+
+    :param events: the delivery events, with all events of each batch, the oldest first
+    """
+    selected = [one for one in events if one.kind == asset.kind and asset.conn_id in (None, one.conn_id)]
+    if not asset.include_single_messages:
+        selected = [one for one in selected if not one.facts.get("single")]
+    if asset.kind == CAMPAIGN_FINISHED or asset.by_campaign:
+        # Requests that were not tracked belong to no campaign.
+        return [
+            AssetEventPayload(
+                one.key, {"campaign": one.campaign, "connection": one.conn_id, **one.facts}, one.created_at
+            )
+            for one in selected
+            if one.campaign
+        ]
+    batches = groupby(sorted(selected, key=lambda one: (one.batch, one.id)), key=lambda one: one.batch)
+    return [_of_batch(str(key), list(batch)) for key, batch in batches]
+
+
+def _of_batch(key: str, batch: list[DeliveryEvent]) -> AssetEventPayload:
+    by_campaign = {one.campaign: one.facts["recipients"] for one in batch if one.campaign}
+    extra = {
+        "connection": batch[0].conn_id,
+        "recipients": sum(one.facts["recipients"] for one in batch),
+        "campaigns": len(by_campaign),
+        "by_campaign": dict(list(by_campaign.items())[:MAX_NAMED_CAMPAIGNS]),
+    }
+    return AssetEventPayload(key, extra, batch[0].created_at)
+
+
 def publish(
-    subscription: Subscription, payloads: Sequence[AssetEventPayload], may_continue: Callable[[], bool] = lambda: True
+    subscription: Subscription, payloads: Sequence[AssetEventPayload], is_stopping: Callable[[], bool]
 ) -> int | None:
     """Publish asset events that were not published yet, which starts the runs of the asset's DAGs; return their number.
 
     The check for published events is in the same transaction, under a lock. Two publishers at a time publish once.
 
-    :param may_continue: called between transactions; if it returns false before all are published, ``None`` is returned
+    :param is_stopping: called between transactions; if it returns true before all are published, ``None`` is returned
     """
     published = 0
     for start in range(0, len(payloads), EVENTS_PER_TRANSACTION):
-        if not may_continue():
+        if is_stopping():
             return None
         with create_session() as session:
             published += _publish(session, subscription.asset_id, payloads[start : start + EVENTS_PER_TRANSACTION])
@@ -132,15 +168,15 @@ def scheduled_dags() -> set[ScheduledDag]:
         return {ScheduledDag(*row) for row in session.execute(query)}
 
 
-def start_missed_runs(dag: ScheduledDag, may_continue: Callable[[], bool] = lambda: True) -> int:
+def start_missed_runs(dag: ScheduledDag, is_stopping: Callable[[], bool]) -> int:
     """Start the runs of a DAG for events that were published while it was paused; return their number.
 
     Airflow handles an event only when it is published. A DAG that is paused then gets no run for it.
 
-    :param may_continue: called between transactions
+    :param is_stopping: called between transactions
     """
     published, after = 0, 0
-    while may_continue():
+    while not is_stopping():
         with create_session() as session:
             missed = _missed(session, dag, after)
             for event in missed:

@@ -19,7 +19,7 @@ from cpaas_provider.assets import (
     on_link_clicked,
     on_messages_failed,
 )
-from cpaas_provider.assets._uri import DeliveryAsset, parse_uri
+from cpaas_provider.assets.schedules import DeliveryAsset, parse_uri
 from cpaas_provider.database.database import open_database
 from cpaas_provider.delivery.tracking.sent_requests import (
     SentRequest,
@@ -312,13 +312,14 @@ class TestServing:
         from fastapi import FastAPI
         from fastapi.testclient import TestClient
 
-        from cpaas_provider.assets.publisher import publish_while_serving
+        from cpaas_provider.assets.publisher import EventPublisher
+        from cpaas_provider.delivery.background_job import run_while_serving
         from tests.airflow.harness.examples import wait_for
 
         dag_id = scheduled(on_campaign_finished())
         finished(store, "spring")
         before = set(threading.enumerate())
-        with TestClient(publish_while_serving(FastAPI())):
+        with TestClient(run_while_serving(FastAPI(), EventPublisher)):
             wait_for(lambda: runs_of(dag_id))
         assert set(threading.enumerate()) <= before
 
@@ -327,6 +328,7 @@ class TestServing:
         from fastapi.testclient import TestClient
 
         from cpaas_provider.assets import publisher
+        from cpaas_provider.delivery.background_job import run_while_serving
         from tests.airflow.harness.examples import wait_for
 
         dag_id = scheduled(on_campaign_finished())
@@ -334,7 +336,7 @@ class TestServing:
         folder = tmp_path / "later"
         folder.write_text("in the way")
         monkeypatch.setenv("AIRFLOW__CPAAS__DATABASE", f"sqlite:///{folder / 'store.db'}")
-        with TestClient(publisher.publish_while_serving(FastAPI())):
+        with TestClient(run_while_serving(FastAPI(), publisher.EventPublisher)):
             wait_for(lambda: "Delivery events were not published" in caplog.text)
             folder.unlink()
             folder.mkdir()
