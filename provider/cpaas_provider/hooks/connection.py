@@ -76,9 +76,11 @@ class CpaasConnection:
         """Return a rate limiter that all tasks share, ``None`` if each client has its own."""
         if not self.share_rate_limit:
             return None
-        from cpaas_provider.hooks._rate_limit.stored import make_rate_limiter
+        from cpaas_provider.hooks._rate_limit.limiter import SharedRateLimiter
+        from cpaas_provider.hooks._rate_limit.stored import StoredReservations
 
-        return make_rate_limiter(self.conn_id, self.settings.requests_per_second)
+        reservations, name = StoredReservations(self.conn_id), f"connection {self.conn_id!r}"
+        return SharedRateLimiter(self.settings.requests_per_second, reservations, name)
 
     def without_retries(self) -> CpaasConnection:
         """Return the same connection for clients that make a single attempt."""

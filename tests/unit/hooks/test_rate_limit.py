@@ -9,7 +9,7 @@ import threading
 import time
 from bisect import bisect_left
 from collections.abc import Generator
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from sqlalchemy import event
@@ -38,12 +38,11 @@ class Shared:
     def clock(self) -> float:
         return self.now
 
-    def reserve(self, count: int, requests_per_second: float, slowdown: float, *, is_first: bool) -> ReservedMoments:
-        self.calls.append(count)
+    def reserve(self, wanted: Wanted) -> ReservedMoments:
+        self.calls.append(wanted.count)
         if self.failures:
             self.failures -= 1
             raise CpaasNotSentError("The database is gone. The request was not sent.")
-        wanted = Wanted(count, requests_per_second, slowdown, is_first)
         self.limit, got = reserve(self.limit, wanted, self.now)
         return got
 
@@ -57,7 +56,7 @@ class Shared:
         self.now += seconds
 
     def limiter(self, per_second: float) -> SharedRateLimiter:
-        return SharedRateLimiter(per_second, self, "connection 'x'", self.clock)
+        return SharedRateLimiter(per_second, cast(Any, self), "connection 'x'", self.clock)
 
 
 @pytest.fixture
@@ -142,8 +141,8 @@ def test_a_pause_that_the_service_asked_for_is_shared_once(shared: Shared) -> No
 def test_a_slow_reservation_lets_requests_leave_all_the_same(shared: Shared) -> None:
     plain = shared.reserve
 
-    def slow(*given: Any, **more: Any) -> ReservedMoments:
-        got = plain(*given, **more)
+    def slow(wanted: Wanted) -> ReservedMoments:
+        got = plain(wanted)
         shared.now += 3
         return got
 

@@ -14,11 +14,12 @@ import weakref
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
-from typing import Protocol
 
 from cpaas_provider.api.backoff import backoff
 from cpaas_provider.api.errors import CpaasNotSentError
 from cpaas_provider.api.rate_limit import TIMER_TOLERANCE, Pace
+from cpaas_provider.database.rate_limits import ReservedMoments, Wanted
+from cpaas_provider.hooks._rate_limit.stored import StoredReservations
 
 log = logging.getLogger(__name__)
 
@@ -38,49 +39,6 @@ _MAX_LATE = 5
 """The most expired moments of one request. After that it starts although its moment has expired."""
 
 
-class Reservation(Protocol):
-    """Evenly spaced moments that are reserved for this process.
-
-    ``count`` is 0 if too many moments are reserved already. The next attempt may then be made at ``first``.
-    """
-
-    @property
-    def first(self) -> float:
-        """The first moment, in seconds of the monotonic clock."""
-
-    @property
-    def count(self) -> int:
-        """The number of moments."""
-
-    @property
-    def interval(self) -> float:
-        """Seconds between two moments."""
-
-    @property
-    def requests_per_second(self) -> float:
-        """The current limit of all processes together."""
-
-
-class Reservations(Protocol):
-    """The common store of reservations. Its methods block, and raise ``CpaasNotSentError`` if it cannot be used."""
-
-    def reserve(self, count: int, requests_per_second: float, slowdown: float, *, is_first: bool) -> Reservation:
-        """Reserve the next free moments.
-
-        :param count: the most moments to reserve
-        :param requests_per_second: the limit as this process knows it
-        :param slowdown: the factor, 1 or more, by which this process increases the time between its moments
-        :param is_first: whether this process has just read the limit from the connection, so that it replaces the
-            stored one
-        """
-
-    def hold(self, seconds: float) -> None:
-        """Prevent reservations of moments within ``seconds``."""
-
-    def close(self) -> None:
-        """Release the store's resources."""
-
-
 class SharedRateLimiter(Pace):
     """The rate limiter of one client that shares its limit with other processes.
 
@@ -88,13 +46,14 @@ class SharedRateLimiter(Pace):
     request, and more at once the longer requests follow each other without a pause.
 
     :param per_second: the limit of all processes together
+    :param reservations: where the moments are reserved
     :param name: the owner of the limit, for the log, such as a connection
     """
 
     def __init__(
         self,
         per_second: float,
-        reservations: Reservations,
+        reservations: StoredReservations,
         name: str,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -260,10 +219,10 @@ class SharedRateLimiter(Pace):
                 self._drop_late(now)
                 if len(self._free) >= count or self._try_at > now:
                     return
-                wanted = self._wanted(now, count - len(self._free))
-                fastest, slowdown = self._fastest, self._fastest / self._pace
+                most = self._wanted(now, count - len(self._free))
+                wanted = Wanted(most, self._fastest, self._fastest / self._pace, self._is_new)
             try:
-                granted = self._reservations.reserve(wanted, fastest, slowdown, is_first=self._is_new)
+                granted = self._reservations.reserve(wanted)
             except CpaasNotSentError:
                 self._failures = (self._failures + 1) % TRIES
                 if not self._failures:
@@ -281,7 +240,7 @@ class SharedRateLimiter(Pace):
         wanted = max(missing, self._granted * 2 if follows_at_once else self._used)
         return max(1, min(wanted, int(self._pace * MOST_SECONDS)))
 
-    def _on_granted(self, granted: Reservation) -> None:
+    def _on_granted(self, granted: ReservedMoments) -> None:
         now = self._clock()
         if granted.requests_per_second != self._fastest:
             log.info(

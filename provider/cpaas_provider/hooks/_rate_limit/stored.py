@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import weakref
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from cpaas_provider.api.errors import CpaasNotSentError
 from cpaas_provider.database.database import Database, open_database
 from cpaas_provider.database.errors import DatabaseError
-from cpaas_provider.database.rate_limits import RateLimitTable, Wanted
-from cpaas_provider.hooks._rate_limit.limiter import SharedRateLimiter
-
-if TYPE_CHECKING:
-    from cpaas_provider.database.rate_limits import ReservedMoments
+from cpaas_provider.database.rate_limits import RateLimitTable, ReservedMoments, Wanted
 
 TIMEOUT = 5.0
 """The longest time for one reservation, in seconds."""
@@ -33,23 +30,19 @@ def _before_fork() -> None:
     """
     # In a fixed order, so that two threads that fork cannot deadlock.
     for reservations in sorted(_in_use, key=id):
-        reservations.hold_still()
+        reservations._using.acquire()
         _held.append(reservations)
     for reservations in _held:
-        reservations.close_sessions()
+        if reservations._database is not None:
+            reservations._database.engine.dispose()
 
 
 def _after_fork() -> None:
     while _held:
-        _held.pop().go_on()
+        _held.pop()._using.release()
 
 
 os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork)
-
-
-def make_rate_limiter(conn_id: str, requests_per_second: float) -> SharedRateLimiter:
-    """Return a rate limiter that shares the limit of a connection. It opens the database before the first request."""
-    return SharedRateLimiter(requests_per_second, StoredReservations(conn_id), f"connection {conn_id!r}")
 
 
 class StoredReservations:
@@ -66,27 +59,21 @@ class StoredReservations:
         self._using = threading.Lock()
         _in_use.add(self)
 
-    def reserve(self, count: int, requests_per_second: float, slowdown: float, *, is_first: bool) -> ReservedMoments:
+    def reserve(self, wanted: Wanted) -> ReservedMoments:
         """Reserve the next free moments.
 
         :raises CpaasNotSentError: when the database cannot be used
         """
-        try:
-            with self._using:
-                return self._table().reserve(Wanted(count, requests_per_second, slowdown, is_first))
-        except DatabaseError as error:
-            raise self._failure(error) from None
+        with self._table() as table:
+            return table.reserve(wanted)
 
     def hold(self, seconds: float) -> None:
         """Prevent reservations of moments within ``seconds``.
 
         :raises CpaasNotSentError: when the database cannot be used
         """
-        try:
-            with self._using:
-                self._table().hold(seconds)
-        except DatabaseError as error:
-            raise self._failure(error) from None
+        with self._table() as table:
+            table.hold(seconds)
 
     def close(self) -> None:
         """Close the database."""
@@ -95,26 +82,17 @@ class StoredReservations:
             if database is not None:
                 database.close()
 
-    def hold_still(self) -> None:
-        """Wait for the end of a reservation, and start none until ``go_on``."""
-        self._using.acquire()
-
-    def close_sessions(self) -> None:
-        """Close the sessions, none of which is in use. The next reservation opens a new one."""
-        if self._database is not None:
-            self._database.engine.dispose()
-
-    def go_on(self) -> None:
-        """Let reservations be made again. The next one opens a session."""
-        self._using.release()
-
-    def _table(self) -> RateLimitTable:
-        if self._database is None or self._process != os.getpid():
-            self._database, self._process = open_database(self._url, write_timeout=TIMEOUT), os.getpid()
-        return RateLimitTable(self._database, self._conn_id)
-
-    def _failure(self, error: DatabaseError) -> CpaasNotSentError:
-        return CpaasNotSentError(describe_unusable(self._conn_id, error, "the request was not sent"))
+    @contextlib.contextmanager
+    def _table(self) -> Iterator[RateLimitTable]:
+        """Return the table of this process, for one thread at a time."""
+        try:
+            with self._using:
+                if self._database is None or self._process != os.getpid():
+                    self._database, self._process = open_database(self._url, write_timeout=TIMEOUT), os.getpid()
+                yield RateLimitTable(self._database, self._conn_id)
+        except DatabaseError as error:
+            message = describe_unusable(self._conn_id, error, "the request was not sent")
+            raise CpaasNotSentError(message) from None
 
 
 def describe_unusable(conn_id: str, error: DatabaseError, unsent: str) -> str:
