@@ -9,6 +9,7 @@ from sqlalchemy import (
     BigInteger,
     Boolean,
     Column,
+    ColumnElement,
     Connection,
     DateTime,
     Dialect,
@@ -22,6 +23,7 @@ from sqlalchemy import (
     String,
     Table,
     Text,
+    TextClause,
     TypeDecorator,
     and_,
     event,
@@ -49,6 +51,22 @@ class UtcDateTime(TypeDecorator[datetime]):
     def process_result_value(self, value: datetime | None, dialect: Dialect) -> datetime | None:
         """Add the time zone."""
         return None if value is None else value.replace(tzinfo=UTC)
+
+
+def _hash(length: int) -> LargeBinary:
+    # MySQL allows no BLOB in a key.
+    return LargeBinary(length).with_variant(VARBINARY(length), *_MYSQL)
+
+
+def _task_columns() -> list[Column[Any]]:
+    """Return the columns that name a task instance."""
+    ids = [Column(name, String(250), nullable=False) for name in ("dag_id", "run_id", "task_id")]
+    return [*ids, Column("map_index", Integer, nullable=False)]
+
+
+def _only(rows: ColumnElement[bool] | TextClause) -> dict[str, Any]:
+    """Return the options of a partial index, which has only some rows. MySQL indexes all."""
+    return {"sqlite_where": rows, "postgresql_where": rows}
 
 
 CAMPAIGN_LENGTH = 120
@@ -91,8 +109,7 @@ keyed_campaigns = Table(
 lookups = Table(
     "cpaas_lookups",
     metadata,
-    # MySQL allows no BLOB in a key.
-    Column("hash", LargeBinary(64).with_variant(VARBINARY(64), *_MYSQL), primary_key=True),
+    Column("hash", _hash(64), primary_key=True),
     Column("dnd", Boolean, nullable=False),
     Column("looked_up_at", UtcDateTime, nullable=False),
     Index("cpaas_lookups_looked_up_at", "looked_up_at"),
@@ -102,7 +119,7 @@ lookups = Table(
 phone_records = Table(
     "cpaas_phone_records",
     metadata,
-    Column("hash", LargeBinary(64).with_variant(VARBINARY(64), *_MYSQL), primary_key=True),
+    Column("hash", _hash(64), primary_key=True),
     Column("operator", Text),
     Column("country", Text),
     Column("ported", Boolean),
@@ -125,10 +142,7 @@ sends = Table(
     Column("campaign", String(CAMPAIGN_LENGTH), primary_key=True),
     Column("operation", String(40), nullable=False),
     Column("conn_id", String(250), nullable=False),
-    Column("dag_id", String(250), nullable=False),
-    Column("run_id", String(250), nullable=False),
-    Column("task_id", String(250), nullable=False),
-    Column("map_index", Integer, nullable=False),
+    *_task_columns(),
     Column("started_at", UtcDateTime, nullable=False),
     # The number of recipients the service accepted, and when the task ended.
     Column("expected", Integer),
@@ -138,12 +152,7 @@ sends = Table(
     # The number of recipients of requests whose outcome was unknown when the task ended.
     Column("unknown", Integer),
     Index("cpaas_sends_started_at", "started_at"),
-    Index(
-        "cpaas_sends_unfinished",
-        "ended_at",
-        sqlite_where=text("finished_at IS NULL"),
-        postgresql_where=text("finished_at IS NULL"),
-    ),
+    Index("cpaas_sends_unfinished", "ended_at", **_only(text("finished_at IS NULL"))),
 )
 
 # The requests that the service is known to have accepted. References and message ids are unique within a connection.
@@ -218,7 +227,7 @@ for _column, _rows in (
     ("clicked_batch", may_have_clicked),
     ("topped_up_batch", may_be_topped_up),
 ):
-    Index(f"cpaas_deliveries_{_column}", deliveries.c[_column], sqlite_where=_rows, postgresql_where=_rows)
+    Index(f"cpaas_deliveries_{_column}", deliveries.c[_column], **_only(_rows))
 
 # Delivery events (an outbox): a campaign finished, or recipients of one changed since the last batch.
 events = Table(
@@ -236,12 +245,7 @@ events = Table(
     Index("cpaas_events_once", "kind", "campaign", "batch", unique=True),
     Index("cpaas_events_batch", "batch"),
     Index("cpaas_events_newest", "kind", "conn_id", "batch"),
-    Index(
-        "cpaas_events_unpublished",
-        "id",
-        sqlite_where=text("published_at IS NULL"),
-        postgresql_where=text("published_at IS NULL"),
-    ),
+    Index("cpaas_events_unpublished", "id", **_only(text("published_at IS NULL"))),
     sqlite_autoincrement=True,
 )
 
@@ -304,10 +308,7 @@ task_progress = Table(
     Column("kind", String(20), nullable=False),
     Column("operation", String(40), nullable=False),
     Column("conn_id", String(250), nullable=False),
-    Column("dag_id", String(250), nullable=False),
-    Column("run_id", String(250), nullable=False),
-    Column("task_id", String(250), nullable=False),
-    Column("map_index", Integer, nullable=False),
+    *_task_columns(),
     Column("state", String(20), nullable=False),
     Column("started_at", UtcDateTime, nullable=False),
     Column("updated_at", UtcDateTime, nullable=False),
@@ -340,10 +341,7 @@ airtime_purchases = Table(
     metadata,
     Column("conn_id", String(250), primary_key=True),
     Column("reference", String(100), primary_key=True),
-    Column("dag_id", String(250), nullable=False),
-    Column("run_id", String(250), nullable=False),
-    Column("task_id", String(250), nullable=False),
-    Column("map_index", Integer, nullable=False),
+    *_task_columns(),
     Column("network", String(40), nullable=False),
     Column("amount", Float, nullable=False),
     Column("charge", Float),
@@ -391,21 +389,19 @@ contact_map_values = Table(
     Column("value", Text, nullable=False),
 )
 
-_HASH = LargeBinary(16).with_variant(VARBINARY(16), *_MYSQL)
-
 contact_rows = Table(
     "cpaas_contact_rows",
     metadata,
     Column("map_id", Integer, ForeignKey(contact_maps.c.id), primary_key=True),
-    Column("key_hash", _HASH, primary_key=True),
+    Column("key_hash", _hash(16), primary_key=True),
     Column("state", Integer, nullable=False),
     Column("row_id", String(200)),
     # The hash of the source row that the list has; empty if the list may have something else.
-    Column("raw_hash", _HASH),
+    Column("raw_hash", _hash(16)),
     # The hash of the source row that the service rejected.
-    Column("rejected_hash", _HASH),
+    Column("rejected_hash", _hash(16)),
     # The hash of what was written when the row was missing from the source.
-    Column("missing_hash", _HASH),
+    Column("missing_hash", _hash(16)),
     Column("cell_hashes", LargeBinary().with_variant(LargeBinary(2**24 - 1), *_MYSQL)),
     # Counts the changes of this entry.
     Column("version", Integer, nullable=False),
@@ -415,13 +411,7 @@ contact_rows = Table(
     Column("source_row", Integer),
     Column("requested", UtcDateTime),
     # A partial index of the few rows that are not in sync.
-    Index(
-        "cpaas_contact_rows_open",
-        "map_id",
-        "state",
-        sqlite_where=text("state <> 0"),
-        postgresql_where=text("state <> 0"),
-    ),
+    Index("cpaas_contact_rows_open", "map_id", "state", **_only(text("state <> 0"))),
     sqlite_with_rowid=False,
 )
 
@@ -476,7 +466,7 @@ hash_keys = Table(
 suppressions = Table(
     "cpaas_suppressions",
     metadata,
-    Column("recipient_hash", _HASH, primary_key=True),
+    Column("recipient_hash", _hash(16), primary_key=True),
     Column("channel", String(10), primary_key=True),
     Column("conn_id", String(250), primary_key=True),
     Column("reason", String(20), primary_key=True),
@@ -493,7 +483,7 @@ message_counts = Table(
     "cpaas_message_counts",
     metadata,
     Column("category", String(100), primary_key=True),
-    Column("recipient_hash", _HASH, primary_key=True),
+    Column("recipient_hash", _hash(16), primary_key=True),
     Column("send", String(100), primary_key=True),
     Column("counted_at", UtcDateTime, nullable=False),
     Index("cpaas_message_counts_counted_at", "counted_at"),
