@@ -9,17 +9,16 @@ import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event, select, update
 
 from cpaas_provider.database import migrations, schema
 from cpaas_provider.database._engine.checkpoints import BackgroundCheckpoints
-from cpaas_provider.database._engine.failures import translate_errors
+from cpaas_provider.database._engine.failures import discard_lost_sessions, translate_errors
 from cpaas_provider.database._engine.leftovers import contains_match
 from cpaas_provider.database._engine.sqlite_file import DatabaseFile, open_lock
-from cpaas_provider.database._engine.timeouts import TimeLimit, discard_lost_sessions, enforce_time_limit
+from cpaas_provider.database._engine.timeouts import TimeLimit, enforce_time_limit
 from cpaas_provider.database._engine.transactions import HAS_LOG, write_transaction
 from cpaas_provider.database.errors import DatabaseError, ReportsNotSupportedError
 from cpaas_provider.database.url import redacted, resolve_url
@@ -120,18 +119,8 @@ class Database:
         :raises DatabaseError: when the database cannot be read
         """
         self.reopen_if_moved()
-        running = self._limit.begin(LOCK_TIMEOUT) if self._limit else None
-        try:
-            in_this_thread = (
-                contextlib.nullcontext()
-                if self._limit is None or running is None
-                else self._limit.in_this_thread(running)
-            )
-            with translate_errors(self.engine.url, running), in_this_thread, self.engine.connect() as connection:
-                yield connection.execution_options(**{_ONLY_READS: True})
-        finally:
-            if self._limit is not None and running is not None:
-                self._limit.end(running)
+        with self._bounded(LOCK_TIMEOUT), self.engine.connect() as connection:
+            yield connection.execution_options(**{_ONLY_READS: True})
 
     def write(self, work: Callable[[Connection], Result]) -> Result:
         """Run a function in one transaction, and return its result once it is durable.
@@ -142,10 +131,22 @@ class Database:
             during the commit
         """
         self.reopen_if_moved()
-        result = write_transaction(work, self.engine, self._file, self._limit, self._write_timeout)
+        with self._bounded(self._write_timeout, writes=True):
+            result = write_transaction(work, self.engine, self._file)
         if self._checkpoints is not None:
             self._checkpoints.request()
         return result
+
+    @contextlib.contextmanager
+    def _bounded(self, seconds: float | None, *, writes: bool = False) -> Iterator[None]:
+        """Limit the time of a transaction on PostgreSQL, and raise our errors instead of the driver's."""
+        limit = (
+            contextlib.nullcontext()
+            if self._limit is None or seconds is None
+            else self._limit.limited(seconds, writes=writes)
+        )
+        with limit as running, translate_errors(self.engine.url, running, writes=writes):
+            yield
 
     def open(self) -> None:
         """Open the database at its present place, and create missing tables.
@@ -165,7 +166,8 @@ class Database:
                 if not migrations.is_newest(revision):
                     # Creating and migrating tables may take its time, and large tables are sorted for an index.
                     unlimited = self.engine.execution_options(**{_SORTS_IN_FILES: True})
-                    write_transaction(migrations.migrate, unlimited, self._file, None, None)
+                    with self._bounded(None, writes=True):
+                        write_transaction(migrations.migrate, unlimited, self._file)
             except BaseException:
                 if self._file is not None:
                     self._file.untrack()
@@ -239,9 +241,7 @@ class Database:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 

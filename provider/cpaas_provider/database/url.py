@@ -117,14 +117,9 @@ def _usable(url: URL) -> URL:
         raise DatabaseError(
             f"[cpaas] database names the asynchronous driver {url.drivername!r}. Name a synchronous driver instead."
         )
-    if dialect.name == "sqlite":
-        _check_file(url.database or "")
-    return url
-
-
-def _check_file(path: str) -> None:
-    if not Path(path).is_absolute():
+    if dialect.name == "sqlite" and not Path(url.database or "").is_absolute():
         raise DatabaseError(
             "[cpaas] database must name its SQLite file by an absolute path (sqlite:////var/lib/cpaas.db). Every "
             "process needs the same file, and a database in memory would not last."
         )
+    return url

@@ -58,7 +58,7 @@ class DatabaseFile:
     def track(self) -> None:
         """Record the file at the path as the open one."""
         self._known = True
-        self._file, self._log = _identity(self.path), _identity(self._log_path)
+        self._file, self._log = _identity(self.path), self.log
 
     def untrack(self) -> None:
         """Record that no file is open."""
@@ -74,7 +74,7 @@ class DatabaseFile:
                 f"The database file {self.path} was moved or deleted while it was in use. Nothing is stored until the "
                 "file is back. It is then opened again."
             )
-        if self._log is not None and _identity(self._log_path) == self._log:
+        if self._log is not None and self.log == self._log:
             raise DatabaseError(
                 f"The database file {self.path} was replaced while it was in use. {self._log_path.name} beside it "
                 "belongs to the previous file. Nothing is stored until you move it, and the file ending in -shm, to "

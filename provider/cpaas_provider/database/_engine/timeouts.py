@@ -12,17 +12,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import Engine, event
-from sqlalchemy.engine.interfaces import ExceptionContext
 from sqlalchemy.exc import InvalidatePoolError
 
 LEAST_CONNECT_SECONDS = 2
 """The shortest connect timeout of PostgreSQL's client."""
 
 _TICKS = 10
-
-# Errors after which the session is useless, though the connection stands: the server has become read-only, shuts down,
-# starts, or has ended this session.
-_END_OF_SESSION = ("25006", "25P03", "57P01", "57P02", "57P03", "57P05")
 
 
 @dataclass(eq=False)
@@ -61,31 +56,23 @@ class TimeLimit:
         """The limited transaction of this thread, if there is one."""
         return getattr(self._mine, "running", None)
 
-    def begin(self, seconds: float, *, writes: bool = False) -> TimedTransaction:
-        """Start the time limit of a transaction, whatever threads it runs in. ``end`` stops it."""
-        running = TimedTransaction(seconds, time.monotonic() + seconds, writes)
+    @contextlib.contextmanager
+    def limited(self, seconds: float, *, writes: bool) -> Iterator[TimedTransaction]:
+        """Limit the time of a transaction, and attribute this thread's use of the database to it, during the block."""
+        before = self.running
+        running = self._mine.running = TimedTransaction(seconds, time.monotonic() + seconds, writes)
         with self._lock:
             self._running.add(running)
             self._tick = min(self._tick, seconds / _TICKS)
             if self._thread is None:
                 self._thread = threading.Thread(target=self._watch, name="cpaas-database-time-limit", daemon=True)
                 self._thread.start()
-        return running
-
-    @contextlib.contextmanager
-    def in_this_thread(self, running: TimedTransaction) -> Iterator[None]:
-        """Attribute this thread's use of the database to a transaction until the end of the block."""
-        before = self.running
-        self._mine.running = running
         try:
-            yield
+            yield running
         finally:
             self._mine.running = before
-
-    def end(self, running: TimedTransaction) -> None:
-        """Stop the time limit of a transaction."""
-        with self._lock:
-            self._running.discard(running)
+            with self._lock:
+                self._running.discard(running)
 
     def close(self) -> None:
         """End the thread that watches the limits."""
@@ -143,19 +130,3 @@ def _seconds(parameters: dict[str, Any]) -> int:
     with contextlib.suppress(KeyError, ValueError):
         return int(parameters["connect_timeout"]) or LEAST_CONNECT_SECONDS
     return LEAST_CONNECT_SECONDS
-
-
-def discard_lost_sessions(engine: Engine) -> None:
-    """Have an engine discard all its sessions when one fails with an error that makes a session useless."""
-
-    @event.listens_for(engine, "handle_error")
-    def look(context: ExceptionContext) -> None:
-        if ends_session(context.original_exception):
-            context.is_disconnect = True
-
-
-def ends_session(error: BaseException | None) -> bool:
-    """Return whether an error of the driver makes its session useless."""
-    state = getattr(error, "sqlstate", None) or getattr(error, "pgcode", None) or ""
-    # SQLite keeps a file read-only for a connection that could not write it when it was opened.
-    return state in _END_OF_SESSION or getattr(error, "sqlite_errorname", "").startswith("SQLITE_READONLY")

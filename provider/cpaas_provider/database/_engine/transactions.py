@@ -9,9 +9,8 @@ from typing import TypeVar
 from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DBAPIError
 
-from cpaas_provider.database._engine.failures import is_conflict, translate_errors
+from cpaas_provider.database._engine.failures import ends_session, is_conflict
 from cpaas_provider.database._engine.sqlite_file import DatabaseFile
-from cpaas_provider.database._engine.timeouts import TimeLimit, ends_session
 
 Result = TypeVar("Result")
 
@@ -24,34 +23,14 @@ _LOG = "cpaas_log"
 """The identity of that log. SQLite creates another one after the last connection was closed."""
 
 
-def write_transaction(
-    work: Callable[[Connection], Result],
-    engine: Engine,
-    file: DatabaseFile | None,
-    limit: TimeLimit | None,
-    seconds: float | None,
-) -> Result:
+def write_transaction(work: Callable[[Connection], Result], engine: Engine, file: DatabaseFile | None) -> Result:
     """Run a function in a transaction, and return its result once it is durable.
 
     :param work: is called again if it conflicted with a concurrent write of another process
     :param file: the database file of SQLite
-    :param limit: enforces ``seconds`` on PostgreSQL
-    :raises RejectedDataError: when the database rejected the values; nothing was written
-    :raises DatabaseError: when the database cannot be written; nothing was written, unless the connection broke during
-        the commit
+    :raises SQLAlchemyError: when nothing was written, or the connection broke during the commit
+    :raises DatabaseError: when the file was moved during the write, or could not be synced to disk
     """
-    if limit is None or seconds is None:
-        with translate_errors(engine.url, None, writes=True):
-            return _write(work, engine, file)
-    running = limit.begin(seconds, writes=True)
-    try:
-        with translate_errors(engine.url, running, writes=True), limit.in_this_thread(running):
-            return _write(work, engine, file)
-    finally:
-        limit.end(running)
-
-
-def _write(work: Callable[[Connection], Result], engine: Engine, file: DatabaseFile | None) -> Result:
     for left in reversed(range(_MAX_CONFLICT_RETRIES)):
         begun = False
         with contextlib.closing(engine.connect()) as connection:
@@ -72,10 +51,9 @@ def _write(work: Callable[[Connection], Result], engine: Engine, file: DatabaseF
                 connection.commit()
                 return result
             has_log = bool(connection.info.get(HAS_LOG))
-            log = None
             if has_log:
                 log = connection.info[_LOG] = connection.info.get(_LOG) or file.log
-            if not has_log:
+            else:
                 file.check_current()
         # After the commit, so that another connection can write meanwhile: SQLite has one writer at a time.
         if has_log:
