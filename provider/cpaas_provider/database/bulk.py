@@ -35,7 +35,7 @@ from sqlalchemy import (
     text,
 )
 
-from cpaas_provider.database.schema import UtcDateTime
+from cpaas_provider.database.schema import REPORT_DIALECTS, UtcDateTime
 
 Value = TypeVar("Value")
 
@@ -96,17 +96,6 @@ class _ValuesInsert:
 _to_json = msgspec.json.Encoder().encode
 
 
-def _document(rows: Iterable[Row], conversions: Sequence[tuple[str, Convert]]) -> str:
-    changed = []
-    for row in rows:
-        one = {**row}
-        for name, convert in conversions:
-            if (value := one[name]) is not None:
-                one[name] = convert(value)
-        changed.append(one)
-    return _to_json(changed).decode()
-
-
 class Recordset:
     """Rows that a statement of PostgreSQL reads from a JSON document, its parameter ``rows``.
 
@@ -123,7 +112,14 @@ class Recordset:
 
     def document(self, rows: Iterable[Row]) -> str:
         """Return the document of rows."""
-        return _document(rows, self._conversions)
+        changed = []
+        for row in rows:
+            one = {**row}
+            for name, convert in self._conversions:
+                if (value := one[name]) is not None:
+                    one[name] = convert(value)
+            changed.append(one)
+        return _to_json(changed).decode()
 
 
 @dataclass(frozen=True)
@@ -151,10 +147,15 @@ class _DocumentInsert:
 def insert_many(connection: Connection, insertion: Insert, rows: Sequence[Row]) -> list[tuple[Any, ...]]:
     """Insert rows, and return what ``RETURNING`` yields, as the driver returns it.
 
+    Databases other than SQLite and PostgreSQL return nothing.
+
     :param insertion: without values of its own; the same object each time, because its compiled form is cached
     :param rows: all with the same columns
     """
     found: list[tuple[Any, ...]] = []
+    if rows and connection.dialect.name not in REPORT_DIALECTS:
+        connection.execute(insertion, list(rows))
+        return found
     for _, result in _inserted(connection, insertion, rows):
         if result.returns_rows:
             found.extend(_rows(connection, result))

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import hmac
 import secrets
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from hashlib import sha256
 from operator import itemgetter
+from typing import Any
 
-from sqlalchemy import Connection, insert, select
+from sqlalchemy import Column, ColumnElement, Connection, Row, Table, delete, insert, select
 
+from cpaas_provider.database.bulk import batched
 from cpaas_provider.database.errors import DatabaseError
 from cpaas_provider.database.recipients.locks import lock_for_writing
 from cpaas_provider.database.schema import hash_keys
@@ -80,6 +82,36 @@ def writing_hasher(connection: Connection) -> RecipientHasher:
         connection.execute(insert(hash_keys).values(row))
         keys = [(_id_of(key), key), *keys]
     return RecipientHasher(keys)
+
+
+def find_rows(
+    connection: Connection,
+    hasher: RecipientHasher,
+    recipients: Iterable[str],
+    columns: Sequence[Column[Any]],
+    *conditions: ColumnElement[bool],
+) -> Iterator[tuple[str, Row[Any]]]:
+    """Yield recipients with their rows in a table, whichever key these are hashed with.
+
+    :param columns: what to read; the first is the column of the hashes
+    """
+    for batch in batched(recipients):
+        by_hash = hasher.by_hash(batch)
+        for hashes in batched(by_hash):
+            for row in connection.execute(select(*columns).where(columns[0].in_(hashes), *conditions)):
+                yield by_hash[bytes(row[0])], row
+
+
+def delete_rows(
+    connection: Connection, table: Table, recipients: Iterable[str], *conditions: ColumnElement[bool]
+) -> int:
+    """Delete the rows of recipients in a table with the column ``recipient_hash``, and return their number."""
+    if (hasher := read_hasher(connection)) is None:
+        return 0
+    deleted = 0
+    for hashes in batched(hasher.by_hash(recipients)):
+        deleted += connection.execute(delete(table).where(table.c.recipient_hash.in_(hashes), *conditions)).rowcount
+    return deleted
 
 
 def _read(connection: Connection) -> tuple[list[tuple[str, bytes]], bool]:

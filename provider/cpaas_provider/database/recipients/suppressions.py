@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import functools
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, Connection, delete, func, insert, select, tuple_
+from sqlalchemy import ColumnElement, Connection, func, insert, select, tuple_
 
 from cpaas_provider.database.activity.upsert import insert_into
 from cpaas_provider.database.bulk import batched, insert_many
 from cpaas_provider.database.database import Database
 from cpaas_provider.database.errors import DatabaseError
-from cpaas_provider.database.recipients.hash_keys import RecipientHasher, read_hasher, writing_hasher
+from cpaas_provider.database.recipients.hash_keys import (
+    RecipientHasher,
+    delete_rows,
+    find_rows,
+    read_hasher,
+    writing_hasher,
+)
 from cpaas_provider.database.recipients.locks import lock_for_writing
 from cpaas_provider.database.schema import REPORT_DIALECTS, suppressions
 
@@ -91,7 +98,19 @@ class SuppressionTable:
         :raises OtherHashKeyError: when a hash is keyed with a key that this database does not have
         :raises DatabaseError: when the database cannot be written; some entries may have been added
         """
-        return sum(self._database.write(partial(_restore, entries=batch)) for batch in batched(entries))
+
+        def work(connection: Connection, batch: Sequence[Suppression]) -> int:
+            hasher = read_hasher(connection)
+            known = frozenset() if hasher is None else hasher.key_ids
+            if any(one.key_id not in known for one in batch):
+                raise OtherHashKeyError(
+                    "Entries of the export are hashed with a key that this database does not have, so they would match "
+                    "no recipient. An export can be imported only into the database that it comes from, or into a copy "
+                    "of it."
+                )
+            return _insert(connection, batch)
+
+        return sum(self._database.write(partial(work, batch=batch)) for batch in batched(entries))
 
     def remove(self, recipients: Sequence[str], where: Mapping[str, str] | None = None) -> int:
         """Remove the entries of recipients, and return their number.
@@ -99,9 +118,11 @@ class SuppressionTable:
         :param where: only those with this ``channel``, ``conn_id`` or ``reason``
         :raises DatabaseError: when the database cannot be written; some entries may have been removed
         """
-        return sum(
-            self._database.write(partial(_remove, recipients=batch, where=where or {})) for batch in batched(recipients)
-        )
+
+        def work(connection: Connection, batch: Sequence[str]) -> int:
+            return delete_rows(connection, suppressions, batch, *_equal(where))
+
+        return sum(self._database.write(partial(work, batch=batch)) for batch in batched(recipients))
 
     def holds_any(self, conn_id: str, channel: str, reasons: Iterable[str] = REASONS) -> bool:
         """Return whether any entry applies to a connection and channel.
@@ -119,13 +140,14 @@ class SuppressionTable:
 
         :raises DatabaseError: when the database cannot be read
         """
-        suppressed: dict[str, str] = {}
+        reasons_of: defaultdict[str, set[str]] = defaultdict(set)
+        columns = (suppressions.c.recipient_hash, suppressions.c.reason)
         with self._database.connect() as connection:
             if (hasher := read_hasher(connection)) is not None:
                 applies = _applies(conn_id, channel, reasons)
-                for batch in batched(recipients):
-                    suppressed |= _find(connection, hasher, batch, applies)
-        return suppressed
+                for recipient, row in find_rows(connection, hasher, recipients, columns, *applies):
+                    reasons_of[recipient].add(row.reason)
+        return {recipient: min(found, key=REASONS.index) for recipient, found in reasons_of.items()}
 
     def entries(self, where: Mapping[str, str] | None = None) -> Iterator[Suppression]:
         """Yield all entries in the order of their hashes.
@@ -133,7 +155,7 @@ class SuppressionTable:
         :param where: only those with this ``channel``, ``conn_id`` or ``reason``
         :raises DatabaseError: when the database cannot be read
         """
-        yield from self._pages(_equal(where or {}))
+        yield from self._pages(_equal(where))
 
     def entries_of(self, recipient: str, where: Mapping[str, str] | None = None) -> Iterator[Suppression]:
         """Yield the entries of one recipient.
@@ -145,7 +167,7 @@ class SuppressionTable:
             hasher = read_hasher(connection)
         if hasher is not None:
             is_recipient = suppressions.c.recipient_hash.in_(hasher.hashes(recipient))
-            yield from self._pages([is_recipient, *_equal(where or {})])
+            yield from self._pages([is_recipient, *_equal(where)])
 
     def _pages(self, conditions: Sequence[ColumnElement[bool]]) -> Iterator[Suppression]:
         query = select(*[suppressions.c[name] for name in Suppression._fields]).where(*conditions)
@@ -174,7 +196,16 @@ class SuppressionTable:
         :param recipients: the forms in which one recipient may be stored
         :raises DatabaseError: when the database cannot be written
         """
-        return self._database.write(partial(_erase, recipients=list(recipients)))
+        forms = list(recipients)
+
+        def work(connection: Connection) -> tuple[int, int]:
+            removed = delete_rows(connection, suppressions, forms, suppressions.c.reason.not_in(sorted(WISHES)))
+            hasher = read_hasher(connection)
+            hashes = [] if hasher is None else list(hasher.by_hash(forms))
+            remain = select(func.count()).where(suppressions.c.recipient_hash.in_(hashes))
+            return removed, connection.execute(remain).scalar_one()
+
+        return self._database.write(work)
 
 
 def add_listed(connection: Connection, listed: Sequence[Listed], hasher: RecipientHasher | None = None) -> int:
@@ -226,37 +257,6 @@ def _insertion(dialect: str) -> Any:
     return insert_into(dialect, suppressions).on_conflict_do_nothing().returning(suppressions.c.reason)
 
 
-def _restore(connection: Connection, entries: Sequence[Suppression]) -> int:
-    hasher = read_hasher(connection)
-    known = frozenset() if hasher is None else hasher.key_ids
-    if any(one.key_id not in known for one in entries):
-        raise OtherHashKeyError(
-            "Entries of the export are hashed with a key that this database does not have, so they would match no "
-            "recipient. An export can be imported only into the database that it comes from, or into a copy of it."
-        )
-    return _insert(connection, entries)
-
-
-def _remove(connection: Connection, recipients: Sequence[str], where: Mapping[str, str]) -> int:
-    if (hasher := read_hasher(connection)) is None:
-        return 0
-    removed = 0
-    for hashes in batched(hasher.by_hash(recipients)):
-        statement = delete(suppressions).where(suppressions.c.recipient_hash.in_(hashes), *_equal(where))
-        removed += connection.execute(statement).rowcount
-    return removed
-
-
-def _erase(connection: Connection, recipients: Sequence[str]) -> tuple[int, int]:
-    if (hasher := read_hasher(connection)) is None:
-        return 0, 0
-    is_recipient = suppressions.c.recipient_hash.in_(list(hasher.by_hash(recipients)))
-    is_no_wish = suppressions.c.reason.not_in(sorted(WISHES))
-    removed = connection.execute(delete(suppressions).where(is_recipient, is_no_wish)).rowcount
-    remain: int = connection.execute(select(func.count()).select_from(suppressions).where(is_recipient)).scalar_one()
-    return removed, remain
-
-
 def _applies(conn_id: str, channel: str, reasons: Iterable[str]) -> list[ColumnElement[bool]]:
     return [
         suppressions.c.conn_id.in_(sorted({ALL_CONNECTIONS, conn_id})),
@@ -265,19 +265,5 @@ def _applies(conn_id: str, channel: str, reasons: Iterable[str]) -> list[ColumnE
     ]
 
 
-def _equal(where: Mapping[str, str]) -> list[ColumnElement[bool]]:
-    return [suppressions.c[name] == value for name, value in where.items()]
-
-
-def _find(
-    connection: Connection, hasher: RecipientHasher, recipients: Sequence[str], applies: Sequence[ColumnElement[bool]]
-) -> dict[str, str]:
-    by_hash = hasher.by_hash(recipients)
-    reasons: dict[str, set[str]] = {}
-    for hashes in batched(by_hash):
-        query = select(suppressions.c.recipient_hash, suppressions.c.reason).where(
-            suppressions.c.recipient_hash.in_(hashes), *applies
-        )
-        for row in connection.execute(query):
-            reasons.setdefault(by_hash[bytes(row.recipient_hash)], set()).add(row.reason)
-    return {recipient: min(found, key=REASONS.index) for recipient, found in reasons.items()}
+def _equal(where: Mapping[str, str] | None) -> list[ColumnElement[bool]]:
+    return [suppressions.c[name] == value for name, value in (where or {}).items()]
