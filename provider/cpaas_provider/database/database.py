@@ -55,24 +55,17 @@ class Database:
 
     :param write_timeout: time limit of a transaction that writes, in seconds; ``None`` for no limit but those on
         connecting and on locks. The limit of a read is ``LOCK_TIMEOUT``.
-    :param limit: enforces it on PostgreSQL
     :param background_checkpoints: copy the log of SQLite in a thread
     """
 
-    def __init__(
-        self,
-        engine: Engine,
-        write_timeout: float | None = None,
-        limit: TimeLimit | None = None,
-        *,
-        background_checkpoints: bool = False,
-    ) -> None:
-        self.engine = engine
+    def __init__(self, url: URL, write_timeout: float | None = None, *, background_checkpoints: bool = False) -> None:
+        backend = url.get_backend_name()
         self._write_timeout = write_timeout
-        self._limit = limit
-        is_file = engine.dialect.name == "sqlite"
-        self._file = DatabaseFile(Path(engine.url.database or "")) if is_file else None
+        self._limit = TimeLimit() if write_timeout is not None and backend == "postgresql" else None
+        self._file = DatabaseFile(Path(url.database or "")) if backend == "sqlite" else None
         self._checkpoints = BackgroundCheckpoints(self._file.path) if self._file and background_checkpoints else None
+        checkpoint_pages = MAX_LOG_PAGES if self._checkpoints else CHECKPOINT_PAGES
+        self.engine = _engine(url, write_timeout, self._limit, checkpoint_pages)
         self._opening = threading.RLock()
 
     @property
@@ -257,11 +250,7 @@ def open_database(
         process that writes all the time
     :raises DatabaseError: when it cannot be opened, or was written by a newer version of the provider
     """
-    address = resolve_url(url)
-    limit = TimeLimit() if write_timeout is not None and address.get_backend_name() == "postgresql" else None
-    with_thread = background_checkpoints and address.get_backend_name() == "sqlite"
-    engine = _engine(address, write_timeout, limit, MAX_LOG_PAGES if with_thread else CHECKPOINT_PAGES)
-    database = Database(engine, write_timeout, limit, background_checkpoints=with_thread)
+    database = Database(resolve_url(url), write_timeout, background_checkpoints=background_checkpoints)
     try:
         database.open()
     except BaseException:
@@ -280,12 +269,8 @@ def stored_revision(url: str | None = None) -> tuple[str, str | None]:
     address = resolve_url(url)
     if address.get_backend_name() == "sqlite" and not Path(address.database or "").exists():
         return redacted(address), None
-    database = Database(_engine(address, None, None, CHECKPOINT_PAGES))
-    try:
-        with database.connect() as connection:
-            return redacted(address), migrations.read_revision(connection)
-    finally:
-        database.close()
+    with Database(address) as database, database.connect() as connection:
+        return redacted(address), migrations.read_revision(connection)
 
 
 def _engine(url: URL, write_timeout: float | None, limit: TimeLimit | None, checkpoint_pages: int) -> Engine:
