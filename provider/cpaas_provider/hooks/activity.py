@@ -27,6 +27,6 @@ def record(work: Callable[[Connection], None]) -> None:
 
 def record_passcode_outcome(conn_id: str, otp_id: str, outcome: str) -> None:
     """Record the outcome of a passcode."""
-    from cpaas_provider.database.activity import passcodes
+    from cpaas_provider.database.activity import single_requests
 
-    record(lambda connection: passcodes.record_passcode_outcome(connection, conn_id, otp_id, outcome))
+    record(lambda connection: single_requests.record_passcode_outcome(connection, conn_id, otp_id, outcome))

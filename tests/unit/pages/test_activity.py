@@ -6,9 +6,13 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from fastapi.testclient import TestClient
 
-from cpaas_provider.database.activity.airtime import AirtimePurchaseRow, record_purchase
-from cpaas_provider.database.activity.passcodes import record_passcode, record_passcode_outcome
 from cpaas_provider.database.activity.progress import CONTACT_SYNC, FINISHED, RecordedTask, record_progress
+from cpaas_provider.database.activity.single_requests import (
+    AirtimePurchaseRow,
+    record_passcode,
+    record_passcode_outcome,
+    record_purchase,
+)
 from cpaas_provider.database.database import Database
 from tests.unit.delivery.report_builders import ADA, OBI, report, save_reports, to
 

@@ -29,9 +29,6 @@ class Counted(NamedTuple):
     delivery_status: int
 
 
-_COLUMNS = (*Counted._fields, "shard", "reports")
-
-
 def add_report_counts(connection: Connection, numbers: Mapping[Counted, int]) -> None:
     """Add to the numbers of reports.
 
@@ -39,7 +36,7 @@ def add_report_counts(connection: Connection, numbers: Mapping[Counted, int]) ->
     """
     shard = os.getpid() % _SHARDS
     # Sorted, so that two processes cannot deadlock.
-    rows = [dict(zip(_COLUMNS, (*key, shard, numbers[key]), strict=True)) for key in sorted(numbers)]
+    rows = [{**key._asdict(), "shard": shard, "reports": numbers[key]} for key in sorted(numbers)]
     insert_many(connection, _increment(connection.dialect.name), rows)
 
 

@@ -97,7 +97,7 @@ class OtpRequest(SingleRequest):
 
     def record_activity(self, result: Mapping[str, Any], runtime: TaskRuntime) -> None:
         """Record that a passcode was requested."""
-        from cpaas_provider.database.activity.passcodes import record_passcode
+        from cpaas_provider.database.activity.single_requests import record_passcode
 
         if result["id"]:
             record(
@@ -191,7 +191,7 @@ class AirtimeRequest(SingleRequest):
 
     def record_activity(self, result: Mapping[str, Any], runtime: TaskRuntime) -> None:
         """Record the purchase."""
-        from cpaas_provider.database.activity.airtime import AirtimePurchaseRow, record_purchase
+        from cpaas_provider.database.activity.single_requests import AirtimePurchaseRow, record_purchase
 
         if not result["references"]:
             return

@@ -1,13 +1,14 @@
-"""Passcodes that tasks requested, and their outcomes. Neither code nor number is stored."""
+"""Passcodes that tasks requested, their outcomes, and purchases of airtime. Neither code nor number is stored."""
 
 from __future__ import annotations
 
+from dataclasses import asdict, dataclass
 from datetime import datetime
 
 from sqlalchemy import Connection, update
 
-from cpaas_provider.database.activity.upsert import insert_into
-from cpaas_provider.database.schema import passcodes
+from cpaas_provider.database.activity.upsert import insert_into, upsert
+from cpaas_provider.database.schema import airtime_purchases, passcodes
 
 PENDING = "pending"
 
@@ -41,3 +42,28 @@ def record_passcode_outcome(connection: Connection, conn_id: str, otp_id: str, o
     columns = passcodes.c
     is_unverified = (columns.conn_id == conn_id, columns.otp_id == otp_id, columns.outcome != "verified")
     connection.execute(update(passcodes).where(*is_unverified).values(outcome=outcome))
+
+
+@dataclass(frozen=True, slots=True)
+class AirtimePurchaseRow:
+    """One purchase.
+
+    :param reference: the provider's reference of the request
+    """
+
+    conn_id: str
+    reference: str
+    dag_id: str
+    run_id: str
+    task_id: str
+    map_index: int
+    network: str
+    amount: float
+    charge: float | None
+    status: str
+    bought_at: datetime
+
+
+def record_purchase(connection: Connection, purchase: AirtimePurchaseRow) -> None:
+    """Record a purchase. A later try of the task updates the row, but keeps the time of the purchase."""
+    upsert(connection, airtime_purchases, asdict(purchase), keep=("bought_at",))
