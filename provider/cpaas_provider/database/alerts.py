@@ -136,11 +136,11 @@ class AlertGroups:
                 "window_seconds": int(window.total_seconds()),
             }
             token: int | None = None
-            longest = now + self._timing.max_wait
-            has_leader = row.leads_until is not None and now + self._timing.quiet <= row.leads_until <= longest
+            until = now + self._timing.max_wait
+            has_leader = row.leads_until is not None and now + self._timing.quiet <= row.leads_until <= until
             if not has_leader and not self._has_sender(connection, row, now):
                 token = change["fencing_token"] = row.fencing_token + 1
-                change |= self._lease(now)
+                change |= {"leads_until": until, "lease_expires_at": until + self._timing.request}
             _change(connection, name, **change)
             return token
 
@@ -158,7 +158,9 @@ class AlertGroups:
                 return None
             if not self._has_sender(connection, row, now):
                 return max(timedelta(), self._due(row, now, for_leader=True) - now)
-        self._database.write(lambda connection: _resign(connection, name, token))
+        led = update(notifications).where(notifications.c.name == name, notifications.c.fencing_token == token)
+        resigned = led.values(leads_until=None, lease_expires_at=None)
+        self._database.write(lambda connection: connection.execute(resigned))
         return None
 
     def take(self, name: str, token: int) -> PendingAlerts | None:
@@ -300,10 +302,6 @@ class AlertGroups:
 
     # -- inner --------------------------------------------------------------------------------------------------------
 
-    def _lease(self, now: datetime) -> dict[str, datetime]:
-        until = now + self._timing.max_wait
-        return {"leads_until": until, "lease_expires_at": until + self._timing.request}
-
     def _is_leased(self, row: Row[Any], now: datetime) -> bool:
         longest = max(self._timing.max_wait + self._timing.request, RETRY) + AHEAD
         return row.lease_expires_at is not None and now < row.lease_expires_at <= now + longest
@@ -334,21 +332,9 @@ class AlertGroups:
             row.name, row.conn_id, token, row.alerts, _subjects(row), row.message, row.first_at, row.last_at,
             row.sent_at, row.in_flight,
         )  # fmt: skip
-        _change(
-            connection,
-            row.name,
-            alerts=0,
-            subjects=None,
-            message=None,
-            first_at=None,
-            last_at=None,
-            sent_at=self._clock(),
-            in_flight=row.alerts,
-            flight_token=token,
-            fencing_token=token,
-            leads_until=None,
-            lease_expires_at=None,
-        )
+        flight = {"sent_at": self._clock(), "in_flight": row.alerts, "flight_token": token, "fencing_token": token}
+        emptied = dict.fromkeys(("subjects", "message", "first_at", "last_at", "leads_until", "lease_expires_at"))
+        _change(connection, row.name, alerts=0, **flight, **emptied)
         return pending
 
 
@@ -365,11 +351,6 @@ def _insert(connection: Connection, name: str, conn_id: str) -> Row[Any]:
 
 def _change(connection: Connection, name: str, **values: Any) -> None:
     connection.execute(update(notifications).where(notifications.c.name == name).values(**values))
-
-
-def _resign(connection: Connection, name: str, token: int) -> None:
-    led = update(notifications).where(notifications.c.name == name, notifications.c.fencing_token == token)
-    connection.execute(led.values(leads_until=None, lease_expires_at=None))
 
 
 def _subjects(row: Row[Any]) -> dict[str, int]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from typing import Any, NamedTuple
@@ -45,9 +45,7 @@ class LookupCache:
         :param at: the time of the lookups
         :raises DatabaseError: when the database cannot be written; some flags may have been stored
         """
-        for batch in batched(found.items()):
-            rows = [{"hash": key, "dnd": dnd, "looked_up_at": at} for key, dnd in batch]
-            self._database.write(partial(_replace, rows, lookups))
+        self._replace(lookups, ({"hash": key, "dnd": dnd, "looked_up_at": at} for key, dnd in found.items()))
 
     def get_records(self, hashes: Sequence[bytes], since: datetime) -> dict[bytes, PhoneRecord]:
         """Return the whole records of numbers that were looked up at ``since`` or later with ``set_records``.
@@ -63,9 +61,8 @@ class LookupCache:
         :param at: the time of the lookups
         :raises DatabaseError: when the database cannot be written; some records may have been stored
         """
-        for batch in batched(found.items()):
-            rows = [{"hash": key, "looked_up_at": at, **record._asdict()} for key, record in batch]
-            self._database.write(partial(_replace, rows, phone_records))
+        rows = ({"hash": key, "looked_up_at": at, **record._asdict()} for key, record in found.items())
+        self._replace(phone_records, rows)
         self.set_many({key: record.dnd for key, record in found.items() if record.dnd is not None}, at)
 
     def _read(self, columns: Sequence[Column[Any]], hashes: Sequence[bytes], since: datetime) -> Iterator[Row[Any]]:
@@ -75,9 +72,12 @@ class LookupCache:
             for batch in batched(hashes):
                 yield from connection.execute(select(*columns).where(key.in_(batch), looked_up_at >= since))
 
+    def _replace(self, table: Table, rows: Iterable[dict[str, object]]) -> None:
+        def work(connection: Connection, batch: Sequence[dict[str, object]]) -> None:
+            # Delete and insert, because the syntax of an upsert differs between databases. The lock makes it safe.
+            connection.execute(select(alembic_version.c.version_num).with_for_update())
+            connection.execute(delete(table).where(table.c.hash.in_([row["hash"] for row in batch])))
+            connection.execute(insert(table), batch)
 
-def _replace(rows: Sequence[Mapping[str, object]], table: Table, connection: Connection) -> None:
-    # Delete and insert, because the syntax of an upsert differs between databases. The lock makes it safe.
-    connection.execute(select(alembic_version.c.version_num).with_for_update())
-    connection.execute(delete(table).where(table.c.hash.in_([row["hash"] for row in rows])))
-    connection.execute(insert(table), rows)
+        for batch in batched(rows):
+            self._database.write(partial(work, batch=batch))

@@ -9,7 +9,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
-from functools import partial
 from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, insert, literal_column, select, update
@@ -132,7 +131,19 @@ class RateLimitTable:
 
         :raises DatabaseError: when the database cannot be used
         """
-        return self._database.write(partial(self._reserve, wanted))
+
+        def work(connection: Connection) -> ReservedMoments:
+            found, now = self._locked(connection)
+            # Read after the database's clock, so that a moment can come late by the difference, but never early.
+            monotonic_now = self._monotonic()
+            limit, reserved = reserve(found, wanted, now)
+            if found is None:
+                connection.execute(insert(rate_limits).values(conn_id=self._name, **asdict(limit)))
+            elif limit != found:
+                self._store(connection, limit)
+            return replace(reserved, first=monotonic_now + reserved.first - now)
+
+        return self._database.write(work)
 
     def hold(self, seconds: float) -> None:
         """Prevent that any process reserves a moment within the next ``seconds``.
@@ -148,17 +159,6 @@ class RateLimitTable:
                 self._store(connection, replace(limit, held_until=until))
 
         self._database.write(work)
-
-    def _reserve(self, wanted: Wanted, connection: Connection) -> ReservedMoments:
-        found, now = self._locked(connection)
-        # Read after the database's clock, so that a moment can come late by the difference, but never early.
-        monotonic_now = self._monotonic()
-        limit, reserved = reserve(found, wanted, now)
-        if found is None:
-            connection.execute(insert(rate_limits).values(conn_id=self._name, **asdict(limit)))
-        elif limit != found:
-            self._store(connection, limit)
-        return replace(reserved, first=monotonic_now + reserved.first - now)
 
     def _locked(self, connection: Connection) -> tuple[SharedLimit | None, float]:
         """Return the row, locked until the transaction ends, and the time of the database."""

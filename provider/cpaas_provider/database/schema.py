@@ -64,7 +64,7 @@ def _task_columns() -> list[Column[Any]]:
     return [*ids, Column("map_index", Integer, nullable=False)]
 
 
-def _only(rows: ColumnElement[bool] | TextClause) -> dict[str, Any]:
+def _where(rows: ColumnElement[bool] | TextClause) -> dict[str, Any]:
     """Return the options of a partial index, which has only some rows. MySQL indexes all."""
     return {"sqlite_where": rows, "postgresql_where": rows}
 
@@ -152,7 +152,7 @@ sends = Table(
     # The number of recipients of requests whose outcome was unknown when the task ended.
     Column("unknown", Integer),
     Index("cpaas_sends_started_at", "started_at"),
-    Index("cpaas_sends_unfinished", "ended_at", **_only(text("finished_at IS NULL"))),
+    Index("cpaas_sends_unfinished", "ended_at", **_where(text("finished_at IS NULL"))),
 )
 
 # The requests that the service is known to have accepted. References and message ids are unique within a connection.
@@ -227,7 +227,7 @@ for _column, _rows in (
     ("clicked_batch", may_have_clicked),
     ("topped_up_batch", may_be_topped_up),
 ):
-    Index(f"cpaas_deliveries_{_column}", deliveries.c[_column], **_only(_rows))
+    Index(f"cpaas_deliveries_{_column}", deliveries.c[_column], **_where(_rows))
 
 # Delivery events (an outbox): a campaign finished, or recipients of one changed since the last batch.
 events = Table(
@@ -245,7 +245,7 @@ events = Table(
     Index("cpaas_events_once", "kind", "campaign", "batch", unique=True),
     Index("cpaas_events_batch", "batch"),
     Index("cpaas_events_newest", "kind", "conn_id", "batch"),
-    Index("cpaas_events_unpublished", "id", **_only(text("published_at IS NULL"))),
+    Index("cpaas_events_unpublished", "id", **_where(text("published_at IS NULL"))),
     sqlite_autoincrement=True,
 )
 
@@ -411,7 +411,7 @@ contact_rows = Table(
     Column("source_row", Integer),
     Column("requested", UtcDateTime),
     # A partial index of the few rows that are not in sync.
-    Index("cpaas_contact_rows_open", "map_id", "state", **_only(text("state <> 0"))),
+    Index("cpaas_contact_rows_open", "map_id", "state", **_where(text("state <> 0"))),
     sqlite_with_rowid=False,
 )
 

@@ -32,7 +32,12 @@ class BackgroundCheckpoints:
         """Have a checkpoint run soon. Returns at once."""
         # The first write starts the thread: it would not survive a fork before that.
         if self._thread is None:
-            self._start()
+            with self._starting:
+                if self._thread is None:
+                    # A daemon: a checkpoint can be interrupted at any time.
+                    thread = threading.Thread(target=self._work, name="cpaas-checkpoints", daemon=True)
+                    thread.start()
+                    self._thread = thread
         self._written.set()
 
     def stop(self) -> None:
@@ -41,14 +46,6 @@ class BackgroundCheckpoints:
         self._written.set()
         if self._thread is not None:
             self._thread.join()
-
-    def _start(self) -> None:
-        with self._starting:
-            if self._thread is None:
-                # A daemon: a checkpoint can be interrupted at any time.
-                thread = threading.Thread(target=self._work, name="cpaas-checkpoints", daemon=True)
-                thread.start()
-                self._thread = thread
 
     def _work(self) -> None:
         while self._written.wait():
@@ -62,11 +59,11 @@ class BackgroundCheckpoints:
     def _checkpoint(self) -> None:
         """Copy as much of the log as other connections let."""
         # Not a connection of the pool: the writer would get this one next, with nothing in its cache. A failure loses
-        # nothing, because the next checkpoint or commit copies it.
-        with contextlib.suppress(sqlite3.Error), contextlib.closing(self._connect()) as connection:
+        # nothing, because the next checkpoint or commit copies it. No file is created in place of one that was moved.
+        uri = f"{self._path.absolute().as_uri()}?mode=rw"
+        with (
+            contextlib.suppress(sqlite3.Error),
+            contextlib.closing(sqlite3.connect(uri, uri=True, isolation_level=None)) as connection,
+        ):
             connection.execute("PRAGMA synchronous = NORMAL")
             connection.execute("PRAGMA wal_checkpoint(PASSIVE)")
-
-    def _connect(self) -> sqlite3.Connection:
-        # It creates no file in place of one that was moved.
-        return sqlite3.connect(f"{self._path.absolute().as_uri()}?mode=rw", uri=True, isolation_level=None)

@@ -15,10 +15,7 @@ from sqlalchemy import Connection, column, func, insert, inspect, select, table,
 from cpaas_provider.database import schema
 from cpaas_provider.database.errors import DatabaseError
 
-REVISIONS = (
-    "0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008", "0009", "0010", "0011", "0012", "0013",
-    "0014",
-)  # fmt: skip
+REVISIONS = tuple(f"{number:04}" for number in range(1, 15))
 """All versions of the tables, the newest last."""
 
 # The table in which versions 1 to 6 were recorded, before Alembic was used.
