@@ -53,16 +53,13 @@ def list_connections() -> Iterator[str]:
     for name in os.environ:
         if name.startswith(_ENVIRONMENT_PREFIX):
             yield name.removeprefix(_ENVIRONMENT_PREFIX).lower()
-    yield from _in_database()
-
-
-def _in_database() -> list[str]:
     from airflow.models import Connection
     from airflow.utils.session import create_session
     from sqlalchemy import select
 
     with create_session(scoped=False) as session:
-        return list(session.scalars(select(Connection.conn_id).where(Connection.conn_type == "cpaas")))
+        names = list(session.scalars(select(Connection.conn_id).where(Connection.conn_type == "cpaas")))
+    yield from names
 
 
 def emit_metric(name: str, value: int | float) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import logging
@@ -20,9 +21,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-DEFAULT_RECIPIENTS_PER_REQUEST = 500
-DEFAULT_PLACEHOLDER_FORMAT = "{name}"
-
+Convert = Callable[[Any], Any]
 _TRUE = frozenset({"true", "yes", "on", "1"})
 _FALSE = frozenset({"false", "no", "off", "0"})
 
@@ -39,8 +38,8 @@ class CpaasConnection:
     options: ClientOptions
     sender_id: str | None = None
     email_sender_id: str | None = None
-    recipients_per_request: int = DEFAULT_RECIPIENTS_PER_REQUEST
-    placeholder_format: str = DEFAULT_PLACEHOLDER_FORMAT
+    recipients_per_request: int = 500
+    placeholder_format: str = "{name}"
     callback_secret: tuple[str, ...] = dataclasses.field(default=(), repr=False)
     callback_url: str | None = None
     webhook_secret: str | None = dataclasses.field(default=None, repr=False)
@@ -132,17 +131,10 @@ def read_connection(connection: Connection) -> CpaasConnection:
     )
 
 
-def _is_secret(field: Mapping[str, Any]) -> bool:
-    return bool(field["schema"].get("format") == "password")
-
-
-_SECRET_FIELDS = tuple(name for name, field in CONNECTION_FIELDS.items() if _is_secret(field))
-
-
 def secret_extras(connection: Connection) -> list[str]:
     """Return the secrets in extras, which logs must mask. Airflow itself masks the password."""
     extras = _extras(connection)
-    values = (extras.get(name) for name in _SECRET_FIELDS)
+    values = (extras.get(name) for name in _SECRET_EXTRAS)
     lists = (value if isinstance(value, list) else str(value or "").split(",") for value in values)
     return [text for parts in lists for part in parts if (text := str(part).strip())]
 
@@ -181,7 +173,7 @@ def _base_url(connection: Connection) -> str:
     return f"{scheme}://{rest}"
 
 
-def _convert(conn_id: str, name: str, convert: Callable[[Any], Any], value: Any) -> Any:
+def _convert(conn_id: str, name: str, convert: Convert, value: Any) -> Any:
     if value is None or value == "":
         return None
     try:
@@ -220,10 +212,10 @@ def _header_name(value: Any) -> str:
 
 
 def _number(value: Any) -> float:
-    try:
-        return float(_not_bool(value))
-    except (ValueError, TypeError):
-        raise ValueError("must be a number") from None
+    with contextlib.suppress(ValueError, TypeError):
+        if not isinstance(value, bool):
+            return float(value)
+    raise ValueError("must be a number")
 
 
 def _integer(value: Any) -> int:
@@ -231,12 +223,6 @@ def _integer(value: Any) -> int:
     if not number.is_integer() or number < 1:
         raise ValueError("must be a whole number of at least 1")
     return int(number)
-
-
-def _not_bool(value: Any) -> Any:
-    if isinstance(value, bool):
-        raise ValueError
-    return value
 
 
 def _boolean(value: Any) -> bool:
@@ -265,24 +251,13 @@ _SHOWN_EXTRAS = frozenset(
         "share_rate_limit", "timeout",
     }
 )  # fmt: skip
-_OPERATOR_EXTRAS = (
-    "sender_id", "email_sender_id", "recipients_per_request", "placeholder_format", "callback_secret", "callback_url",
-    "webhook_secret", "signature_header", "share_rate_limit",
-)  # fmt: skip
-_BY_TYPE: dict[str, Callable[[Any], Any]] = {
-    "string": _string,
-    "number": _number,
-    "integer": _integer,
-    "boolean": _boolean,
-}
-
-
-def _by_type(field: Mapping[str, Any]) -> Callable[[Any], Any]:
-    return _BY_TYPE[field["schema"]["type"][0]]
-
-
-_CONVERSIONS: dict[str, Callable[[Any], Any]] = {
-    **{name: _by_type(field) for name, field in CONNECTION_FIELDS.items()},
+_SCHEMAS: dict[str, Any] = {name: field["schema"] for name, field in CONNECTION_FIELDS.items()}
+_SECRET_EXTRAS = [name for name, schema in _SCHEMAS.items() if schema.get("format") == "password"]
+# The other extras are options of the client.
+_OPERATOR_EXTRAS = [field.name for field in dataclasses.fields(CpaasConnection) if field.name in CONNECTION_FIELDS]
+_BY_TYPE: dict[str, Convert] = {"string": _string, "number": _number, "integer": _integer, "boolean": _boolean}
+_CONVERSIONS: dict[str, Convert] = {
+    **{name: _BY_TYPE[schema["type"][0]] for name, schema in _SCHEMAS.items()},
     # Text fields in the form whose values are checked further.
     "verify": _boolean_or_path,
     "allowed_recipients": _list,

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from collections.abc import Iterator
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -49,29 +47,22 @@ class CpaasHook(BaseHook):
 
         :raises CpaasConfigurationError: when the connection cannot be used
         """
+        from cpaas_provider.api.errors import CpaasConfigurationError
         from cpaas_provider.hooks.connection import read_connection, secret_extras
 
         if self._connection is None:
             connection = self.get_connection(self.cpaas_conn_id)
             for secret in secret_extras(connection):
                 mask_secret(secret)
-            with self._naming_connection():
+            try:
                 read = read_connection(connection)
                 # Checks the bounds here, where the error can name the connection.
                 _ = read.settings
+            except CpaasConfigurationError as error:
+                name = f"onnection {self.cpaas_conn_id!r}"
+                raise CpaasConfigurationError(str(error) if name in str(error) else f"C{name}: {error}") from None
             self._connection = read
         return self._connection
-
-    @contextlib.contextmanager
-    def _naming_connection(self) -> Iterator[None]:
-        """Add the connection's id to a configuration error."""
-        from cpaas_provider.api.errors import CpaasConfigurationError
-
-        name = f"onnection {self.cpaas_conn_id!r}"
-        try:
-            yield
-        except CpaasConfigurationError as error:
-            raise CpaasConfigurationError(str(error) if name in str(error) else f"C{name}: {error}") from None
 
     async def aget_connection_settings(self) -> CpaasConnection:
         """Return the settings of the connection, for code on an event loop.
@@ -193,23 +184,14 @@ class CpaasHook(BaseHook):
                 table = client.get_contact_table()
         except CpaasError as error:
             return False, describe_failure(error)
-        return True, _success(connection, len(table.columns))
+        columns = len(table.columns)
+        return True, (
+            f"Connected to {connection.base_url}. The API key is accepted. The contact table has {columns} columns."
+        )
 
     async def atest_connection(self) -> tuple[bool, str]:
         """Do what ``test_connection`` does, for code on an event loop."""
-        from cpaas_provider.api.errors import CpaasError
-
-        try:
-            connection = (await self.aget_connection_settings()).without_retries()
-            async with await asyncio.to_thread(connection.make_async_client) as client:
-                table = await client.get_contact_table()
-        except CpaasError as error:
-            return False, describe_failure(error)
-        return True, _success(connection, len(table.columns))
-
-
-def _success(connection: CpaasConnection, columns: int) -> str:
-    return f"Connected to {connection.base_url}. The API key is accepted. The contact table has {columns} columns."
+        return await asyncio.to_thread(self.test_connection)
 
 
 def describe_failure(error: CpaasError) -> str:
