@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -14,8 +14,6 @@ from cpaas_provider.provider_info import DEFAULT_CONN_ID
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
-
-    from cpaas_provider.notifications._runtime.run import NotifierRun
 
 DEFAULT_WINDOW = timedelta(minutes=5)
 
@@ -84,17 +82,16 @@ class CpaasNotifier(BaseNotifier):
 
     def notify(self, context: Context) -> None:
         """Send a notification about an alert, or leave the alert to the process that sends the next one."""
-        run = self._begin(context)
-        while (seconds := run.step()) is not None:
+        for seconds in self._run(context):
             time.sleep(seconds)
 
     async def async_notify(self, context: Context) -> None:
         """Do what ``notify`` does. It waits on the event loop, and reads, writes and sends in threads."""
-        run = await asyncio.to_thread(self._begin, context)
-        while (seconds := await asyncio.to_thread(run.step)) is not None:  # noqa: ASYNC110 - the database is elsewhere
+        waits = await asyncio.to_thread(self._run, context)
+        while (seconds := await asyncio.to_thread(next, waits, None)) is not None:  # noqa: ASYNC110 - of a database
             await asyncio.sleep(seconds)
 
-    def _begin(self, context: Context) -> NotifierRun:
-        from cpaas_provider.notifications._runtime.run import NotifierRun
+    def _run(self, context: Context) -> Iterator[float]:
+        from cpaas_provider.notifications._runtime.run import run_notifier
 
-        return NotifierRun(self, context)
+        return run_notifier(self, context)

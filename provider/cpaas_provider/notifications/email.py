@@ -22,14 +22,8 @@ class EmailNotifier(CpaasNotifier):
     """
 
     template_fields: Sequence[str] = (
-        "recipients",
-        "content",
-        "subject",
-        "sender_id",
-        "from_name",
-        "group",
-        "cpaas_conn_id",
-    )
+        "recipients", "content", "subject", "sender_id", "from_name", "group", "cpaas_conn_id",
+    )  # fmt: skip
     channel: ClassVar[str] = "email"
 
     def __init__(

@@ -45,7 +45,7 @@ def test_not_reaching_the_service_leaves_the_alerts_to_callers(stage, texts) -> 
     notifier = SmsNotifier(recipients=ON_CALL, cpaas_conn_id="shop", window=1)
     notifier(context(1))
     with open_database() as database:
-        groups = sender._groups(database)
+        groups = AlertGroups(database, background.TIMING)
         [waiting] = groups.waiting()
         groups.check(waiting.name, can_send=False)
     stage.sandbox.control("PUT", "scene", {"faults": []})

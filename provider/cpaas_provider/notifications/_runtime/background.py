@@ -70,7 +70,7 @@ class BackgroundSender(BackgroundJob):
         """
         if self._database is None:
             self._database = open_database()
-        groups = self._groups(self._database)
+        groups = AlertGroups(self._database, TIMING)
         if time.monotonic() >= self._renew_at:
             if not groups.acquire_background(self._owner, LEASE_SECONDS):
                 return False
@@ -122,16 +122,13 @@ class BackgroundSender(BackgroundJob):
         alert = unseal(waiting.message, connection.hash_secrets)
         return None if alert is None else (connection, alert)
 
-    def _groups(self, database: Database) -> AlertGroups:
-        return AlertGroups(database, TIMING)
-
     def _step(self) -> float:
         return PAUSE if self.run_once() else STANDBY_PAUSE
 
     def _leave(self, database: Database) -> None:
         """Show callers that it has stopped."""
         with contextlib.suppress(DatabaseError):
-            self._groups(database).release_background(self._owner)
+            AlertGroups(database, TIMING).release_background(self._owner)
 
     def _on_failure(self, reason: str) -> None:
         log.warning("Waiting notifications were not sent: %s None is lost. Sending is retried.", reason)

@@ -16,7 +16,8 @@ from cpaas_provider.database.alerts import OTHERS
 
 MAX_EMAIL_CHARACTERS = 4000
 MAX_SUBJECT_CHARACTERS = 150
-_SHOWN_IN_SMS = 3
+_SHOWN = 3
+"""The number of subjects that a summary names."""
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _MIN_TEXT_CHARACTERS = 20
 """If a link leaves less room for the text of an SMS, the link is left out."""
@@ -41,6 +42,22 @@ class Alert:
     max_pages: int = 2
     subject: str | None = field(default=None, repr=False)
     from_name: str | None = None
+
+
+@dataclass(frozen=True)
+class Batch:
+    """The alerts that a notification reports.
+
+    :param count: the number of alerts
+    :param subjects: the number of alerts by subject
+    :param first_at: the time of the first alert
+    :param reference: the reference of the request
+    """
+
+    count: int
+    subjects: Mapping[str, int]
+    first_at: datetime
+    reference: str
 
 
 def seal(alert: Alert, secrets: Sequence[str]) -> str:
@@ -74,13 +91,13 @@ def _fernet_key(secret: str) -> bytes:
     return base64.urlsafe_b64encode(hmac.digest(secret.encode(), b"stored alerts", sha256))
 
 
-def sms_text(alert: Alert, count: int, subjects: Mapping[str, int], first_at: datetime) -> str:
+def sms_text(alert: Alert, alerts: Batch) -> str:
     """Return the text of an SMS about some alerts. A long text is cut before their number and the link."""
     if alert.content is not None:
-        more = f" (and {count - 1} more since {_time(first_at)})" if count > 1 else ""
+        more = f" (and {alerts.count - 1} more since {_time(alerts.first_at)})" if alerts.count > 1 else ""
         if text := _shortened_sms(alert.content, more, alert):
             return text
-    return _shortened_sms(f"Airflow: {_summary(alert, count, subjects, first_at, _SHOWN_IN_SMS)}", "", alert)
+    return _shortened_sms(f"Airflow: {_summary(alert, alerts)}", "", alert)
 
 
 def _shortened_sms(text: str, more: str, alert: Alert) -> str:
@@ -93,14 +110,15 @@ def _shortened_sms(text: str, more: str, alert: Alert) -> str:
     return "" if shortened == ending.lstrip() else shortened
 
 
-def email_texts(alert: Alert, count: int, subjects: Mapping[str, int], first_at: datetime) -> tuple[str, str]:
+def email_texts(alert: Alert, alerts: Batch) -> tuple[str, str]:
     """Return the subject and the text of an email about some alerts. Their number and the link are never cut."""
-    summary = _summary(alert, count, subjects, first_at, _SHOWN_IN_SMS)
+    count, summary = alerts.count, _summary(alert, alerts)
     title = f"Airflow: {summary}"
     if alert.subject is not None:
         more = f" (and {count - 1} more)" if count > 1 else ""
         title = _shortened(one_line(alert.subject), MAX_SUBJECT_CHARACTERS, more) or title
-    listing = f"{summary}." if count == 1 else f"{count} alerts since {_time(first_at)}:\n{_listed(subjects)}"
+    listed = "\n".join(f"- {subject or 'others'}: {number}" for subject, number in _ordered(alerts))
+    listing = f"{summary}." if count == 1 else f"{count} alerts since {_time(alerts.first_at)}:\n{listed}"
     link = f"\n\n{alert.link}" if alert.link else ""
     content = ""
     if alert.content is not None:
@@ -120,19 +138,18 @@ def one_line(text: str) -> str:
     return " ".join(_CONTROL.sub(" ", text).split())
 
 
-def _summary(alert: Alert, count: int, subjects: Mapping[str, int], first_at: datetime, shown: int) -> str:
-    if count == 1:
+def _summary(alert: Alert, alerts: Batch) -> str:
+    if alerts.count == 1:
         return alert.headline
-    named = sorted(((one, number) for one, number in subjects.items() if one != OTHERS), key=lambda pair: -pair[1])
-    parts = [f"{subject} ({number})" for subject, number in named[:shown]]
-    if rest := count - sum(number for _, number in named[:shown]):
+    shown = [(subject, number) for subject, number in _ordered(alerts) if subject != OTHERS][:_SHOWN]
+    parts = [f"{subject} ({number})" for subject, number in shown]
+    if rest := alerts.count - sum(number for _, number in shown):
         parts.append(f"others ({rest})")
-    return f"{count} alerts since {_time(first_at)}: {', '.join(parts)}"
+    return f"{alerts.count} alerts since {_time(alerts.first_at)}: {', '.join(parts)}"
 
 
-def _listed(subjects: Mapping[str, int]) -> str:
-    ordered = sorted(subjects.items(), key=lambda pair: (pair[0] == OTHERS, -pair[1]))
-    return "\n".join(f"- {subject or 'others'}: {number}" for subject, number in ordered)
+def _ordered(alerts: Batch) -> list[tuple[str, int]]:
+    return sorted(alerts.subjects.items(), key=lambda pair: (pair[0] == OTHERS, -pair[1]))
 
 
 def _time(moment: datetime) -> str:

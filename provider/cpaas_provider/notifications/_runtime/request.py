@@ -5,20 +5,19 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
-from datetime import datetime
+from collections.abc import Iterator
+from dataclasses import replace
 from enum import Enum
 from typing import TYPE_CHECKING
 
 from cpaas_provider.api.amounts import counted
 from cpaas_provider.api.errors import CpaasError, CpaasNotSentError, CpaasUnknownOutcomeError
+from cpaas_provider.notifications._runtime.message import Alert, Batch, email_texts, one_line, sms_text
 
 if TYPE_CHECKING:
     from cpaas_provider.api.client import CpaasClient
     from cpaas_provider.api.settings import ClientOptions
     from cpaas_provider.hooks.connection import CpaasConnection
-    from cpaas_provider.notifications._runtime.message import Alert
 
 log = logging.getLogger(__name__)
 
@@ -37,22 +36,6 @@ class Outcome(Enum):
     NOT_SENT = "not sent"
     REJECTED = "rejected"
     UNKNOWN = "unknown"
-
-
-@dataclass(frozen=True)
-class Batch:
-    """The alerts that a notification reports.
-
-    :param count: the number of alerts
-    :param subjects: the number of alerts by subject
-    :param first_at: the time of the first alert
-    :param reference: the reference of the request
-    """
-
-    count: int
-    subjects: Mapping[str, int]
-    first_at: datetime
-    reference: str
 
 
 def send(alert: Alert, alerts: Batch, connection: CpaasConnection, *, seconds: float | None = None) -> Outcome:
@@ -136,17 +119,13 @@ def _bounded(client: CpaasClient, seconds: float | None) -> Iterator[None]:
 
 def _request(alert: Alert, alerts: Batch, client: CpaasClient) -> int:
     """Make the request, and return the number of recipients that the service rejected."""
-    from cpaas_provider.notifications._runtime.message import email_texts, one_line, sms_text
-
-    counts = alerts.count, alerts.subjects, alerts.first_at
     if alert.channel == "sms":
         # With a plus, because the client could read bare digits as a national number.
         numbers = [f"+{number}" for number in alert.recipients]
-        sms = client.send_sms(
-            numbers, alert.sender_id, sms_text(alert, *counts), channel="sms", external_ref=alerts.reference
-        )
+        text = sms_text(alert, alerts)
+        sms = client.send_sms(numbers, alert.sender_id, text, channel="sms", external_ref=alerts.reference)
         return len(sms.rejected_recipients)
-    subject, content = email_texts(alert, *counts)
+    subject, content = email_texts(alert, alerts)
     email = client.send_email(
         list(alert.recipients),
         alert.sender_id,

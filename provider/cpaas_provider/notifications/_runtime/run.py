@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import secrets
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
@@ -19,8 +18,8 @@ from cpaas_provider.database.alerts import AlertGroups, PendingAlerts, Timing
 from cpaas_provider.database.database import Database, open_database
 from cpaas_provider.database.errors import DatabaseError
 from cpaas_provider.notifications._runtime.events import AirflowEvent, read_event
-from cpaas_provider.notifications._runtime.message import Alert, group_name, seal
-from cpaas_provider.notifications._runtime.request import CALLER_SECONDS, Batch, Outcome, send
+from cpaas_provider.notifications._runtime.message import Alert, Batch, group_name, seal
+from cpaas_provider.notifications._runtime.request import CALLER_SECONDS, Outcome, send
 
 if TYPE_CHECKING:
     from cpaas_provider.hooks.connection import CpaasConnection
@@ -40,7 +39,7 @@ _POLL_INTERVAL = 1.0
 
 
 class Notifier(Protocol):
-    """What a run reads of its notifier, besides the templated fields."""
+    """What is read of a notifier, besides the templated fields."""
 
     channel: ClassVar[str]
     template_fields: Sequence[str]
@@ -61,179 +60,145 @@ class NotSentError(Exception):
     """A notification cannot be sent, with the reason for the log."""
 
 
-class NotifierRun:
-    """One call of a notifier, in steps, so that the caller can wait between them in its own way.
+def run_notifier(notifier: Notifier, context: Mapping[str, Any]) -> Iterator[float]:
+    """Make an alert, and send a notification or leave the alert to another process.
 
-    Errors are logged, and never raised into Airflow's callback.
+    It yields the seconds until its next step, so that the caller can wait in its own way. Errors are logged, and never
+    raised into Airflow's callback.
     """
+    # By the monotonic clock, and with the time that the database took.
+    until = time.monotonic() + TIMING.max_wait.total_seconds()
+    token: int | None = None
+    try:
+        event = read_event(context)
+        fields = _rendered(notifier, context)
+        connection = _read_connection(fields["cpaas_conn_id"])
+        alert = _make_alert(notifier, connection, event, fields)
+        if not notifier.window:
+            alerts = Batch(1, {event.subject: 1}, datetime.now(UTC), f"cpaas-{secrets.token_hex(10)}")
+            send(alert, alerts, connection, seconds=CALLER_SECONDS)
+            return
+        with _open_database() as database:
+            groups = AlertGroups(database, TIMING)
+            # Sender, recipients, kind and the author's texts make the group.
+            identity = (alert.channel, fields["cpaas_conn_id"], alert.sender_id, *sorted(alert.recipients))
+            texts = (str(notifier.content), str(getattr(notifier, "subject", None)), str(fields["group"]))
+            name = group_name(connection.hash_secrets[0], event.kind, identity, texts)
+            stored = seal(alert, connection.hash_secrets)
+            token = groups.add(name, fields["cpaas_conn_id"], event.subject, stored, notifier.window)
+            while token is not None and (due_in := groups.due_in(name, token)) is not None:
+                seconds = min(_POLL_INTERVAL, due_in.total_seconds(), until - time.monotonic())
+                if seconds > 0:
+                    yield seconds
+                    continue
+                if (pending := groups.take(name, token)) is not None:
+                    deliver(pending, alert, connection, groups, seconds=CALLER_SECONDS)
+                return
+            log.info("Alert added to the next notification, which another process sends.")
+    except Exception as error:  # noqa: BLE001 - no error may hide the error of the task
+        _log_failure(error, is_leader=token is not None)
 
-    def __init__(self, notifier: Notifier, context: Mapping[str, Any]) -> None:
-        self._notifier = notifier
-        self._context = context
-        self._closing = contextlib.ExitStack()
-        self._next: Callable[[], float | None] = self._begin
-        # By the monotonic clock, and with the time that the database took.
-        self._until = time.monotonic() + TIMING.max_wait.total_seconds()
-        self._connection: CpaasConnection
-        self._alert: Alert
-        self._groups: AlertGroups
-        self._name = ""
-        self._token = 0
 
-    def step(self) -> float | None:
-        """Do the next step. Return the seconds to wait before another one, ``None`` after the last."""
-        seconds: float | None = None
+def _log_failure(error: Exception, *, is_leader: bool) -> None:
+    # Messages of other errors may show a number or an address.
+    is_safe = isinstance(error, (NotSentError, CpaasError, DatabaseError))
+    reason = error if is_safe else f"{type(error).__name__}."
+    if is_leader:
+        log.error("This process does not send the notification. The next one reports its alerts. %s", reason)
+    else:
+        log.error("A notification could not be sent. %s", reason)
+    log.debug("A notifier failed.", exc_info=error)
+
+
+def _rendered(notifier: Notifier, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the templated fields, rendered. This does not change the notifier."""
+    context: Any = {**_variables(), **given}
+    rendered: dict[str, Any] = {}
+    dag = context.get("dag")
+    # The DAG in the context of ``dag.test()`` has no template environment.
+    env = notifier.get_template_env(dag if hasattr(dag, "get_template_env") else None)
+    for name in notifier.template_fields:
         try:
-            seconds = self._next()
-        except Exception as error:  # noqa: BLE001 - no error may hide the error of the task
-            self._log_failure(error)
-        finally:
-            if seconds is None:
-                self._closing.close()
-        return seconds
+            rendered[name] = notifier.render_template(getattr(notifier, name), context, env)
+        except Exception as error:  # noqa: BLE001 - a template may raise anything
+            if name not in ("content", "subject", "from_name"):
+                raise NotSentError(
+                    f"The template of {name} cannot be rendered ({type(error).__name__}). Nothing was sent."
+                ) from None
+            log.warning("The template of %s cannot be rendered (%s). The default is sent.", name, type(error).__name__)
+            rendered[name] = None
+    return rendered
 
-    def _log_failure(self, error: Exception) -> None:
-        # Messages of other errors may show a number or an address.
-        is_safe = isinstance(error, (NotSentError, CpaasError, DatabaseError))
-        reason = error if is_safe else f"{type(error).__name__}."
-        if self._token:
-            log.error("This process does not send the notification. The next one reports its alerts. %s", reason)
+
+def _read_connection(conn_id: str) -> CpaasConnection:
+    from cpaas_provider.hooks.cpaas import CpaasHook
+
+    try:
+        return CpaasHook(conn_id).get_connection_settings()
+    except CpaasError:
+        raise
+    except Exception as error:  # noqa: BLE001 - a secrets backend may raise anything
+        raise NotSentError(
+            f"The connection {conn_id!r} could not be read ({type(error).__name__}). Nothing was sent."
+        ) from None
+
+
+def _make_alert(
+    notifier: Notifier, connection: CpaasConnection, event: AirflowEvent, fields: Mapping[str, Any]
+) -> Alert:
+    is_sms = notifier.channel == "sms"
+    sender = fields["sender_id"] or (connection.sender_id if is_sms else connection.email_sender_id)
+    if not sender:
+        default = "sender_id" if is_sms else "email_sender_id"
+        raise NotSentError(f"No sender is set. Set sender_id on the notifier, or {default} on the connection.")
+    return Alert(
+        notifier.channel,
+        _recipients(connection, fields["recipients"], is_sms=is_sms),
+        str(sender),
+        _text(fields["content"]),
+        f"{event.subject} ({event.details})" if event.details else event.subject,
+        event.link if notifier.include_link else None,
+        getattr(notifier, "max_pages", 1),
+        _text(fields.get("subject")),
+        _text(fields.get("from_name")),
+    )
+
+
+def _recipients(connection: CpaasConnection, given: Any, *, is_sms: bool) -> list[str]:
+    """Return the valid and allowed recipients, each once."""
+    settings = connection.settings
+    recipients, invalid, not_allowed = {}, 0, 0
+    entries = split_list(given)
+    for entry in entries if isinstance(entries, list) else [entries]:
+        try:
+            recipient = normalise_msisdn(entry, settings.default_region) if is_sms else normalise_email(entry)
+        except ValueError:
+            invalid += 1
+            continue
+        if settings.allowed is None or settings.allowed.allows(recipient):
+            recipients[recipient.lower()] = recipient
         else:
-            log.error("A notification could not be sent. %s", reason)
-        log.debug("A notifier failed.", exc_info=error)
+            not_allowed += 1
+    if invalid:
+        log.error("Recipients of the notifier left out as invalid: %s.", invalid)
+    if not_allowed:
+        log.warning("Recipients of the notifier left out by allowed_recipients of the connection: %s.", not_allowed)
+    if not recipients:
+        raise NotSentError("The notifier has no valid and allowed recipient.")
+    limit = connection.recipients_per_request
+    if len(recipients) > limit:
+        raise NotSentError(f"The notifier has {len(recipients)} recipients, and one request takes {limit} at most.")
+    return list(recipients.values())
 
-    def _begin(self) -> float | None:
-        event = read_event(self._context)
-        fields = self._rendered()
-        self._connection = self._read_connection(fields["cpaas_conn_id"])
-        self._alert = self._make_alert(event, fields)
-        if not self._notifier.window:
-            self._send_now(event)
-            return None
-        self._groups = AlertGroups(self._open_database(), TIMING)
-        self._name = self._group_name(event, fields)
-        stored = seal(self._alert, self._connection.hash_secrets)
-        window = self._notifier.window
-        token = self._groups.add(self._name, fields["cpaas_conn_id"], event.subject, stored, window)
-        if token is None:
-            log.info("Alert added to the next notification, which another process sends.")
-            return None
-        self._token = token
-        self._next = self._wait
-        return 0.0
 
-    def _wait(self) -> float | None:
-        due_in = self._groups.due_in(self._name, self._token)
-        if due_in is None:
-            log.info("Alert added to the next notification, which another process sends.")
-            return None
-        seconds = min(_POLL_INTERVAL, due_in.total_seconds(), self._until - time.monotonic())
-        if seconds > 0:
-            return seconds
-        pending = self._groups.take(self._name, self._token)
-        if pending is not None:
-            deliver(pending, self._alert, self._connection, self._groups, seconds=CALLER_SECONDS)
-        return None
-
-    def _send_now(self, event: AirflowEvent) -> None:
-        reference = f"cpaas-{secrets.token_hex(10)}"
-        alerts = Batch(1, {event.subject: 1}, datetime.now(UTC), reference)
-        send(self._alert, alerts, self._connection, seconds=CALLER_SECONDS)
-
-    def _rendered(self) -> dict[str, Any]:
-        """Return the templated fields, rendered. This does not change the notifier."""
-        context: Any = {**_variables(), **self._context}
-        notifier = self._notifier
-        rendered: dict[str, Any] = {}
-        dag = context.get("dag")
-        # The DAG in the context of ``dag.test()`` has no template environment.
-        env = notifier.get_template_env(dag if hasattr(dag, "get_template_env") else None)
-        for name in notifier.template_fields:
-            try:
-                rendered[name] = notifier.render_template(getattr(notifier, name), context, env)
-            except Exception as error:  # noqa: BLE001 - a template may raise anything
-                if name not in ("content", "subject", "from_name"):
-                    raise NotSentError(
-                        f"The template of {name} cannot be rendered ({type(error).__name__}). Nothing was sent."
-                    ) from None
-                log.warning(
-                    "The template of %s cannot be rendered (%s). The default is sent.", name, type(error).__name__
-                )
-                rendered[name] = None
-        return rendered
-
-    def _read_connection(self, conn_id: str) -> CpaasConnection:
-        from cpaas_provider.hooks.cpaas import CpaasHook
-
-        try:
-            return CpaasHook(conn_id).get_connection_settings()
-        except CpaasError:
-            raise
-        except Exception as error:  # noqa: BLE001 - a secrets backend may raise anything
-            raise NotSentError(
-                f"The connection {conn_id!r} could not be read ({type(error).__name__}). Nothing was sent."
-            ) from None
-
-    def _make_alert(self, event: AirflowEvent, fields: Mapping[str, Any]) -> Alert:
-        notifier, connection = self._notifier, self._connection
-        is_sms = notifier.channel == "sms"
-        sender = fields["sender_id"] or (connection.sender_id if is_sms else connection.email_sender_id)
-        if not sender:
-            default = "sender_id" if is_sms else "email_sender_id"
-            raise NotSentError(f"No sender is set. Set sender_id on the notifier, or {default} on the connection.")
-        return Alert(
-            notifier.channel,
-            self._recipients(fields["recipients"], is_sms=is_sms),
-            str(sender),
-            _text(fields["content"]),
-            f"{event.subject} ({event.details})" if event.details else event.subject,
-            event.link if notifier.include_link else None,
-            getattr(notifier, "max_pages", 1),
-            _text(fields.get("subject")),
-            _text(fields.get("from_name")),
-        )
-
-    def _recipients(self, given: Any, *, is_sms: bool) -> list[str]:
-        """Return the valid and allowed recipients, each once."""
-        settings = self._connection.settings
-        recipients, invalid, not_allowed = {}, 0, 0
-        entries = split_list(given)
-        for entry in entries if isinstance(entries, list) else [entries]:
-            try:
-                recipient = normalise_msisdn(entry, settings.default_region) if is_sms else normalise_email(entry)
-            except ValueError:
-                invalid += 1
-                continue
-            if settings.allowed is None or settings.allowed.allows(recipient):
-                recipients[recipient.lower()] = recipient
-            else:
-                not_allowed += 1
-        if invalid:
-            log.error("Recipients of the notifier left out as invalid: %s.", invalid)
-        if not_allowed:
-            log.warning("Recipients of the notifier left out by allowed_recipients of the connection: %s.", not_allowed)
-        if not recipients:
-            raise NotSentError("The notifier has no valid and allowed recipient.")
-        limit = self._connection.recipients_per_request
-        if len(recipients) > limit:
-            raise NotSentError(f"The notifier has {len(recipients)} recipients, and one request takes {limit} at most.")
-        return list(recipients.values())
-
-    def _group_name(self, event: AirflowEvent, fields: Mapping[str, Any]) -> str:
-        """Return the name of the alert's group, made of sender, recipients, kind and the author's texts."""
-        alert, notifier = self._alert, self._notifier
-        identity = (alert.channel, fields["cpaas_conn_id"], alert.sender_id, *sorted(alert.recipients))
-        texts = (str(notifier.content), str(getattr(notifier, "subject", None)), str(fields["group"]))
-        return group_name(self._connection.hash_secrets[0], event.kind, identity, texts)
-
-    def _open_database(self) -> Database:
-        try:
-            return self._closing.enter_context(open_database(write_timeout=DATABASE_SECONDS))
-        except DatabaseError as error:
-            raise NotSentError(
-                f"{error} Without it the number of notifications has no limit, so nothing was sent. A notifier with "
-                "window=0 needs no database."
-            ) from None
+def _open_database() -> Database:
+    try:
+        return open_database(write_timeout=DATABASE_SECONDS)
+    except DatabaseError as error:
+        raise NotSentError(
+            f"{error} Without it the number of notifications has no limit, so nothing was sent. A notifier with "
+            "window=0 needs no database."
+        ) from None
 
 
 def deliver(
