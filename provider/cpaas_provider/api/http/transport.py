@@ -13,14 +13,13 @@ import socket
 import ssl
 import threading
 from collections.abc import AsyncIterator, Iterator
-from typing import Any
 from urllib.request import getproxies
 
 import httpx
 
 from cpaas_provider.api.errors import CpaasConfigurationError
 from cpaas_provider.api.http.body import BodyReader
-from cpaas_provider.api.http.connections import Connection, ConnectionPool, ExchangeError, ExchangeTimeoutError
+from cpaas_provider.api.http.connections import ConnectionPool, ExchangeError, ExchangeTimeoutError
 from cpaas_provider.api.http.loop_thread import ClosedError, LoopThread
 from cpaas_provider.api.http.wire import HttpResponse, OutgoingRequest, TransportFailure
 from cpaas_provider.api.settings import ClientSettings
@@ -79,45 +78,40 @@ class AsyncTransport:
 
     def __init__(self, settings: ClientSettings) -> None:
         self._settings = settings
-        self._extensions = {"timeout": _timeout(settings).as_dict()}
-        self._transport = _ProxyTransport(settings) if _may_use_proxy(settings) else _DirectTransport(settings)
+        self._connections = _ProxyConnections(settings) if _may_use_proxy(settings) else _DirectConnections(settings)
 
     async def send(self, request: OutgoingRequest) -> HttpResponse | TransportFailure:
         """Send a request and return its response, or why none arrived."""
+        body: BodyReader | None = None
         try:
-            response = await self._transport.handle_async_request(
-                httpx.Request(
-                    request.method,
-                    _url(request.url),
-                    headers=dict(request.headers),
-                    content=request.body,
-                    extensions=self._extensions,
-                )
-            )
-            body = BodyReader(self._settings, response.headers.get("Content-Encoding"))
-            try:
-                async for chunk in response.aiter_raw():
+            async with self._connections.exchange(_to_httpx(request)) as (status, headers, chunks):
+                body = BodyReader(self._settings, headers.get("Content-Encoding"))
+                async for chunk in chunks:
                     if not body.add(chunk):
                         break
-            except httpx.HTTPError as error:
-                body.body_error = _body_error(error)
-            finally:
-                await response.aclose()
-            headers = response.headers
-            return body.as_response(response.status_code, headers.get("Retry-After"), headers.get("Date"))
-        except (httpx.HTTPError, httpx.InvalidURL) as error:
-            return _failure(error)
+        except (httpx.HTTPError, httpx.InvalidURL, ExchangeError, TimeoutError) as error:
+            if body is None:
+                return _failure(error)
+            body.body_error = _body_error(error)
+        return body.as_response(status, headers.get("Retry-After"), headers.get("Date"))
 
     async def aclose(self) -> None:
         """Close all connections."""
-        await self._transport.aclose()
+        await self._connections.aclose()
+
+
+def _to_httpx(request: OutgoingRequest) -> httpx.Request:
+    return httpx.Request(request.method, _url(request.url), headers=dict(request.headers), content=request.body)
 
 
 # httpx takes as long to parse a URL as for the rest of a request, and most requests have one of a few URLs.
 _url = functools.lru_cache(maxsize=32)(httpx.URL)
 
+_Incoming = tuple[int, httpx.Headers, AsyncIterator[bytes]]
+"""The status and headers of a response, and the chunks of its body, still compressed, as they arrive."""
 
-class _DirectTransport(httpx.AsyncBaseTransport):
+
+class _DirectConnections:
     """Sends requests to the service over the connections of ``ConnectionPool``.
 
     httpx's own connections take several times the CPU, and slow down steeply with more requests in flight
@@ -137,54 +131,23 @@ class _DirectTransport(httpx.AsyncBaseTransport):
             keepalive_expiry=settings.keepalive_expiry,
         )
 
-    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        data = _head(request) + await request.aread()
+    @contextlib.asynccontextmanager
+    async def exchange(self, request: httpx.Request) -> AsyncIterator[_Incoming]:
+        data = _head(request) + request.content
         try:
             connection = await self._pool.acquire()
         except TimeoutError as error:
             raise httpx.ConnectTimeout("") from error
         except OSError as error:
             raise httpx.ConnectError("") from error
-        stream = _DirectStream(self._pool, connection)
         try:
-            with _exchange_errors():
-                status, headers = await connection.exchange(data)
-        except BaseException:
-            await stream.aclose()
-            raise
-        return httpx.Response(status, headers=headers, stream=stream)
+            status, headers = await connection.exchange(data)
+            yield status, httpx.Headers(headers), connection.body()
+        finally:
+            self._pool.release(connection)
 
     async def aclose(self) -> None:
         await self._pool.aclose()
-
-
-class _DirectStream(httpx.AsyncByteStream):
-    """The body of a response. Closing it releases the connection."""
-
-    def __init__(self, pool: ConnectionPool, connection: Connection) -> None:
-        self._pool, self._connection = pool, connection
-        self._closed = False
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        with _exchange_errors():
-            async for chunk in self._connection.body():
-                yield chunk
-
-    async def aclose(self) -> None:
-        if not self._closed:
-            self._closed = True
-            self._pool.release(self._connection)
-
-
-@contextlib.contextmanager
-def _exchange_errors() -> Iterator[None]:
-    """Raise errors of a connection as errors of httpx."""
-    try:
-        yield
-    except ExchangeTimeoutError as error:
-        raise httpx.ReadTimeout("") from error
-    except ExchangeError as error:
-        raise httpx.ReadError("") from error
 
 
 def _head(request: httpx.Request) -> bytes:
@@ -196,7 +159,7 @@ def _head(request: httpx.Request) -> bytes:
     return b"\r\n".join([*lines, b"", b""])
 
 
-class _ProxyTransport(httpx.AsyncBaseTransport):
+class _ProxyConnections:
     """Sends requests by httpx's clients, which apply the proxy. Each client has one request in flight at a time.
 
     A client with several requests in flight slows down steeply (encode/httpx#3215).
@@ -204,87 +167,43 @@ class _ProxyTransport(httpx.AsyncBaseTransport):
 
     def __init__(self, settings: ClientSettings) -> None:
         self._settings = settings
+        self._timeout = httpx.Timeout(settings.timeout, connect=settings.connect_timeout).as_dict()
         self._clients = {_new_client(settings)}
         self._idle = list(self._clients)
 
-    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+    @contextlib.asynccontextmanager
+    async def exchange(self, request: httpx.Request) -> AsyncIterator[_Incoming]:
         client = self._idle.pop() if self._idle else _new_client(self._settings)
         self._clients.add(client)
+        request.extensions["timeout"] = self._timeout
         try:
             # httpx limits the wait for each byte only, and a head may arrive byte by byte.
             async with asyncio.timeout(2 * self._settings.connect_timeout + self._settings.timeout):
                 with _unlogged():
                     response = await client.send(request, stream=True)
-        except httpx.HTTPError:
-            self._idle.append(client)
-            raise
-        except TimeoutError as error:
-            await self.discard(client)
-            raise httpx.ReadTimeout("") from error
+            async with contextlib.aclosing(response):
+                yield response.status_code, response.headers, self._chunks(response)
         except BaseException:
-            await self.discard(client)
+            # If a request is cancelled while it connects or while its response is closed, httpx's pool counts the
+            # connection as busy for good. Every later request of that client would wait for it and time out.
+            self._clients.discard(client)
+            await client.aclose()
             raise
-        stream = _ProxyStream(self, client, response, self._settings.timeout)
-        return httpx.Response(response.status_code, headers=response.headers, stream=stream)
+        self._idle.append(client)
+
+    async def _chunks(self, response: httpx.Response) -> AsyncIterator[bytes]:
+        chunks = response.aiter_raw()
+        while True:
+            # Bytes that are no part of the body, such as trailers, do not extend the wait.
+            async with asyncio.timeout(self._settings.timeout):
+                chunk = await anext(chunks, None)
+            if chunk is None:
+                return
+            yield chunk
 
     async def aclose(self) -> None:
         while self._clients:
             await self._clients.pop().aclose()
-
-    def release(self, client: httpx.AsyncClient) -> None:
-        """Take back a client whose request is complete."""
-        self._idle.append(client)
-
-    async def discard(self, client: httpx.AsyncClient) -> None:
-        """Close a client whose request was cancelled.
-
-        If a request is cancelled while it connects or while its response is closed, httpx's pool counts the connection
-        as busy for good. Every later request of that client would wait for it and time out.
-        """
-        self._clients.discard(client)
-        await client.aclose()
-
-
-class _ProxyStream(httpx.AsyncByteStream):
-    """The body of a response, still compressed. Closing it releases the client.
-
-    :param timeout: the longest time, in seconds, until the next chunk of the body, even if other bytes arrive
-    """
-
-    def __init__(
-        self, transport: _ProxyTransport, client: httpx.AsyncClient, response: httpx.Response, timeout: float
-    ) -> None:
-        self._transport, self._client, self._response, self._timeout = transport, client, response, timeout
-        self._cancelled = False
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        chunks = self._response.aiter_raw()
-        try:
-            while True:
-                async with asyncio.timeout(self._timeout):
-                    chunk = await anext(chunks, None)
-                if chunk is None:
-                    return
-                yield chunk
-        except TimeoutError as error:
-            self._cancelled = True
-            raise httpx.ReadTimeout("") from error
-        except httpx.HTTPError:
-            raise
-        except BaseException:
-            self._cancelled = True
-            raise
-
-    async def aclose(self) -> None:
-        closed = False
-        try:
-            await self._response.aclose()
-            closed = True
-        finally:
-            if closed and not self._cancelled:
-                self._transport.release(self._client)
-            else:
-                await self._transport.discard(self._client)
 
 
 def _may_use_proxy(settings: ClientSettings) -> bool:
@@ -300,7 +219,16 @@ def _new_client(settings: ClientSettings) -> httpx.AsyncClient:
     if settings.proxy is not None:
         _check_host(settings.proxy, "proxy")
     try:
-        return httpx.AsyncClient(**_client_options(settings))
+        return httpx.AsyncClient(
+            verify=_verification(settings.verify) if settings.base_url.startswith("https:") else False,
+            limits=httpx.Limits(
+                max_connections=1, max_keepalive_connections=1, keepalive_expiry=settings.keepalive_expiry
+            ),
+            proxy=settings.proxy_url,
+            follow_redirects=False,
+            # As in _may_use_proxy.
+            trust_env=not settings.is_local,
+        )
     except ImportError:
         raise CpaasConfigurationError("A SOCKS proxy needs one more package: pip install 'httpx[socks]'.") from None
     except (httpx.InvalidURL, ValueError):
@@ -313,26 +241,6 @@ def _check_host(url: str, what: str) -> None:
         httpx.URL(url).host.encode("idna")
     except (httpx.InvalidURL, UnicodeError):
         raise CpaasConfigurationError(f"{what} does not name a valid host.") from None
-
-
-def _client_options(settings: ClientSettings) -> dict[str, Any]:
-    return {
-        "verify": _verification(settings.verify) if settings.base_url.startswith("https:") else False,
-        "timeout": _timeout(settings),
-        "limits": httpx.Limits(
-            max_connections=1,
-            max_keepalive_connections=1,
-            keepalive_expiry=settings.keepalive_expiry,
-        ),
-        "proxy": settings.proxy_url,
-        "follow_redirects": False,
-        # As in _may_use_proxy.
-        "trust_env": not settings.is_local,
-    }
-
-
-def _timeout(settings: ClientSettings) -> httpx.Timeout:
-    return httpx.Timeout(settings.timeout, connect=settings.connect_timeout)
 
 
 @functools.lru_cache(maxsize=8)
@@ -350,7 +258,10 @@ def _verification(verify: bool | str) -> ssl.SSLContext:
     return context
 
 
-def _failure(error: httpx.HTTPError | httpx.InvalidURL) -> TransportFailure:
+_TIMEOUTS = (httpx.TimeoutException, ExchangeTimeoutError, TimeoutError)
+
+
+def _failure(error: Exception) -> TransportFailure:
     """Return the kind of failure. Unless the error proves that no byte of the request left, bytes may have left."""
     if isinstance(error, httpx.ConnectTimeout):
         return TransportFailure.CONNECT_TIMEOUT
@@ -360,15 +271,11 @@ def _failure(error: httpx.HTTPError | httpx.InvalidURL) -> TransportFailure:
         return TransportFailure.PROXY
     if isinstance(error, (httpx.PoolTimeout, httpx.UnsupportedProtocol, httpx.InvalidURL)):
         return TransportFailure.CONNECT
-    if isinstance(error, httpx.TimeoutException):
-        return TransportFailure.RESPONSE_TIMEOUT
-    return TransportFailure.CONNECTION_LOST
+    return TransportFailure.RESPONSE_TIMEOUT if isinstance(error, _TIMEOUTS) else TransportFailure.CONNECTION_LOST
 
 
-def _body_error(error: httpx.HTTPError) -> str:
-    if isinstance(error, httpx.TimeoutException):
-        return "the rest did not arrive in time"
-    return "the connection broke"
+def _body_error(error: Exception) -> str:
+    return "the rest did not arrive in time" if isinstance(error, _TIMEOUTS) else "the connection broke"
 
 
 _CONNECT_FAILURES: tuple[tuple[type[BaseException], TransportFailure], ...] = (
