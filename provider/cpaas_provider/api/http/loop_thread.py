@@ -26,11 +26,6 @@ class LoopThread:
         self._process = 0
         self._stop: weakref.finalize[Any, Any] | None = None
 
-    @property
-    def runs_in_this_process(self) -> bool:
-        """Whether the thread runs in this process. A forked process does not have it."""
-        return self._loop is not None and self._process == os.getpid()
-
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine and return its result or raise its error. An interrupted wait cancels the coroutine.
 
@@ -48,10 +43,9 @@ class LoopThread:
     def close(self, cleanup: Coroutine[Any, Any, object]) -> None:
         """Cancel all coroutines, run ``cleanup`` on the loop if its thread runs here, and end the thread."""
         with self._lock:
-            loop, stop = self._loop, self._stop
-            is_here = self.runs_in_this_process
+            loop, stop, process = self._loop, self._stop, self._process
             self._loop = self._stop = None
-        if loop is None or stop is None or not is_here:
+        if loop is None or stop is None or process != os.getpid():
             cleanup.close()
             return
         asyncio.run_coroutine_threadsafe(_cancel_all(cleanup), loop).result()
@@ -59,7 +53,8 @@ class LoopThread:
 
     def _started(self) -> asyncio.AbstractEventLoop:
         with self._lock:
-            if self._loop is None or not self.runs_in_this_process:
+            # A forked process does not have its parent's threads.
+            if self._loop is None or self._process != os.getpid():
                 loop = self._loop = asyncio.new_event_loop()
                 self._process = os.getpid()
                 threading.Thread(target=_run, args=(loop,), name="cpaas-client", daemon=True).start()
