@@ -46,7 +46,7 @@ def network(name: str, value: Any) -> Any:
 
 def airtime_amount(name: str, value: Any) -> Any:
     """Check an amount of airtime, as a number or text."""
-    number = _number(value)
+    number = to_number(value)
     if number is None or number < SMALLEST_AMOUNT:
         raise ValueError(f"{name} must be a number of at least {SMALLEST_AMOUNT}; it is {value!r}.")
     return value
@@ -56,7 +56,7 @@ def whole_within(least: int, most: int) -> Check:
     """Return a check that accepts whole numbers from ``least`` to ``most``, as numbers or text."""
 
     def check(name: str, value: Any) -> Any:
-        number = _number(value)
+        number = to_number(value)
         if number is None or not number.is_integer() or not least <= number <= most:
             raise ValueError(f"{name} must be a whole number from {least} to {most}; it is {value!r}.")
         return value
@@ -66,7 +66,7 @@ def whole_within(least: int, most: int) -> Check:
 
 def poke_interval(name: str, value: Any) -> Any:
     """Check the time between two pokes, as a timedelta or in seconds."""
-    seconds = value.total_seconds() if isinstance(value, timedelta) else _number(value)
+    seconds = value.total_seconds() if isinstance(value, timedelta) else to_number(value)
     if seconds is None or seconds < SHORTEST_POKE_INTERVAL:
         raise ValueError(f"{name} must be a timedelta or number of at least 1 second; it is {value!r}.")
     return value
@@ -95,7 +95,8 @@ def missing_value_reason(text: str) -> str | None:
     return f"is the word {text!r}: the template or task it came from had no value"
 
 
-def _number(value: Any) -> float | None:
+def to_number(value: Any) -> float | None:
+    """Return a number, or text as a rendered template gives it, as a float; ``None`` if it is no finite number."""
     if isinstance(value, bool):
         return None
     try:

@@ -6,9 +6,11 @@ the JSON body.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from types import NoneType
 from typing import Any, Generic, TypeVar
 
 from pydantic import TypeAdapter
@@ -23,8 +25,8 @@ from cpaas_provider.api.models.contacts import (
     RowReference,
     UpdateRowRequest,
 )
-from cpaas_provider.api.models.email import EmailMessage, SendEmailRequest
 from cpaas_provider.api.models.lookup import LookupPhoneRequest, PhoneLookup
+from cpaas_provider.api.models.messages import EmailMessage, SendEmailRequest, SendSmsRequest, SmsMessage
 from cpaas_provider.api.models.otp import (
     FindOtpsRequest,
     OtpReference,
@@ -32,7 +34,6 @@ from cpaas_provider.api.models.otp import (
     RequestOtpRequest,
     VerifyOtpRequest,
 )
-from cpaas_provider.api.models.sms import SendSmsRequest, SmsMessage
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -52,10 +53,6 @@ class RetrySafety(Enum):
     """Spends money at once: retried like an unsafe request, but not after a 503 or a 425."""
 
 
-class NoBody(WireRequest):
-    """A request without fields."""
-
-
 @dataclass(frozen=True)
 class Endpoint(Generic[T_co]):
     """One operation: its request, its response, and when it may be retried."""
@@ -64,117 +61,69 @@ class Endpoint(Generic[T_co]):
     method: str
     path: str
     request: type[WireRequest]
-    resource: TypeAdapter[Any]
+    resource: type[T_co]
     retry_safety: RetrySafety
     query_params: bool = False
-    allows_empty_response: bool = False
     rejections: Mapping[int | None, type[errors.CpaasRejectedError]] = field(default_factory=dict)
     """The error class of a rejection by its status; ``None`` stands for every status that is not listed."""
+
+    @property
+    def allows_empty_response(self) -> bool:
+        """Whether a response without a resource means success."""
+        return self.resource is NoneType
+
+    @functools.cached_property
+    def reader(self) -> TypeAdapter[Any]:
+        """Reads the resource from the JSON values of a response."""
+        return TypeAdapter(self.resource)
 
 
 _GONE = (404, 405, 410)
 
-SEND_SMS: Endpoint[SmsMessage] = Endpoint(
-    "send_sms", "POST", "/sms/send", SendSmsRequest, TypeAdapter(SmsMessage), RetrySafety.UNSAFE
-)
-SEND_EMAIL: Endpoint[EmailMessage] = Endpoint(
-    "send_email", "POST", "/email/send", SendEmailRequest, TypeAdapter(EmailMessage), RetrySafety.UNSAFE
-)
-REQUEST_OTP: Endpoint[OtpToken] = Endpoint(
-    "request_otp", "POST", "/otp/request_token", RequestOtpRequest, TypeAdapter(OtpToken), RetrySafety.UNSAFE
-)
-VERIFY_OTP: Endpoint[OtpToken] = Endpoint(
+SEND_SMS = Endpoint("send_sms", "POST", "/sms/send", SendSmsRequest, SmsMessage, RetrySafety.UNSAFE)
+SEND_EMAIL = Endpoint("send_email", "POST", "/email/send", SendEmailRequest, EmailMessage, RetrySafety.UNSAFE)
+REQUEST_OTP = Endpoint("request_otp", "POST", "/otp/request_token", RequestOtpRequest, OtpToken, RetrySafety.UNSAFE)
+VERIFY_OTP = Endpoint(
     "verify_otp",
     "POST",
     "/otp/verify",
     VerifyOtpRequest,
-    TypeAdapter(OtpToken),
+    OtpToken,
     RetrySafety.UNSAFE,
     rejections={None: errors.CpaasNotVerifiedError},
 )
-GET_OTP: Endpoint[OtpToken] = Endpoint(
-    "get_otp", "GET", "/otp/{id}", OtpReference, TypeAdapter(OtpToken), RetrySafety.SAFE
+GET_OTP = Endpoint("get_otp", "GET", "/otp/{id}", OtpReference, OtpToken, RetrySafety.SAFE)
+FIND_OTPS = Endpoint(
+    "find_otps", "GET", "/otp/get-by-recipient", FindOtpsRequest, list[OtpToken], RetrySafety.SAFE, query_params=True
 )
-FIND_OTPS: Endpoint[list[OtpToken]] = Endpoint(
-    "find_otps",
-    "GET",
-    "/otp/get-by-recipient",
-    FindOtpsRequest,
-    TypeAdapter(list[OtpToken]),
-    RetrySafety.SAFE,
-    query_params=True,
-)
-REVOKE_OTP: Endpoint[None] = Endpoint(
-    "revoke_otp",
-    "DELETE",
-    "/otp/{id}",
-    OtpReference,
-    TypeAdapter(Any),
-    RetrySafety.IDEMPOTENT,
-    allows_empty_response=True,
-)
-BUY_AIRTIME: Endpoint[AirtimePurchase] = Endpoint(
+REVOKE_OTP = Endpoint("revoke_otp", "DELETE", "/otp/{id}", OtpReference, NoneType, RetrySafety.IDEMPOTENT)
+BUY_AIRTIME = Endpoint(
     "buy_airtime",
     "POST",
     "/airtime/buy",
     BuyAirtimeRequest,
-    TypeAdapter(AirtimePurchase),
+    AirtimePurchase,
     RetrySafety.PURCHASE,
     rejections=dict.fromkeys(_GONE, errors.CpaasOperationRemovedError),
 )
-GET_CONTACT_TABLE: Endpoint[ContactTable] = Endpoint(
-    "get_contact_table", "GET", "/lists/contact", NoBody, TypeAdapter(ContactTable), RetrySafety.SAFE
+GET_CONTACT_TABLE = Endpoint("get_contact_table", "GET", "/lists/contact", WireRequest, ContactTable, RetrySafety.SAFE)
+GET_CONTACT_ROW = Endpoint(
+    "get_contact_row", "GET", "/lists/contact/row/{row_id}", RowReference, ContactRowRecord, RetrySafety.SAFE
 )
-GET_CONTACT_ROW: Endpoint[ContactRowRecord] = Endpoint(
-    "get_contact_row",
-    "GET",
-    "/lists/contact/row/{row_id}",
-    RowReference,
-    TypeAdapter(ContactRowRecord),
-    RetrySafety.SAFE,
+CREATE_CONTACT_ROW = Endpoint(
+    "create_contact_row", "POST", "/lists/contact/rows", CreateRowRequest, ContactRowRecord, RetrySafety.UNSAFE
 )
-CREATE_CONTACT_ROW: Endpoint[ContactRowRecord] = Endpoint(
-    "create_contact_row",
-    "POST",
-    "/lists/contact/rows",
-    CreateRowRequest,
-    TypeAdapter(ContactRowRecord),
-    RetrySafety.UNSAFE,
-)
-UPDATE_CONTACT_ROW: Endpoint[ContactRowRecord] = Endpoint(
+UPDATE_CONTACT_ROW = Endpoint(
     "update_contact_row",
     "PATCH",
     "/lists/contact/rows/{row_id}",
     UpdateRowRequest,
-    TypeAdapter(ContactRowRecord),
+    ContactRowRecord,
     RetrySafety.IDEMPOTENT,
 )
-DELETE_CONTACT_ROW: Endpoint[None] = Endpoint(
-    "delete_contact_row",
-    "DELETE",
-    "/lists/contact/rows/{row_id}",
-    RowReference,
-    TypeAdapter(Any),
-    RetrySafety.IDEMPOTENT,
-    allows_empty_response=True,
+DELETE_CONTACT_ROW = Endpoint(
+    "delete_contact_row", "DELETE", "/lists/contact/rows/{row_id}", RowReference, NoneType, RetrySafety.IDEMPOTENT
 )
-LOOKUP_PHONE: Endpoint[PhoneLookup] = Endpoint(
-    "lookup_phone", "GET", "/lookup/phone", LookupPhoneRequest, TypeAdapter(PhoneLookup), RetrySafety.BILLED_READ
-)
-
-ENDPOINTS: tuple[Endpoint[Any], ...] = (
-    SEND_SMS,
-    SEND_EMAIL,
-    REQUEST_OTP,
-    VERIFY_OTP,
-    GET_OTP,
-    FIND_OTPS,
-    REVOKE_OTP,
-    BUY_AIRTIME,
-    GET_CONTACT_TABLE,
-    GET_CONTACT_ROW,
-    CREATE_CONTACT_ROW,
-    UPDATE_CONTACT_ROW,
-    DELETE_CONTACT_ROW,
-    LOOKUP_PHONE,
+LOOKUP_PHONE = Endpoint(
+    "lookup_phone", "GET", "/lookup/phone", LookupPhoneRequest, PhoneLookup, RetrySafety.BILLED_READ
 )

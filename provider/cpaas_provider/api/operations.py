@@ -4,7 +4,8 @@ Each function only describes a call. ``CpaasClient`` and ``AsyncCpaasClient`` ha
 parameters, which runs the call. Each method raises a ``CpaasError``: ``CpaasInvalidRequestError`` before the request
 leaves, ``CpaasNotSentError``, ``CpaasRejectedError`` or ``CpaasUnknownOutcomeError`` afterwards.
 
-``None`` is never sent: without an argument, the request does not have the field.
+Each parameter is the field of its name, so a function has no other local names. ``None`` is never sent: without an
+argument, the request does not have the field.
 """
 
 from __future__ import annotations
@@ -16,10 +17,9 @@ from cpaas_provider.api import endpoints
 from cpaas_provider.api.core import Call
 from cpaas_provider.api.models.airtime import AirtimePurchase
 from cpaas_provider.api.models.contacts import ContactRowRecord, ContactTable
-from cpaas_provider.api.models.email import EmailMessage
 from cpaas_provider.api.models.lookup import PhoneLookup
+from cpaas_provider.api.models.messages import EmailMessage, SmsMessage
 from cpaas_provider.api.models.otp import OtpToken
-from cpaas_provider.api.models.sms import SmsMessage
 
 Recipients = str | Iterable[str]
 Personalisation = Iterable[Mapping[str, Any]]
@@ -50,20 +50,7 @@ def send_sms(
     :param callback: URL that receives delivery reports
     :return: the message; ``meta.estimate`` holds charge, balance, encoding and pages
     """
-    return Call(
-        endpoints.SEND_SMS,
-        {
-            "recipients": recipients,
-            "sender_id": sender_id,
-            "content": content,
-            "template_id": template_id,
-            "personalisation": personalisation,
-            "channel": channel,
-            "is_trackable": is_trackable,
-            "external_ref": external_ref,
-            "callback": callback,
-        },
-    )
+    return Call(endpoints.SEND_SMS, locals())
 
 
 def send_email(
@@ -93,21 +80,7 @@ def send_email(
     :param callback: URL that receives delivery reports
     :return: the message; ``meta.estimate`` holds charge and balance
     """
-    return Call(
-        endpoints.SEND_EMAIL,
-        {
-            "recipients": recipients,
-            "sender_id": sender_id,
-            "content": content,
-            "template_id": template_id,
-            "subject": subject,
-            "from_name": from_name,
-            "reply_to": reply_to,
-            "personalisation": personalisation,
-            "external_ref": external_ref,
-            "callback": callback,
-        },
-    )
+    return Call(endpoints.SEND_EMAIL, locals())
 
 
 def request_otp(
@@ -127,10 +100,7 @@ def request_otp(
     :param channel: ``sms`` or ``whatsapp``
     :return: the passcode's record, which never holds the code
     """
-    return Call(
-        endpoints.REQUEST_OTP,
-        {"recipient": recipient, "length": length, "expires_in": expires_in, "token": token, "channel": channel},
-    )
+    return Call(endpoints.REQUEST_OTP, locals())
 
 
 def verify_otp(id: str, token: str) -> Call[OtpToken]:
@@ -141,7 +111,7 @@ def verify_otp(id: str, token: str) -> Call[OtpToken]:
     :return: the record of the passcode that was accepted
     :raises CpaasNotVerifiedError: when the code is wrong, used, expired or revoked
     """
-    return Call(endpoints.VERIFY_OTP, {"id": id, "token": token})
+    return Call(endpoints.VERIFY_OTP, locals())
 
 
 def get_otp(id: str) -> Call[OtpToken]:
@@ -150,7 +120,7 @@ def get_otp(id: str) -> Call[OtpToken]:
     :param id: the passcode's id
     :raises CpaasNotFoundError: when that id does not exist
     """
-    return Call(endpoints.GET_OTP, {"id": id})
+    return Call(endpoints.GET_OTP, locals())
 
 
 def find_otps(recipient: str) -> Call[list[OtpToken]]:
@@ -160,7 +130,7 @@ def find_otps(recipient: str) -> Call[list[OtpToken]]:
     :return: the records, in the service's order; an empty list where there is none
     :raises CpaasNotFoundError: when the response is 404, for a number the service does not know or a wrong base URL
     """
-    return Call(endpoints.FIND_OTPS, {"recipient": recipient})
+    return Call(endpoints.FIND_OTPS, locals())
 
 
 def revoke_otp(id: str) -> Call[None]:
@@ -169,7 +139,7 @@ def revoke_otp(id: str) -> Call[None]:
     :param id: the passcode's id
     :raises CpaasNotFoundError: when that id does not exist
     """
-    return Call(endpoints.REVOKE_OTP, {"id": id})
+    return Call(endpoints.REVOKE_OTP, locals())
 
 
 def buy_airtime(
@@ -190,21 +160,12 @@ def buy_airtime(
     :return: the purchase, usually ``pending``; ``meta.charge`` holds the charge and the balance
     :raises CpaasOperationRemovedError: when the service no longer sells airtime
     """
-    return Call(
-        endpoints.BUY_AIRTIME,
-        {
-            "network": network,
-            "amount": amount,
-            "recipient": recipient,
-            "callback": callback,
-            "external_ref": external_ref,
-        },
-    )
+    return Call(endpoints.BUY_AIRTIME, locals())
 
 
 def get_contact_table() -> Call[ContactTable]:
     """Read the contact table: its id and its typed columns (INTERFACE.md 4.9)."""
-    return Call(endpoints.GET_CONTACT_TABLE, {})
+    return Call(endpoints.GET_CONTACT_TABLE, locals())
 
 
 def get_contact_row(row_id: str) -> Call[ContactRowRecord]:
@@ -213,7 +174,7 @@ def get_contact_row(row_id: str) -> Call[ContactRowRecord]:
     :param row_id: the row's id
     :raises CpaasNotFoundError: when that id does not exist
     """
-    return Call(endpoints.GET_CONTACT_ROW, {"row_id": row_id})
+    return Call(endpoints.GET_CONTACT_ROW, locals())
 
 
 def create_contact_row(columns: Mapping[str, Any]) -> Call[ContactRowRecord]:
@@ -222,7 +183,7 @@ def create_contact_row(columns: Mapping[str, Any]) -> Call[ContactRowRecord]:
     :param columns: cell by column id; a cell that is ``None`` is sent as null
     :return: the new row with its id, and the table it is in
     """
-    return Call(endpoints.CREATE_CONTACT_ROW, {"columns": columns})
+    return Call(endpoints.CREATE_CONTACT_ROW, locals())
 
 
 def update_contact_row(row_id: str, columns: Mapping[str, Any]) -> Call[ContactRowRecord]:
@@ -232,7 +193,7 @@ def update_contact_row(row_id: str, columns: Mapping[str, Any]) -> Call[ContactR
     :param columns: cell by column id; ``None`` clears a cell
     :raises CpaasNotFoundError: when that row does not exist
     """
-    return Call(endpoints.UPDATE_CONTACT_ROW, {"row_id": row_id, "columns": columns})
+    return Call(endpoints.UPDATE_CONTACT_ROW, locals())
 
 
 def delete_contact_row(row_id: str) -> Call[None]:
@@ -241,7 +202,7 @@ def delete_contact_row(row_id: str) -> Call[None]:
     :param row_id: the row's id
     :raises CpaasNotFoundError: when that id does not exist
     """
-    return Call(endpoints.DELETE_CONTACT_ROW, {"row_id": row_id})
+    return Call(endpoints.DELETE_CONTACT_ROW, locals())
 
 
 def lookup_phone(phone: str) -> Call[PhoneLookup]:
@@ -249,4 +210,4 @@ def lookup_phone(phone: str) -> Call[PhoneLookup]:
 
     :param phone: the phone number
     """
-    return Call(endpoints.LOOKUP_PHONE, {"phone": phone})
+    return Call(endpoints.LOOKUP_PHONE, locals())

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
+from cpaas_provider.api import endpoints
+from cpaas_provider.api.endpoints import Endpoint
 from cpaas_provider.api.http.transport import AsyncTransport, SyncTransport
 from cpaas_provider.api.http.wire import HttpResponse, OutgoingRequest, TransportFailure
 from cpaas_provider.api.settings import ClientSettings
 
 KEY = "sk_live_4eC39HqLyjWDarjtT1zdp7dc"
+ENDPOINTS: tuple[Endpoint[Any], ...] = tuple(one for one in vars(endpoints).values() if isinstance(one, Endpoint))
+"""The 14 operations of the service."""
 
 Send = Callable[[OutgoingRequest, ClientSettings], HttpResponse | TransportFailure]
 

@@ -21,6 +21,8 @@ from cpaas_provider.api.responses.parsing import parse_response
 from cpaas_provider.sending.campaign.rejections import NextStep, classify
 from cpaas_provider.sending.journal.model import State
 
+from .conftest import ENDPOINTS
+
 ADA, WHEN = "2348031234567", "2026-03-01T10:20:30+01:00"
 ABSENT = object()
 
@@ -43,7 +45,7 @@ REST: dict[str, dict[str, Any]] = {
 }
 """What stands beside the id in a resource that is whole."""
 
-ACTING = [one for one in endpoints.ENDPOINTS if one.operation in REST]
+ACTING = [one for one in ENDPOINTS if one.operation in REST]
 
 # Coprime to the number of values of each part, so that every value meets every other.
 STEP = 1 if os.environ.get("TORTURE") else 61

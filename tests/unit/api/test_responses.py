@@ -15,11 +15,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cpaas_provider.api import endpoints, errors
-from cpaas_provider.api.endpoints import ENDPOINTS, Endpoint, RetrySafety
+from cpaas_provider.api.endpoints import Endpoint, RetrySafety
 from cpaas_provider.api.http.wire import HttpResponse, TransportFailure
 from cpaas_provider.api.models.otp import OtpOutcome
 from cpaas_provider.api.responses.failures import failure
 from cpaas_provider.api.responses.parsing import parse_response
+
+from .conftest import ENDPOINTS
 
 KEY, ADA = "sk_live_4eC39HqLyjWDarjt", "2348031234567"
 WHEN = "2024-03-01T10:20:30.123456+01:00"

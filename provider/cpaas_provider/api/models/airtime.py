@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import math
 from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field
 
-from cpaas_provider.api.bounds import NETWORKS, SMALLEST_AMOUNT
+from cpaas_provider.api.bounds import NETWORKS, SMALLEST_AMOUNT, to_number
 from cpaas_provider.api.models.base import (
     CallbackUrl,
-    Identifier,
+    Figure,
     Msisdn,
     Number,
     OptionalTimestamp,
-    Reference,
+    Text,
     WireRequest,
     WireResource,
 )
-from cpaas_provider.api.models.meta import PurchaseMeta
 
 Network = Literal["Airtel", "MTN", "Glo", "9mobile", "NTEL"]
 
@@ -29,15 +27,10 @@ def _network(value: object) -> object:
     return _NETWORK_BY_LOWER_CASE.get(value.strip().lower(), value) if isinstance(value, str) else value
 
 
-def _amount(value: object) -> object:
+def _amount(value: object) -> int | float:
     """Read a number, or text as a rendered template gives it. A whole amount becomes an ``int``: 100, not 100.0."""
-    if isinstance(value, bool):
-        raise ValueError("must be a number")
-    try:
-        number = float(value)  # type: ignore[arg-type]  # anything else raises TypeError, caught below
-    except (TypeError, ValueError, OverflowError):
-        raise ValueError("must be a number") from None
-    if not math.isfinite(number):
+    number = to_number(value)
+    if number is None:
         raise ValueError("must be a number")
     return int(number) if number.is_integer() else number
 
@@ -49,7 +42,24 @@ class BuyAirtimeRequest(WireRequest):
     amount: Annotated[Number, Field(ge=SMALLEST_AMOUNT), BeforeValidator(_amount)]
     recipient: Msisdn
     callback: CallbackUrl | None = None
-    external_ref: Reference | None = None
+    external_ref: Text | None = None
+
+
+class Charge(WireResource):
+    """The cost of an airtime purchase, and the balance before and after it."""
+
+    amount: Figure = None
+    available_balance: Figure = None
+    balance_before: Figure = None
+    refunded: bool | None = None
+
+
+class PurchaseMeta(WireResource):
+    """``meta`` of an airtime purchase. With an ``id``, the purchase was accepted, so every figure may be missing."""
+
+    method: str | None = None
+    resource: str | None = None
+    charge: Charge | None = None
 
 
 class AirtimePurchase(WireResource):
@@ -58,7 +68,7 @@ class AirtimePurchase(WireResource):
     ``status`` is pending, sent, success, failed, error or duplicate, or a word that the contract does not list.
     """
 
-    id: Identifier
+    id: Text
     recipient: str | None = None
     external_ref: str | None = None
     callback: str | None = None

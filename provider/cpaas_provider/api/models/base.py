@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import functools
+import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Literal, Self
 
 import pendulum
 from pydantic import (
@@ -24,6 +25,10 @@ from cpaas_provider.api.recipients.email_address import normalise_email
 from cpaas_provider.api.recipients.msisdn import normalise_msisdn
 
 Number = int | float
+Channel = Literal["sms", "whatsapp"]
+
+_LARGEST_FIGURE = 10**15
+"""A larger figure cannot be a price, a balance or a count."""
 
 _HTTP_URL = re.compile(r"https?://[^\s/?#]+\S*", re.IGNORECASE)
 _DATE_AND_TIME = re.compile(r"\d{4}-?\d{2}-?\d{2}[T ]\d{2}")
@@ -170,11 +175,15 @@ def no_line_breaks(value: str) -> str:
     return value
 
 
+def _plausible(figure: Number | None) -> Number | None:
+    """Return a figure that can be summed and stored; ``None`` instead of any other, such as NaN."""
+    return figure if figure is None or (math.isfinite(figure) and abs(figure) <= _LARGEST_FIGURE) else None
+
+
 Msisdn = Annotated[str, BeforeValidator(_msisdn)]
 EmailAddress = Annotated[str, BeforeValidator(normalise_email)]
 Timestamp = Annotated[pendulum.DateTime, BeforeValidator(_timestamp)]
 OptionalTimestamp = Timestamp | None
 Text = Annotated[str, StringConstraints(min_length=1)]
-Reference = Annotated[str, StringConstraints(min_length=1)]
-Identifier = Annotated[str, StringConstraints(min_length=1)]
 CallbackUrl = Annotated[str, AfterValidator(_http_url)]
+Figure = Annotated[Number | None, AfterValidator(_plausible)]

@@ -6,16 +6,15 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from cpaas_provider.api.models.base import Identifier, OptionalTimestamp, Reference, WireRequest, WireResource
+from cpaas_provider.api.models.base import OptionalTimestamp, Text, WireRequest, WireResource
 
-ColumnId = Annotated[str, Field(min_length=1)]
-Cells = Annotated[dict[ColumnId, Any], Field(min_length=1)]
+Cells = Annotated[dict[Text, Any], Field(min_length=1)]
 
 
 class RowReference(WireRequest):
     """Path of the operations on one row."""
 
-    row_id: Reference
+    row_id: Text
 
 
 class CreateRowRequest(WireRequest):
@@ -33,7 +32,7 @@ class UpdateRowRequest(RowReference):
 class ContactColumn(WireResource):
     """A typed column. ``type`` is one of the contract's eight types, or a word that the contract does not list."""
 
-    id: Identifier
+    id: Text
     name: str
     type: str
 
@@ -41,7 +40,7 @@ class ContactColumn(WireResource):
 class ContactTable(WireResource):
     """The one contact table with its columns."""
 
-    id: Identifier
+    id: Text
     columns: list[ContactColumn]
     created_datetime: OptionalTimestamp = None
     updated_datetime: OptionalTimestamp = None
@@ -50,7 +49,7 @@ class ContactTable(WireResource):
 class ContactRow(WireResource):
     """A row; ``columns`` maps column id to cell value."""
 
-    id: Identifier
+    id: Text
     columns: dict[str, Any]
     created_datetime: OptionalTimestamp = None
     updated_datetime: OptionalTimestamp = None

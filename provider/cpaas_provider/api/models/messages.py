@@ -1,26 +1,42 @@
-"""The common fields of SMS and email: recipients, personalisation, and content or template."""
+"""SMS and email (INTERFACE.md 2.2, 2.3, 4.2, 4.3).
+
+The contract marks some fields of a response required that are read leniently all the same: with an ``id``, the service
+accepted the message, and a missing figure must not turn that into an unknown outcome.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Annotated, Any, Self
 
-from pydantic import AfterValidator, BeforeValidator, Field, PrivateAttr, field_serializer, model_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    PrivateAttr,
+    StringConstraints,
+    field_serializer,
+    model_validator,
+)
 
 from cpaas_provider.api.models.base import (
     CallbackUrl,
+    Channel,
     EmailAddress,
-    Identifier,
+    Figure,
     Msisdn,
     OptionalTimestamp,
-    Reference,
     Text,
     WireRequest,
     WireResource,
+    no_line_breaks,
     split_list,
     unique,
 )
-from cpaas_provider.api.models.meta import MessageMeta
+
+_ALPHANUMERIC_SENDER_ID = 11
+_NUMERIC_SENDER_ID = 16
+_SHORTEST_EMAIL_RECIPIENTS = 4
 
 
 def _substitutions(value: object) -> object:
@@ -34,9 +50,18 @@ def _substitutions(value: object) -> object:
     return value
 
 
+def _sms_sender_id(value: str) -> str:
+    longest = _NUMERIC_SENDER_ID if value.lstrip("+").isdigit() else _ALPHANUMERIC_SENDER_ID
+    if len(value) > longest:
+        raise ValueError(f"must have at most {longest} characters")
+    return value
+
+
 Substitutions = Annotated[dict[str, Any], BeforeValidator(_substitutions)]
 MsisdnList = Annotated[list[Msisdn], Field(min_length=1), BeforeValidator(split_list), AfterValidator(unique)]
 EmailList = Annotated[list[EmailAddress], Field(min_length=1), BeforeValidator(split_list), AfterValidator(unique)]
+SmsSenderId = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1), AfterValidator(_sms_sender_id)]
+HeaderLine = Annotated[str, AfterValidator(no_line_breaks)]
 
 
 class SmsPersonalisation(WireRequest):
@@ -59,8 +84,8 @@ class MessageRequest(WireRequest):
     recipients: list[str]
     sender_id: str
     content: Text | None = None
-    template_id: Reference | None = None
-    external_ref: Reference | None = None
+    template_id: Text | None = None
+    external_ref: Text | None = None
     callback: CallbackUrl | None = None
     personalisation: Any = None
 
@@ -84,6 +109,51 @@ class MessageRequest(WireRequest):
         return self
 
 
+class SendSmsRequest(MessageRequest):
+    """Body of ``POST /sms/send``."""
+
+    channel: Channel = "sms"
+    recipients: MsisdnList
+    sender_id: SmsSenderId
+    is_trackable: bool | None = None
+    personalisation: list[SmsPersonalisation] | None = None
+
+
+class SendEmailRequest(MessageRequest):
+    """Body of ``POST /email/send``."""
+
+    recipients: EmailList
+    sender_id: EmailAddress
+    from_name: HeaderLine | None = None
+    subject: HeaderLine | None = None
+    reply_to: EmailAddress | None = None
+    personalisation: list[EmailPersonalisation] | None = None
+
+    @model_validator(mode="after")
+    def _recipients_long_enough(self) -> Self:
+        if len(",".join(self.recipients)) < _SHORTEST_EMAIL_RECIPIENTS:
+            raise ValueError(f"recipients must have at least {_SHORTEST_EMAIL_RECIPIENTS} characters")
+        return self
+
+
+class Estimate(WireResource):
+    """Cost of a message request; ``encoding``, ``message_length`` and ``pages`` only for SMS."""
+
+    available_balance: Figure = None
+    charge: Figure = None
+    encoding: str | None = None
+    message_length: Figure = None
+    pages: Figure = None
+
+
+class MessageMeta(WireResource):
+    """``meta`` of an SMS or email message."""
+
+    method: str | None = None
+    resource: str | None = None
+    estimate: Estimate | None = None
+
+
 class PersonalisationOfMessage(WireResource):
     """A personalisation entry as the service returns it."""
 
@@ -97,7 +167,9 @@ class Message(WireResource):
     Without an ``id`` there is no proof that the service accepted the message, so that field is required.
     """
 
-    id: Identifier
+    id: Text
+    recipients: Annotated[list[str], BeforeValidator(split_list)] | None = None
+    sender_id: str | None = None
     external_ref: str | None = None
     callback: str | None = None
     template_id: str | None = None
@@ -125,3 +197,16 @@ class Message(WireResource):
     def record_rejected(self, recipients: tuple[str, ...], reason: str) -> None:
         """Store the recipients in ``errors`` of a response that also has an id."""
         self._rejected_recipients, self._rejection = recipients, reason
+
+
+class SmsMessage(Message):
+    """An SMS request the service accepted; ``meta.estimate`` shows what it cost."""
+
+    is_trackable: bool | None = None
+    content: str | None = None
+
+
+class EmailMessage(Message):
+    """An email request the service accepted; ``meta.estimate`` shows what it cost."""
+
+    from_name: str | None = None

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from enum import StrEnum
-from typing import Annotated, Literal
+from typing import Annotated
 
 import pendulum
 from pydantic import Field
 
 from cpaas_provider.api.bounds import OTP_DIGITS, OTP_MINUTES
 from cpaas_provider.api.models.base import (
-    Identifier,
+    Channel,
     Msisdn,
     Number,
     OptionalTimestamp,
-    Reference,
     Text,
     Timestamp,
     WireRequest,
@@ -50,20 +49,20 @@ class RequestOtpRequest(WireRequest):
     length: Annotated[int, Field(ge=OTP_DIGITS[0], le=OTP_DIGITS[1])] | None = None
     expires_in: Annotated[int, Field(ge=OTP_MINUTES[0], le=OTP_MINUTES[1])] | None = None
     token: Text | None = Field(default=None, repr=False)
-    channel: Literal["sms", "whatsapp"] | None = None
+    channel: Channel | None = None
 
 
 class VerifyOtpRequest(WireRequest):
     """Body of ``POST /otp/verify``."""
 
     token: Text = Field(repr=False)
-    id: Reference
+    id: Text
 
 
 class OtpReference(WireRequest):
     """Path of ``GET`` and ``DELETE /otp/{id}``."""
 
-    id: Reference
+    id: Text
 
 
 class FindOtpsRequest(WireRequest):
@@ -75,7 +74,7 @@ class FindOtpsRequest(WireRequest):
 class OtpToken(WireResource):
     """A passcode's record: its recipient and its status, never the code."""
 
-    id: Identifier
+    id: Text
     recipient: str
     status: Number
     status_desc: str

@@ -12,24 +12,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from cpaas_provider.api.errors import ErrorItem
+from cpaas_provider.api.models.messages import SendEmailRequest, SendSmsRequest
 
 _RECIPIENTS = frozenset({"recipients", "recipient"})
 _PERSONALISATION = frozenset({"personalisation", "personalization"})
 _RECIPIENT_FIELDS = _RECIPIENTS | _PERSONALISATION | {"to", "msisdn", "phone", "phone_number", "number", "email"}
-_MESSAGE_FIELDS = frozenset(
-    {
-        "callback",
-        "channel",
-        "content",
-        "external_ref",
-        "from_name",
-        "is_trackable",
-        "reply_to",
-        "sender_id",
-        "subject",
-        "template_id",
-    }
-)
+_MESSAGE_FIELDS = (SendSmsRequest.model_fields | SendEmailRequest.model_fields).keys() - _RECIPIENTS - _PERSONALISATION
 # Names that stand for the whole request, not for a field.
 _WHOLE_REQUEST = frozenset({"", "body", "data", "json", "payload", "request", "non_field_errors", "__root__"})
 _STEP = re.compile(r"[^\s.\[\]/'\"]+")

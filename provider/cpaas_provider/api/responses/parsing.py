@@ -20,7 +20,6 @@ from typing import Any
 from pydantic import ValidationError
 
 from cpaas_provider.api.endpoints import Endpoint, RetrySafety
-from cpaas_provider.api.errors import CpaasError
 from cpaas_provider.api.http.wire import HttpResponse
 from cpaas_provider.api.models.messages import Message
 from cpaas_provider.api.redact import redact
@@ -125,40 +124,29 @@ def parse_response(
     body = _json(response)
     retry_after = _seconds(response.retry_after)
     resource, presence, defect = _resource(endpoint, response, body)
+    error_body = _as_error_body(body)
+    listed = error_body.get("errors")
     facts = Facts(
         endpoint.retry_safety,
         response.status,
-        _named(body),
+        _named(error_body),
         presence,
         retry_after is not None,
-        lists_errors=response.body_error is None and _lists_errors(body),
-        looks_like_error=_is_error(body),
+        lists_errors=response.body_error is None and bool(listed) and isinstance(listed, (list, Mapping)),
+        looks_like_error=_is_error(error_body),
     )
     outcome = classify(facts)
     if outcome is Outcome.ACCEPTED:
         return _with_rejected(endpoint, resource, body, private, fields)
-    raise _error(endpoint, response, facts, outcome, body, defect, retry_after, private)
-
-
-def _error(
-    endpoint: Endpoint[Any],
-    response: HttpResponse,
-    facts: Facts,
-    outcome: Outcome,
-    body: Any,
-    defect: str,
-    retry_after: float | None,
-    private: Iterable[str],
-) -> CpaasError:
-    by_line = response.status >= HTTPStatus.MULTIPLE_CHOICES
-    if outcome is Outcome.NOT_SENT:
-        return failures.not_sent(endpoint, response.status, response.status if by_line else facts.named, retry_after)
     if outcome is Outcome.UNKNOWN:
-        return failures.unknown_outcome(endpoint, _why_unknown(facts, defect), status=response.status)
-    if HTTPStatus.MULTIPLE_CHOICES <= response.status < HTTPStatus.BAD_REQUEST:
-        return failures.redirected(endpoint, response.status)
-    named = facts.named if not by_line and facts.named else response.status
-    return failures.rejection(endpoint, response.status, named, body, private)
+        raise failures.unknown_outcome(endpoint, _why_unknown(facts, defect), status=response.status)
+    is_success = response.status < HTTPStatus.MULTIPLE_CHOICES
+    deciding = facts.named if is_success and facts.named else response.status
+    if outcome is Outcome.NOT_SENT:
+        raise failures.not_sent(endpoint, response.status, deciding, retry_after)
+    if not is_success and response.status < HTTPStatus.BAD_REQUEST:
+        raise failures.redirected(endpoint, response.status)
+    raise failures.rejection(endpoint, response.status, deciding, body, private)
 
 
 def _why_unknown(facts: Facts, defect: str) -> str:
@@ -185,7 +173,7 @@ def _resource(endpoint: Endpoint[Any], response: HttpResponse, body: Any) -> tup
         and response.body_error is None
         and (body is not _NOT_JSON or not response.body.strip())
     ):
-        return None, Resource.NONE if _is_error(body) else Resource.WHOLE, ""
+        return None, Resource.NONE if _is_error(_as_error_body(body)) else Resource.WHOLE, ""
     if response.body_error is not None:
         return None, Resource.TRACE, f"the response is incomplete ({response.body_error})"
     if body is _NOT_JSON:
@@ -195,7 +183,7 @@ def _resource(endpoint: Endpoint[Any], response: HttpResponse, body: Any) -> tup
     unreadable = ""
     for reading in readings:
         try:
-            return endpoint.resource.validate_python(reading), Resource.WHOLE, ""
+            return endpoint.reader.validate_python(reading), Resource.WHOLE, ""
         except ValidationError as error:
             unreadable = ", ".join(sorted({_location(part["loc"]) for part in error.errors(include_input=False)}))
     presence = Resource.TRACE if any(map(_has_id, _parts(body))) else Resource.NONE
@@ -252,14 +240,17 @@ def _is_whole(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def _named(body: Any) -> int:
+def _as_error_body(body: Any) -> Mapping[str, Any]:
+    """Return a body that may have the error shape of INTERFACE.md section 7; for any other, an empty one."""
+    return body if isinstance(body, Mapping) and "message" in body else {}
+
+
+def _named(error_body: Mapping[str, Any]) -> int:
     """Return the status that an error body names (INTERFACE.md section 7), 0 if it names none.
 
     Text is not a status. But text such as "503" counts, because it makes the outcome unknown.
     """
-    if not isinstance(body, Mapping) or "message" not in body:
-        return 0
-    status = body.get("status")
+    status = error_body.get("status")
     if _is_whole(status):
         return max(0, int(status or 0))
     if isinstance(status, str) and status.isascii() and status.isdigit() and len(status) <= len("503"):
@@ -267,26 +258,19 @@ def _named(body: Any) -> int:
     return 0
 
 
-def _lists_errors(body: Any) -> bool:
-    if not isinstance(body, Mapping) or "message" not in body:
-        return False
-    return bool(body.get("errors")) and isinstance(body["errors"], (list, Mapping))
-
-
-def _is_error(body: Any) -> bool:
+def _is_error(error_body: Mapping[str, Any]) -> bool:
     """Tell whether a body looks like the error shape of INTERFACE.md section 7, whatever the HTTP status."""
-    if not isinstance(body, Mapping) or "message" not in body:
-        return False
-    if body.get("errors"):
+    if error_body.get("errors"):
         return True
-    if not _is_whole(body.get("status")) or body["status"] < HTTPStatus.CONTINUE:
+    status = error_body.get("status", 0)
+    if not _is_whole(status) or status < HTTPStatus.CONTINUE:
         # Not an HTTP status, but for example that of a passcode.
         return False
-    if body["status"] >= HTTPStatus.BAD_REQUEST:
+    if status >= HTTPStatus.BAD_REQUEST:
         return True
-    if kind := body.get("type"):
+    if kind := error_body.get("type"):
         return str(kind).lower() != _BODY_SUCCESS_TYPE
-    return "errors" in body and "data" not in body
+    return "errors" in error_body and "data" not in error_body
 
 
 def _location(location: tuple[int | str, ...]) -> str:
