@@ -5,6 +5,7 @@ The length is a local estimate before a send. After the send, ``meta.estimate`` 
 
 from __future__ import annotations
 
+import bisect
 import re
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -118,20 +119,16 @@ def _shortened(text: str, ending: str, fits: Callable[[str], bool]) -> str:
         return text + ending
     units = list(_visible_units(text))
 
-    def beginning(count: int) -> str:
-        return "".join(units[:count]).rstrip()
+    def cut(count: int) -> str:
+        return "".join(units[:count]).rstrip() + ELLIPSIS + ending
 
-    low, high = 0, len(units)
-    while low < high:
-        middle = (low + high + 1) // 2
-        low, high = (middle, high) if fits(beginning(middle) + ELLIPSIS + ending) else (low, middle - 1)
-    if not low:
+    most = bisect.bisect_left(range(1, len(units) + 1), True, key=lambda count: not fits(cut(count)))
+    if not most:
         return ending.lstrip()
-    for count in range(low, max(low - _LONGEST_CUT_WORD, 0), -1):
+    for count in range(most, max(most - _LONGEST_CUT_WORD, 0), -1):
         if units[count].isspace() or units[count - 1].isspace():
-            low = count
-            break
-    return beginning(low) + ELLIPSIS + ending
+            return cut(count)
+    return cut(most)
 
 
 def _visible_units(text: str) -> Iterator[str]:
@@ -179,24 +176,22 @@ class MessageTemplate:
     """
 
     def __init__(self, content: str, names: Iterable[str], placeholder_format: str = "{name}") -> None:
+        self.names = tuple(names)
         self._content = content
         self._format = placeholder_format
-        self._known = tuple(names)
-        name_of = {placeholder_format.replace("name", name): name for name in self._known}
+        name_of = {placeholder_format.replace("name", name): name for name in self.names}
         matches = list(re.finditer("|".join(map(re.escape, name_of)), content)) if name_of else []
         self.slots = tuple(name_of[match[0]] for match in matches)
         """The name of each placeholder in the content, in order, repeated names included."""
 
         self._percent_format = _percent_format(content, matches)
-        self.names = tuple(dict.fromkeys(self.slots))
-        """The names in ``slots``, each once, in order of first occurrence."""
 
     def render(self, values: Mapping[str, str]) -> str:
         """Return the text with its placeholders filled, as by ``substitute``. One without a value is not filled."""
         try:
             return self._percent_format % tuple([values[name] for name in self.slots])
         except KeyError:
-            present = {name: values[name] for name in self._known if name in values}
+            present = {name: values[name] for name in self.names if name in values}
             return substitute(self._content, present, self._format)
 
 
@@ -204,14 +199,12 @@ class SmsEstimator:
     """Measures the filled texts of one template. The results are those of ``measure_sms``, but faster.
 
     :param template: the text
-    :param names: the names of the values that ``measure`` takes, in order; contains every name in the template
     """
 
-    def __init__(self, template: MessageTemplate, names: Sequence[str]) -> None:
+    def __init__(self, template: MessageTemplate) -> None:
         self._template = template
-        self._names = tuple(names)
-        self._slots = tuple(self._names.index(name) for name in template.slots)
-        fixed = template.render(dict.fromkeys(self._names, ""))
+        self._slots = tuple(template.names.index(name) for name in template.slots)
+        fixed = template.render(dict.fromkeys(template.names, ""))
         self._fixed_units = len(fixed)
         # If no character takes two units, only the number of characters matters.
         self._encoding: Encoding | None = None
@@ -222,9 +215,9 @@ class SmsEstimator:
         self._lengths: dict[int, SmsLength] = {}
 
     def measure(self, values: Sequence[str]) -> SmsLength:
-        """Return the length of the text with these values, one for each name."""
+        """Return the length of the text with these values, one for each of the template's names."""
         if self._encoding is None or _NOT_BASIC.search("".join(values)) is not None:
-            return measure_sms(self._template.render(dict(zip(self._names, values, strict=True))))
+            return measure_sms(self._template.render(dict(zip(self._template.names, values, strict=True))))
         units = self._fixed_units
         for slot in self._slots:
             units += len(values[slot])

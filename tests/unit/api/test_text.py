@@ -142,18 +142,18 @@ def test_a_text_read_once_is_filled_like_any_other(
 def test_estimator_measures_as_the_whole_text_is_measured(parts: list[str], people: list[tuple[str, str, str]]) -> None:
     content, names = "".join(parts), ("unused", "a", "b")
     text = MessageTemplate(content, names)
-    estimator = SmsEstimator(text, names)
+    estimator = SmsEstimator(text)
     for values in people:
         assert estimator.measure(values) == measure_sms(text.render(dict(zip(names, values, strict=True))))
 
 
 def test_a_text_knows_the_names_it_needs() -> None:
     text = MessageTemplate("{b} and {a}, {b}, {stranger}, 100% {c", ["a", "b", "c"])
-    assert text.names == ("b", "a")
+    assert text.slots == ("b", "a", "b")
     assert text.render({"a": "{b}", "b": "5 %s", "c": "x"}) == "5 %s and {b}, 5 %s, {stranger}, 100% {c"
     assert text.render({"b": "5"}) == "5 and {a}, 5, {stranger}, 100% {c"
     assert MessageTemplate("100% {a}", []).render({"a": "x"}) == "100% {a}"
-    assert MessageTemplate("100%", ["a"]).names == ()
+    assert MessageTemplate("100%", ["a"]).slots == ()
 
 
 @pytest.mark.parametrize(
@@ -177,4 +177,4 @@ def test_placeholders_of_a_text(content: str, placeholder_format: str, found: tu
 def test_whatever_stands_as_a_placeholder_is_found(written: list[str], placeholder_format: str) -> None:
     content = " ".join(placeholder_format.replace("name", name) for name in written)
     assert placeholders_in(content, placeholder_format) == tuple(dict.fromkeys(written))
-    assert MessageTemplate(content, reversed(written), placeholder_format).names == tuple(dict.fromkeys(written))
+    assert MessageTemplate(content, reversed(written), placeholder_format).slots == tuple(written)

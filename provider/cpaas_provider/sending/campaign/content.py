@@ -130,7 +130,7 @@ class Content:
         if not self.measured:
             return None
         text = MessageTemplate(self.texts[0], tuple(self.columns), self.placeholder_format)
-        return SmsEstimator(text, tuple(self.columns)).measure
+        return SmsEstimator(text).measure
 
     def rendered(self, placeholder_values: str | None) -> list[str]:
         """Return the texts as one recipient reads them.
