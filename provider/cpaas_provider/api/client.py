@@ -8,7 +8,6 @@ import inspect
 import threading
 from collections.abc import Awaitable, Callable
 from http import HTTPStatus
-from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar, Unpack
 
 from cpaas_provider.api import operations
@@ -104,14 +103,13 @@ class CpaasClient(_Client):
         :raises CpaasError: when the call did not succeed
         """
         steps = run_call(call, self.settings, self.rate_limiter)
-        reply: Reply = None
-        while True:
-            try:
-                step = steps.send(reply)
-            except StopIteration as end:
-                result: T = end.value
-                return result
-            reply = self._do(step)
+        try:
+            step = next(steps)
+            while True:
+                step = steps.send(self._do(step))
+        except StopIteration as end:
+            result: T = end.value
+            return result
 
     def _do(self, step: Step) -> Reply:
         if isinstance(step, Delay):
@@ -144,7 +142,7 @@ class CpaasClient(_Client):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     send_sms = _sync(operations.send_sms)
@@ -180,14 +178,13 @@ class AsyncCpaasClient(_Client):
         :raises CpaasError: when the call did not succeed
         """
         steps = run_call(call, self.settings, self.rate_limiter)
-        reply: Reply = None
-        while True:
-            try:
-                step = steps.send(reply)
-            except StopIteration as end:
-                result: T = end.value
-                return result
-            reply = await self._do(step)
+        try:
+            step = next(steps)
+            while True:
+                step = steps.send(await self._do(step))
+        except StopIteration as end:
+            result: T = end.value
+            return result
 
     async def _do(self, step: Step) -> Reply:
         if isinstance(step, Delay):
@@ -226,9 +223,7 @@ class AsyncCpaasClient(_Client):
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         await self.aclose()
 
     send_sms = _async(operations.send_sms)

@@ -6,6 +6,7 @@ accepts a number only if the library would certainly read it the same way. All o
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -55,11 +56,6 @@ class _RegionPlan:
         return any(size in lengths and pattern(national) is not None for lengths, pattern in self.kinds)
 
 
-# Bounded: at most one entry for each combination of three digits, and for each region.
-_plans: dict[str, _Plan | None] = {}
-_region_plans: dict[str, _RegionPlan | None] = {}
-
-
 def parse_plain(text: str, region: str | None) -> str | None:
     """Return the international digits of a number, or ``None`` if the library must decide.
 
@@ -70,15 +66,12 @@ def parse_plain(text: str, region: str | None) -> str | None:
         return _parse_international(text[1:])
     if region is None:
         return _parse_international(text) if text[0] != "0" else None
-    region_plan = (
-        _region_plans[region] if region in _region_plans else _region_plans.setdefault(region, _region_plan(region))
-    )
+    region_plan = _region_plan(region)
     return None if region_plan is None else _parse_national(text, region_plan)
 
 
 def _parse_international(digits: str) -> str | None:
-    start = digits[:_LONGEST_COUNTRY_CODE]
-    plan = _plans[start] if start in _plans else _plans.setdefault(start, _plan(start))
+    plan = _plan(digits[:_LONGEST_COUNTRY_CODE])
     return digits if plan is not None and plan.keeps(digits[len(plan.code) :]) else None
 
 
@@ -101,6 +94,7 @@ def _parse_national(digits: str, region_plan: _RegionPlan) -> str | None:
     return plan.code + national if plan.keeps(national) and region_plan.valid(national) else None
 
 
+@functools.cache  # at most one entry for each combination of three digits
 def _plan(start: str) -> _Plan | None:
     for size in range(1, _LONGEST_COUNTRY_CODE + 1):
         regions = COUNTRY_CODE_TO_REGION_CODE.get(int(start[:size]))
@@ -118,6 +112,7 @@ def _plan_of(code: str, region: str) -> _Plan | None:
     return _Plan(code, lengths, re.compile(metadata.national_prefix_for_parsing or _NEVER).match)
 
 
+@functools.cache  # at most one entry for each region
 def _region_plan(region: str) -> _RegionPlan | None:
     metadata = PhoneMetadata.metadata_for_region(region)
     # If regions share a country code, the library uses the plan of the first of them. Other regions are left to it.
