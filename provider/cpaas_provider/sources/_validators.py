@@ -38,9 +38,7 @@ def text_or_none(name: str, value: Any) -> str | None:
 
 def path(name: str, value: Any) -> Any:
     """Return a path: text, a ``Path`` or an ``ObjectStoragePath``."""
-    if is_path(value):
-        return value
-    return text(name, value)
+    return value if is_path(value) else text(name, value)
 
 
 def is_path(value: Any) -> bool:

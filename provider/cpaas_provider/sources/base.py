@@ -41,12 +41,11 @@ class SourceError(Exception):
 
 
 class Table(Protocol):
-    """An open source.
+    """An open source."""
 
-    ``columns`` are the names of its columns, ``None`` if each row may have other columns.
-    """
-
-    columns: tuple[str, ...] | None
+    @property
+    def columns(self) -> tuple[str, ...] | None:
+        """Return the names of its columns, ``None`` if each row may have other columns."""
 
     @property
     def absent(self) -> AbstractSet[str]:

@@ -363,15 +363,14 @@ class _CsvTable:
     absent = NO_ABSENT_COLUMNS
 
     def __init__(self, columns: tuple[str, ...], records: Iterator[Record | InvalidRow]) -> None:
-        self.columns: tuple[str, ...] | None = columns
-        self._names = columns
+        self.columns = columns
         self._records = records
 
     def rows(self, wanted: Sequence[str]) -> Iterator[Row | InvalidRow]:
         """Read all records once."""
-        width = len(self._names)
+        width = len(self.columns)
         # A column that does not exist gets the place after the last column, where an empty cell is added.
-        places = [self._names.index(name) if name in self._names else width for name in wanted]
+        places = [self.columns.index(name) if name in self.columns else width for name in wanted]
         least = width + (width in places)
         for record in self._records:
             if isinstance(record, InvalidRow):

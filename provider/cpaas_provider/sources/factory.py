@@ -8,7 +8,6 @@ from typing import Any, cast
 from cpaas_provider.sources import _validators
 from cpaas_provider.sources.base import Source
 
-_COMPRESSED = (".gz", ".bz2", ".xz")
 _TEXTS = (".csv", ".tsv", ".txt")
 _JSON_LINES = (".jsonl", ".ndjson")
 _PARQUET = (".parquet", ".pq")
@@ -33,7 +32,7 @@ def as_source(value: Any) -> Source:
 
 
 def _by_suffix(path: Any) -> Source:
-    from cpaas_provider.sources.files import suffixes_of
+    from cpaas_provider.sources.files import UNPACKERS, suffixes_of
 
     if isinstance(path, str) and path.lstrip().startswith(("[", "{", "(")):
         raise ValueError(
@@ -41,7 +40,7 @@ def _by_suffix(path: Any) -> Source:
             "itself (my_task.output), or set render_template_as_native_obj=True on the DAG."
         )
     suffixes = suffixes_of(path)
-    compressed = bool(suffixes) and suffixes[0] in _COMPRESSED
+    compressed = bool(suffixes) and suffixes[0] in UNPACKERS
     suffix = next(iter(suffixes[compressed:]), "")
     if suffix in _TEXTS:
         from cpaas_provider.sources.csv_file import CsvSource
@@ -57,6 +56,6 @@ def _by_suffix(path: Any) -> Source:
         return ParquetSource(path)
     raise ValueError(
         f"The path has no known suffix ({', '.join(_TEXTS + _JSON_LINES + _PARQUET)}; text files also with "
-        f"{', '.join(_COMPRESSED)}). For a file, give CsvSource, JsonLinesSource or ParquetSource with the path. For a "
+        f"{', '.join(UNPACKERS)}). For a file, give CsvSource, JsonLinesSource or ParquetSource with the path. For a "
         "query, give SqlSource. For a single recipient, give a list."
     )

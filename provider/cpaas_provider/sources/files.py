@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import io
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -13,6 +14,9 @@ from cpaas_provider.sources.base import SourceError
 
 _READ_SIZE = 1 << 20
 """Bytes per read. Many small reads from a remote storage are slow."""
+
+UNPACKERS = {".gz": "gzip", ".bz2": "bz2", ".xz": "lzma"}
+"""The module that opens a compressed file, by the file's suffix."""
 
 
 class FileSource(_validators.Argument):
@@ -53,14 +57,19 @@ class FileSource(_validators.Argument):
         """Open the file as a stream of bytes, unpacked when its suffix is that of a compressed file."""
         with self.open_raw() as stored:
             stream: io.BufferedReader[Any] = io.BufferedReader(_ErrorTranslatingStream(stored, self), _READ_SIZE)
-            if (unpacked := _decompressed(stream, str(self.path))) is not None:
+            suffix = next(iter(suffixes_of(self.path)), None)
+            if suffix in UNPACKERS:
+                unpacked = importlib.import_module(UNPACKERS[suffix]).open(stream)
                 stream = io.BufferedReader(_ErrorTranslatingStream(unpacked, self), _READ_SIZE)
             yield stream
 
 
 def suffixes_of(path: Any) -> list[str]:
     """Return the suffixes of a path or URL from its last one, in lower case: ``[".gz", ".csv", ...]``."""
-    name = _without_query(str(path)).rpartition("/")[2].lower()
+    written = str(path)
+    if "://" in written:
+        written = written.partition("?")[0].partition("#")[0]
+    name = written.rpartition("/")[2].lower()
     return [f".{part}" for part in reversed(name.split(".")[1:])]
 
 
@@ -78,7 +87,7 @@ def redacted_path(path: Any) -> str:
 
 def read_error(source: object, error: Exception) -> SourceError:
     """Return the error for a failure of a file or its storage."""
-    advice = next((advice for kind, advice in _ADVICE if isinstance(error, kind)), _OTHER_ADVICE)
+    advice = next(advice for kind, advice in _ADVICE if isinstance(error, kind))
     return SourceError(f"{source} cannot be read ({type(error).__name__}). {advice}")
 
 
@@ -87,9 +96,11 @@ _ADVICE: tuple[tuple[type[Exception], str], ...] = (
     (IsADirectoryError, "It is a folder. Give the path of a file."),
     (PermissionError, "The task may not read it. Give the worker, or the connection of the storage, permission."),
     (EOFError, "It is incomplete: it was not written or copied to its end."),
-)
-_OTHER_ADVICE = (
-    "Check the path and conn_id. Check that the Airflow provider of this storage is installed with its file system."
+    (
+        Exception,
+        "Check the path and conn_id. Check that the Airflow provider of this storage is installed with its file "
+        "system.",
+    ),
 )
 
 
@@ -112,24 +123,3 @@ class _ErrorTranslatingStream(io.RawIOBase):
             raise read_error(self._source, error) from None
         buffer[: len(chunk)] = chunk
         return len(chunk)
-
-
-def _decompressed(stream: io.BufferedReader[Any], path: str) -> Any:
-    match suffixes_of(path)[:1]:
-        case [".gz"]:
-            import gzip
-
-            return gzip.GzipFile(fileobj=stream)
-        case [".bz2"]:
-            import bz2
-
-            return bz2.BZ2File(stream)
-        case [".xz"]:
-            import lzma
-
-            return lzma.LZMAFile(stream)
-    return None
-
-
-def _without_query(path: str) -> str:
-    return path.partition("?")[0].partition("#")[0] if "://" in path else path

@@ -52,42 +52,37 @@ class _ParquetTable:
     absent = NO_ABSENT_COLUMNS
 
     def __init__(self, source: ParquetSource, arrow: Any, file: Any, columns: tuple[str, ...]) -> None:
-        self.columns: tuple[str, ...] | None = columns
+        self.columns = columns
         self._source = source
         self._arrow = arrow
         self._file = file
-        self._names = columns
 
     def rows(self, wanted: Sequence[str]) -> Iterator[Row | InvalidRow]:
         """Read the wanted columns once."""
-        read = [name for name in self._names if name in wanted]
+        read = [name for name in self.columns if name in wanted]
         number = 0
         for batch in self._batches(read):
-            found = {name: self._values(batch.column(name)) for name in read}
+            unreadable: set[int] = set()
+            found = {name: self._values(batch.column(name), unreadable) for name in read}
             columns = [found[name] if name in found else [None] * batch.num_rows for name in wanted]
-            broken = {
-                place for values in found.values() if type(values) is _PartlyUnreadable for place in values.places
-            }
             for place, values in enumerate(zip(*columns, strict=True) if wanted else [()] * batch.num_rows):
                 number += 1
-                if place in broken:
+                if place in unreadable:
                     yield InvalidRow(number, "contains a value that is not UTF-8 text, or is out of Python's range")
                 else:
                     yield make_row((number, values))
 
     def _batches(self, read: list[str]) -> Iterator[Any]:
-        batches = self._file.iter_batches(_ROWS_AT_ONCE, columns=read, use_threads=False)
-        while True:
-            try:
-                batch = next(batches, None)
-            except Exception as error:  # noqa: BLE001 - as above
-                raise read_error(self._source, error) from None
-            if batch is None:
-                return
-            yield batch
+        try:
+            yield from self._file.iter_batches(_ROWS_AT_ONCE, columns=read, use_threads=False)
+        except Exception as error:  # noqa: BLE001 - as above
+            raise read_error(self._source, error) from None
 
-    def _values(self, column: Any) -> list[Any]:
-        """Return a column's values as Python objects, with times in microseconds whether pandas is installed or not."""
+    def _values(self, column: Any, unreadable: set[int]) -> list[Any]:
+        """Return a column's values as Python objects, with times in microseconds whether pandas is installed or not.
+
+        :param unreadable: gets the places of values that cannot be read; they are returned as ``None``
+        """
         types = self._arrow.types
         if types.is_timestamp(column.type) and column.type.unit == "ns":
             column = column.cast(self._arrow.timestamp("us", column.type.tz), safe=False)
@@ -96,18 +91,11 @@ class _ParquetTable:
         try:
             return list(column.to_pylist())
         except (ValueError, OverflowError):
-            return _PartlyUnreadable(column)
-
-
-class _PartlyUnreadable(list[Any]):
-    """The values of a column with unreadable values, which are ``None``; ``places`` are their positions."""
-
-    def __init__(self, column: Any) -> None:
-        super().__init__()
-        self.places = set()
-        for place, value in enumerate(column):
-            try:
-                self.append(value.as_py())
-            except (ValueError, OverflowError):
-                self.places.add(place)
-                self.append(None)
+            values = []
+            for place, value in enumerate(column):
+                try:
+                    values.append(value.as_py())
+                except (ValueError, OverflowError):
+                    values.append(None)
+                    unreadable.add(place)
+            return values

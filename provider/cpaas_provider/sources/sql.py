@@ -115,24 +115,18 @@ class _SqlTable:
     absent = NO_ABSENT_COLUMNS
 
     def __init__(self, source: SqlSource, result: CursorResult[Any], columns: tuple[str, ...]) -> None:
-        self.columns: tuple[str, ...] | None = columns
+        self.columns = columns
         self._source = source
         self._result = result
-        self._names = columns
 
     def rows(self, wanted: Sequence[str]) -> Iterator[Row | InvalidRow]:
         """Read the result once."""
-        places = [self._names.index(name) if name in self._names else None for name in wanted]
+        places = [self.columns.index(name) if name in self.columns else None for name in wanted]
         for number, row in enumerate(chain.from_iterable(self._parts()), 1):
             yield make_row((number, tuple([None if place is None else row[place] for place in places])))
 
     def _parts(self) -> Iterator[Sequence[Any]]:
-        parts = self._result.partitions(_FETCH_SIZE)
-        while True:
-            try:
-                part = next(parts, None)
-            except Exception as error:  # noqa: BLE001 - as above
-                raise self._source._query_error(error) from None
-            if part is None:
-                return
-            yield part
+        try:
+            yield from self._result.partitions(_FETCH_SIZE)
+        except Exception as error:  # noqa: BLE001 - as above
+            raise self._source._query_error(error) from None
