@@ -7,8 +7,9 @@ import contextlib
 import threading
 import time
 from collections.abc import Awaitable, Callable
+from concurrent.futures import Future
 from datetime import timedelta
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 from cpaas_provider.sending.errors import StoppedError
 
@@ -153,32 +154,15 @@ class StopSignal:
 
 async def in_thread(work: Callable[[], T]) -> T:
     """Run blocking work in a daemon thread, which does not keep the process from ending if it hangs."""
-    loop = asyncio.get_running_loop()
-    future: asyncio.Future[T] = loop.create_future()
-    threading.Thread(target=_resolve, args=(work, loop, future), name="cpaas-blocking", daemon=True).start()
-    return await future
+    future: Future[T] = Future()
+    # It cannot be cancelled any more: the work runs on if the waiting coroutine is cancelled.
+    future.set_running_or_notify_cancel()
 
-
-def _resolve(work: Callable[[], T], loop: asyncio.AbstractEventLoop, future: asyncio.Future[T]) -> None:
-    try:
-        result = work()
-    except BaseException as error:  # noqa: BLE001 - it is raised in the waiting coroutine
-        _hand_over(loop, future, error=error)
-    else:
-        _hand_over(loop, future, result=result)
-
-
-def _hand_over(
-    loop: asyncio.AbstractEventLoop, future: asyncio.Future[Any], *, result: Any = None, error: Any = None
-) -> None:
-    def hand_over() -> None:
-        if future.done():
-            return
-        if error is not None:
+    def run() -> None:
+        try:
+            future.set_result(work())
+        except BaseException as error:  # noqa: BLE001 - it is raised in the waiting coroutine
             future.set_exception(error)
-        else:
-            future.set_result(result)
 
-    # The event loop may be closed: then no caller waits any more.
-    with contextlib.suppress(RuntimeError):
-        loop.call_soon_threadsafe(hand_over)
+    threading.Thread(target=run, name="cpaas-blocking", daemon=True).start()
+    return await asyncio.wrap_future(future)
