@@ -373,11 +373,6 @@ class RequestRecord:
         """Whether its outcome is unknown."""
         return self.state in UNRESOLVED
 
-    @property
-    def strength(self) -> int:
-        """The precedence of its state over the states of other requests to the same recipients."""
-        return PRECEDENCE[self.state]
-
     def ended(self, result: Result) -> Self:
         """Return it with a result. An accepted request stays accepted, whatever a later or late write has."""
         if self.state is State.ACCEPTED:
@@ -409,7 +404,7 @@ def latest_by_member(records: Iterable[RequestRecord]) -> dict[bytes, RequestRec
     latest: dict[bytes, RequestRecord] = {}
     for record in records:
         for member in record.members:
-            if member not in latest or record.strength >= latest[member].strength:
+            if member not in latest or PRECEDENCE[record.state] >= PRECEDENCE[latest[member].state]:
                 latest[member] = record
     return latest
 

@@ -130,15 +130,13 @@ class JournalView:
 
         :param include_unresolved: whether to count unresolved requests
         """
-        numbers: dict[State, int] = {}
-        members: dict[State, set[bytes]] = {}
+        by_state: dict[State, list[RequestRecord]] = {}
         for request in self.entries(include_unresolved=include_unresolved):
-            numbers[request.state] = numbers.get(request.state, 0) + 1
-            members.setdefault(request.state, set()).update(request.members)
+            by_state.setdefault(request.state, []).append(request)
         return [
-            StateSummary(self.operation, state, numbers[state], len(members[state]))
+            StateSummary(self.operation, state, len(found), len(members_of(found)))
             for state in State
-            if state in numbers
+            if (found := by_state.get(state))
         ]
 
     def resolve(
@@ -167,12 +165,16 @@ class JournalView:
         if result_id is not None:
             check_result_id(decision, before)
         result = None if result_id is None else (result_id, None, None)
-        decided = [_decided(request, decision, result) for request in chosen]
-        after = {**self.requests, **{request.number: request for request in decided}}
+        results = deque(
+            Result(request.number, decision.state, result, decision.reason(request.reason), decision.value)
+            for request in chosen
+        )
+        after = dict(self.requests)
+        for resolved in results:
+            after[resolved.number] = dataclasses.replace(after[resolved.number], outcome=resolved)
         left = dataclasses.replace(self, requests=after).unresolved()
         members = members_of(chosen)
         recipients = len(members - reached_by(self.requests.values(), members))
-        results = deque(request.outcome for request in decided if request.outcome)
         return ResolutionResult(before, left, self._appended(results, now or datetime.now(UTC)), recipients, self.lost)
 
     def _named(self, references: Sequence[str]) -> list[RequestRecord]:
@@ -208,11 +210,3 @@ class JournalView:
             segments[part_key(index, 0)] = segment.as_json()
             index += 1
         return segments
-
-
-def _decided(
-    request: RequestRecord, decision: Resolution, result: tuple[str | None, None, None] | None
-) -> RequestRecord:
-    """Return a request with the result of its resolution."""
-    outcome = Result(request.number, decision.state, result, decision.reason(request.reason), decision.value)
-    return dataclasses.replace(request, outcome=outcome)
