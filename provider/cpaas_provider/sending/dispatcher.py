@@ -7,6 +7,7 @@ import contextlib
 import logging
 from collections import deque
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, Protocol
 
 from cpaas_provider.api.core import Call
@@ -94,6 +95,7 @@ class RequestQueue(Protocol):
         """Record that the request did not leave, or that its outcome is unknown."""
 
 
+@dataclass(eq=False, repr=False)
 class Dispatcher:
     """Sends the requests of one try, or of one resend within it.
 
@@ -105,14 +107,13 @@ class Dispatcher:
     :param max_pending: the most requests that may be in the journal without a result
     """
 
-    def __init__(
-        self, queue: RequestQueue, writer: JournalWriter, client: Client, stop: StopSignal, *, max_pending: int = 1
-    ) -> None:
-        self._queue = queue
-        self._writer = writer
-        self._client = client
-        self._stop = stop
-        self._max_pending = max_pending
+    queue: RequestQueue
+    writer: JournalWriter
+    client: Client
+    stop: StopSignal
+    max_pending: int
+
+    def __post_init__(self) -> None:
         self._pending = 0
         self._pending_recipients = 0
         self._storing: dict[int, PendingRequest] = {}
@@ -134,7 +135,7 @@ class Dispatcher:
         :raises SendingError: when the send ended for another reason
         :raises CpaasError: when a failed request ended the send
         """
-        senders = min(self._max_pending, self._client.settings.max_concurrency)
+        senders = min(self.max_pending, self.client.settings.max_concurrency)
         tasks = [
             asyncio.create_task(self._take_requests()),
             *(asyncio.create_task(self._sender()) for _ in range(senders)),
@@ -153,7 +154,7 @@ class Dispatcher:
         if self._abandoned and isinstance(self._error, StoppedError):
             recipients = sum(len(record.members) for record in self._abandoned)
             raise AnswerNotAwaitedError(
-                f"{self._stop.reason} A response had not arrived. {describe_unknown(self._abandoned, recipients)}"
+                f"{self.stop.reason} A response had not arrived. {describe_unknown(self._abandoned, recipients)}"
             )
         if self._error is not None and not await self._is_done():
             raise self._error
@@ -164,16 +165,16 @@ class Dispatcher:
         if self._has_unsent or self._is_taking or not isinstance(self._error, StoppedError):
             return False
         try:
-            return await self._queue.next(0) is None
+            return await self.queue.next(0) is None
         except Exception:  # noqa: BLE001 - the stop has ended the send already
             return False
 
     async def _watch_stop(self, tasks: Iterable[asyncio.Task[None]]) -> None:
         """Wait for the stop. Then let no request leave, and cancel the tasks at the end of the grace period."""
-        await self._stop.wait()
+        await self.stop.wait()
         self._finish_stopped()
-        self._client.stop()
-        await asyncio.wait(tasks, timeout=self._stop.grace_left)
+        self.client.stop()
+        await asyncio.wait(tasks, timeout=self.stop.grace_left)
         for task in tasks:
             task.cancel()
 
@@ -201,10 +202,10 @@ class Dispatcher:
         while self._error is None:
             self._changed.clear()
             self._queue_may_have_more = True
-            if self._pending >= self._max_pending or self._pending_recipients >= MAX_PENDING_RECIPIENTS:
+            if self._pending >= self.max_pending or self._pending_recipients >= MAX_PENDING_RECIPIENTS:
                 return False
             self._is_taking = True
-            batch = await self._queue.next(self._pending)
+            batch = await self.queue.next(self._pending)
             self._is_taking = batch is not None and batch != WAIT
             if batch is None:
                 # A pending request that fails may return recipients to the queue.
@@ -214,7 +215,7 @@ class Dispatcher:
                 return False
             if self._error is not None or not await self._wait_for_rate_limit():
                 return True
-            self._begin(self._queue.begin(batch))
+            self._begin(self.queue.begin(batch))
             self._is_taking = False
         return True
 
@@ -223,7 +224,7 @@ class Dispatcher:
 
         An intent stored long before that would be unknown after a kill, although its request never left.
         """
-        limiter = self._client.rate_limiter
+        limiter = self.client.rate_limiter
         while self._error is None:
             seconds = await limiter.prepare(ahead=len(self._storing) + len(self._stored))
             if seconds <= _MAX_INTENT_AGE:
@@ -238,7 +239,7 @@ class Dispatcher:
         self._pending += 1
         self._pending_recipients += len(request.intent)
         self._storing[request.intent.number] = request
-        self._writer.begin(request.intent, self._on_stored)
+        self.writer.begin(request.intent, self._on_stored)
 
     def _on_stored(self, intent: Intent, error: SendingError | None) -> None:
         """Let a request leave, because its intent is stored, or withdraw it after an error; called by the writer."""
@@ -249,7 +250,7 @@ class Dispatcher:
             self._stored.append(request)
             self._wake_sender()
         else:
-            self._queue.withdraw(request)
+            self.queue.withdraw(request)
             self._finish(error)
             self._forget(request)
         # If this was the last intent, idle senders have nothing to wait for.
@@ -284,19 +285,19 @@ class Dispatcher:
 
     async def _send(self, request: PendingRequest) -> None:
         """Send a request whose intent is stored, and hand its result to the writer."""
-        queue = self._queue
+        queue = self.queue
         if self._has_ended():
             self._record(queue.end(request, State.NOT_SENT, "the try ended before the request left"))
             return
         queue.left(request)
         try:
-            result = queue.read(request, await self._client.run(request.call))
+            result = queue.read(request, await self.client.run(request.call))
         except CpaasError as error:
             self._record(queue.fail(request, error))
             # The queue may have parts of a bisected batch.
             self._changed.set()
         except asyncio.CancelledError:
-            ended = queue.end(request, State.UNKNOWN, f"{self._stop.reason.rstrip('.')} before a response arrived")
+            ended = queue.end(request, State.UNKNOWN, f"{self.stop.reason.rstrip('.')} before a response arrived")
             self._abandoned.append(RequestRecord(request.intent, queue.operation, outcome=ended.result))
             self._record(ended)
             raise
@@ -309,7 +310,7 @@ class Dispatcher:
 
     def _has_ended(self) -> bool:
         """Return whether no request may leave any more. The stop may have come while an intent was stored."""
-        if self._error is None and self._stop.requested:
+        if self._error is None and self.stop.requested:
             self._finish_stopped()
         return self._error is not None
 
@@ -317,18 +318,18 @@ class Dispatcher:
         """Record as not sent the requests that no sender took before the end of the grace period."""
         for request in [*self._stored, *self._storing.values()]:
             # An intent that is not stored yet is not needed any more.
-            self._writer.withdraw(request.intent)
-            reason = f"{self._stop.reason.rstrip('.')} before the request left"
-            self._record(self._queue.end(request, State.NOT_SENT, reason))
+            self.writer.withdraw(request.intent)
+            reason = f"{self.stop.reason.rstrip('.')} before the request left"
+            self._record(self.queue.end(request, State.NOT_SENT, reason))
         self._stored.clear()
         self._storing.clear()
 
     def _record(self, ended: Ended) -> None:
         """Hand the result of a request to the writer."""
-        self._writer.end(ended.result)
+        self.writer.end(ended.result)
         self._has_unsent |= ended.result.state is State.NOT_SENT
         for intent, result in ended.rejected:
-            self._writer.add(intent, result)
+            self.writer.add(intent, result)
         if ended.error is not None:
             self._finish(ended.error)
 
@@ -347,7 +348,7 @@ class Dispatcher:
 
     def _finish_stopped(self) -> None:
         try:
-            self._stop.raise_if_stopped()
+            self.stop.raise_if_stopped()
         except StoppedError as error:
             self._finish(error)
 

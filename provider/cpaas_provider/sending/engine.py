@@ -5,10 +5,10 @@ A try may end at any point. The journal then shows the next try what it may send
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Protocol
 
 from cpaas_provider.api.backoff import backoff
@@ -17,7 +17,7 @@ from cpaas_provider.sending.journal.log import JournalLog
 from cpaas_provider.sending.journal.writer import JournalWriter
 from cpaas_provider.sending.resolver import MAX_RESENDS, UnknownResolver, Unresolved
 from cpaas_provider.sending.shutdown import StopSignal, in_thread
-from cpaas_provider.sending.spec import Client, OnUnknown, OutcomeProbe
+from cpaas_provider.sending.spec import Client, UnknownPolicy
 
 _FIRST_PAUSE = 2.0
 """The longest pause, in seconds, before the second resend of a try. Later pauses are longer."""
@@ -63,37 +63,15 @@ class TryPorts(Protocol):
         """Raise if no request may leave: in a stale run, or if the receiver uses another database. This may block."""
 
 
-@dataclass(frozen=True)
-class UnknownPolicy:
-    """What to do about requests of unknown outcome.
-
-    :param on_unknown: what to do if no probe establishes the outcome
-    :param unknown_timeout: how long after its intent a request is probed
-    :param probes: ways to establish an outcome
-    """
-
-    on_unknown: OnUnknown = OnUnknown.FAIL
-    unknown_timeout: timedelta = timedelta(minutes=10)
-    probes: Sequence[OutcomeProbe] = ()
-
-
+@dataclass(eq=False, repr=False)
 class SendEngine:
     """Sends to each recipient at most once, however earlier tries ended."""
 
-    def __init__(
-        self,
-        state: SendState,
-        client: Client,
-        ports: TryPorts,
-        policy: UnknownPolicy,
-        *,
-        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
-    ) -> None:
-        self._state = state
-        self._client = client
-        self._ports = ports
-        self._policy = policy
-        self._clock = clock
+    state: SendState
+    client: Client
+    ports: TryPorts
+    policy: UnknownPolicy
+    clock: Callable[[], datetime] = lambda: datetime.now(UTC)
 
     async def run(self, *, resolve: bool = True) -> None:
         """Send to the remaining recipients, then resolve requests of unknown outcome.
@@ -103,33 +81,25 @@ class SendEngine:
         :raises ProbeLaterError: when a probe may establish an outcome later
         :raises SendingError: when the send ended for another reason, see its subclasses
         """
-        state, policy = self._state, self._policy
-        async with JournalWriter(state.log, state.body, state.min_write_batch, self._clock) as writer:
+        state, stop = self.state, self.ports.stop
+        async with JournalWriter(state.log, state.body, state.min_write_batch, self.clock) as writer:
             await state.record_loss(writer)
             if state.has_remaining():
                 await self._check_may_send()
-                async with state.open_queue(self._client, self._ports.stop) as queue:
+                async with state.open_queue(self.client, stop) as queue:
                     await self._dispatch(queue, writer)
             if not resolve:
                 return
             resolver = UnknownResolver(
-                state.unresolved,
-                policy.probes,
-                writer,
-                self._client,
-                self._ports.stop,
-                on_unknown=policy.on_unknown,
-                unknown_timeout=policy.unknown_timeout,
-                address=self._ports.cli_address,
-                clock=self._clock,
+                state.unresolved, self.policy, writer, self.client, stop, self.ports.cli_address, self.clock
             )
             if await resolver.resolve():
                 await self._resend(resolver, writer)
 
     async def _resend(self, resolver: UnknownResolver, writer: JournalWriter) -> None:
-        stop = self._ports.stop
+        stop = self.ports.stop
         for resend in range(MAX_RESENDS):
-            async with self._state.open_resend_queue(self._client, stop) as queue:
+            async with self.state.open_resend_queue(self.client, stop) as queue:
                 if queue is None:
                     break
                 await self._check_may_send()
@@ -140,8 +110,7 @@ class SendEngine:
         resolver.end_resends()
 
     async def _check_may_send(self) -> None:
-        await self._ports.stop.finish(in_thread(self._ports.check_may_send))
+        await self.ports.stop.finish(in_thread(self.ports.check_may_send))
 
     async def _dispatch(self, queue: RequestQueue, writer: JournalWriter) -> None:
-        stop = self._ports.stop
-        await Dispatcher(queue, writer, self._client, stop, max_pending=self._state.max_pending).run()
+        await Dispatcher(queue, writer, self.client, self.ports.stop, self.state.max_pending).run()

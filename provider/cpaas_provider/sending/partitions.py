@@ -11,14 +11,15 @@ _MAX_PARTITIONS = 1_000
 
 
 def partitions(count: int) -> list[dict[str, int]]:
-    """Return ``count`` partitions to map a campaign operator over, as plain JSON.
+    """Return ``count`` partitions of a campaign to map its operator over, as plain JSON.
 
     .. code-block:: python
 
         SmsCampaignOperator.partial(task_id="send", source=..., content=...).expand(partition=partitions(4))
 
-    The partitions share rate, concurrency and budget of the connection and the operator. The count must stay the same
-    for retries and clears of a run: the journal of each partition has only its own recipients.
+    Each recipient belongs to one partition, and its duplicates belong to the same. Rate, concurrency and ``max_charge``
+    are divided among the partitions. The count must stay the same for the retries and clears of a run, because each
+    partition records only its own recipients.
 
     :param count: the number of partitions, 1 to 1,000
     """
@@ -51,6 +52,11 @@ class Partition:
         if isinstance(part, int) and isinstance(of, int) and 0 <= part < of <= _MAX_PARTITIONS:
             return cls(part, of)
         raise ValueError("partition must be a value of partitions(count). Map the operator over these values.")
+
+    @property
+    def label(self) -> str | None:
+        """The partition as logs and pages show it; ``None`` for the whole campaign."""
+        return f"{self.part + 1} of {self.of}" if self.of > 1 else None
 
     def holds(self, address: str) -> bool:
         """Return whether a recipient belongs to this partition. It does not depend on a process or secret."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -44,6 +45,7 @@ def otp_result(token: OtpToken, expires_in: Any) -> dict[str, Any]:
     return {**otp_record(token), "expires_at": expires_at.isoformat()}
 
 
+@dataclass(eq=False, repr=False)
 class OtpRecordProbe:
     """Establishes that a request was accepted if the recipient has exactly one new record, of the time of the request.
 
@@ -51,11 +53,9 @@ class OtpRecordProbe:
     :param expires_in: minutes the requested code is valid; ``None`` for the service's default
     """
 
+    recipient: str
+    expires_in: Any
     max_wait = timedelta(seconds=30)
-
-    def __init__(self, recipient: str, expires_in: Any) -> None:
-        self._recipient = recipient
-        self._expires_in = expires_in
 
     async def snapshot(self, client: Client) -> list[str] | None:
         """Return the ids of recent records, which are not of the request.
@@ -79,11 +79,11 @@ class OtpRecordProbe:
             for record in await self._records(client)
             if record.id not in entry.probe_snapshot and earliest <= record.created_datetime <= latest
         ]
-        return otp_result(new[0], self._expires_in) if len(new) == 1 else None
+        return otp_result(new[0], self.expires_in) if len(new) == 1 else None
 
     async def _records(self, client: Client) -> list[OtpToken]:
         try:
-            return await client.run(find_otps(f"+{self._recipient}"))
+            return await client.run(find_otps(f"+{self.recipient}"))
         except CpaasNotFoundError:
             # The service may answer 404 for a number that it never sent to.
             return []

@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from typing import Any, Protocol
 
 from cpaas_provider.api.amounts import counted
@@ -22,7 +23,7 @@ from cpaas_provider.sending.journal.model import RequestRecord, Result
 from cpaas_provider.sending.journal.resolution import count_recipients
 from cpaas_provider.sending.journal.writer import JournalWriter
 from cpaas_provider.sending.shutdown import StopSignal
-from cpaas_provider.sending.spec import Client, OnUnknown, OutcomeProbe
+from cpaas_provider.sending.spec import Client, OnUnknown, UnknownPolicy
 
 log = logging.getLogger(__name__)
 
@@ -72,9 +73,11 @@ class Unresolved(Protocol):
 
     def refute(self, request: RequestRecord, error: RefutedError) -> Result | None:
         """Record that a request was not accepted. Return the result for the journal, ``None`` if it stays unknown."""
+        return None
 
     def interrupted(self) -> Sequence[Result]:
         """Return results (unknown) for requests of earlier tries that have none in the journal."""
+        return ()
 
     def end_resends(self, unknown: str, advice: str) -> None:
         """Raise if recipients are still of unknown outcome after the last resend of this try.
@@ -84,39 +87,24 @@ class Unresolved(Protocol):
         """
 
 
+@dataclass(eq=False, repr=False)
 class UnknownResolver:
     """Establishes the outcome of requests, or follows ``on_unknown``.
 
     :param send: has the requests
     :param writer: stores the results
     :param stop: ends the try
-    :param unknown_timeout: how long after its intent a request is probed
     :param address: the task instance as an argument of `airflow cpaas journal`
     """
 
-    def __init__(
-        self,
-        send: Unresolved,
-        probes: Sequence[OutcomeProbe],
-        writer: JournalWriter,
-        client: Client,
-        stop: StopSignal,
-        *,
-        on_unknown: OnUnknown,
-        unknown_timeout: timedelta,
-        address: str,
-        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
-    ) -> None:
-        self._send = send
-        self._probes = probes
-        self._writer = writer
-        self._client = client
-        self._stop = stop
-        self._on_unknown = on_unknown
-        self._unknown_timeout = unknown_timeout
-        self._address = address
-        self._clock = clock
-        self._probe_error: CpaasError | None = None
+    send: Unresolved
+    policy: UnknownPolicy
+    writer: JournalWriter
+    client: Client
+    stop: StopSignal
+    address: str
+    clock: Callable[[], datetime]
+    _probe_error: CpaasError | None = field(default=None, init=False)
 
     async def resolve(self) -> bool:
         """Probe the requests, then follow ``on_unknown``. Return whether to send to the recipients again.
@@ -128,14 +116,14 @@ class UnknownResolver:
         :raises UnknownOutcomeError: when ``on_unknown`` is ``fail``
         """
         await self.probe()
-        if not self._send.recipients():
+        if not self.send.recipients():
             return False
         self._raise_if_changed()
-        if self._on_unknown is OnUnknown.RESEND:
+        if self.policy.on_unknown is OnUnknown.RESEND:
             return True
-        for result in self._send.interrupted():
-            self._writer.end(result)
-        if self._on_unknown is OnUnknown.FAIL:
+        for result in self.send.interrupted():
+            self.writer.end(result)
+        if self.policy.on_unknown is OnUnknown.FAIL:
             raise UnknownOutcomeError(
                 f"{self.describe()} {self.advice()}. on_unknown='skip' or 'resend' avoids this failure."
             )
@@ -152,14 +140,14 @@ class UnknownResolver:
         self._probe_error = None
         accepted: dict[int, dict[str, Any]] = {}
         try:
-            for request in self._send.requests() if self._probes else ():
+            for request in self.send.requests() if self.policy.probes else ():
                 if (result := await self._established(request)) is not None:
                     log.info("A probe established that request %s of unknown outcome was accepted.", request.reference)
                     accepted[request.number] = result
         finally:
             # In any case, so that an outcome is recorded even if the next probe raises or the task is stopped.
-            for confirmed in self._send.confirm(accepted) if accepted else ():
-                self._writer.end(confirmed)
+            for confirmed in self.send.confirm(accepted) if accepted else ():
+                self.writer.end(confirmed)
         self._raise_if_waiting()
         self._raise_if_probe_failed()
 
@@ -169,38 +157,38 @@ class UnknownResolver:
         :raises ResendLimitError: when a retry can send to them again
         :raises UnknownOutcomeError: when they cannot be sent to again
         """
-        self._send.end_resends(self.describe(), self.advice())
+        self.send.end_resends(self.describe(), self.advice())
 
     def describe(self) -> str:
         """Return which requests are of unknown outcome and why, in sentences."""
-        return describe_unknown(self._send.requests(), self._send.recipients(), self._send.lost)
+        return describe_unknown(self.send.requests(), self.send.recipients(), self.send.lost)
 
     def advice(self) -> str:
         """Return what a person can do about these requests."""
-        if not self._send.lost:
-            return RESOLVE_HINT.format(address=self._address)
+        if not self.send.lost:
+            return RESOLVE_HINT.format(address=self.address)
         # The command resolves requests, so it cannot resolve recipients without one.
-        is_resolvable = count_recipients(self._send.requests()) >= self._send.recipients()
+        is_resolvable = count_recipients(self.send.requests()) >= self.send.recipients()
         hint = _LOST_REQUEST_HINT if is_resolvable else _LOST_HINT
-        return hint.format(address=self._address)
+        return hint.format(address=self.address)
 
     async def _established(self, request: RequestRecord) -> dict[str, Any] | None:
         """Return the result of a request if a probe establishes that it was accepted."""
-        snapshots = request.probe_snapshot or [None] * len(self._probes)
-        for probe, snapshot in zip(self._probes, snapshots, strict=False):
+        snapshots = request.probe_snapshot or [None] * len(self.policy.probes)
+        for probe, snapshot in zip(self.policy.probes, snapshots, strict=False):
             # Each probe gets its own part of the snapshot.
             probed = dataclasses.replace(request, intent=dataclasses.replace(request.intent, probe_snapshot=snapshot))
             try:
-                result = await self._stop.finish(probe.check(self._client, probed), self._client)
+                result = await self.stop.finish(probe.check(self.client, probed), self.client)
             except CpaasError as error:
-                self._stop.raise_if_stopped()
+                self.stop.raise_if_stopped()
                 log.warning("The probe of request %s failed: %s", request.reference, error)
                 if error.retryable:
                     self._probe_error = error
             except RefutedError as error:
                 # If an earlier request of the same reference is unresolved, the reference stays unknown.
-                if not request.previous_unknown and (refuted := self._send.refute(request, error)) is not None:
-                    self._writer.end(refuted)
+                if not request.previous_unknown and (refuted := self.send.refute(request, error)) is not None:
+                    self.writer.end(refuted)
                     raise CpaasRejectedError(str(error), operation=request.operation) from None
                 return None
             else:
@@ -210,10 +198,10 @@ class UnknownResolver:
 
     def _raise_if_waiting(self) -> None:
         """Raise if a request is young enough to be probed again, with the time of the next probe."""
-        now = self._clock()
-        max_wait = max((probe.max_wait for probe in self._probes), default=timedelta())
-        max_wait = min(max_wait, self._unknown_timeout)
-        starts = [request.started_at for request in self._send.requests() if request.started_at is not None]
+        now = self.clock()
+        max_wait = max((probe.max_wait for probe in self.policy.probes), default=timedelta())
+        max_wait = min(max_wait, self.policy.unknown_timeout)
+        starts = [request.started_at for request in self.send.requests() if request.started_at is not None]
         if starts and max(starts) + max_wait > now:
             # The time between probes doubles: the next one is when the newest request is twice as old.
             interval = max(_FIRST_PROBE, min(now - max(starts), _MAX_PROBE_INTERVAL))
@@ -222,17 +210,17 @@ class UnknownResolver:
 
     def _raise_if_probe_failed(self) -> None:
         """Raise if a probe failed, because a later try may still establish the outcome."""
-        if self._probe_error is not None and self._send.recipients():
+        if self._probe_error is not None and self.send.recipients():
             raise ProbeFailedError(
                 f"{self.describe()} The probe failed: {self._probe_error} Nothing further was sent. A retry of the "
                 "task probes again."
             )
 
     def _raise_if_changed(self) -> None:
-        changed = [request for request in self._send.requests() if self._send.is_changed(request)]
+        changed = [request for request in self.send.requests() if self.send.is_changed(request)]
         if changed:
             raise ChangedBodyError(
-                f"{describe_unknown(changed, count_recipients(changed), self._send.lost)} The content changed since "
+                f"{describe_unknown(changed, count_recipients(changed), self.send.lost)} The content changed since "
                 "these requests were made, so the task neither sends nor skips them. "
                 f"{self.advice()}. Or start a new run."
             )

@@ -6,7 +6,7 @@ import contextlib
 import logging
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
@@ -21,9 +21,18 @@ from cpaas_provider.sending.errors import (
     ResendLimitError,
     UnknownOutcomeError,
 )
-from cpaas_provider.sending.journal.journal import Journal, latest_requests, unresolved_requests
+from cpaas_provider.sending.journal.journal import Journal, unresolved_requests
 from cpaas_provider.sending.journal.log import MAX_BYTES
-from cpaas_provider.sending.journal.model import Intent, LogEntry, RequestRecord, Result, State, by_reference, size_of
+from cpaas_provider.sending.journal.model import (
+    Intent,
+    LogEntry,
+    RequestRecord,
+    Result,
+    State,
+    by_reference,
+    latest_by_member,
+    size_of,
+)
 from cpaas_provider.sending.journal.resolution import count_recipients
 from cpaas_provider.sending.journal.writer import JournalWriter
 from cpaas_provider.sending.resolver import MAX_RESENDS
@@ -43,6 +52,7 @@ log = logging.getLogger(__name__)
 _SENDABLE = frozenset({State.NOT_SENT, State.REJECTED})
 
 
+@dataclass(eq=False, repr=False)
 class SingleSendState:
     """The status of the recipients of a single send.
 
@@ -54,30 +64,26 @@ class SingleSendState:
 
     min_write_batch = max_pending = 1
 
-    def __init__(
-        self,
-        spec: SendSpec,
-        journal: Journal,
-        delivery: Delivery,
-        *,
-        suppressions: SuppressionList | None = None,
-        frequency_cap: FrequencyCap | None = None,
-        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
-    ) -> None:
-        journal.check_operation(spec.operation)
-        self.spec = spec
-        self.journal = journal
-        self.log = journal.log
-        self.body = journal.hasher.body(spec.body)
-        self._delivery = delivery
-        self._suppressions = suppressions
-        self.suppressed = frozenset[str]()
-        """The recipients that this try does not send to, because they are on the suppression list."""
-        self._frequency_cap = frequency_cap
-        self.frequency_capped = frozenset[str]()
-        """The recipients that this try does not send to, because they are at the frequency cap."""
-        self._clock = clock
-        self._members = dict(zip(spec.recipients, journal.members(spec.operation, spec.recipients), strict=True))
+    spec: SendSpec
+    journal: Journal
+    delivery: Delivery
+    _: KW_ONLY
+    suppressions: SuppressionList | None = None
+    frequency_cap: FrequencyCap | None = None
+    clock: Callable[[], datetime] = lambda: datetime.now(UTC)
+    suppressed: frozenset[str] = field(default=frozenset(), init=False)
+    """The recipients that this try does not send to, because they are on the suppression list."""
+
+    frequency_capped: frozenset[str] = field(default=frozenset(), init=False)
+    """The recipients that this try does not send to, because they are at the frequency cap."""
+
+    def __post_init__(self) -> None:
+        operation = self.spec.operation
+        self.journal.check_operation(operation)
+        self.log = self.journal.log
+        self.body = self.journal.hasher.body(self.spec.body)
+        members = self.journal.members(operation, self.spec.recipients)
+        self._members = dict(zip(self.spec.recipients, members, strict=True))
         self._has_requested = False
 
     @property
@@ -99,7 +105,8 @@ class SingleSendState:
 
     def latest(self) -> dict[str, RequestRecord | None]:
         """Return the request that decides the status of each recipient; ``None`` if the recipient has none."""
-        return latest_requests(self.records, self._members)
+        latest = latest_by_member(self.records)
+        return {recipient: latest.get(member) for recipient, member in self._members.items()}
 
     # What the engine needs.
 
@@ -156,10 +163,10 @@ class SingleSendState:
         return await self._below_cap(await self._not_suppressed(recipients, stop), stop)
 
     async def _below_cap(self, recipients: tuple[str, ...], stop: StopSignal) -> tuple[str, ...]:
-        if self._frequency_cap is None or not recipients:
+        if self.frequency_cap is None or not recipients:
             return recipients
         try:
-            capped = await stop.finish(in_thread(partial(self._frequency_cap.reserve, recipients)))
+            capped = await stop.finish(in_thread(partial(self.frequency_cap.reserve, recipients)))
         except BaseException:
             # Some of them may be counted.
             await self._release_unsent(recipients)
@@ -171,13 +178,13 @@ class SingleSendState:
 
     async def _release_unsent(self, recipients: Sequence[str]) -> None:
         """Uncount messages that were certainly not sent from the frequency cap."""
-        if self._frequency_cap is None or not recipients:
+        if self.frequency_cap is None or not recipients:
             return
         latest = self.latest()
         unsent = self._remaining({recipient: latest[recipient] for recipient in recipients})
         try:
             if unsent:
-                await in_thread(partial(self._frequency_cap.release, unsent))
+                await in_thread(partial(self.frequency_cap.release, unsent))
         except Exception as error:  # noqa: BLE001 - a failed release must not hide how the send ended
             log.warning(
                 "Messages to %d recipients were not sent, and still count for the frequency cap (%s).",
@@ -186,9 +193,9 @@ class SingleSendState:
             )
 
     async def _not_suppressed(self, recipients: tuple[str, ...], stop: StopSignal) -> tuple[str, ...]:
-        if self._suppressions is None or not recipients:
+        if self.suppressions is None or not recipients:
             return recipients
-        suppressed = await stop.finish(in_thread(partial(self._suppressions.find, recipients)))
+        suppressed = await stop.finish(in_thread(partial(self.suppressions.find, recipients)))
         if suppressed:
             self.suppressed |= suppressed.keys()
             counts = sorted(Counter(suppressed.values()).items())
@@ -254,16 +261,11 @@ class SingleSendState:
 
     def confirm(self, accepted: Mapping[int, dict[str, Any]]) -> Sequence[Result]:
         """Record the requests that a probe established to be accepted."""
-        results = [Result(number, State.ACCEPTED, extra=result) for number, result in accepted.items()]
-        for result in results:
-            self.journal.end(result)
-        return results
+        return [self.journal.end(Result(number, State.ACCEPTED, extra=result)) for number, result in accepted.items()]
 
     def refute(self, request: RequestRecord, error: RefutedError) -> Result | None:
         """Record that a request was not accepted."""
-        result = Result(request.number, State.REJECTED, reason=str(error))
-        self.journal.end(result)
-        return result
+        return self.journal.end(Result(request.number, State.REJECTED, reason=str(error)))
 
     def interrupted(self) -> Sequence[Result]:
         """Return the results (unknown) for requests of earlier tries that have none in the journal."""
@@ -315,20 +317,15 @@ class SingleSendState:
         if personal := spec.personal:
             values_hashes = b"".join(hasher.personalisation_hash(personal.get(recipient)) for recipient in recipients)
         intent = self.journal.new_intent(spec.operation, members, values_hashes, snapshots)
-        at = self._clock()
+        at = self.clock()
         self._check_size(intent, at)
-        url = self._delivery.callback_url(intent.reference, len(recipients))
+        url = self.delivery.callback_url(intent.reference, len(recipients))
         return SingleRequest(intent, spec.build_call(recipients, intent.reference, url), at)
 
     def add(self, request: SingleRequest) -> None:
         """Record that the intent of a request is stored."""
         self._has_requested = True
         self.journal.add(request.intent, self.spec.operation, request.at, self.body)
-
-    def end(self, result: Result) -> Result:
-        """Record the result of a request, and return it."""
-        self.journal.end(result)
-        return result
 
     def reject(self, request: SingleRequest, rejected: frozenset[str], reason: str) -> tuple[Intent, Result] | None:
         """Record the recipients that the service rejected from a request, as a rejected request of their own.
@@ -343,7 +340,7 @@ class SingleSendState:
             self.spec.operation, [member for member, _ in pairs], b"".join(values_hash for _, values_hash in pairs)
         )
         self.journal.add(intent, self.spec.operation, request.at, self.body)
-        return intent, self.end(Result(intent.number, State.REJECTED, reason=reason))
+        return intent, self.journal.end(Result(intent.number, State.REJECTED, reason=reason))
 
     def _check_size(self, intent: Intent, at: datetime) -> None:
         tries = self.log.tries
@@ -365,6 +362,7 @@ class SingleRequest:
     at: datetime
 
 
+@dataclass(eq=False, repr=False)
 class SingleSendQueue:
     """A queue with one request.
 
@@ -372,59 +370,53 @@ class SingleSendQueue:
     :param snapshots: the snapshots of the probes; ``None`` without probes
     """
 
-    def __init__(
-        self,
-        state: SingleSendState,
-        spec: SendSpec,
-        recipients: tuple[str, ...] | None = None,
-        snapshots: Any = None,
-    ) -> None:
-        self.operation = spec.operation
-        self._state = state
-        self._spec = spec
-        self._recipients = recipients
-        self._snapshots = snapshots
+    state: SingleSendState
+    spec: SendSpec
+    recipients: tuple[str, ...] | None = None
+    snapshots: Any = None
+
+    def __post_init__(self) -> None:
+        self.operation = self.spec.operation
 
     async def next(self, pending: int) -> tuple[str, ...] | None:
         """Return the recipients at the first call, then ``None``."""
-        recipients, self._recipients = self._recipients, None
+        recipients, self.recipients = self.recipients, None
         return recipients
 
     def begin(self, batch: tuple[str, ...]) -> SingleRequest:
         """Return the request."""
-        return self._state.begin(self._spec, batch, self._snapshots)
+        return self.state.begin(self.spec, batch, self.snapshots)
 
     def left(self, request: SingleRequest) -> None:
         """Record that the intent is stored and the request leaves."""
-        self._state.add(request)
+        self.state.add(request)
 
     def withdraw(self, request: SingleRequest) -> None:
         """Do nothing, because a request is added only once its intent is stored."""
 
     def read(self, request: SingleRequest, response: Any) -> RequestResult:
         """Return the result that a response states."""
-        return self._spec.read_result(response, repeated=request.intent.previous_unknown)
+        return self.spec.read_result(response, repeated=request.intent.previous_unknown)
 
     def accept(self, request: SingleRequest, result: RequestResult) -> Ended:
         """Record that the service accepted the request, for all of its recipients or for some."""
         number, details = request.intent.number, dict(result.details or {})
-        if not result.rejection:
-            return Ended(self._state.end(Result(number, State.ACCEPTED, extra=details)))
-        reason = str(result.rejection)
-        named = sum(recipient.lower() in result.rejected for recipient in self._spec.recipients)
-        if not named:
+        reason = result.rejection
+        named = sum(recipient.lower() in result.rejected for recipient in self.spec.recipients)
+        if reason and not named:
             log.warning("The service names no rejected recipient, so all count as accepted. %s", reason)
-            return Ended(self._state.end(Result(number, State.ACCEPTED, extra=details)))
+        if not reason or not named:
+            return Ended(self.state.journal.end(Result(number, State.ACCEPTED, extra=details)))
         error = PartlyRejectedError(
             f"{reason} The service accepted {len(request.intent) - named} of {len(request.intent)} "
             f"recipients as message {result.id}. They are not sent to again. Correct or remove the rejected "
             "recipients, and clear the task. It sends to the rejected recipients only."
         )
-        rejected = self._state.reject(request, result.rejected, reason)
+        rejected = self.state.reject(request, result.rejected, reason)
         if rejected is None:
-            return Ended(self._state.end(Result(number, State.REJECTED, reason=reason)), error=error)
+            return Ended(self.state.journal.end(Result(number, State.REJECTED, reason=reason)), error=error)
         left_out = rejected[0].members
-        accepted = self._state.end(Result(number, State.ACCEPTED, extra=details, left_out=left_out))
+        accepted = self.state.journal.end(Result(number, State.ACCEPTED, extra=details, left_out=left_out))
         return Ended(accepted, [rejected], error)
 
     def fail(self, request: SingleRequest, error: CpaasError) -> Ended:
@@ -432,11 +424,11 @@ class SingleSendQueue:
         number, reason = request.intent.number, str(error)
         if error.maybe_sent:
             log.warning("%s The outcome of request %s is unknown.", error, request.intent.reference)
-            return Ended(self._state.end(Result(number, State.UNKNOWN, reason=reason)))
+            return Ended(self.state.journal.end(Result(number, State.UNKNOWN, reason=reason)))
         state = State.REJECTED if isinstance(error, CpaasRejectedError) else State.NOT_SENT
-        return Ended(self._state.end(Result(number, state, reason=reason)), error=error)
+        return Ended(self.state.journal.end(Result(number, state, reason=reason)), error=error)
 
     def end(self, request: SingleRequest, state: State, reason: str) -> Ended:
         """Record that the request did not leave, or that its outcome is unknown."""
-        self._state.add(request)
-        return Ended(self._state.end(Result(request.intent.number, state, reason=reason)))
+        self.state.add(request)
+        return Ended(self.state.journal.end(Result(request.intent.number, state, reason=reason)))

@@ -60,6 +60,20 @@ class OutcomeProbe(Protocol):
         """
 
 
+@dataclass(frozen=True)
+class UnknownPolicy:
+    """What to do about requests of unknown outcome.
+
+    :param on_unknown: what to do if no probe establishes the outcome
+    :param unknown_timeout: how long after its intent a request is probed
+    :param probes: ways to establish an outcome
+    """
+
+    on_unknown: OnUnknown = OnUnknown.FAIL
+    unknown_timeout: timedelta = timedelta(minutes=10)
+    probes: Sequence[OutcomeProbe] = ()
+
+
 class SuppressionList(Protocol):
     """The stored suppression list."""
 

@@ -231,11 +231,11 @@ class TestUnknownOutcome:
         ends: list[int] = []
         end = Journal.end
 
-        def killed(journal: Journal, *given: Any, **named: Any) -> None:
+        def killed(journal: Journal, *given: Any, **named: Any) -> Any:
             ends.append(1)
             if len(ends) >= 2:
                 raise RuntimeError("as after a kill: no result is recorded any more")
-            end(journal, *given, **named)
+            return end(journal, *given, **named)
 
         with pytest.MonkeyPatch.context() as patched:
             patched.setattr(Journal, "end", killed)

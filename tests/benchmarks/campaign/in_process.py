@@ -26,9 +26,10 @@ from cpaas_provider.sending.campaign.campaign import Campaign, CampaignOptions
 from cpaas_provider.sending.campaign.content import SMS, Content
 from cpaas_provider.sending.campaign.loader import Columns, RecipientLoader
 from cpaas_provider.sending.campaign.recipients import RecipientStatus, RecipientTable
-from cpaas_provider.sending.engine import SendEngine, UnknownPolicy
+from cpaas_provider.sending.engine import SendEngine
 from cpaas_provider.sending.journal.log import JournalLog
 from cpaas_provider.sending.journal.store import StateStore, TryInfo
+from cpaas_provider.sending.spec import UnknownPolicy
 from cpaas_provider.sources import CsvSource, JsonLinesSource, ParquetSource, SqlSource
 from cpaas_provider.sources.base import Source
 from cpaas_provider.sources.results_file import write_outcomes

@@ -26,7 +26,7 @@ from cpaas_provider.api.errors import (
     CpaasRejectedError,
     CpaasUnknownOutcomeError,
 )
-from cpaas_provider.sending.engine import SendEngine, UnknownPolicy
+from cpaas_provider.sending.engine import SendEngine
 from cpaas_provider.sending.errors import (
     ChangedBodyError,
     JournalUnavailableError,
@@ -48,7 +48,7 @@ from cpaas_provider.sending.journal.view import JournalView
 from cpaas_provider.sending.resolver import MAX_RESENDS
 from cpaas_provider.sending.shutdown import AnswerNotAwaitedError, StopSignal
 from cpaas_provider.sending.single import SingleSendState
-from cpaas_provider.sending.spec import OnUnknown, Outcome, RequestResult, SendSpec
+from cpaas_provider.sending.spec import OnUnknown, Outcome, RequestResult, SendSpec, UnknownPolicy
 from tests import journals
 from tests.unit.sending.answers import Form, read, untouched
 from tests.unit.sending.ports import FunctionClient, NoDelivery, Ports

@@ -15,8 +15,9 @@ from cpaas_provider.api.core import Call
 from cpaas_provider.api.rate_limit import RateLimiter
 from cpaas_provider.api.settings import ClientSettings
 from cpaas_provider.sending.campaign.campaign import Campaign
-from cpaas_provider.sending.engine import SendEngine, UnknownPolicy
+from cpaas_provider.sending.engine import SendEngine
 from cpaas_provider.sending.shutdown import StopSignal
+from cpaas_provider.sending.spec import UnknownPolicy
 
 
 class FunctionClient:

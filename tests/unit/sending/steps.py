@@ -32,14 +32,14 @@ from cpaas_provider.sending.campaign.guards.dnd import DndFilter, OnLookupError
 from cpaas_provider.sending.campaign.loader import Columns, RecipientLoader
 from cpaas_provider.sending.campaign.progress import LookUps
 from cpaas_provider.sending.campaign.recipients import RecipientTable
-from cpaas_provider.sending.engine import SendEngine, UnknownPolicy
+from cpaas_provider.sending.engine import SendEngine
 from cpaas_provider.sending.journal import writer as writer_module
 from cpaas_provider.sending.journal.journal import Journal
 from cpaas_provider.sending.journal.log import JournalLog
 from cpaas_provider.sending.journal.store import TryInfo
 from cpaas_provider.sending.shutdown import StopSignal
 from cpaas_provider.sending.single import SingleSendState
-from cpaas_provider.sending.spec import OnUnknown, OutcomeProbe, RequestResult, SendSpec
+from cpaas_provider.sending.spec import OnUnknown, OutcomeProbe, RequestResult, SendSpec, UnknownPolicy
 from tests.unit.sending.campaign.parts import IDENTITY, OPERATION, SECRETS, GoneError, Rows, message, phones
 from tests.unit.sending.ports import NoDelivery, Ports
 

@@ -22,7 +22,7 @@ from cpaas_provider.sending.errors import (
 from cpaas_provider.sending.journal.model import RequestRecord, Result, State
 from cpaas_provider.sending.resolver import UnknownResolver, describe_unknown
 from cpaas_provider.sending.shutdown import StopSignal
-from cpaas_provider.sending.spec import OnUnknown
+from cpaas_provider.sending.spec import OnUnknown, UnknownPolicy
 from tests.unit.sending.ports import FunctionClient
 from tests.unit.sending.records import record
 
@@ -80,14 +80,12 @@ def resolver(
 ) -> UnknownResolver:
     return UnknownResolver(
         send,
-        probes,
+        UnknownPolicy(on_unknown, timedelta(minutes=10), probes),
         SimpleNamespace(end=send.written.append),  # type: ignore[arg-type]  # as much as it uses of it
         FunctionClient(lambda fields: None),
         stop or StopSignal(),
-        on_unknown=on_unknown,
-        unknown_timeout=timedelta(minutes=10),
-        address="dag run task",
-        clock=lambda: NOW,
+        "dag run task",
+        lambda: NOW,
     )
 
 

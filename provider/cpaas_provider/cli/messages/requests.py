@@ -21,7 +21,7 @@ from cpaas_provider.cli.terminal import warn
 from cpaas_provider.database.database import Database
 from cpaas_provider.database.registry import CampaignKey, open_campaign
 from cpaas_provider.hooks.connection import CpaasConnection
-from cpaas_provider.sending.engine import SendEngine, UnknownPolicy
+from cpaas_provider.sending.engine import SendEngine
 from cpaas_provider.sending.errors import ChangedBodyError, PartlyRejectedError, ProbeLaterError, StoppedError
 from cpaas_provider.sending.hashing import campaign_identity
 from cpaas_provider.sending.journal.journal import Journal
@@ -29,7 +29,7 @@ from cpaas_provider.sending.journal.store import TryInfo
 from cpaas_provider.sending.resolver import describe_unknown
 from cpaas_provider.sending.shutdown import StopSignal
 from cpaas_provider.sending.single import SingleSendState
-from cpaas_provider.sending.spec import OnUnknown, Outcome, RequestResult, SendSpec, SuppressionList
+from cpaas_provider.sending.spec import OnUnknown, Outcome, RequestResult, SendSpec, SuppressionList, UnknownPolicy
 
 GRACE_SECONDS = 10.0
 """How long the command waits for a response after Ctrl-C, in seconds."""

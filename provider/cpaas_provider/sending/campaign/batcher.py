@@ -6,6 +6,7 @@ import itertools
 import math
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import KW_ONLY, InitVar, dataclass, field
 from datetime import UTC, datetime
 
 from cpaas_provider.sending.campaign.guards.budget import Budget
@@ -25,6 +26,7 @@ class TestLeftOutError(SendingError):
     permanent = True
 
 
+@dataclass(eq=False, repr=False)
 class Batcher:
     """Takes recipients from the table, batch by batch. One coroutine at a time may use it.
 
@@ -32,34 +34,27 @@ class Batcher:
     :param only: the recipients of a resend; ``None`` for all recipients with the status ``NOT_SENT``
     """
 
-    def __init__(
-        self,
-        plan: RecipientTable,
-        per_request: int,
-        budget: Budget,
-        *,
-        window: SendWindow | None = None,
-        dnd_filter: DndFilter | None = None,
-        frequency_filter: FrequencyFilter | None = None,
-        only: Iterable[Recipient] | None = None,
-        test_only: bool = False,
-        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
-    ) -> None:
-        self._plan = plan
-        self._per_request = per_request
-        self._budget = budget
-        self._window = window
-        self._filters = [one for one in (dnd_filter, frequency_filter) if one is not None]
+    plan: RecipientTable
+    per_request: int
+    budget: Budget
+    _: KW_ONLY
+    window: SendWindow | None = None
+    dnd_filter: DndFilter | None = None
+    frequency_filter: FrequencyFilter | None = None
+    only: InitVar[Iterable[Recipient] | None] = None
+    test_only: bool = False
+    clock: Callable[[], datetime] = lambda: datetime.now(UTC)
+    left_out: int = field(default=0, init=False)
+
+    def __post_init__(self, only: Iterable[Recipient] | None) -> None:
+        self._filters = [one for one in (self.dnd_filter, self.frequency_filter) if one is not None]
         self._filter_at_once = max((one.batch_size for one in self._filters), default=0)
         self._only = None if only is None else {recipient.place: recipient for recipient in only}
-        self._test_only = test_only
-        self._clock = clock
         self._ready: deque[Recipient] = deque()
         self._requeued: list[Batch] = []
         self._recipients: Iterator[Recipient] | None = None
         self._window_changes_at: datetime | None = None
         self._testing = only is None
-        self.left_out = 0
 
     def requeue(self, parts: Iterable[Batch]) -> None:
         """Return the parts of a rejected batch, which are then taken before other recipients."""
@@ -81,10 +76,10 @@ class Batcher:
         return batch
 
     async def _next(self, pending: int) -> Batch | Wait | None:
-        if self._window is not None and not self._is_selection_valid():
+        if self.window is not None and not self._is_selection_valid():
             if pending:
                 return WAIT
-            self._select_by_window(self._window)
+            self._select_by_window(self.window)
         recipients = self._requeued.pop() if self._requeued else await self._take()
         if not recipients:
             return await self._reopen_window(pending)
@@ -93,32 +88,32 @@ class Batcher:
             # Requests to test recipients leave alone: their outcome may end the campaign.
             self._return(recipients)
             return WAIT
-        if self._testing and not are_tests and self._plan.tests(LEFT_OUT):
+        if self._testing and not are_tests and self.plan.tests(LEFT_OUT):
             raise TestLeftOutError(
                 "A test recipient is marked as do-not-disturb, its lookup failed, or it is at the frequency cap. It "
                 "was not sent to, and no other recipient was. Name another test recipient."
             )
         self._testing = are_tests
-        if self._test_only and not self._testing:
+        if self.test_only and not self._testing:
             return None
         return self._within_budget(recipients)
 
     def _is_selection_valid(self) -> bool:
         """Return whether the send window did not open or close in any time zone since recipients were selected."""
-        return self._window_changes_at is not None and self._clock() < self._window_changes_at
+        return self._window_changes_at is not None and self.clock() < self._window_changes_at
 
     def _select_by_window(self, window: SendWindow) -> None:
         """Select the recipients in time zones in which the send window is open now."""
         self._ready.clear()
         self._requeued.clear()
-        now = self._clock()
+        now = self.clock()
         zones = self._zones()
         open_zones = [zone for zone in zones if window.is_open(now, zone)]
         if zones and not open_zones:
             until = window.next_opening(now, zones)
             raise OutsideSendWindowError("The send window is closed for all recipients that are left.", until)
         if self._only is None:
-            self._recipients = self._plan.not_sent(open_zones)
+            self._recipients = self.plan.not_sent(open_zones)
         else:
             self._recipients = iter([recipient for recipient in self._only.values() if recipient.zone in open_zones])
         self._window_changes_at = window.next_change(now, zones or [None])
@@ -128,7 +123,7 @@ class Batcher:
         if self._only is not None:
             return list({recipient.zone for recipient in self._only.values()})
         # Test recipients come first, so their time zones alone decide while some are left.
-        return self._plan.zones(tests=True) or self._plan.zones()
+        return self.plan.zones(tests=True) or self.plan.zones()
 
     def _remove(self, recipients: Iterable[Recipient]) -> None:
         """Remove recipients from ``only``, so that they are not selected again when the send window opens."""
@@ -138,23 +133,23 @@ class Batcher:
 
     async def _reopen_window(self, pending: int) -> Batch | Wait | None:
         """Return the next batch after a new selection by the send window; ``None`` if no recipient is left."""
-        if self._window is None or not self._zones():
+        if self.window is None or not self._zones():
             return None
         if pending:
             return WAIT
-        self._select_by_window(self._window)
+        self._select_by_window(self.window)
         return await self._next(pending)
 
     async def _take(self) -> Batch:
         if self._recipients is None:
-            self._recipients = iter([*self._only.values()]) if self._only is not None else self._plan.not_sent()
-        while len(self._ready) < self._per_request and await self._fill(self._recipients):
+            self._recipients = iter([*self._only.values()]) if self._only is not None else self.plan.not_sent()
+        while len(self._ready) < self.per_request and await self._fill(self._recipients):
             pass
         return self._cut()
 
     async def _fill(self, recipients: Iterator[Recipient]) -> bool:
         """Add recipients that the filters let pass to those that are ready. Return whether more may follow."""
-        number = max(self._per_request - len(self._ready), self._filter_at_once)
+        number = max(self.per_request - len(self._ready), self._filter_at_once)
         taken = list(itertools.islice(recipients, number))
         permitted = taken
         for recipient_filter in self._filters:
@@ -168,7 +163,7 @@ class Batcher:
     def _cut(self) -> Batch:
         """Return the recipients of one request. Test recipients and others do not share a request."""
         recipients: list[Recipient] = []
-        while self._ready and len(recipients) < self._per_request:
+        while self._ready and len(recipients) < self.per_request:
             if recipients and bool(recipients[0].row) != bool(self._ready[0].row):
                 break
             recipients.append(self._ready.popleft())
@@ -176,11 +171,11 @@ class Batcher:
 
     def _within_budget(self, recipients: Batch) -> Batch | Wait:
         try:
-            units = self._budget.affordable(billable_units(recipients[:1]))
+            units = self.budget.affordable(billable_units(recipients[:1]))
         except Exception:
             self._return(recipients)
             raise
-        if self._budget.unpriced_yet:
+        if self.budget.unpriced_yet:
             # The response to a request for one recipient shows the price.
             self._return(recipients[1:])
             recipients = recipients[:1]

@@ -23,7 +23,7 @@ from cpaas_provider.sending.campaign.guards.send_window import SendWindow
 from cpaas_provider.sending.campaign.journal_index import JournalIndex
 from cpaas_provider.sending.campaign.loader import CannotPlanError, Columns, RecipientLoader
 from cpaas_provider.sending.campaign.progress import LookUps, Progress, Publish
-from cpaas_provider.sending.campaign.queue import CampaignQueue, FailureRules, TooManyFailuresError
+from cpaas_provider.sending.campaign.queue import CampaignQueue, TooManyFailuresError
 from cpaas_provider.sending.campaign.recipients import LEFT_OUT, Recipient, RecipientStatus, RecipientTable
 from cpaas_provider.sending.campaign.rejections import OnRejectedBatch
 from cpaas_provider.sending.campaign.unknown import UnknownRecipients
@@ -127,14 +127,7 @@ class Campaign:
     def __post_init__(self) -> None:
         self.body = self.log.hasher.body(self.message.body)
         self.index = JournalIndex(self.plan, self.log, self.body)
-        self.unresolved = UnknownRecipients(
-            self.plan,
-            self.index,
-            self.log.hasher,
-            self.message.channel.operation,
-            self.body,
-            lost=self.log.lost,
-        )
+        self.unresolved = UnknownRecipients(self.index)
         self.min_write_batch = self.options.min_write_batch
         self.max_pending = self.options.window
 
@@ -219,11 +212,9 @@ class Campaign:
             )
         return True
 
-    @contextlib.asynccontextmanager
-    async def open_queue(self, client: Client, stop: StopSignal) -> AsyncIterator[CampaignQueue]:
+    def open_queue(self, client: Client, stop: StopSignal) -> contextlib.AbstractAsyncContextManager[CampaignQueue]:
         """Open the queue of requests to the remaining recipients. The progress is logged while it is open."""
-        async with self._queue(client, None) as queue:
-            yield queue
+        return self._queue(client, None)
 
     @contextlib.asynccontextmanager
     async def open_resend_queue(self, client: Client, stop: StopSignal) -> AsyncIterator[CampaignQueue | None]:
@@ -264,22 +255,17 @@ class Campaign:
             only=only,
             test_only=options.test_only,
         )
-        rules = FailureRules(
-            options.on_rejected_batch,
-            self._may_fail() if options.max_failure_ratio > 0 else None,
-            options.max_identical_rejections,
-        )
         queue = CampaignQueue(
-            self.plan,
             self.index,
-            self.log,
             self.message,
             batcher,
             budget,
             progress,
             self.delivery,
-            rules,
-            frequency_filter=frequency_filter,
+            frequency_filter,
+            on_rejected_batch=options.on_rejected_batch,
+            max_rejected=self._may_fail() if options.max_failure_ratio > 0 else None,
+            max_identical_rejections=options.max_identical_rejections,
             is_resend=only is not None,
         )
         reporting = asyncio.create_task(self._report_progress(progress))
@@ -319,8 +305,26 @@ class Campaign:
         :raises NoLookupSucceededError: when no recipient is left because lookups failed
         :raises TooManyFailuresError: when more recipients failed than ``max_failure_ratio`` allows
         """
-        self._refuse_failed_lookups()
-        self._refuse_failures()
+        counts, recipients = self.plan.counts(), self.recipients()
+        if (failed := counts[RecipientStatus.LOOKUP_FAILED]) and not recipients:
+            # Without this error it would look like a campaign without recipients.
+            raise NoLookupSucceededError(
+                f"The lookup failed for each of the {failed} recipients. Nothing was sent. A retry of the task looks "
+                "them up again. on_lookup_error='send' sends to recipients whose lookup fails."
+            )
+        rejected, invalid = counts[RecipientStatus.REJECTED], counts[RecipientStatus.INVALID_ROW]
+        total = recipients + invalid
+        if rejected + invalid > self.options.max_failure_ratio * total + 1e-9:
+            raise TooManyFailuresError(
+                f"{counted(rejected, 'recipient')} rejected and {counted(invalid, 'invalid row')}, of {total:,}: more "
+                f"than max_failure_ratio ({self.options.max_failure_ratio:g}) allows. All other recipients were sent "
+                f"to{' or left out by a guard' if any(counts[status] for status in LEFT_OUT) else ''}. "
+                + (
+                    "The results file has each of them with its reason."
+                    if self.options.outcome_file
+                    else "With results_path, a results file has each of them with its reason."
+                )
+            )
 
     def _refuse_too_many(self, other_partitions: int) -> None:
         """Raise if the campaign has more recipients than ``max_recipients``, over all partitions."""
@@ -358,51 +362,13 @@ class Campaign:
     def recipients(self) -> int:
         """Return the number of valid recipients that no guard excluded, whatever the outcome."""
         counts = self.plan.counts()
-        return sum(
-            counts[status]
-            for status in (
-                RecipientStatus.NOT_SENT,
-                RecipientStatus.SENT,
-                RecipientStatus.REJECTED,
-                RecipientStatus.UNKNOWN,
-            )
-        )
-
-    def _failures(self) -> tuple[int, int]:
-        """Return the number of rejected recipients and of invalid rows."""
-        counts = self.plan.counts()
-        return counts[RecipientStatus.REJECTED], counts[RecipientStatus.INVALID_ROW]
+        return sum(number for status, number in counts.items() if status < RecipientStatus.INVALID_ROW)
 
     def _may_fail(self) -> int:
         """Return how many recipients may be rejected under ``max_failure_ratio``, less the invalid rows."""
-        _, invalid = self._failures()
+        invalid = self.plan.counts()[RecipientStatus.INVALID_ROW]
         allowed = self.options.max_failure_ratio * (self.recipients() + invalid)
         return max(0, int(allowed + 1e-9) - invalid)
-
-    def _refuse_failures(self) -> None:
-        counts = self.plan.counts()
-        rejected, invalid = self._failures()
-        total = self.recipients() + invalid
-        if rejected + invalid > self.options.max_failure_ratio * total + 1e-9:
-            raise TooManyFailuresError(
-                f"{counted(rejected, 'recipient')} rejected and {counted(invalid, 'invalid row')}, of {total:,}: more "
-                f"than max_failure_ratio ({self.options.max_failure_ratio:g}) allows. All other recipients were sent "
-                f"to{' or left out by a guard' if any(counts[status] for status in LEFT_OUT) else ''}. "
-                + (
-                    "The results file has each of them with its reason."
-                    if self.options.outcome_file
-                    else "With results_path, a results file has each of them with its reason."
-                )
-            )
-
-    def _refuse_failed_lookups(self) -> None:
-        """Raise if all lookups failed. Without the error it would look like a campaign without recipients."""
-        failed = self.plan.counts()[RecipientStatus.LOOKUP_FAILED]
-        if failed and not self.recipients():
-            raise NoLookupSucceededError(
-                f"The lookup failed for each of the {failed} recipients. Nothing was sent. A retry of the task looks "
-                "them up again. on_lookup_error='send' sends to recipients whose lookup fails."
-            )
 
 
 @contextlib.contextmanager

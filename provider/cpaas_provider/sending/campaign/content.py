@@ -30,7 +30,6 @@ class Channel:
     """How a kind of message writes its recipients.
 
     :param operation: the client's method
-    :param noun: what its recipients are called
     :param normalise: returns a recipient in the form that the journal hashes; takes a default region, raises ValueError
     :param wire: returns a normalised recipient in the form that a request needs: it can be read in one way only
     :param mask: returns a recipient in a form that identifies it to the author and cannot be used
@@ -38,17 +37,15 @@ class Channel:
     """
 
     operation: str
-    noun: str
     normalise: Callable[[Any, str | None], str]
     wire: Callable[[str], str]
     mask: Callable[[str], str]
     build_call: Callable[..., Call[Any]]
 
 
-SMS = Channel("send_sms", "phone number", normalise_msisdn, "+{}".format, mask_msisdn, operations.send_sms)
-EMAIL = Channel(
-    "send_email", "email address", lambda value, _: normalise_email(value), str, mask_email, operations.send_email
-)
+# The service might take digits without a plus for a national number.
+SMS = Channel("send_sms", normalise_msisdn, "+{}".format, mask_msisdn, operations.send_sms)
+EMAIL = Channel("send_email", lambda value, _: normalise_email(value), str, mask_email, operations.send_email)
 
 
 @dataclass(frozen=True)

@@ -3,110 +3,102 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from cpaas_provider.api.amounts import to_decimal, total
 from cpaas_provider.sending.campaign.recipients import LEFT_OUT_SINCE, RecipientStatus, RecipientTable
 from cpaas_provider.sending.journal.log import JournalLog
-from cpaas_provider.sending.journal.model import BROKE_OFF, PRECEDENCE, Intent, LogEntry, Result, State, split_members
+from cpaas_provider.sending.journal.model import (
+    BROKE_OFF,
+    PRECEDENCE,
+    Intent,
+    LogEntry,
+    RequestRecord,
+    Result,
+    State,
+    split_members,
+)
 
 _REJECTED, _UNKNOWN, _ACCEPTED = 1, 2, 3
 _STATUSES = {_REJECTED: RecipientStatus.REJECTED, _UNKNOWN: RecipientStatus.UNKNOWN, _ACCEPTED: RecipientStatus.SENT}
 _REMOVED_FROM_SOURCE = "no longer in the source"
 
 
-@dataclass(frozen=True)
-class UnknownRequest:
-    """A request of unknown outcome.
-
-    :param body: hash of the content that is the same for all; ``None`` where that is lost
-    """
-
-    number: int
-    reference: str
-    at: datetime
-    reason: str | None
-    body: str | None
-
-
+@dataclass(eq=False, repr=False)
 class JournalIndex:
     """The request that decides the status of each recipient: of the strongest state, and of several the newest.
 
     :param body: hash of the content that this try sends to all
     """
 
-    def __init__(self, plan: RecipientTable, journal: JournalLog, body: str) -> None:
-        self._plan = plan
-        self._journal = journal
-        self._body = body
-        self.next_number = 0
+    plan: RecipientTable
+    journal: JournalLog
+    body: str
+    next_number: int = field(default=0, init=False)
 
     def replay(self) -> None:
         """Read what earlier tries stored, and set the status of recipients by it; once, after the table is loaded."""
-        with self._plan.transaction():
-            for batch in self._journal.replay():
+        with self.plan.transaction():
+            for batch in self.journal.replay():
                 for intent in batch.intents:
                     if intent.number < self.next_number and self._has_request(intent.number):
                         # A write that seemed to fail was repeated, and the store carried out both.
                         continue
                     self._add(intent, batch.body, batch.at, _pending_result(intent), now=False)
-                    self._plan.database.executemany(
+                    self.plan.database.executemany(
                         "INSERT INTO recipient_request VALUES (?, ?, ?)",
                         ((member, intent.number, values_hash) for member, values_hash in intent.each()),
                     )
                 for result in batch.results:
                     self.record_result(self._reopened(result, batch))
-                    self._plan.database.executemany(
+                    self.plan.database.executemany(
                         "INSERT INTO left_out VALUES (?, ?)",
                         ((member, result.number) for member in split_members(result.left_out)),
                     )
         if self.next_number:
             self._decide()
-        self.next_number = max(self.next_number, self._journal.first_number)
-        if self._journal.lost:
+        self.next_number = max(self.next_number, self.journal.first_number)
+        if self.journal.lost:
             # A request that was rejected after the loss repeated one that may have been accepted before it.
-            self._plan.database.execute(
+            self.plan.database.execute(
                 "UPDATE recipient SET status = ?, reason = ?, request = NULL WHERE status IN (?, ?)",
-                (RecipientStatus.UNKNOWN, self._journal.lost, RecipientStatus.NOT_SENT, RecipientStatus.REJECTED),
+                (RecipientStatus.UNKNOWN, self.journal.lost, RecipientStatus.NOT_SENT, RecipientStatus.REJECTED),
             )
 
     def record(self, intent: Intent, at: datetime, result: Result) -> None:
         """Record a request of this try, and its result."""
-        self._add(intent, self._body, at, result, now=True)
+        self._add(intent, self.body, at, result, now=True)
 
     def record_result(self, result: Result) -> None:
         """Record the result of a request."""
         values = result.result or (None, None, None)
-        self._plan.database.execute(
+        self.plan.database.execute(
             "UPDATE request SET state = ?, id = ?, charge = ?, balance = ?, reason = ? WHERE number = ?",
             (PRECEDENCE[result.state], *values, result.reason, result.number),
         )
 
-    def unresolved(self) -> list[UnknownRequest]:
+    def unresolved(self) -> list[RequestRecord]:
         """Return the requests that leave the status of a recipient unknown, in order."""
-        rows = self._plan.database.execute(
+        rows = self.plan.database.execute(
             """SELECT number, reference, at, reason, body FROM request
             WHERE number IN (SELECT DISTINCT request FROM recipient WHERE status = ?) ORDER BY number""",
             (RecipientStatus.UNKNOWN,),
         ).fetchall()
-        return [
-            UnknownRequest(number, reference, datetime.fromisoformat(at), reason, body)
-            for number, reference, at, reason, body in rows
-        ]
+        return [self._unknown_request(*row) for row in rows]
 
     def accepted(self) -> Iterator[tuple[str, int, str | None]]:
         """Yield each accepted request: its reference, its number of recipients, and the service's id of the message."""
-        yield from self._plan.database.execute(
+        yield from self.plan.database.execute(
             """SELECT reference, count(*), id FROM recipient JOIN request ON number = recipient.request
             WHERE status = ? GROUP BY number ORDER BY number""",
             (RecipientStatus.SENT,),
         )
 
-    def unresolved_recipients(self, number: int) -> Iterator[tuple[int, bytes, str | None, bytes | None]]:
-        """Yield the recipients of an unresolved request: place, member, placeholder values, hash of the values sent."""
-        yield from self._plan.database.execute(
-            """SELECT place, recipient.member, recipient.placeholder_values, sent.values_hash FROM recipient
+    def unresolved_recipients(self, number: int) -> list[tuple[bytes, str | None, bytes | None]]:
+        """Return the recipients of an unresolved request: member, placeholder values, hash of the values sent."""
+        return self.plan.database.execute(
+            """SELECT recipient.member, recipient.placeholder_values, sent.values_hash FROM recipient
             LEFT JOIN recipient_request AS sent ON sent.member = recipient.member AND sent.request = recipient.request
             WHERE recipient.request = ? AND status = ?""",
             (number, RecipientStatus.UNKNOWN),
@@ -114,7 +106,7 @@ class JournalIndex:
 
     def set_accepted(self, number: int) -> None:
         """Record that a request of unknown outcome was accepted."""
-        self._plan.database.execute(
+        self.plan.database.execute(
             "UPDATE recipient SET status = ?, reason = NULL WHERE request = ? AND status = ?",
             (RecipientStatus.SENT, number, RecipientStatus.UNKNOWN),
         )
@@ -122,24 +114,33 @@ class JournalIndex:
     def changed(self) -> bool:
         """Return whether an earlier try sent another text to a recipient."""
         query = "SELECT 1 FROM request WHERE state = ? AND body != ? LIMIT 1"
-        return self._plan.database.execute(query, (_ACCEPTED, self._body)).fetchone() is not None
+        return self.plan.database.execute(query, (_ACCEPTED, self.body)).fetchone() is not None
 
     def money(self) -> tuple[float | None, float | None, int]:
         """Return what accepted requests were charged, the last balance reported, and the number of these requests."""
         # SQL would sum binary floats. There are few distinct charges, so they are summed here as decimals.
-        charges = self._plan.database.execute(
+        charges = self.plan.database.execute(
             "SELECT charge, count(*) FROM request WHERE state = ? GROUP BY charge", (_ACCEPTED,)
         ).fetchall()
         spent = total(None if charge is None else to_decimal(charge) * times for charge, times in charges)
         requests = sum(times for _, times in charges)
-        last = self._plan.database.execute(
+        last = self.plan.database.execute(
             "SELECT balance FROM request WHERE balance IS NOT NULL ORDER BY now DESC, number DESC LIMIT 1"
         ).fetchone()
         return spent, (last[0] if last else None), requests
 
+    def _unknown_request(
+        self, number: int, reference: str, at: str, reason: str | None, body: str | None
+    ) -> RequestRecord:
+        intent = Intent(number, reference, b"".join(member for member, _, _ in self.unresolved_recipients(number)))
+        outcome = Result(number, State.UNKNOWN, reason=reason)
+        return RequestRecord(
+            intent, self.journal.operation or "", datetime.fromisoformat(at), body=body, outcome=outcome
+        )
+
     def _add(self, intent: Intent, body: str | None, at: datetime, result: Result, *, now: bool) -> None:
         self.next_number = max(self.next_number, intent.number + 1)
-        self._plan.change(
+        self.plan.change(
             "INSERT INTO request VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             (
                 intent.number,
@@ -155,16 +156,16 @@ class JournalIndex:
         )
 
     def _has_request(self, number: int) -> bool:
-        return self._plan.database.execute("SELECT 1 FROM request WHERE number = ?", (number,)).fetchone() is not None
+        return self.plan.database.execute("SELECT 1 FROM request WHERE number = ?", (number,)).fetchone() is not None
 
     def _reopened(self, result: Result, batch: LogEntry) -> Result:
         """Return the result as this try counts it: not sent, if it was rejected before a clear or in another run."""
-        if result.state is State.REJECTED and batch.clear_epoch != self._journal.tries.clear_epoch:
+        if result.state is State.REJECTED and batch.clear_epoch != self.journal.tries.clear_epoch:
             return Result(result.number, State.NOT_SENT, reason=result.reason)
         return result
 
     def _decide(self) -> None:
-        self._plan.database.executescript(
+        self.plan.database.executescript(
             f"""
             CREATE INDEX by_recipient_request ON recipient_request (member, request);
             DELETE FROM recipient_request WHERE (member, request) IN (SELECT member, request FROM left_out);

@@ -6,7 +6,7 @@ import itertools
 import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, TypeVar
 from zoneinfo import ZoneInfo
 
@@ -92,35 +92,29 @@ class LoadStats:
     invalid_suppression_rows: int = 0
 
 
+@dataclass(eq=False, repr=False)
 class RecipientLoader:
     """Reads sources into a recipient table.
 
     :param check: called between parts of a source; raises if the task must end
     """
 
-    def __init__(
-        self,
-        plan: RecipientTable,
-        message: Content,
-        hasher: KeyedHasher,
-        *,
-        default_region: str | None,
-        allowed: AllowedRecipients | None = None,
-        partition: Partition = Partition(),  # noqa: B008 - it cannot be changed
-        check: Callable[[], None] = lambda: None,
-    ) -> None:
-        self._plan = plan
-        self._message = message
-        self._region = default_region
-        self._allowed = allowed
-        self._partition = partition
-        self._has_all_recipients = partition.of == 1
-        self._check = check
-        self._measure = message.length_estimator()
-        self._normalise = message.channel.normalise
-        self._member = hasher.member_hasher(message.channel.operation)
+    plan: RecipientTable
+    message: Content
+    hasher: KeyedHasher
+    _: KW_ONLY
+    default_region: str | None
+    allowed: AllowedRecipients | None = None
+    partition: Partition = field(default_factory=Partition)
+    check: Callable[[], None] = lambda: None
+    stats: LoadStats = field(default_factory=LoadStats, init=False)
+
+    def __post_init__(self) -> None:
+        self._has_all_recipients = self.partition.of == 1
+        self._measure = self.message.length_estimator()
+        self._normalise = self.message.channel.normalise
+        self._member = self.hasher.member_hasher(self.message.channel.operation)
         self._logged_at = time.monotonic()
-        self.stats = LoadStats()
 
     def read(self, source: Source, columns: Columns, *, test: bool = False) -> None:
         """Add the rows of a source to the table.
@@ -129,13 +123,13 @@ class RecipientLoader:
         :raises SourceError: when the source cannot be read
         :raises CannotPlanError: when the source lacks one of the columns
         """
-        wanted = [columns.recipient, *self._message.columns.values(), *([columns.zone] if columns.zone else [])]
+        wanted = [columns.recipient, *self.message.columns.values(), *([columns.zone] if columns.zone else [])]
         with source.open() as table:
             self._refuse_missing(source, wanted, table.columns)
             for rows in _batches(table.rows(wanted)):
-                self._check()
+                self.check()
                 self._count(len(rows))
-                self._plan.add([line for row in rows if (line := self._table_row(row, columns, test)) is not None])
+                self.plan.add([line for row in rows if (line := self._table_row(row, columns, test)) is not None])
 
     def suppress(self, source: Source, column: str) -> SuppressionStats:
         """Record the recipients in a source as suppressed, and return the counts of its rows."""
@@ -151,15 +145,15 @@ class RecipientLoader:
                     stats.empty += 1
                 else:
                     try:
-                        yield self._member(self._message.channel.normalise(value, self._region))
+                        yield self._member(self._normalise(value, self.default_region))
                     except ValueError as error:
                         stats.add_invalid(row.number, f"{column} {error}")
 
         with source.open() as table:
             self._refuse_missing(source, [column], table.columns)
             for batch in _batches(members()):
-                self._check()
-                self._plan.suppress(batch)
+                self.check()
+                self.plan.suppress(batch)
         return stats
 
     def _count(self, rows: int) -> None:
@@ -174,16 +168,16 @@ class RecipientLoader:
         number = 0 if test else row.number
         if isinstance(row, InvalidRow):
             return self._without_recipient(number, row.reason)
-        message = self._message
+        message = self.message
         try:
-            address = self._normalise(row.values[0], self._region)
+            address = self._normalise(row.values[0], self.default_region)
         except ValueError as error:
             return self._without_recipient(number, f"{columns.recipient} {error}")
-        if not (test or self._has_all_recipients or self._partition.holds(address.lower())):
+        if not (test or self._has_all_recipients or self.partition.holds(address.lower())):
             self.stats.other_partitions += 1
             return None
         member = self._member(address)
-        if self._allowed is not None and not self._allowed.allows(address):
+        if self.allowed is not None and not self.allowed.allows(address):
             return RecipientRow(number, RecipientStatus.NOT_ALLOWED, member, address)
         values, zone = None, None
         try:
@@ -203,7 +197,7 @@ class RecipientLoader:
 
     def _without_recipient(self, number: int, reason: str) -> RecipientRow | None:
         """Return a row without a recipient; ``None`` in all partitions but one, chosen by the number of the row."""
-        if number % self._partition.of != self._partition.part:
+        if number % self.partition.of != self.partition.part:
             return None
         return RecipientRow(number, RecipientStatus.INVALID_ROW, reason=reason)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any, NamedTuple
@@ -19,11 +19,10 @@ from cpaas_provider.sending.campaign.guards.circuit_breaker import RejectionBrea
 from cpaas_provider.sending.campaign.guards.frequency import FrequencyFilter
 from cpaas_provider.sending.campaign.journal_index import JournalIndex
 from cpaas_provider.sending.campaign.progress import Progress
-from cpaas_provider.sending.campaign.recipients import Recipient, RecipientStatus, RecipientTable
+from cpaas_provider.sending.campaign.recipients import Recipient, RecipientStatus
 from cpaas_provider.sending.campaign.rejections import NextStep, OnRejectedBatch, bisect, classify, split_by_name
 from cpaas_provider.sending.dispatcher import Ended, Wait
 from cpaas_provider.sending.errors import SendingError
-from cpaas_provider.sending.journal.log import JournalLog
 from cpaas_provider.sending.journal.model import Intent, Result, State
 from cpaas_provider.sending.spec import RequestResult
 
@@ -64,86 +63,64 @@ class CampaignRequest(NamedTuple):
     at: datetime
 
 
-@dataclass(frozen=True)
-class FailureRules:
-    """When failures end a campaign.
+@dataclass(eq=False, repr=False)
+class CampaignQueue:
+    """The requests of one try, or of one resend within it.
 
     :param on_rejected_batch: whether a batch that is rejected as a whole may be split and sent again
     :param max_rejected: the most recipients that may be rejected; ``None`` for no limit
     :param max_identical_rejections: this many equal rejections in a row end the campaign; ``None`` for no limit
-    """
-
-    on_rejected_batch: OnRejectedBatch = OnRejectedBatch.BISECT
-    max_rejected: int | None = None
-    max_identical_rejections: int | None = None
-
-
-class CampaignQueue:
-    """The requests of one try, or of one resend within it.
-
     :param is_resend: whether the requests go to recipients of unknown outcome, again
     """
 
-    def __init__(
-        self,
-        table: RecipientTable,
-        index: JournalIndex,
-        journal: JournalLog,
-        content: Content,
-        batcher: Batcher,
-        budget: Budget,
-        progress: Progress,
-        delivery: CampaignDelivery,
-        rules: FailureRules,
-        *,
-        frequency_filter: FrequencyFilter | None = None,
-        is_resend: bool = False,
-    ) -> None:
-        self.operation = content.channel.operation
-        self.rejected_resends = set[int]()
-        """The places of recipients that the service rejected on this resend."""
-        self._table = table
-        self._index = index
-        self._journal = journal
-        self._content = content
-        self._batcher = batcher
-        self._budget = budget
-        self._progress = progress
-        self._delivery = delivery
-        self._rules = rules
-        self._breaker = RejectionBreaker(rules.max_identical_rejections)
-        self._frequency_filter = frequency_filter
-        self._is_resend = is_resend
-        self._accepted = index.money()[2] > 0
+    index: JournalIndex
+    content: Content
+    batcher: Batcher
+    budget: Budget
+    progress: Progress
+    delivery: CampaignDelivery
+    frequency_filter: FrequencyFilter | None
+    _: KW_ONLY
+    on_rejected_batch: OnRejectedBatch
+    max_rejected: int | None
+    max_identical_rejections: int | None
+    is_resend: bool
+    rejected_resends: set[int] = field(default_factory=set, init=False)
+    """The places of recipients that the service rejected on this resend."""
+
+    def __post_init__(self) -> None:
+        self.operation = self.content.channel.operation
+        self._breaker = RejectionBreaker(self.max_identical_rejections)
+        self._accepted = self.index.money()[2] > 0
         self._unknown_in_a_row = 0
         self._rejections = 0
 
     async def next(self, pending: int) -> Batch | Wait | None:
         """Return the recipients of the next request, see ``Batcher.next``."""
         try:
-            return await self._batcher.next(pending)
+            return await self.batcher.next(pending)
         finally:
-            self._progress.skipped = self._batcher.left_out
+            self.progress.skipped = self.batcher.left_out
 
     def begin(self, batch: Batch) -> CampaignRequest:
         """Return the request to these recipients."""
         units, intent = billable_units(batch), self._intent(batch)
-        call = self._content.build_call(batch, intent.reference, self._delivery)
-        return CampaignRequest(batch, intent, call, units, self._budget.reserve(units), datetime.now(UTC))
+        call = self.content.build_call(batch, intent.reference, self.delivery)
+        return CampaignRequest(batch, intent, call, units, self.budget.reserve(units), datetime.now(UTC))
 
     def left(self, request: CampaignRequest) -> None:
         """Count the request, which leaves now."""
-        self._progress.requests += 1
-        if self._frequency_filter is not None:
-            self._frequency_filter.sent(request.batch)
+        self.progress.requests += 1
+        if self.frequency_filter is not None:
+            self.frequency_filter.sent(request.batch)
 
     def withdraw(self, request: CampaignRequest) -> None:
         """Release the reserved money."""
-        self._budget.release(request.reserved)
+        self.budget.release(request.reserved)
 
     def read(self, request: CampaignRequest, response: Any) -> RequestResult:
         """Return the result that a response states."""
-        return self._content.read_result(response)
+        return self.content.read_result(response)
 
     def accept(self, request: CampaignRequest, result: RequestResult) -> Ended:
         """Record that the service accepted the request, for all of its recipients or for some."""
@@ -151,13 +128,13 @@ class CampaignQueue:
         self._breaker.accepted()
         self._unknown_in_a_row = 0
         rejected, accepted = split_by_name(request.batch, result.rejected)
-        self._progress.sent += len(accepted)
+        self.progress.sent += len(accepted)
         left_out = b"".join(one.member for one in rejected)
         number = request.intent.number
         ended = Result(number, State.ACCEPTED, (result.id, result.charge, result.balance), left_out=left_out)
-        self._index.record(request.intent, request.at, ended)
+        self.index.record(request.intent, request.at, ended)
         self._set_status(accepted, RecipientStatus.SENT, number)
-        self._delivery.record(request.intent.reference, [one.address for one in accepted], result.id)
+        self.delivery.record(request.intent.reference, [one.address for one in accepted], result.id)
         error: Exception | None = self._charge(request, result)
         if not result.rejection:
             return Ended(ended, error=error)
@@ -175,7 +152,7 @@ class CampaignQueue:
 
     def fail(self, request: CampaignRequest, error: CpaasError) -> Ended:
         """Record a failure. A batch that may have an invalid recipient is bisected. Some failures end the campaign."""
-        state, next_step = classify(error, len(request.batch), self._rules.on_rejected_batch)
+        state, next_step = classify(error, len(request.batch), self.on_rejected_batch)
         ended = self.end(request, state, str(error)).result
         if state is not State.UNKNOWN:
             self._unknown_in_a_row = 0
@@ -192,46 +169,46 @@ class CampaignQueue:
     def end(self, request: CampaignRequest, state: State, reason: str) -> Ended:
         """Record that a request did not succeed."""
         result = Result(request.intent.number, state, reason=reason)
-        self._index.record(request.intent, request.at, result)
+        self.index.record(request.intent, request.at, result)
         if state is State.UNKNOWN:
-            self._budget.record_unknown(request.reserved, request.units)
-            self._progress.unknown += len(request.batch)
+            self.budget.record_unknown(request.reserved, request.units)
+            self.progress.unknown += len(request.batch)
             self._unknown_in_a_row += 1
             self._set_status(request.batch, RecipientStatus.UNKNOWN, result.number)
             log.warning("Outcome unknown: request %s. Cause: %s", request.intent.reference, reason)
             return Ended(result)
-        self._budget.release(request.reserved)
+        self.budget.release(request.reserved)
         self._release(request.batch)
         if state is State.REJECTED:
-            self._progress.rejected += len(request.batch)
+            self.progress.rejected += len(request.batch)
             # One rejection for the whole batch: one of its recipients may be the cause.
             self._rejections += 1
             self._set_status(request.batch, RecipientStatus.REJECTED, result.number)
         return Ended(result)
 
     def _intent(self, batch: Batch) -> Intent:
-        number = self._index.next_number
-        self._index.next_number += 1
-        hasher = self._journal.hasher
+        number = self.index.next_number
+        self.index.next_number += 1
+        hasher = self.index.journal.hasher
         members = [recipient.member for recipient in batch]
         values_hashes = b""
-        if self._content.columns:
+        if self.content.columns:
             values_hashes = b"".join(hasher.values_hash(recipient.placeholder_values or "") for recipient in batch)
-        reference = hasher.reference(self.operation, members, self._journal.resend_epoch)
+        reference = hasher.reference(self.operation, members, self.index.journal.resend_epoch)
         return Intent(number, reference, b"".join(members), values_hashes)
 
     def _release(self, recipients: Iterable[Recipient]) -> None:
         """Release recipients from the frequency cap, because they were certainly not sent to."""
-        if self._frequency_filter is not None:
-            self._frequency_filter.not_sent(recipients)
+        if self.frequency_filter is not None:
+            self.frequency_filter.not_sent(recipients)
 
     def _is_test(self, batch: Batch) -> bool:
-        return batch[0].row == 0 and not self._is_resend
+        return batch[0].row == 0 and not self.is_resend
 
     def _charge(self, request: CampaignRequest, result: RequestResult) -> SendingError | None:
         """Record the charge of a request in the budget. Return the error that ends the campaign, if any."""
         try:
-            self._budget.record_charge(request.reserved, request.units, result.charge, result.balance)
+            self.budget.record_charge(request.reserved, request.units, result.charge, result.balance)
         except SendingError as error:
             return error
         return None
@@ -244,7 +221,7 @@ class CampaignQueue:
             len(rejected),
             counted(len(parts), "smaller batch", "smaller batches"),
         )
-        self._batcher.requeue(parts)
+        self.batcher.requeue(parts)
         return self._reject(rejected, str(error))
 
     def _reject(self, recipients: Batch, reason: str) -> list[tuple[Intent, Result]]:
@@ -253,11 +230,11 @@ class CampaignQueue:
         for recipient in recipients:
             intent = self._intent((recipient,))
             result = Result(intent.number, State.REJECTED, reason=reason)
-            self._index.record(intent, datetime.now(UTC), result)
+            self.index.record(intent, datetime.now(UTC), result)
             unsent.append((intent, result))
         self._release(recipients)
         self._set_status(recipients, RecipientStatus.REJECTED, None, reason)
-        self._progress.rejected += len(recipients)
+        self.progress.rejected += len(recipients)
         self._rejections += len(recipients)
         return unsent
 
@@ -266,14 +243,14 @@ class CampaignQueue:
     ) -> None:
         places = [one.place for one in recipients]
         # A resend that is not accepted does not resolve the request that it repeats.
-        if not self._is_resend or status is RecipientStatus.SENT:
-            self._table.set_status(places, status, request, reason)
+        if not self.is_resend or status is RecipientStatus.SENT:
+            self.index.plan.set_status(places, status, request, reason)
         elif status is RecipientStatus.REJECTED:
             self.rejected_resends.update(places)
 
     def _too_many_failures(self) -> SendingError | None:
         """Return the error that ends the campaign after too many failures, if any."""
-        progress, limit = self._progress, self._rules.max_rejected
+        progress, limit = self.progress, self.max_rejected
         if self._unknown_in_a_row >= _UNKNOWN_IN_A_ROW:
             return ServiceFailingError(
                 f"{self._unknown_in_a_row} requests in a row have an unknown outcome. No further request was "

@@ -3,62 +3,50 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
-from cpaas_provider.sending.campaign.journal_index import JournalIndex, UnknownRequest
-from cpaas_provider.sending.campaign.recipients import (
-    LEFT_OUT_SINCE,
-    Recipient,
-    RecipientStatus,
-    RecipientTable,
-)
-from cpaas_provider.sending.errors import RefutedError, ResendLimitError, UnknownOutcomeError
-from cpaas_provider.sending.hashing import KeyedHasher
-from cpaas_provider.sending.journal.model import Intent, RequestRecord, Result, State
-from cpaas_provider.sending.resolver import MAX_RESENDS, describe_unknown
+from cpaas_provider.sending.campaign.journal_index import JournalIndex
+from cpaas_provider.sending.campaign.recipients import LEFT_OUT_SINCE, Recipient, RecipientStatus
+from cpaas_provider.sending.errors import ResendLimitError, UnknownOutcomeError
+from cpaas_provider.sending.journal.model import RequestRecord, Result, State
+from cpaas_provider.sending.resolver import MAX_RESENDS, Unresolved, describe_unknown
 
 
-class UnknownRecipients:
+@dataclass(eq=False, repr=False)
+class UnknownRecipients(Unresolved):
     """The recipients and requests of unknown outcome, as the resolver reads and changes them.
 
-    :param body: hash of the content that this try sends to all
-    :param lost: why the journal of an earlier try is lost; ``None`` if it is not
+    No probe of a message can refute a request, and the journal of a campaign has all results.
+
+    :param index: has the requests of all tries
     """
 
-    def __init__(
-        self,
-        plan: RecipientTable,
-        index: JournalIndex,
-        hasher: KeyedHasher,
-        operation: str,
-        body: str,
-        *,
-        lost: str | None,
-    ) -> None:
-        self._plan = plan
-        self._index = index
-        self._hasher = hasher
-        self._operation = operation
-        self._body = body
-        self.lost = lost
-        self.rejected = set[int]()
-        """The places of recipients that the service rejects on the resend."""
+    index: JournalIndex
+    rejected: set[int] = field(default_factory=set, init=False)
+    """The places of recipients that the service rejects on the resend."""
+
+    @property
+    def lost(self) -> str | None:
+        """Why the journal of an earlier try is lost; ``None`` if it is not."""
+        return self.index.journal.lost
 
     def recipients(self) -> int:
         """Return the number of recipients of unknown outcome."""
-        return self._plan.counts()[RecipientStatus.UNKNOWN]
+        return self.index.plan.counts()[RecipientStatus.UNKNOWN]
 
     def requests(self) -> list[RequestRecord]:
         """Return the unresolved requests, in order."""
-        return [self._record(request) for request in self._index.unresolved()]
+        return self.index.unresolved()
 
     def is_changed(self, request: RequestRecord) -> bool:
         """Return whether the content of a request differs from the content of this try."""
-        if request.body != self._body:
+        if request.body != self.index.body:
             return True
+        hasher = self.index.journal.hasher
         return any(
-            sent_hash and values is not None and self._hasher.values_hash(values) != sent_hash
-            for _, _, values, sent_hash in self._index.unresolved_recipients(request.number)
+            sent_hash and values is not None and hasher.values_hash(values) != sent_hash
+            for _, values, sent_hash in self.index.unresolved_recipients(request.number)
         )
 
     def confirm(self, accepted: Mapping[int, dict[str, Any]]) -> Sequence[Result]:
@@ -68,17 +56,9 @@ class UnknownRecipients:
             for number, message in accepted.items()
         ]
         for result in results:
-            self._index.record_result(result)
-            self._index.set_accepted(result.number)
+            self.index.record_result(result)
+            self.index.set_accepted(result.number)
         return results
-
-    def refute(self, request: RequestRecord, error: RefutedError) -> Result | None:
-        """Leave a request unknown: no probe of a message can establish that it was not accepted."""
-        return None
-
-    def interrupted(self) -> Sequence[Result]:
-        """Return nothing: the journal of a campaign has all results."""
-        return ()
 
     def end_resends(self, unknown: str, advice: str) -> None:
         """Raise if recipients are still of unknown outcome.
@@ -104,18 +84,12 @@ class UnknownRecipients:
 
     def to_resend(self) -> list[Recipient]:
         """Return the recipients of unknown outcome that can be sent to again."""
-        rows = self._plan.database.execute(
+        rows = self.index.plan.database.execute(
             "SELECT place, row, member, address, placeholder_values, pages, zone FROM recipient "
             "WHERE status = ? AND address IS NOT NULL AND coalesce(reason, '') != ?",
             (RecipientStatus.UNKNOWN, LEFT_OUT_SINCE),
         ).fetchall()
         return [recipient for recipient in map(Recipient._make, rows) if recipient.place not in self.rejected]
-
-    def _record(self, request: UnknownRequest) -> RequestRecord:
-        members = b"".join(member for _, member, _, _ in self._index.unresolved_recipients(request.number))
-        intent = Intent(request.number, request.reference, members)
-        outcome = Result(request.number, State.UNKNOWN, reason=request.reason)
-        return RequestRecord(intent, self._operation, request.at, body=request.body, outcome=outcome)
 
 
 def _text(value: Any) -> str | None:

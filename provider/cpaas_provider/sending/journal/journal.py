@@ -7,7 +7,7 @@ hashes, ids and counts, never a number, an address or a text.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -20,7 +20,6 @@ from cpaas_provider.sending.journal.model import (
     Result,
     State,
     by_reference,
-    latest_by_member,
     replay,
     unresolved,
 )
@@ -105,9 +104,10 @@ class Journal:
         """Add a request of this try."""
         self._records[intent.number] = RequestRecord(intent, operation, at, self.log.tries.number, body)
 
-    def end(self, result: Result) -> None:
-        """Add the result of a request."""
+    def end(self, result: Result) -> Result:
+        """Add the result of a request, and return it."""
         self._records[result.number] = self._records[result.number].ended(result)
+        return result
 
 
 def unresolved_requests(records: Iterable[RequestRecord]) -> list[RequestRecord]:
@@ -124,12 +124,3 @@ def unresolved_requests(records: Iterable[RequestRecord]) -> list[RequestRecord]
         intent = dataclasses.replace(record.intent, previous_unknown=unknown)
         requests.append(dataclasses.replace(record, intent=intent))
     return requests
-
-
-def latest_requests(records: Iterable[RequestRecord], members: Mapping[str, bytes]) -> dict[str, RequestRecord | None]:
-    """Return the request that decides the status of each recipient; ``None`` if the recipient has none.
-
-    :param members: the hashes of the recipients
-    """
-    latest = latest_by_member(records)
-    return {recipient: latest.get(member) for recipient, member in members.items()}

@@ -8,6 +8,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from types import TracebackType
 from typing import Self
@@ -35,6 +36,7 @@ OnStored = Callable[[Intent, SendingError | None], object]
 """Called once an intent is stored, or with the error if it could not be stored."""
 
 
+@dataclass(eq=False, repr=False)
 class JournalWriter:
     """Stores intents and results of one try, many in one write, in an ``async with`` block.
 
@@ -45,17 +47,12 @@ class JournalWriter:
     :param min_write_batch: the number of intents that are written without waiting for more
     """
 
-    def __init__(
-        self,
-        log_: JournalLog,
-        body: str | None,
-        min_write_batch: int = 1,
-        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
-    ) -> None:
-        self._log = log_
-        self._body = body
-        self._min_write_batch = min_write_batch
-        self._clock = clock
+    journal: JournalLog
+    body: str | None
+    min_write_batch: int = 1
+    clock: Callable[[], datetime] = lambda: datetime.now(UTC)
+
+    def __post_init__(self) -> None:
         self._intents: dict[int, tuple[Intent, OnStored]] = {}
         self._results: deque[Result] = deque()
         self._not_made: dict[int, Intent] = {}
@@ -80,7 +77,7 @@ class JournalWriter:
         self._references[intent.number] = intent.reference
         self._intents[intent.number] = intent, on_stored
         self._has_work.set()
-        if len(self._intents) >= self._min_write_batch:
+        if len(self._intents) >= self.min_write_batch:
             self._batch_ready.set()
 
     def withdraw(self, intent: Intent) -> None:
@@ -115,7 +112,7 @@ class JournalWriter:
         :raises JournalUnavailableError: when it could not be stored
         :raises TrySupersededError: when another try has replaced this one
         """
-        await asyncio.get_running_loop().run_in_executor(self._thread, self._log.record_loss)
+        await asyncio.get_running_loop().run_in_executor(self._thread, self.journal.record_loss)
 
     async def __aenter__(self) -> Self:
         return self
@@ -141,7 +138,7 @@ class JournalWriter:
             raise
         # Wait for a removal in the thread: it uses the task's connection to Airflow.
         with contextlib.suppress(RuntimeError):
-            await asyncio.get_running_loop().run_in_executor(self._thread, self._log.tidy, 0)
+            await asyncio.get_running_loop().run_in_executor(self._thread, self.journal.tidy, 0)
         self._thread.shutdown(wait=False)
         if isinstance(self._error, TrySupersededError):
             raise self._error
@@ -181,7 +178,7 @@ class JournalWriter:
     async def _pause(self, seconds: float) -> None:
         """Wait for more records, until there are enough intents for a write."""
         self._batch_ready.clear()
-        if len(self._intents) < self._min_write_batch and not self._closing:
+        if len(self._intents) < self.min_write_batch and not self._closing:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._batch_ready.wait(), seconds)
 
@@ -189,7 +186,7 @@ class JournalWriter:
         """Make one write. Return whether another one may follow."""
         intents, results = self._take()
         not_made = [self._not_made[result.number] for result in results if result.number in self._not_made]
-        entry = self._entry(self._body, [*(intent for intent, _ in intents), *not_made], results)
+        entry = self._entry(self.body, [*(intent for intent, _ in intents), *not_made], results)
         try:
             await self._store(entry, self._describe(intents, results))
         except BaseException as error:
@@ -208,12 +205,12 @@ class JournalWriter:
             on_stored(intent, None)
         if not self._closing:
             # Requests are in flight now, so no caller waits for the thread.
-            self._thread.submit(self._log.tidy, _KEYS_TO_TIDY)
+            self._thread.submit(self.journal.tidy, _KEYS_TO_TIDY)
         return True
 
     def _entry(self, body: str | None, intents: list[Intent], results: list[Result]) -> LogEntry:
-        tries = self._log.tries
-        return LogEntry(self._clock(), tries.number, tries.clear_epoch, body, intents, results)
+        tries = self.journal.tries
+        return LogEntry(self.clock(), tries.number, tries.clear_epoch, body, intents, results)
 
     def _refuse(self, error: SendingError) -> None:
         """Call ``on_stored`` of all waiting intents with an error. Later intents get it at once."""
@@ -230,7 +227,7 @@ class JournalWriter:
 
     def _take(self) -> tuple[list[tuple[Intent, OnStored]], list[Result]]:
         """Remove and return the records of the next write: results first, as many as it holds."""
-        room = self._log.room
+        room = self.journal.room
         results: list[Result] = []
         while self._results and (not results or room > self._weight(self._results[0])):
             room -= self._weight(self._results[0])
@@ -266,7 +263,7 @@ class JournalWriter:
         loop = asyncio.get_running_loop()
         for attempt in range(1, _ATTEMPTS + 1):
             try:
-                await loop.run_in_executor(self._thread, self._log.append, entry, what)
+                await loop.run_in_executor(self._thread, self.journal.append, entry, what)
             except JournalUnavailableError:
                 if attempt == _ATTEMPTS:
                     raise

@@ -24,11 +24,11 @@ from cpaas_provider.database.recipients.frequency import Cap, MessageCounts
 from cpaas_provider.sending.campaign.campaign import Campaign, CampaignOptions, campaign_reference
 from cpaas_provider.sending.campaign.loader import Columns, RecipientLoader
 from cpaas_provider.sending.campaign.recipients import RecipientTable
-from cpaas_provider.sending.engine import SendEngine, UnknownPolicy
+from cpaas_provider.sending.engine import SendEngine
 from cpaas_provider.sending.hashing import task_identity
 from cpaas_provider.sending.journal.log import JournalLog
 from cpaas_provider.sending.journal.store import TryInfo
-from cpaas_provider.sending.spec import OnUnknown
+from cpaas_provider.sending.spec import OnUnknown, UnknownPolicy
 from tests.sandbox import Sandbox
 from tests.unit.sending.campaign.parts import OPERATION, Rows, message
 from tests.unit.sending.ports import NoDelivery, Ports

@@ -30,7 +30,6 @@ from cpaas_provider.sending.campaign.guards.circuit_breaker import CircuitOpenEr
 from cpaas_provider.sending.campaign.loader import Columns, RecipientLoader
 from cpaas_provider.sending.campaign.queue import ServiceFailingError
 from cpaas_provider.sending.campaign.recipients import RecipientStatus, RecipientTable
-from cpaas_provider.sending.engine import UnknownPolicy
 from cpaas_provider.sending.errors import (
     ChangedBodyError,
     JournalUnavailableError,
@@ -45,7 +44,7 @@ from cpaas_provider.sending.journal.log import JournalLog
 from cpaas_provider.sending.journal.model import JOURNAL_KEY, LogEntry, RequestRecord, State, split_members
 from cpaas_provider.sending.journal.store import TryInfo
 from cpaas_provider.sending.shutdown import AnswerNotAwaitedError, StopSignal
-from cpaas_provider.sending.spec import OnUnknown
+from cpaas_provider.sending.spec import OnUnknown, UnknownPolicy
 from tests.unit.sending.answers import Form, read, untouched
 from tests.unit.sending.campaign.parts import IDENTITY, OPERATION, SECRETS, GoneError, Rows, message, phones
 from tests.unit.sending.ports import FunctionClient, NoDelivery, Ports, send

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass, field
 
 from cpaas_provider.api.errors import CpaasRejectedError
 from cpaas_provider.sending.errors import SendingError
@@ -19,6 +20,7 @@ class CircuitOpenError(SendingError):
     permanent = True
 
 
+@dataclass(eq=False)
 class RejectionBreaker:
     """Counts equal rejections in a row.
 
@@ -27,10 +29,9 @@ class RejectionBreaker:
     :param limit: the number of equal rejections that opens the circuit; ``None`` for never
     """
 
-    def __init__(self, limit: int | None) -> None:
-        self._limit = limit
-        self._last: tuple[int | None, str] | None = None
-        self.count = 0
+    limit: int | None
+    count: int = field(default=0, init=False)
+    _last: tuple[int | None, str] | None = field(default=None, init=False)
 
     def accepted(self) -> None:
         """Reset the count, because the service accepted a request."""
@@ -45,7 +46,7 @@ class RejectionBreaker:
         rejection = error.status, _WITH_DIGITS.sub("#", str(error))
         self.count = self.count + 1 if rejection == self._last else 1
         self._last = rejection
-        return self._limit is not None and self.count >= self._limit
+        return self.limit is not None and self.count >= self.limit
 
     def opened(self, error: CpaasRejectedError) -> CircuitOpenError:
         """Return the error that ends the campaign."""

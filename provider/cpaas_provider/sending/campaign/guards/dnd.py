@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Protocol
@@ -60,6 +61,7 @@ class LookupCache(Protocol):
         """Store the flags of numbers that were looked up at a moment."""
 
 
+@dataclass(eq=False, repr=False)
 class DndFilter:
     """Excludes do-not-disturb numbers, and looks up numbers that the cache does not have.
 
@@ -74,24 +76,16 @@ class DndFilter:
     batch_size = 100
     """The least number of recipients that are filtered at once."""
 
-    def __init__(
-        self,
-        plan: RecipientTable,
-        look_up: Callable[[str], Awaitable[bool | None]],
-        hashes_of: Callable[[str], Sequence[bytes]],
-        cache: LookupCache | None,
-        *,
-        ttl: timedelta,
-        on_error: OnLookupError,
-        at_once: int = _LOOKUPS_AT_ONCE,
-    ) -> None:
-        self._plan = plan
-        self._look_up = look_up
-        self._hashes_of = hashes_of
-        self._cache = cache
-        self._ttl = ttl
-        self._on_error = on_error
-        self._at_once = at_once
+    plan: RecipientTable
+    look_up: Callable[[str], Awaitable[bool | None]]
+    hashes_of: Callable[[str], Sequence[bytes]]
+    cache: LookupCache | None
+    _: KW_ONLY
+    ttl: timedelta
+    on_error: OnLookupError
+    at_once: int = _LOOKUPS_AT_ONCE
+
+    def __post_init__(self) -> None:
         self._failures = 0
         self._open = False
 
@@ -104,7 +98,7 @@ class DndFilter:
         """
         hashes, newest = dict[int, bytes](), dict[bytes, bytes]()
         for recipient in recipients:
-            names = self._hashes_of(recipient.address)
+            names = self.hashes_of(recipient.address)
             hashes[recipient.place] = names[0]
             # If there are several entries, the newest is used: it comes last.
             newest.update(dict.fromkeys(reversed(names), names[0]))
@@ -120,7 +114,7 @@ class DndFilter:
         permitted = self._exclude(
             recipients, [known.get(hashes[recipient.place]) for recipient in recipients], flags_by_place
         )
-        if self._open and self._on_error is OnLookupError.SKIP:
+        if self._open and self.on_error is OnLookupError.SKIP:
             raise LookupCircuitOpenError(
                 f"{MOST_FAILURES_IN_A_ROW} lookups in a row failed. No more were made, and no more recipients were "
                 "sent to. A retry of the task continues with the recipients that are left. on_lookup_error='send' "
@@ -148,7 +142,7 @@ class DndFilter:
                 else:
                     self._count(failed=flags[recipient.place] is None)
 
-        await asyncio.gather(*(look_up_in_turn() for _ in range(self._at_once)))
+        await asyncio.gather(*(look_up_in_turn() for _ in range(self.at_once)))
         return flags, errors[0] if errors else None
 
     def _count(self, *, failed: bool) -> None:
@@ -171,27 +165,27 @@ class DndFilter:
         for recipient, dnd in zip(recipients, flags, strict=True):
             if dnd:
                 dnd_places.append(recipient.place)
-            elif dnd is not None or self._on_error is not OnLookupError.SKIP:
+            elif dnd is not None or self.on_error is not OnLookupError.SKIP:
                 permitted.append(recipient)
             elif recipient.place in looked_up:
                 failed.append(recipient.place)
-        self._plan.exclude(dnd_places, RecipientStatus.DND)
-        self._plan.exclude(failed, RecipientStatus.LOOKUP_FAILED, "could not be looked up")
+        self.plan.exclude(dnd_places, RecipientStatus.DND)
+        self.plan.exclude(failed, RecipientStatus.LOOKUP_FAILED, "could not be looked up")
         return permitted
 
     async def _flag(self, recipient: Recipient) -> bool | None:
         """Return the do-not-disturb flag of a recipient; ``None`` if the lookup failed."""
         try:
-            dnd = await self._look_up(recipient.address)
+            dnd = await self.look_up(recipient.address)
         except (CpaasAuthenticationError, CpaasInsufficientBalanceError, CpaasNotSentError):
             raise
         except CpaasError as error:
-            if self._on_error is OnLookupError.FAIL:
+            if self.on_error is OnLookupError.FAIL:
                 raise LookupFailedError(
                     f"{error} on_lookup_error='skip' leaves such numbers out, 'send' sends to them."
                 ) from None
             return None
-        if dnd is None and self._on_error is OnLookupError.FAIL:
+        if dnd is None and self.on_error is OnLookupError.FAIL:
             raise LookupFailedError(
                 "The service does not return the do-not-disturb flag of a number. on_lookup_error='skip' leaves such "
                 "numbers out, 'send' sends to them."
@@ -199,22 +193,22 @@ class DndFilter:
         return dnd
 
     async def _read_cache(self, hashes: Sequence[bytes]) -> dict[bytes, bool]:
-        if self._cache is None:
+        if self.cache is None:
             return {}
         try:
-            return await asyncio.to_thread(self._cache.get_many, hashes, datetime.now(UTC) - self._ttl)
+            return await asyncio.to_thread(self.cache.get_many, hashes, datetime.now(UTC) - self.ttl)
         except Exception as error:  # noqa: BLE001 - without the cache all numbers are looked up
             self._drop_cache(error)
             return {}
 
     async def _write_cache(self, flags: Mapping[bytes, bool]) -> None:
-        if self._cache is None or not flags:
+        if self.cache is None or not flags:
             return
         try:
-            await asyncio.to_thread(self._cache.set_many, flags, datetime.now(UTC))
+            await asyncio.to_thread(self.cache.set_many, flags, datetime.now(UTC))
         except Exception as error:  # noqa: BLE001 - without the cache all numbers are looked up
             self._drop_cache(error)
 
     def _drop_cache(self, error: Exception) -> None:
-        self._cache = None
+        self.cache = None
         log.warning("Lookups cannot be cached (%s). Every number is looked up again.", type(error).__name__)

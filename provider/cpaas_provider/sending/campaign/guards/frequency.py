@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 
 from cpaas_provider.sending.campaign.recipients import Recipient, RecipientStatus, RecipientTable
 from cpaas_provider.sending.shutdown import in_thread
@@ -12,6 +13,7 @@ from cpaas_provider.sending.spec import FrequencyCap
 log = logging.getLogger(__name__)
 
 
+@dataclass(eq=False, repr=False)
 class FrequencyFilter:
     """Excludes recipients who have as many messages as the cap allows.
 
@@ -21,12 +23,11 @@ class FrequencyFilter:
     batch_size = 500
     """The least number of recipients that are filtered at once, however few one request takes."""
 
-    def __init__(self, plan: RecipientTable, cap: FrequencyCap, *, is_resend: bool) -> None:
-        self._plan = plan
-        self._cap = cap
-        self._is_resend = is_resend
-        self._not_sent: dict[int, str] = {}
-        """The addresses of recipients that are counted and not sent to yet, by place."""
+    plan: RecipientTable
+    cap: FrequencyCap
+    is_resend: bool = field(kw_only=True)
+    _not_sent: dict[int, str] = field(default_factory=dict, init=False)
+    """The addresses of recipients that are counted and not sent to yet, by place."""
 
     async def filter(self, recipients: Sequence[Recipient]) -> list[Recipient]:
         """Return the recipients that may be sent to, in order. The others are marked in the table."""
@@ -34,12 +35,12 @@ class FrequencyFilter:
             return []
         addresses = [one.address for one in recipients]
         try:
-            capped = await in_thread(lambda: self._cap.reserve(addresses))
+            capped = await in_thread(lambda: self.cap.reserve(addresses))
         except BaseException:
             # Some of them may be counted.
             self.not_sent(recipients)
             raise
-        self._plan.exclude([one.place for one in recipients if one.address in capped], RecipientStatus.FREQUENCY_CAPPED)
+        self.plan.exclude([one.place for one in recipients if one.address in capped], RecipientStatus.FREQUENCY_CAPPED)
         permitted = [one for one in recipients if one.address not in capped]
         self.not_sent(permitted)
         return permitted
@@ -51,7 +52,7 @@ class FrequencyFilter:
 
     def not_sent(self, recipients: Iterable[Recipient]) -> None:
         """Release the count of recipients when the filter is closed: they certainly did not get the message."""
-        if not self._is_resend:
+        if not self.is_resend:
             self._not_sent.update((one.place, one.address) for one in recipients)
 
     async def close(self) -> None:
@@ -61,7 +62,7 @@ class FrequencyFilter:
         if not addresses:
             return
         try:
-            await in_thread(lambda: self._cap.release(addresses))
+            await in_thread(lambda: self.cap.release(addresses))
         except Exception as error:  # noqa: BLE001 - a failed release must not hide how the campaign ended
             log.warning(
                 "Messages to %d recipients were not sent, and still count for the frequency cap (%s).",
