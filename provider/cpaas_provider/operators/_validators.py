@@ -156,5 +156,8 @@ def integer_at_least(least: int) -> Check:
     return check
 
 
+count_or_none = or_none(integer_at_least(1))
+
+
 def _is_number(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)

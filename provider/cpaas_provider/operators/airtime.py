@@ -39,9 +39,6 @@ class BuyAirtimeOperator(SendOperator):
     :param network: Airtel, MTN, Glo, 9mobile or NTEL (templated)
     :param amount: at least 50, in the account's currency (templated)
     :param recipient: the phone number, in any usual form (templated)
-    :param callback: a URL of your own that receives the delivery reports (templated)
-    :param external_ref: a reference of your own. Default: the provider's, which errors and the journal name (templated)
-    :param cpaas_conn_id: the connection to use (templated)
     :returns: the purchase, without the number:
 
         | Key | Value |

@@ -40,7 +40,7 @@ class CpaasOperator(BaseOperator):
       no try, and makes its request on a worker afterwards.
     * Fields named in ``masked_fields`` are rendered, but Airflow stores and shows only a summary of them.
 
-    :param cpaas_conn_id: the connection to use
+    :param cpaas_conn_id: the connection to use (templated)
     """
 
     ui_color = UI_COLOR
@@ -87,15 +87,9 @@ class CpaasOperator(BaseOperator):
 
         :param resumed: values that a deferred try passed to this one
         """
-        from cpaas_provider.operators._runtime.single.read import ReadAttempt
+        from cpaas_provider.operators._runtime.runner import ReadAttempt
 
-        return ReadAttempt(runtime, self.request, self.task_type, self.begin_line())
-
-    def begin_line(self) -> str:
-        """Return the first line of the task's log."""
-        from cpaas_provider.operators._runtime import task_log
-
-        return task_log.begins(self.task_type, self.cpaas_conn_id, vars(self))
+        return ReadAttempt(runtime, self.request)
 
     def rendered(self, field: str) -> Any:
         """Return a masked field as rendered. The attribute holds only its summary."""
@@ -116,7 +110,15 @@ class CpaasOperator(BaseOperator):
         from cpaas_provider.sending.shutdown import StopSignal
 
         stop: StopSignal = StopSignal(self.stop_grace_period, self.execution_timeout, began)
-        runtime = TaskRuntime(context, CpaasHook(self.cpaas_conn_id), retries=self.retries, stop=stop, log=self.log)
+        runtime = TaskRuntime(
+            context,
+            CpaasHook(self.cpaas_conn_id),
+            retries=self.retries,
+            stop=stop,
+            log=self.log,
+            task_type=self.task_type,
+            arguments=vars(self),
+        )
         self._runtime = runtime
         if self._stop_requested:
             stop.request()

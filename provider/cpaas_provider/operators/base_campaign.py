@@ -10,6 +10,7 @@ from cpaas_provider.operators import _masking as masking
 from cpaas_provider.operators import _validators as validators
 from cpaas_provider.operators.base import STOP_GRACE_PERIOD, CpaasOperator
 from cpaas_provider.operators.base_send import LazyDeliveryLinks, OnUnknown
+from cpaas_provider.sending.partitions import partitions as partitions
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -29,24 +30,6 @@ MASKED_CAMPAIGN_FIELDS: Mapping[str, Callable[[Any], Any]] = {
 _SOURCES = ("source", "suppression_list", "test_recipients")
 
 
-def partitions(count: int) -> list[dict[str, int]]:
-    """Return ``count`` partitions of a campaign to map its operator over, as plain JSON.
-
-    .. code-block:: python
-
-        SmsCampaignOperator.partial(task_id="send", source=..., content=...).expand(partition=partitions(4))
-
-    Each recipient belongs to one partition, and its duplicates belong to the same. Rate, concurrency and ``max_charge``
-    are divided among the partitions. The count must stay the same for the retries and clears of a run, because each
-    partition records only its own recipients.
-
-    :param count: the number of partitions, 1 to 1,000
-    """
-    from cpaas_provider.sending.partitions import partitions as parts
-
-    return parts(count)
-
-
 class CampaignOperator(CpaasOperator):
     """Base of ``SmsCampaignOperator`` and ``EmailCampaignOperator``: one message to every recipient in a source.
 
@@ -63,6 +46,12 @@ class CampaignOperator(CpaasOperator):
     :param substitution_defaults: the value of a placeholder in rows that have none. Without a default, such a row is
         invalid
     :param recipient_column: the column of the recipients
+    :param content: the text or body, with placeholders such as ``{name}``, required unless ``template_id`` is given
+        (templated)
+    :param sender_id: the sender. Default: the connection's (templated)
+    :param template_id: a template that the service stores. It needs ``substitutions`` (templated)
+    :param external_ref: a reference of your own. Default: the provider's (templated)
+    :param callback: a URL of your own that receives the delivery reports (templated)
     :param results_path: path of the results file, ``.jsonl`` or ``.parquet``, with one line for each row of the source
         (templated)
     :param dry_run: do everything except send requests
@@ -141,17 +130,17 @@ class CampaignOperator(CpaasOperator):
 
     operation: ClassVar[str]
     operator_extra_links: Any = LazyDeliveryLinks()
-    content: str | None
-    template_id: str | None
-    external_ref: str | None
-    sender_id: str | None
-    callback: str | None
 
     def __init__(
         self,
         *,
         source: Any,
         recipient_column: str,
+        content: str | None = None,
+        sender_id: str | None = None,
+        template_id: str | None = None,
+        external_ref: str | None = None,
+        callback: str | None = None,
         substitutions: Mapping[str, str] | Sequence[str] | None = None,
         substitution_defaults: Mapping[str, str] | None = None,
         results_path: Any = None,
@@ -199,6 +188,11 @@ class CampaignOperator(CpaasOperator):
         self.max_lateness = self._checked(validators.duration_or_none, max_lateness=max_lateness)
         self.source = source
         self.recipient_column = recipient_column
+        self.content = content
+        self.sender_id = sender_id
+        self.template_id = template_id
+        self.external_ref = external_ref
+        self.callback = callback
         self.substitutions = substitutions
         self.substitution_defaults = substitution_defaults
         self.results_path = results_path
@@ -207,9 +201,7 @@ class CampaignOperator(CpaasOperator):
         self.preview_count = self._checked(validators.integer_at_least(0), preview_count=preview_count)
         self.test_recipients = test_recipients
         self.test_only = self._checked(validators.boolean, test_only=test_only)
-        self.max_recipients = self._checked(
-            validators.or_none(validators.integer_at_least(1)), max_recipients=max_recipients
-        )
+        self.max_recipients = self._checked(validators.count_or_none, max_recipients=max_recipients)
         self.max_charge = self._checked(validators.amount_or_none, max_charge=max_charge)
         self.min_balance = self._checked(validators.amount_or_none, min_balance=min_balance)
         self.price_per_page = self._checked(validators.amount_or_none, price_per_page=price_per_page)
@@ -229,16 +221,16 @@ class CampaignOperator(CpaasOperator):
         self.max_failure_ratio = self._checked(validators.ratio, max_failure_ratio=max_failure_ratio)
         self.on_rejected_batch = self._checked(validators.one_of("bisect", "fail"), on_rejected_batch=on_rejected_batch)
         self.max_identical_rejections = self._checked(
-            validators.or_none(validators.integer_at_least(1)), max_identical_rejections=max_identical_rejections
+            validators.count_or_none, max_identical_rejections=max_identical_rejections
         )
         self.partition = partition
         self.idempotency_key = idempotency_key
         self.has_idempotency_key = idempotency_key is not None
-        self.max_pending_requests = self._checked(
-            validators.or_none(validators.integer_at_least(1)), max_pending_requests=max_pending_requests
-        )
+        self.max_pending_requests = self._checked(validators.count_or_none, max_pending_requests=max_pending_requests)
         self.spool_path = spool_path
         self.progress_interval = self._checked(validators.seconds, progress_interval=progress_interval)
+        validators.require_text(self)
+        validators.require_substitutions(self)
         self._check_arguments()
 
     def dnd_options(self) -> DndOptions | None:
@@ -254,13 +246,11 @@ class CampaignOperator(CpaasOperator):
             lost.add("idempotency_key")
         return self._build_spec(
             CampaignSpec,
-            conn_id=self.cpaas_conn_id,
             source_summary=self.source,
             lost_fields=frozenset(lost),
             body={name: self.rendered(name) for name in self.body_fields},
             dry_run=self.without_sending,
             dnd=self.dnd_options(),
-            log_arguments=vars(self),
         )
 
     def make_attempt(self, runtime: TaskRuntime, **resumed: Any) -> Attempt:

@@ -54,14 +54,19 @@ class SendOperator(CpaasOperator):
     :param use_suppression_list: do not send to recipients on the suppression list that the provider stores. For a
         passcode only ``invalid_number`` counts, because its recipient asked for it. A purchase of airtime does not
         consult it (docs: guides/suppressions)
-    :param cpaas_conn_id: the connection to use
+    :param external_ref: a reference of your own. Default: the provider's, which errors and the journal name (templated)
+    :param callback: a URL of your own that receives the delivery reports (templated)
+    :param frequency_cap: how many messages of ``frequency_category`` a recipient may get, over all DAGs, such as
+        ``(3, timedelta(days=7))`` for three in seven days, at most 90 days. Recipients at the cap are left out
+    :param frequency_category: the category in which the message counts, such as ``marketing``. Without a
+        ``frequency_cap`` it counts, and no recipient is left out. Default: ``default``, if there is a cap
     """
 
     operator_extra_links: Any = LazyDeliveryLinks()
     operation: ClassVar[str | None] = None
     """The operation that delivery reports belong to, ``None`` if the service sends none."""
 
-    # Arguments of some of the operators.
+    # Arguments of some of the operators, which are described above for all of these.
     callback: str | None = None
     external_ref: str | None = None
     frequency_cap: tuple[int, timedelta] | None = None
@@ -104,8 +109,6 @@ class SendOperator(CpaasOperator):
             options=self._build_spec(SendOptions, guards_run=True),
             report_options=self._build_spec(ReportOptions),
             runtime=runtime,
-            task_type=self.task_type,
-            begin_line=self.begin_line(),
         )
 
     def rendering_failed(self, context: Context) -> None:

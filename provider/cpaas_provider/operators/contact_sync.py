@@ -92,7 +92,6 @@ class SyncContactsOperator(CpaasOperator):
     :param progress_interval: seconds between progress log lines
     :param stop_grace_period: seconds to wait for responses after Airflow stops the task, or before its
         ``execution_timeout``
-    :param cpaas_conn_id: the connection to use (templated)
     """
 
     template_fields: Collection[str] = ("source", "on_missing", "results_path", "map_name", "cpaas_conn_id")
@@ -162,9 +161,7 @@ class SyncContactsOperator(CpaasOperator):
         self.partition = partition
         self.map_name = map_name
         self.empty_cell_value = self._checked(validators.one_of("null", "empty"), empty_cell_value=empty_cell_value)
-        self.max_pending_requests = self._checked(
-            validators.or_none(validators.integer_at_least(1)), max_pending_requests=max_pending_requests
-        )
+        self.max_pending_requests = self._checked(validators.count_or_none, max_pending_requests=max_pending_requests)
         self.spool_path = spool_path
         self.progress_interval = self._checked(validators.seconds, progress_interval=progress_interval)
         self.stop_grace_period = self._checked(validators.seconds, stop_grace_period=stop_grace_period)
@@ -174,9 +171,7 @@ class SyncContactsOperator(CpaasOperator):
         """Return the sync as plain values, from the rendered arguments."""
         from cpaas_provider.operators._runtime.contacts.spec import ContactSyncSpec
 
-        return self._build_spec(
-            ContactSyncSpec, conn_id=self.cpaas_conn_id, source_summary=self.source, dry_run=self.without_sending
-        )
+        return self._build_spec(ContactSyncSpec, source_summary=self.source, dry_run=self.without_sending)
 
     def make_attempt(self, runtime: TaskRuntime, **resumed: Any) -> Attempt:
         """Return one try of the sync.

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 class GetContactTableOperator(CpaasOperator):
     """Read the contact table's columns.
 
-    :param cpaas_conn_id: the connection to use (templated)
     :returns: ``{"id", "columns": [{"id", "name", "type"}]}``
     """
 
@@ -49,7 +48,6 @@ class GetContactRowOperator(CpaasOperator):
 
     :param row_id: the row's id (templated)
     :param return_fields: the column names to return. Default: all
-    :param cpaas_conn_id: the connection to use (templated)
     :returns: ``{"row_id", "columns": {name: value}}``
     """
 
@@ -83,7 +81,6 @@ class ContactRowOperator(CpaasOperator):
         not created
     :param stop_grace_period: seconds to wait for a response after Airflow stops the task, or before its
         ``execution_timeout``. Airflow kills a task 5 seconds after it stops it
-    :param cpaas_conn_id: the connection to use
     """
 
     masked_fields: ClassVar[Mapping[str, Callable[[Any], Any]]] = {"columns": masking.cells}
@@ -135,14 +132,7 @@ class ContactRowOperator(CpaasOperator):
             resend_on_clear=self.resend_on_clear,
             guards_run=False,
         )
-        return SingleSend(
-            request=request,
-            options=options,
-            report_options=ReportOptions(),
-            runtime=runtime,
-            task_type=self.task_type,
-            begin_line=self.begin_line(),
-        )
+        return SingleSend(request=request, options=options, report_options=ReportOptions(), runtime=runtime)
 
 
 class CreateContactRowOperator(ContactRowOperator):
@@ -152,8 +142,6 @@ class CreateContactRowOperator(ContactRowOperator):
     outcome of the creation is unknown, unless ``on_unknown`` is ``skip`` or ``resend``.
 
     :param columns: cells by column name; ``None`` or blank text leaves a cell empty (templated)
-    :param empty_cell_value: how an empty cell is sent: ``null`` or ``empty`` (an empty string)
-    :param cpaas_conn_id: the connection to use (templated)
     :returns: the row's id, and whether it is known:
 
         | Key | Value |
@@ -176,7 +164,6 @@ class UpdateContactRowOperator(CpaasOperator):
     :param row_id: the row's id (templated)
     :param columns: cells by column name; ``None`` or blank text clears a cell (templated)
     :param empty_cell_value: how a cleared cell is sent: ``null`` or ``empty`` (an empty string)
-    :param cpaas_conn_id: the connection to use (templated)
     :returns: ``{"row_id", "created": false}``
     """
 
@@ -223,8 +210,6 @@ class UpsertContactRowOperator(ContactRowOperator):
     :param map_name: the key map, as of ``SyncContactsOperator`` (templated)
     :param row_id: the row's id, instead of a key. Without an id, or with an empty one, a row is created (templated)
     :param create_if_missing: create a row if the one of ``row_id`` or ``key`` does not exist. Otherwise the task fails
-    :param empty_cell_value: how a cleared cell is sent: ``null`` or ``empty`` (an empty string)
-    :param cpaas_conn_id: the connection to use (templated)
     :returns: the row's id, and whether it was created:
 
         | Key | Value |
@@ -272,8 +257,6 @@ class UpsertContactRowOperator(ContactRowOperator):
                 runtime,
                 create_if_missing=self.create_if_missing,
                 on_unknown=self.on_unknown,
-                task_type=self.task_type,
-                begin_line=self.begin_line(),
             )
         return RowUpsertById(
             self.row_id,
@@ -292,7 +275,6 @@ class DeleteContactRowOperator(CpaasOperator):
 
     :param row_id: the row's id (templated)
     :param skip_if_missing: skip the task if there is no such row, instead of failing it
-    :param cpaas_conn_id: the connection to use (templated)
     :returns: ``{"row_id", "deleted": true}``
     """
 

@@ -46,13 +46,6 @@ class SendEmailOperator(SendOperator):
     :param template_id: a template that the service stores (templated)
     :param personalisation: entries ``{"to": address, "substitutions": {name: value}}``. If a recipient has no value for
         a placeholder of the text, the task fails and nothing is sent (templated)
-    :param external_ref: a reference of your own. Default: the provider's, which errors and the journal name (templated)
-    :param callback: a URL of your own that receives the delivery reports (templated)
-    :param frequency_cap: how many messages of ``frequency_category`` a recipient may get, over all DAGs, such as
-        ``(3, timedelta(days=7))`` for three in seven days, at most 90 days. Recipients at the cap are left out
-    :param frequency_category: the category in which the message counts, such as ``marketing``. Without a
-        ``frequency_cap`` it counts, and no recipient is left out. Default: ``default``, if there is a cap
-    :param cpaas_conn_id: the connection to use (templated)
     :returns: ids, counts and costs:
 
         | Key | Value |
@@ -146,14 +139,10 @@ class EmailCampaignOperator(CampaignOperator):
     :param source: the recipients, see the arguments of both campaigns (templated)
     :param content: the body, with placeholders such as ``{name}``, required unless ``template_id`` is given (templated)
     :param sender_id: the sender's address. Default: the connection's ``email_sender_id`` (templated)
-    :param template_id: a template that the service stores. It needs ``substitutions`` (templated)
     :param recipient_column: the column of the addresses
     :param subject: the subject line, which may have placeholders, too (templated)
     :param from_name: the sender's name (templated)
     :param reply_to: the address that replies go to (templated)
-    :param external_ref: a reference of your own. Default: the provider's (templated)
-    :param callback: a URL of your own that receives the delivery reports (templated)
-    :param cpaas_conn_id: the connection to use (templated)
     :returns: the report over all tries, with the same keys as that of ``SmsCampaignOperator``. ``pages`` and
         ``encodings`` are empty, because an email has neither.
     """
@@ -172,25 +161,13 @@ class EmailCampaignOperator(CampaignOperator):
         self,
         *,
         source: Any,
-        content: str | None = None,
-        sender_id: str | None = None,
-        template_id: str | None = None,
         recipient_column: str = "email",
         subject: str | None = None,
         from_name: str | None = None,
         reply_to: str | None = None,
-        external_ref: str | None = None,
-        callback: str | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(source=source, recipient_column=recipient_column, **kwargs)
-        self.content = content
-        self.sender_id = sender_id
-        self.template_id = template_id
         self.subject = subject
         self.from_name = from_name
         self.reply_to = reply_to
-        self.external_ref = external_ref
-        self.callback = callback
-        validators.require_text(self)
-        validators.require_substitutions(self)

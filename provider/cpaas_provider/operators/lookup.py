@@ -27,7 +27,6 @@ class PhoneLookupOperator(CpaasOperator):
 
     :param phone: the phone number, in any usual form (templated)
     :param return_fields: the fields to return. Default: all five
-    :param cpaas_conn_id: the connection to use (templated)
     :returns: the record, with null for what the service does not know:
 
         | Key | Value |
@@ -76,7 +75,6 @@ class BulkPhoneLookupOperator(CpaasOperator):
     :param spool_path: a folder on the worker's disk for the rows. Default: the system's folder for temporary files
     :param progress_interval: seconds between progress log lines
     :param stop_grace_period: seconds to wait for responses after Airflow stops the task
-    :param cpaas_conn_id: the connection to use (templated)
     :returns: counts of this try:
 
         | Key | Value |
@@ -127,7 +125,7 @@ class BulkPhoneLookupOperator(CpaasOperator):
         """Return one try of the bulk lookup."""
         from cpaas_provider.operators._runtime.contacts.bulk_lookup import BulkLookup, BulkLookupSpec
 
-        return BulkLookup(self._build_spec(BulkLookupSpec, begin_line=self.begin_line()), runtime)
+        return BulkLookup(self._build_spec(BulkLookupSpec), runtime)
 
 
 def _column_names(name: str, value: Any) -> list[str]:

@@ -39,7 +39,6 @@ class RequestOtpOperator(SendOperator):
     :param expires_in: minutes for which the code is valid, 1 to 60. Default: the service's, 15 (templated)
     :param token: a code of your own. Default: the service makes one (templated)
     :param channel: ``sms`` or ``whatsapp``. Default: the service's (templated)
-    :param cpaas_conn_id: the connection to use (templated)
     :returns: the record of the passcode:
 
         | Key | Value |
@@ -101,7 +100,6 @@ class VerifyOtpOperator(CpaasOperator):
     :param require_verified_status: accept only a record with the status VERIFIED. By default an accepted request is
         enough, because the service may answer SENT
     :param fail_if_not_verified: fail the task if the code is not accepted. Otherwise return ``verified: false``
-    :param cpaas_conn_id: the connection to use (templated)
     :returns: the record of the passcode; only ``id`` and ``verified`` if the code was not accepted:
 
         | Key | Value |
@@ -163,7 +161,6 @@ class GetOtpOperator(CpaasOperator):
     """Read the record of a passcode. The task fails without a retry if no passcode has this id.
 
     :param otp_id: the passcode's id (templated)
-    :param cpaas_conn_id: the connection to use (templated)
     :returns: the record, without code and number:
 
         | Key | Value |
@@ -192,7 +189,6 @@ class FindOtpsOperator(CpaasOperator):
     """Read all passcode records of a phone number.
 
     :param recipient: the phone number, in any usual form (templated)
-    :param cpaas_conn_id: the connection to use (templated)
     :returns: a list of records in the service's order, empty if there is none. Each has the keys that
         ``GetOtpOperator`` returns. No record has the number or a code.
     """
@@ -216,7 +212,6 @@ class RevokeOtpOperator(CpaasOperator):
 
     :param otp_id: the passcode's id (templated)
     :param skip_if_missing: skip the task if no passcode has this id. By default the task fails without a retry
-    :param cpaas_conn_id: the connection to use (templated)
     :returns: what was revoked:
 
         | Key | Value |

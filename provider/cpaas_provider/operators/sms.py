@@ -46,13 +46,6 @@ class SendSmsOperator(SendOperator):
         a placeholder of the text, the task fails and nothing is sent (templated)
     :param channel: ``sms`` or ``whatsapp``. Default: ``sms``
     :param is_trackable: whether the service tracks links. Default: the service's
-    :param external_ref: a reference of your own. Default: the provider's, which errors and the journal name (templated)
-    :param callback: a URL of your own that receives the delivery reports (templated)
-    :param frequency_cap: how many messages of ``frequency_category`` a recipient may get, over all DAGs, such as
-        ``(3, timedelta(days=7))`` for three in seven days, at most 90 days. Recipients at the cap are left out
-    :param frequency_category: the category in which the message counts, such as ``marketing``. Without a
-        ``frequency_cap`` it counts, and no recipient is left out. Default: ``default``, if there is a cap
-    :param cpaas_conn_id: the connection to use (templated)
     :returns: ids, counts and costs:
 
         | Key | Value |
@@ -148,17 +141,13 @@ class SmsCampaignOperator(CampaignOperator):
     :param content: the text, with placeholders such as ``{name}``, required unless ``template_id`` is given (templated)
     :param sender_id: the sender that the phone shows, at most 11 characters if alphanumeric. Default: the
         connection's (templated)
-    :param template_id: a template that the service stores. It needs ``substitutions`` (templated)
     :param recipient_column: the column of the phone numbers
     :param channel: ``sms`` or ``whatsapp``
     :param is_trackable: whether the service tracks links. Default: the service's
-    :param external_ref: a reference of your own. Default: the provider's (templated)
-    :param callback: a URL of your own that receives the delivery reports (templated)
     :param skip_dnd: look every number up, and skip numbers marked as do-not-disturb. Lookups cost money
     :param lookup_ttl: how long a lookup is used again, by all campaigns of this installation, as a timedelta or in
         seconds
     :param on_lookup_error: what to do about a number whose lookup fails: ``skip``, ``send`` or ``fail``
-    :param cpaas_conn_id: the connection to use (templated)
     :returns: the report over all tries:
 
         | Key | Value |
@@ -197,29 +186,17 @@ class SmsCampaignOperator(CampaignOperator):
         self,
         *,
         source: Any,
-        content: str | None = None,
-        sender_id: str | None = None,
-        template_id: str | None = None,
         recipient_column: str = "phone",
         channel: Literal["sms", "whatsapp"] = "sms",
         is_trackable: bool | None = None,
-        external_ref: str | None = None,
-        callback: str | None = None,
         skip_dnd: bool = False,
         lookup_ttl: timedelta | float = timedelta(days=30),
         on_lookup_error: Literal["skip", "send", "fail"] = "skip",
         **kwargs: Any,
     ) -> None:
         super().__init__(source=source, recipient_column=recipient_column, **kwargs)
-        self.content = content
-        self.sender_id = sender_id
-        self.template_id = template_id
         self.channel = self._checked(validators.one_of("sms", "whatsapp"), channel=channel)
         self.is_trackable = is_trackable
-        self.external_ref = external_ref
-        self.callback = callback
-        validators.require_text(self)
-        validators.require_substitutions(self)
         self.skip_dnd = self._checked(validators.boolean, skip_dnd=skip_dnd)
         self.lookup_ttl = self._checked(validators.duration, lookup_ttl=lookup_ttl)
         self.on_lookup_error = self._checked(validators.one_of("skip", "send", "fail"), on_lookup_error=on_lookup_error)

@@ -101,8 +101,3 @@ class BulkAttempt(Attempt):
         if self._results_path is not None:
             write_outcomes(self._results_file, lines, columns)
             self._runtime.log.info("Results file written: %s.", redacted_path(self._results_file))
-
-
-def partition_name(partition: Partition) -> str | None:
-    """Return a partition as logs and pages show it, ``None`` for the whole."""
-    return f"{partition.part + 1} of {partition.of}" if partition.of > 1 else None

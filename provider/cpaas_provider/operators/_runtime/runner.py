@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +19,8 @@ from cpaas_provider.sources.base import SourceError
 from cpaas_provider.sources.results_file import ResultsFileError
 
 if TYPE_CHECKING:
+    from cpaas_provider.api.client import CpaasClient
+    from cpaas_provider.hooks.connection import CpaasConnection
     from cpaas_provider.operators._runtime.runtime import TaskRuntime
 
 REPORT_KEY = "report"
@@ -58,6 +62,25 @@ class Attempt:
     def resume_kwargs(self) -> dict[str, Any]:
         """Return what the operator's ``resume_after_wait`` gets beside ``deadline``."""
         return {}
+
+
+@dataclass(frozen=True)
+class ReadAttempt(Attempt):
+    """One try of an operator that reads, or whose request a retry may make again.
+
+    :param request: makes the one request
+    """
+
+    runtime: TaskRuntime
+    request: Callable[[CpaasClient, CpaasConnection], Any]
+
+    def run(self) -> Any:
+        """Make the request and return its result."""
+        client = self.runtime.client
+        self.runtime.log_begin()
+        result = self.request(client, self.runtime.connection)
+        self.runtime.log_done(result)
+        return result
 
 
 def run_attempt(attempt: Attempt, runtime: TaskRuntime, deadline: str | None) -> Any:

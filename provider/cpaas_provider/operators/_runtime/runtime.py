@@ -6,14 +6,16 @@ import asyncio
 import contextlib
 import json
 import shlex
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import KW_ONLY, dataclass, field
 from functools import cached_property
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from airflow.sdk import timezone
 
+from cpaas_provider.operators._runtime import task_log
 from cpaas_provider.operators._runtime.context import TaskPlace, run_info, try_info
 from cpaas_provider.operators._runtime.errors import PreflightError
 from cpaas_provider.operators._runtime.state.store import open_state_store
@@ -53,6 +55,7 @@ class Hook(Protocol):
         """Return the client, made once per hook."""
 
 
+@dataclass(eq=False, repr=False)
 class TaskRuntime:
     """One try of a task.
 
@@ -61,20 +64,29 @@ class TaskRuntime:
     :param hook: the hook of the connection
     :param retries: the task's ``retries``
     :param stop: set when Airflow stops the task
+    :param task_type: the operator's class, for the log
+    :param arguments: the operator's arguments, of which the log names some
     """
 
-    def __init__(self, context: Context, hook: Hook, *, retries: int | None, stop: StopSignal, log: Logger) -> None:
-        self.context = context
-        self.hook = hook
-        self.conn_id = hook.cpaas_conn_id
-        self.retries = retries
-        self.stop = stop
-        self.log = log
-        self.exit_stack = contextlib.ExitStack()
-        self.state_failed = False
-        """Whether the state store failed in this try, so that nothing more is written to it."""
-        self.delivery_link = ""
-        self._rate_limit_checked = False
+    context: Context
+    hook: Hook
+    _: KW_ONLY
+    retries: int | None
+    stop: StopSignal
+    log: Logger
+    task_type: str = ""
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    exit_stack: contextlib.ExitStack = field(default_factory=contextlib.ExitStack, init=False)
+    state_failed: bool = field(default=False, init=False)
+    """Whether the state store failed in this try, so that nothing more is written to it."""
+
+    delivery_link: str = field(default="", init=False)
+    _rate_limit_checked: bool = field(default=False, init=False)
+
+    @property
+    def conn_id(self) -> str:
+        """The id of the connection."""
+        return self.hook.cpaas_conn_id
 
     @property
     def connection(self) -> CpaasConnection:
@@ -198,6 +210,14 @@ class TaskRuntime:
     def is_last_try(self) -> bool:
         """Whether Airflow makes no further try by itself."""
         return self.try_info.number > self.try_info.max_tries
+
+    def log_begin(self, origin: str = "", words: Iterable[str] = ()) -> None:
+        """Log the first line of the task, see ``task_log.begins``."""
+        self.log.info("%s", task_log.begins(self.task_type, self.conn_id, self.arguments, origin, words))
+
+    def log_done(self, result: Any) -> None:
+        """Log the last line of a task that made one request."""
+        self.log.info("%s", task_log.done(self.task_type, result))
 
     def push(self, key: str, value: Any) -> None:
         """Push an XCom.

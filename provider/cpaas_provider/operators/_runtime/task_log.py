@@ -11,7 +11,6 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from cpaas_provider.api.amounts import counted, format_amount
-from cpaas_provider.operators._runtime.bulk import partition_name
 
 if TYPE_CHECKING:
     from cpaas_provider.hooks.connection import CpaasConnection
@@ -45,16 +44,21 @@ _ROWS = {
 }
 
 
-def begins(task_type: str, conn_id: str, arguments: Mapping[str, Any]) -> str:
-    """Return the first line of a task that makes one request.
+def begins(
+    task_type: str, conn_id: str, arguments: Mapping[str, Any], origin: str = "", words: Iterable[str] = ()
+) -> str:
+    """Return the first line of a task.
 
     :param arguments: the operator's arguments, of which only those that are listed here are logged
+    :param origin: names the source, if there is one
+    :param words: what the line names before the arguments
     """
-    return f"{task_type} begins on connection {conn_id!r}{_after(_given(arguments))}."
+    named = _named({name: arguments.get(name) for name in _OF_THE_ARGUMENTS})
+    return f"{task_type} begins on connection {conn_id!r}{origin}{_after([*words, *named])}."
 
 
-def campaign_begins(spec: CampaignSpec, connection: CpaasConnection, partition: Partition) -> str:
-    """Return the first line of a campaign: its source, its rates and its limits."""
+def campaign_limits(spec: CampaignSpec, connection: CpaasConnection, partition: Partition) -> list[str]:
+    """Return what the first line of a campaign names: its rates and its limits."""
     settings = connection.settings
     words = [
         f"at most {counted(connection.recipients_per_request, 'recipient')} per request",
@@ -67,8 +71,7 @@ def campaign_begins(spec: CampaignSpec, connection: CpaasConnection, partition: 
         words.append(f"send_window {' to '.join(map(str, spec.send_window))} {zone}")
     if spec.dnd is not None:
         words.append(f"skip_dnd (lookups cached for {_span(spec.dnd.lookup_ttl)})")
-    words += [*_named({"partition": partition_name(partition)}), *_given(spec.log_arguments)]
-    return f"{spec.task_type} begins on connection {spec.conn_id!r}, from {spec.source_summary}: {', '.join(words)}."
+    return [*words, *_named({"partition": partition.label})]
 
 
 def planned(report: Mapping[str, Any], rows: int) -> str:
@@ -122,10 +125,6 @@ def done(task_type: str, result: Any) -> str:
     else:
         words = []
     return f"{task_type} is done{_after(words)}."
-
-
-def _given(arguments: Mapping[str, Any]) -> list[str]:
-    return _named({name: arguments.get(name) for name in _OF_THE_ARGUMENTS})
 
 
 def _left_out(report: Mapping[str, Any]) -> str:

@@ -11,7 +11,7 @@ from cpaas_provider.api.amounts import divide
 from cpaas_provider.api.text import placeholders_in
 from cpaas_provider.operators._runtime.single.message import MESSAGE_KINDS, sender_of
 from cpaas_provider.sending.campaign.campaign import CampaignOptions
-from cpaas_provider.sending.campaign.content import EMAIL, SMS, Content
+from cpaas_provider.sending.campaign.content import Content
 from cpaas_provider.sending.campaign.guards.send_window import SendWindow
 from cpaas_provider.sending.campaign.rejections import OnRejectedBatch
 from cpaas_provider.sending.journal.log import MAX_RECIPIENTS_PER_INTENT
@@ -21,9 +21,6 @@ if TYPE_CHECKING:
     from cpaas_provider.hooks.connection import CpaasConnection
     from cpaas_provider.operators._runtime.campaign.spec import CampaignSpec
     from cpaas_provider.sending.partitions import Partition
-
-
-_CHANNELS = {channel.operation: channel for channel in (SMS, EMAIL)}
 
 
 def build_options(spec: CampaignSpec, connection: CpaasConnection, partition: Partition) -> CampaignOptions:
@@ -71,9 +68,10 @@ def build_content(spec: CampaignSpec, connection: CpaasConnection) -> Content:
             f"{', '.join(columns) or 'none'}. Nothing was sent."
         )
     measured = spec.operation == "send_sms" and bool(spec.body.get("content"))
+    kind = MESSAGE_KINDS[spec.operation]
     return Content(
-        _CHANNELS[spec.operation],
-        {"sender_id": sender_of(MESSAGE_KINDS[spec.operation], spec.sender_id, connection), **spec.body},
+        kind.channel,
+        {"sender_id": sender_of(kind, spec.sender_id, connection), **spec.body},
         texts,
         columns,
         defaults,

@@ -17,8 +17,7 @@ from cpaas_provider.operators._runtime.bulk import PREVIEW_KEY, BulkAttempt
 from cpaas_provider.operators._runtime.campaign.options import build_content, build_options
 from cpaas_provider.operators._runtime.campaign.partition_count import check_partition_count, push_partition_count
 from cpaas_provider.operators._runtime.campaign.ports import CampaignReports, DndLookups
-from cpaas_provider.operators._runtime.campaign.progress import CampaignProgress
-from cpaas_provider.operators._runtime.campaign.report import build_report
+from cpaas_provider.operators._runtime.campaign.report import CampaignProgress, build_report
 from cpaas_provider.operators._runtime.database.frequency import open_frequency_cap
 from cpaas_provider.operators._runtime.database.suppressions import StoredSuppressionList
 from cpaas_provider.operators._runtime.delivery.reports import ReportOptions
@@ -32,12 +31,12 @@ from cpaas_provider.sending.campaign.campaign import (
 )
 from cpaas_provider.sending.campaign.loader import Columns, LoadStats, RecipientLoader
 from cpaas_provider.sending.campaign.recipients import RecipientStatus, RecipientTable
-from cpaas_provider.sending.engine import SendEngine, UnknownPolicy
+from cpaas_provider.sending.engine import SendEngine
 from cpaas_provider.sending.errors import PartitionChangedError, RetryLaterError, SendingError
 from cpaas_provider.sending.hashing import campaign_identity
 from cpaas_provider.sending.journal.log import JournalLog
 from cpaas_provider.sending.journal.store import StateStore, TryInfo
-from cpaas_provider.sending.spec import OnUnknown
+from cpaas_provider.sending.spec import OnUnknown, UnknownPolicy
 from cpaas_provider.sources import ListSource
 from cpaas_provider.sources.results_file import CAMPAIGN_COLUMNS, ResultsFileError
 
@@ -83,7 +82,8 @@ class CampaignRunner(BulkAttempt):
         :return: the report
         """
         spec, log = self._spec, self._runtime.log
-        log.info("%s", task_log.campaign_begins(spec, self._connection, self._partition))
+        limits = task_log.campaign_limits(spec, self._connection, self._partition)
+        self._runtime.log_begin(f", from {spec.source_summary}", limits)
         self._check_results_file()
         try:
             campaign = self._prepare()
@@ -264,7 +264,7 @@ class CampaignRunner(BulkAttempt):
             from cpaas_provider.database.registry import CampaignKey
             from cpaas_provider.operators._runtime.campaign.store import open_campaign_store
 
-            key = CampaignKey(spec.conn_id, spec.idempotency_key, self._connection.base_url)
+            key = CampaignKey(runtime.conn_id, spec.idempotency_key, self._connection.base_url)
             store = keyed = open_campaign_store(key, self._partition, runtime)
             self._confirm_current = keyed.confirm_current
             # A secret of its own: with a new API key every recipient would be unknown.

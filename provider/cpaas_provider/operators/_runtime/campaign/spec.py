@@ -25,11 +25,8 @@ class CampaignSpec:
     :param lost_fields: fields that the author gave and that are ``None`` after rendering
     :param body: the fields of the request that are the same for all recipients, without the sender
     :param text_fields: the names of those that may have placeholders
-    :param log_arguments: the other arguments that the first line of the log names
     """
 
-    task_type: str
-    conn_id: str
     operation: str
     source: Any = field(repr=False)
     source_summary: Any
@@ -75,7 +72,6 @@ class CampaignSpec:
     max_lateness: timedelta | None
     track_recipients: bool
     dnd: DndOptions | None
-    log_arguments: Mapping[str, Any]
 
     @property
     def limits(self) -> dict[str, Any]:

@@ -71,8 +71,6 @@ class LookupLimitError(SendingError):
 class BulkLookupSpec:
     """A bulk lookup as its operator was given it. The operator's arguments explain each."""
 
-    task_type: str
-    begin_line: str
     source: Any = field(repr=False)
     phone_column: str
     include_columns: Sequence[str]
@@ -118,7 +116,7 @@ class BulkLookup(BulkAttempt):
         :return: the report
         """
         spec, runtime = self._spec, self._runtime
-        runtime.log.info("%s", spec.begin_line)
+        runtime.log_begin()
         self._check_results_file()
         # A path that is None after rendering fails here, before numbers are paid for.
         path = self._results_file
@@ -142,7 +140,7 @@ class BulkLookup(BulkAttempt):
             spool.seek(0)
             write_outcomes(path, map(json.loads, spool), self._columns)
         report = self._report()
-        runtime.log.info("%s: %s.", spec.task_type, _in_words(report))
+        runtime.log.info("%s: %s.", runtime.task_type, _in_words(report))
         self._refuse_failures(report)
         return report
 
@@ -296,7 +294,7 @@ class BulkLookup(BulkAttempt):
     def _report_progress(self) -> None:
         if time.monotonic() - self._reported_at >= self._spec.progress_interval:
             self._reported_at = time.monotonic()
-            self._runtime.log.info("%s: %s so far.", self._spec.task_type, _in_words(self._counts))
+            self._runtime.log.info("%s: %s so far.", self._runtime.task_type, _in_words(self._counts))
 
     def _report(self) -> dict[str, Any]:
         most = sorted(self._countries.items(), key=lambda one: (-one[1], one[0]))[:_COUNTRIES_SHOWN]

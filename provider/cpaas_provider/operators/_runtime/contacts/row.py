@@ -15,7 +15,6 @@ from cpaas_provider.contacts.key_map.maps import open_map
 from cpaas_provider.contacts.mapping.columns import ContactColumns
 from cpaas_provider.contacts.sync.decisions import SyncRules
 from cpaas_provider.contacts.sync.single_row import RowUpsert, SingleRow, key_hash
-from cpaas_provider.operators._runtime import task_log
 from cpaas_provider.operators._runtime.database.shared_database import check_database
 from cpaas_provider.operators._runtime.runner import Attempt
 from cpaas_provider.operators._runtime.single.request import SingleRequest, latest_result
@@ -138,7 +137,7 @@ class RowUpsertById(Attempt):
         if row_id in _NO_ROW:
             return self.creation.run()
         runtime = self.runtime
-        runtime.log.info("%s", self.creation.begin_line)
+        runtime.log_begin()
         try:
             row = runtime.run(self.cells.update(row_id, runtime.async_client)).row
         except CpaasNotFoundError:
@@ -147,7 +146,7 @@ class RowUpsertById(Attempt):
             runtime.log.info("The list no longer has a row with this id. Creating a new one.")
             return self.creation.send()
         result = _result(row.id)
-        runtime.log.info("%s", task_log.done(self.creation.task_type, result))
+        runtime.log_done(result)
         return result
 
     def push_report(self, *, quietly: bool) -> bool:
@@ -155,17 +154,17 @@ class RowUpsertById(Attempt):
         return self.creation.push_report(quietly=quietly)
 
 
+@dataclass(frozen=True)
 class StoppableRequests:
     """Makes requests until the task has to stop. A request that did not leave raises ``StoppedError``."""
 
-    def __init__(self, client: Client, stop: StopSignal) -> None:
-        self._client = client
-        self._stop = stop
+    client: Client
+    stop: StopSignal
 
     async def run(self, call: Call[T]) -> T:
         """Return what the service answers."""
         try:
-            return await self._stop.finish(self._client.run(call), self._client)
+            return await self.stop.finish(self.client.run(call), self.client)
         except AnswerNotAwaitedError:
             raise
         except NotBegunError as error:
@@ -174,7 +173,7 @@ class StoppableRequests:
     async def pause(self, seconds: float) -> None:
         """Let time pass; the stop ends it at once."""
         try:
-            await self._stop.sleep(seconds)
+            await self.stop.sleep(seconds)
         except NotBegunError as error:
             raise StoppedError(str(error)) from None
 
@@ -194,20 +193,18 @@ class KeyedUpsert(Attempt):
     runtime: TaskRuntime
     create_if_missing: bool = field(kw_only=True)
     on_unknown: str = field(kw_only=True)
-    task_type: str = field(kw_only=True)
-    begin_line: str = field(kw_only=True)
 
     def run(self) -> dict[str, Any]:
         """Create or update the row."""
         runtime = self.runtime
-        runtime.log.info("%s", self.begin_line)
+        runtime.log_begin()
         found = runtime.run(self._upsert(runtime.async_client))
         if found.row_id is None and not found.unknown:
             raise AirflowFailException(
                 "The key map has no row of this key, and create_if_missing is False. Nothing was sent."
             )
         result = _result(found.row_id, created=found.created, unknown=int(found.unknown))
-        runtime.log.info("%s", task_log.done(self.task_type, result))
+        runtime.log_done(result)
         return result
 
     async def _upsert(self, client: Client) -> SingleRow:

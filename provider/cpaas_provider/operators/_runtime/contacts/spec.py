@@ -18,8 +18,6 @@ class ContactSyncSpec:
     :param source_summary: the source as Airflow shows it
     """
 
-    task_type: str
-    conn_id: str
     source: Any = field(repr=False)
     source_summary: Any
     key: str | Sequence[str]

@@ -17,7 +17,7 @@ from cpaas_provider.contacts.sync.decisions import SyncRules
 from cpaas_provider.contacts.sync.sync import ContactSync, SyncSpec
 from cpaas_provider.database.activity.progress import CONTACT_SYNC, FAILED, FINISHED, WAITING
 from cpaas_provider.hooks.metrics import CONTACTS
-from cpaas_provider.operators._runtime.bulk import PREVIEW_KEY, BulkAttempt, partition_name
+from cpaas_provider.operators._runtime.bulk import PREVIEW_KEY, BulkAttempt
 from cpaas_provider.operators._runtime.contacts.lineage import SyncLineage
 from cpaas_provider.operators._runtime.contacts.spec import CONTACTS_ALIAS
 from cpaas_provider.operators._runtime.database.shared_database import check_database
@@ -82,7 +82,7 @@ class ContactSyncTry(BulkAttempt):
                 runtime.database,
                 client.get_contact_table(),
                 runtime.stop,
-                conn_id=spec.conn_id,
+                conn_id=runtime.conn_id,
                 base_url=self._connection.base_url,
                 default_region=self._connection.settings.default_region,
                 requests_per_second=self._connection.settings.requests_per_second,
@@ -127,7 +127,7 @@ class ContactSyncTry(BulkAttempt):
             "max_changes": spec.max_changes,
             "max_deletes": spec.max_deletes,
             "max_failure_ratio": spec.max_failure_ratio,
-            "partition": partition_name(self._partition),
+            "partition": self._partition.label,
         }
 
     def _figures(self, report: Mapping[str, Any]) -> dict[str, Any]:
@@ -233,7 +233,7 @@ class ContactSyncTry(BulkAttempt):
         from cpaas_provider.assets import contacts_changed
 
         events: Any = self._runtime.context["outlet_events"]
-        events[AssetAlias(CONTACTS_ALIAS)].add(contacts_changed(self._spec.conn_id))
+        events[AssetAlias(CONTACTS_ALIAS)].add(contacts_changed(self._runtime.conn_id))
 
     def _log_begin(self) -> None:
         spec, settings = self._spec, self._connection.settings
@@ -247,12 +247,12 @@ class ContactSyncTry(BulkAttempt):
         for name in ("max_deletes", "max_changes", "max_duration", "cursor_column"):
             if (value := getattr(spec, name)) is not None:
                 words.append(f"{name} {value}")
-        if part := partition_name(self._partition):
-            words.append(f"partition {part}")
+        if self._partition.label:
+            words.append(f"partition {self._partition.label}")
         self._runtime.log.info(
             "%s begins on connection %r, map %r, from %s: %s.",
-            spec.task_type,
-            spec.conn_id,
+            self._runtime.task_type,
+            self._runtime.conn_id,
             spec.map_name,
             spec.source_summary,
             ", ".join(words),

@@ -55,7 +55,7 @@ class DeliveryReports:
             return
         from cpaas_provider.operators._runtime.delivery.tracker import DeliveryTracker
 
-        self._recorder = DeliveryTracker(options.operation, runtime, recipients=options.track_recipients)
+        self._recorder = DeliveryTracker(options.operation, runtime, options.track_recipients)
         if self.endpoint == "callback":
             self.tracker = self._recorder
 

@@ -6,6 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
@@ -43,27 +44,30 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _REQUESTS_PER_WRITE = 500
+_WRITE_INTERVAL = 1.0
 _READ_AGAIN_AFTER = 1.0
 """Seconds for which confirmed requests are not read again: a probe is asked about one request after the other."""
 
 
+@dataclass(eq=False, repr=False)
 class DeliveryTracker:
     """Records the requests of a task instance, and returns the URLs for their delivery reports.
 
     ``conn_id`` is the connection's, by which the receiver finds its secrets.
 
-    :param recipients: whether to record the recipients, too
+    :param track_recipients: whether to record the recipients, too
     """
 
-    def __init__(self, operation: str, runtime: TaskRuntime, *, recipients: bool = False) -> None:
-        self._operation = operation
-        self._runtime = runtime
-        self.conn_id = runtime.conn_id
-        self._recipients = recipients
+    operation: str
+    runtime: TaskRuntime
+    track_recipients: bool
+
+    def __post_init__(self) -> None:
+        self.conn_id = self.runtime.conn_id
 
     @cached_property
     def _receiver(self) -> ReceiverClient:
-        connection = self._runtime.connection
+        connection = self.runtime.connection
         if connection.callback_url is None:
             raise ValueError("a connection without callback_url has no receiver")
         return ReceiverClient(connection.callback_url, self.conn_id, connection.hash_secrets[0], connection.options)
@@ -74,7 +78,7 @@ class DeliveryTracker:
 
         :raises DatabaseError: when it cannot be opened
         """
-        return self._runtime.database
+        return self.runtime.database
 
     def begin(self) -> None:
         """Check that the receiver stores reports in this database, before anything is sent.
@@ -140,14 +144,14 @@ class DeliveryTracker:
         self._write(work)
 
     def _record_started(self, connection: Connection, campaign: str) -> None:
-        send = TrackedSend(campaign, self._operation, self.conn_id, *self._runtime.place)
+        send = TrackedSend(campaign, self.operation, self.conn_id, *self.runtime.place)
         record_send_started(connection, send)
 
     def _record_accepted(
         self, connection: Connection, campaign: str, made: Sequence[tuple[SentRequest, Sequence[str]]]
     ) -> None:
         record_requests(connection, campaign, self.conn_id, [request for request, _ in made])
-        for request, recipients in made if self._recipients else ():
+        for request, recipients in made if self.track_recipients else ():
             keys = [normalise_recipient(one) or one for one in recipients]
             record_recipients(connection, campaign, self.conn_id, request.reference, keys)
 
@@ -160,14 +164,13 @@ class DeliveryTracker:
         return True
 
 
+@dataclass(eq=False, repr=False)
 class ReportProbe:
     """Base of the probes that read delivery reports of a request, whichever endpoint received them."""
 
+    tracker: DeliveryTracker
     max_wait = timedelta(hours=24)
     """The service repeats reports for so long. A task waits no longer than its ``unknown_timeout``."""
-
-    def __init__(self, tracker: DeliveryTracker) -> None:
-        self._tracker = tracker
 
     async def snapshot(self, client: Client) -> None:
         """Return nothing: reports name the request by its own reference."""
@@ -187,15 +190,16 @@ class ReportProbe:
         raise NotImplementedError
 
 
+@dataclass(eq=False, repr=False)
 class DeliveryReportProbe(ReportProbe):
     """A delivery report of a request proves that the service accepted it.
 
     :param campaign: the campaign that the requests belong to; ``None`` where each is one by itself
     """
 
-    def __init__(self, tracker: DeliveryTracker, campaign: str | None = None) -> None:
-        super().__init__(tracker)
-        self._campaign = campaign
+    campaign: str | None = None
+
+    def __post_init__(self) -> None:
         self._known: dict[str, str | None] = {}
         self._asked = set[str]()
         self._read_at = float("-inf")
@@ -205,17 +209,17 @@ class DeliveryReportProbe(ReportProbe):
         if entry.reference not in found:
             return None
         message_id = found[entry.reference]
-        if self._campaign is not None:
+        if self.campaign is not None:
             # Its reports belong to the campaign from now on. Earlier ones may be stored under its own reference.
             request = SentRequest(entry.reference, len(entry.members), message_id)
-            self._tracker.record_accepted(self._campaign, [(request, ())])
+            self.tracker.record_accepted(self.campaign, [(request, ())])
         return {"id": message_id}
 
     def _found(self, reference: str) -> dict[str, str | None]:
-        if self._campaign is None:
+        if self.campaign is None:
             return self._read([reference])
         if time.monotonic() - self._read_at > _READ_AGAIN_AFTER:
-            self._known = self._read([self._campaign, *self._asked])
+            self._known = self._read([self.campaign, *self._asked])
             self._read_at = time.monotonic()
         # A report on the account's webhook is not stored under the campaign while its request is not recorded.
         if reference not in self._known and reference not in self._asked:
@@ -224,8 +228,8 @@ class DeliveryReportProbe(ReportProbe):
         return self._known
 
     def _read(self, names: Sequence[str]) -> dict[str, str | None]:
-        with self._tracker.database.connect() as connection:
-            return counts.confirmed_requests(connection, self._tracker.conn_id, names)
+        with self.tracker.database.connect() as connection:
+            return counts.confirmed_requests(connection, self.tracker.conn_id, names)
 
 
 _BOUGHT = frozenset({"success", "pending", "sent"})
@@ -241,8 +245,8 @@ class PurchaseReportProbe(ReportProbe):
     """
 
     def _check(self, entry: RequestRecord) -> dict[str, Any] | None:
-        with self._tracker.database.connect() as connection:
-            report = counts.strongest_report(connection, self._tracker.conn_id, entry.reference)
+        with self.tracker.database.connect() as connection:
+            report = counts.strongest_report(connection, self.tracker.conn_id, entry.reference)
         if report is None:
             return None
         # A deliberate repeat asks exactly this: does the service know the same purchase?
@@ -258,19 +262,17 @@ class PurchaseReportProbe(ReportProbe):
         return None
 
 
+@dataclass(eq=False, repr=False)
 class SentRequestRecorder:
-    """Records the requests of a campaign while it sends, in a thread of its own, some at a time.
-
-    :param every: seconds between two writes
-    """
+    """Records the requests of a campaign while it sends, in a thread of its own, some at a time."""
 
     MOST = 100_000
     """Requests that wait while the database cannot be written. Beyond that, the oldest are dropped."""
 
-    def __init__(self, tracker: DeliveryTracker, campaign: str, every: float = 1.0) -> None:
-        self._tracker = tracker
-        self._campaign = campaign
-        self._every = every
+    tracker: DeliveryTracker
+    campaign: str
+
+    def __post_init__(self) -> None:
         self._made: list[tuple[SentRequest, Sequence[str]]] = []
         self._lock = threading.Lock()
         self._ended = threading.Event()
@@ -292,7 +294,7 @@ class SentRequestRecorder:
             del self._made[: -self.MOST]
 
     def _write_all(self) -> None:
-        while not self._ended.wait(self._every):
+        while not self._ended.wait(_WRITE_INTERVAL):
             self._write()
         self._write()
 
@@ -300,7 +302,7 @@ class SentRequestRecorder:
         with self._lock:
             made, self._made = self._made, []
         for start in range(0, len(made), _REQUESTS_PER_WRITE):
-            if not self._tracker.record_accepted(self._campaign, made[start : start + _REQUESTS_PER_WRITE]):
+            if not self.tracker.record_accepted(self.campaign, made[start : start + _REQUESTS_PER_WRITE]):
                 with self._lock:
                     self._made = [*made[start:], *self._made][-self.MOST :]
                 return

@@ -9,15 +9,13 @@ from typing import TYPE_CHECKING, Any, Self
 
 from airflow.sdk.exceptions import AirflowFailException
 
-from cpaas_provider.api import operations
 from cpaas_provider.api.amounts import counted, total
 from cpaas_provider.api.models.base import split_list
-from cpaas_provider.api.recipients.email_address import normalise_email
-from cpaas_provider.api.recipients.msisdn import normalise_msisdn
 from cpaas_provider.api.text import measure_sms, substitute
 from cpaas_provider.operators._runtime.database.suppressions import StoredSuppressionList
 from cpaas_provider.operators._runtime.errors import NotAllowedError
 from cpaas_provider.operators._runtime.single.request import SingleRequest
+from cpaas_provider.sending.campaign import content
 from cpaas_provider.sending.hashing import known_by
 from cpaas_provider.sending.spec import RequestResult, SendSpec
 
@@ -27,6 +25,7 @@ if TYPE_CHECKING:
     from cpaas_provider.hooks.connection import CpaasConnection
     from cpaas_provider.operators._runtime.delivery.reports import DeliveryReports
     from cpaas_provider.operators._runtime.runtime import TaskRuntime
+    from cpaas_provider.sending.campaign.content import Channel
     from cpaas_provider.sending.spec import Client, Outcome, SuppressionList
 
 
@@ -37,19 +36,13 @@ log = logging.getLogger(__name__)
 class MessageKind:
     """How SMS and email differ.
 
-    :param operation: the client's method
-    :param normalise: returns a recipient as the service wants it, from the recipient and the default region
-    :param on_wire: returns a normalised recipient in a form that the service can read in one way only
-    :param build_call: returns the request, from the fields of the contract
+    :param channel: how its recipients and requests are written
     :param default_sender: the connection's sender
     :param text_fields: the fields that may have placeholders
     :param estimate_fields: the fields of the estimate that go into the result beside charge and balance
     """
 
-    operation: str
-    normalise: Callable[[Any, str | None], str]
-    on_wire: Callable[[str], str]
-    build_call: Callable[..., Call[Any]]
+    channel: Channel
     default_sender: Callable[[CpaasConnection], str | None]
     no_sender: str
     text_fields: tuple[str, ...]
@@ -57,31 +50,24 @@ class MessageKind:
 
 
 SMS = MessageKind(
-    "send_sms",
-    normalise_msisdn,
-    # The service might take digits without a plus for a national number.
-    "+{}".format,
-    operations.send_sms,
+    content.SMS,
     lambda connection: connection.sender_id,
     "No sender ID is set. Nothing was sent. Set sender_id on the task or on the connection.",
     ("content",),
     ("encoding", "pages"),
 )
 EMAIL = MessageKind(
-    "send_email",
-    lambda recipient, _: normalise_email(recipient),
-    str,
-    operations.send_email,
+    content.EMAIL,
     lambda connection: connection.email_sender_id,
     "No sender address is set. Nothing was sent. Set sender_id on the task or email_sender_id on the connection.",
     ("content", "subject"),
 )
-MESSAGE_KINDS = {kind.operation: kind for kind in (SMS, EMAIL)}
+MESSAGE_KINDS = {kind.channel.operation: kind for kind in (SMS, EMAIL)}
 
 
 def channel_of(operation: str, body: Mapping[str, Any]) -> str:
     """Return the channel of a message, as the suppression list names it."""
-    return "email" if operation == EMAIL.operation else str(body.get("channel") or "sms")
+    return "email" if operation == EMAIL.channel.operation else str(body.get("channel") or "sms")
 
 
 def sender_of(kind: MessageKind, sender_id: str | None, connection: CpaasConnection) -> str:
@@ -111,8 +97,8 @@ class MessageSpec(SendSpec):
     def build_call(self, recipients: Sequence[str], reference: str, callback_url: str | None) -> Call[Any]:
         """Return the request to some of the recipients."""
         entries = self.entries
-        return self.kind.build_call(
-            [self.kind.on_wire(one) for one in recipients],
+        return self.kind.channel.build_call(
+            [self.kind.channel.wire(one) for one in recipients],
             personalisation=None if entries is None else [entries[one] for one in recipients if one in entries],
             external_ref=self.external_ref or reference,
             callback=callback_url,
@@ -140,16 +126,16 @@ class MessageSpec(SendSpec):
     def _estimate(self) -> str:
         """Return the size of the message, as far as it is known. The provider cannot read the text of a template."""
         recipients = len(self.recipients)
-        content = self.body.get("content")
+        text = self.body.get("content")
         if self.kind is EMAIL:
             return f"Sending an email, recipients: {recipients}."
-        if not content or not isinstance(content, str):
+        if not text or not isinstance(text, str):
             return f"Sending a template, pages counted by the service, recipients: {recipients}."
         entries = (self.entries or {}).values()
-        texts = {content} if len(entries) < recipients else set()
+        texts = {text} if len(entries) < recipients else set()
         for entry in entries:
-            texts.add(substitute(content, entry["substitutions"], self.placeholder_format))
-        lengths = [measure_sms(text) for text in texts]
+            texts.add(substitute(text, entry["substitutions"], self.placeholder_format))
+        lengths = [measure_sms(one) for one in texts]
         fewest, most = min(length.pages for length in lengths), max(length.pages for length in lengths)
         encodings = " and ".join(sorted({length.encoding for length in lengths}))
         pages = most if fewest == most else f"{fewest} to {most}"
@@ -180,7 +166,7 @@ class MessageRequest(SingleRequest):
 
     def suppressions(self, runtime: TaskRuntime) -> SuppressionList | None:
         """Return the entries of the suppression list that count."""
-        return StoredSuppressionList(runtime, channel_of(self.kind.operation, self.body))
+        return StoredSuppressionList(runtime, channel_of(self.kind.channel.operation, self.body))
 
     def record_left_out(self, suppressed: int, capped: int) -> None:
         """Take the numbers for the result."""
@@ -210,7 +196,7 @@ class MessageRequest(SingleRequest):
             entries = {one: entries[one] for one in allowed if one in entries}
         self._check_placeholders(list((entries or {}).values()), len(allowed), connection.placeholder_format)
         return MessageSpec(
-            operation=self.kind.operation,
+            operation=self.kind.channel.operation,
             recipients=tuple(allowed),
             body={"sender_id": sender_of(self.kind, self.sender_id, connection), **self.body},
             personal=entries and {one: entry["substitutions"] for one, entry in entries.items()},
@@ -250,14 +236,14 @@ class MessageRequest(SingleRequest):
         normalised, invalid = [], []
         for place, one in enumerate(given, start=1):
             try:
-                normalised.append(self.kind.normalise(one, connection.settings.default_region))
+                normalised.append(self.kind.channel.normalise(one, connection.settings.default_region))
             except ValueError as error:
                 invalid.append(f"recipient {place} {error}")
         if invalid:
             more = f"; and {len(invalid) - 10} more" if len(invalid) > 10 else ""
             raise AirflowFailException(f"{'; '.join(invalid[:10])}{more}. Nothing was sent.")
         # If an address comes in several spellings, the first is used, as in a campaign.
-        return list({known_by(self.kind.operation, one): one for one in reversed(normalised)}.values())[::-1]
+        return list({known_by(self.kind.channel.operation, one): one for one in reversed(normalised)}.values())[::-1]
 
     def _entries_by_recipient(self, recipients: Iterable[str], connection: CpaasConnection) -> dict[str, Any] | None:
         """Return the entries of the personalisation by the recipient they name, which must be one of ``recipients``."""
@@ -271,8 +257,9 @@ class MessageRequest(SingleRequest):
                 "personalisation must be a list of entries with `to` and `substitutions`, the latter a mapping. "
                 "Nothing was sent."
             )
-        spelt = {known_by(self.kind.operation, one): one for one in recipients}
-        named = {known_by(self.kind.operation, self._entry_recipient(entry, connection)): entry for entry in entries}
+        operation = self.kind.channel.operation
+        spelt = {known_by(operation, one): one for one in recipients}
+        named = {known_by(operation, self._entry_recipient(entry, connection)): entry for entry in entries}
         if len(named) < len(entries):
             raise AirflowFailException("personalisation names a recipient twice. Nothing was sent.")
         if not named.keys() <= spelt.keys():
@@ -281,7 +268,7 @@ class MessageRequest(SingleRequest):
 
     def _entry_recipient(self, entry: Mapping[str, Any], connection: CpaasConnection) -> str:
         try:
-            return self.kind.normalise(entry["to"], connection.settings.default_region)
+            return self.kind.channel.normalise(entry["to"], connection.settings.default_region)
         except (KeyError, ValueError):
             raise AirflowFailException(
                 "A personalisation entry has no valid recipient in `to`. Nothing was sent."

@@ -13,12 +13,12 @@ from cpaas_provider.operators._runtime.database.frequency import open_frequency_
 from cpaas_provider.operators._runtime.delivery.reports import DeliveryReports, ReportOptions
 from cpaas_provider.operators._runtime.errors import LeftOutError
 from cpaas_provider.operators._runtime.runner import PARTIALLY_SENT, REPORT_KEY, Attempt
-from cpaas_provider.sending.engine import SendEngine, UnknownPolicy
+from cpaas_provider.sending.engine import SendEngine
 from cpaas_provider.sending.errors import PartlyRejectedError
 from cpaas_provider.sending.journal.journal import Journal
 from cpaas_provider.sending.resolver import describe_unknown
 from cpaas_provider.sending.single import SingleSendState
-from cpaas_provider.sending.spec import OnUnknown, Outcome
+from cpaas_provider.sending.spec import OnUnknown, Outcome, UnknownPolicy
 
 if TYPE_CHECKING:
     from cpaas_provider.operators._runtime.runtime import TaskRuntime
@@ -67,7 +67,6 @@ class SingleSend(Attempt):
     """One try of a single send.
 
     :param request: what is to be requested once
-    :param task_type: the operator's class, for the log
     """
 
     is_send = has_task_journal = True
@@ -76,14 +75,12 @@ class SingleSend(Attempt):
     options: SendOptions
     report_options: ReportOptions
     runtime: TaskRuntime
-    task_type: str
-    begin_line: str
     _journal: Journal | None = field(default=None, init=False)
 
     def run(self) -> dict[str, Any]:
         """Log the begin, and send, or send what is left."""
         _ = self.runtime.async_client
-        self.runtime.log.info("%s", self.begin_line)
+        self.runtime.log_begin()
         return self.send()
 
     def send(self) -> dict[str, Any]:
@@ -103,7 +100,7 @@ class SingleSend(Attempt):
         if outcome.accepted and outcome.earlier:
             log.info("%s", task_log.nothing_left())
         result = sender.build_result(outcome)
-        log.info("%s", task_log.done(self.task_type, result))
+        self.runtime.log_done(result)
         return result
 
     def push_report(self, *, quietly: bool) -> bool:
