@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from argparse import Namespace
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -38,7 +38,7 @@ def cpaas_balance(args: Namespace) -> None:
     """Show the last balance of each connection, or of one."""
     try:
         with create_session(scoped=False) as session:
-            lines = list(_latest(session, args.conn_id))
+            lines = _of_tasks(session, args.conn_id)
     except SQLAlchemyError as error:
         raise SystemExit(
             f"Airflow's database cannot be read ({type(error).__name__}). Run `airflow db check`."
@@ -57,7 +57,7 @@ def cpaas_balance(args: Namespace) -> None:
 
 
 def _newest(lines: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the newest line of each connection."""
+    """Return the newest line of each connection, the last one of those with the same time."""
     by_time = sorted(lines, key=lambda line: str(line["reported_at"]))
     return sorted({line["conn_id"]: line for line in by_time}.values(), key=lambda line: str(line["conn_id"]))
 
@@ -83,8 +83,8 @@ def _of_campaigns(conn_id: str | None) -> list[dict[str, Any]]:
     ]
 
 
-def _latest(session: Session, conn_id: str | None) -> Iterator[dict[str, Any]]:
-    """Yield the newest balance of each connection."""
+def _of_tasks(session: Session, conn_id: str | None) -> list[dict[str, Any]]:
+    """Return the balances in the newest results of tasks, oldest first."""
     xcom, fields = XComModel, RenderedTaskInstanceFields
     # Airflow 3.4 stores both by task instance, Airflow 3.3 by the ids of one.
     ids = ("task_instance_id",) if hasattr(fields, "task_instance_id") else ("dag_id", "task_id", "run_id", "map_index")
@@ -98,16 +98,13 @@ def _latest(session: Session, conn_id: str | None) -> Iterator[dict[str, Any]]:
         .order_by(xcom.timestamp.desc())
         .limit(_MOST)
     )
-    seen = set[str]()
-    for row in session.execute(query):
-        found = _conn_id(row.rendered_fields)
-        balance = _balance(row.value)
-        if found is None or balance is None or found in seen or conn_id not in (None, found):
-            continue
-        seen.add(found)
-        yield _line(found, balance, row.timestamp.astimezone(UTC), row)
-        if conn_id is not None:
-            return
+    return [
+        _line(found, balance, row.timestamp.astimezone(UTC), row)
+        for row in reversed(session.execute(query).all())
+        if (found := _conn_id(row.rendered_fields)) is not None
+        and conn_id in (None, found)
+        and (balance := _balance(row.value)) is not None
+    ]
 
 
 def _line(conn_id: str, balance: float, moment: datetime, task: Row[Any]) -> dict[str, Any]:

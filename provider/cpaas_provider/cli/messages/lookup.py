@@ -32,7 +32,7 @@ def cpaas_lookup(args: Namespace) -> None:
     region = args.region or connection.settings.default_region
     numbers = read_recipients(args.phones, args.phones_file, StandardInput(), lambda one: normalise_msisdn(one, region))
     with contextlib.ExitStack() as opened:
-        cache = _Cache.open(connection, opened, read=not args.no_cache, max_age=args.max_age)
+        cache = _Cache(connection, opened, read=not args.no_cache, max_age=args.max_age)
         known = cache.known(numbers)
         client = opened.enter_context(connection.make_client())
         lines, stopped = _look_up(numbers, known, client, cache)
@@ -83,24 +83,19 @@ def _look_up(
 class _Cache:
     """The cache that campaigns and bulk lookups use. If it fails, the command looks up without a cache.
 
+    :param read: whether it returns lookups. It stores them in any case
     :param max_age: days for which a lookup is used
     """
 
-    def __init__(self, cache: LookupCache | None, connection: CpaasConnection, *, read: bool, max_age: int) -> None:
-        self._cache = cache
+    def __init__(self, connection: CpaasConnection, opened: contextlib.ExitStack, *, read: bool, max_age: int) -> None:
+        self._cache: LookupCache | None = None
         self._hashers = lookup_hashers(connection.hash_secrets)
         self._read = read
         self._max_age = timedelta(days=max_age)
-
-    @classmethod
-    def open(cls, connection: CpaasConnection, opened: contextlib.ExitStack, *, read: bool, max_age: int) -> _Cache:
-        """Return the cache. With ``read=False`` it stores lookups, and returns none."""
         try:
-            cache = LookupCache(opened.enter_context(open_database()))
+            self._cache = LookupCache(opened.enter_context(open_database()))
         except DatabaseError as error:
             warn(f"{error} Lookups are not cached.")
-            return cls(None, connection, read=read, max_age=max_age)
-        return cls(cache, connection, read=read, max_age=max_age)
 
     def known(self, numbers: list[str]) -> dict[str, PhoneRecord]:
         """Return the stored records that are recent enough. Campaigns store the do-not-disturb flag only."""

@@ -15,7 +15,7 @@ from cpaas_provider.api.errors import CpaasNotVerifiedError, CpaasUnknownOutcome
 from cpaas_provider.api.models.otp import OtpOutcome, OtpToken
 from cpaas_provider.api.recipients.msisdn import normalise_msisdn
 from cpaas_provider.cli.messages.requests import CommandSpec, run_request
-from cpaas_provider.cli.messages.suppressions import StoredSuppressions, open_for
+from cpaas_provider.cli.messages.suppressions import open_suppressions
 from cpaas_provider.cli.messages.typed import StandardInput, masked, read_recipients
 from cpaas_provider.cli.running import FAILED, UNKNOWN, after_sending, connection_of, guarded
 from cpaas_provider.cli.terminal import aside, print_record, read_secret, say, warn
@@ -58,10 +58,8 @@ def cpaas_otp_request(args: Namespace) -> None:
     )
     wait = timedelta(seconds=_PROBE_SECONDS)
     with contextlib.ExitStack() as opened:
-        suppressions = None
-        if (database := open_for(opened, needed=False, consulted=not args.no_suppression_list)) is not None:
-            # The recipient asked for the passcode, so opt-outs do not count.
-            suppressions = StoredSuppressions(database, args.conn_id, args.channel or "sms", [INVALID_NUMBER])
+        # The recipient asked for the passcode, so opt-outs do not count.
+        _, suppressions = open_suppressions(opened, args, args.channel or "sms", [INVALID_NUMBER])
         sent = run_request(spec, args, connection, None, suppressions=suppressions, wait=wait)
     result = sent.outcome.accepted[-1].result or {}
     names = ("id", "status_desc", "outcome", "created_datetime", "expires_at")

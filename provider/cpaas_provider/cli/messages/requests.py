@@ -77,15 +77,12 @@ class _MemoryState:
         self._values: dict[str, Any] = {}
 
     def get(self, key: str) -> Any:
-        """Return what is stored, or ``None``."""
         return self._values.get(key)
 
     def set(self, key: str, value: Any) -> None:
-        """Store a value."""
         self._values[key] = value
 
     def delete(self, key: str) -> None:
-        """Remove what is stored under a key."""
         self._values.pop(key, None)
 
 
@@ -108,7 +105,6 @@ class _NoReports:
     """Delivery tracking for requests without delivery reports."""
 
     def callback_url(self, reference: str, recipients: int) -> str | None:
-        """Return nothing."""
         return None
 
 

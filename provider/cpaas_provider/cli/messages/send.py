@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 from argparse import Namespace
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from cpaas_provider.api.models.messages import Message
 from cpaas_provider.api.text import measure_sms
 from cpaas_provider.cli.messages.campaign_database import refuse_other_database
 from cpaas_provider.cli.messages.requests import CommandSpec, run_request
-from cpaas_provider.cli.messages.suppressions import StoredSuppressions, all_suppressed, open_for
+from cpaas_provider.cli.messages.suppressions import all_suppressed, open_suppressions
 from cpaas_provider.cli.messages.tracking import Tracking
 from cpaas_provider.cli.messages.typed import StandardInput, masked, read_file, read_recipients
 from cpaas_provider.cli.running import after_sending, connection_of, guarded
@@ -46,19 +47,7 @@ _SEND_SMS = _Command("send-sms", SMS, "sender_id", ("template_id", "channel"), (
 _SEND_EMAIL = _Command("send-email", EMAIL, "email_sender_id", ("template_id", "subject", "from_name", "reply_to"))
 
 
-@guarded
-def cpaas_send_sms(args: Namespace) -> None:
-    """Send one SMS to one or more numbers."""
-    _send(args, _SEND_SMS)
-
-
-@guarded
-def cpaas_send_email(args: Namespace) -> None:
-    """Send one email to one or more addresses."""
-    _send(args, _SEND_EMAIL)
-
-
-def _send(args: Namespace, command: _Command) -> None:
+def _send(command: _Command, args: Namespace) -> None:
     channel = command.channel
     stdin = StandardInput()
     if args.idempotency_key is not None and not args.idempotency_key.strip():
@@ -80,11 +69,7 @@ def _send(args: Namespace, command: _Command) -> None:
         raise SystemExit(
             f"No sender is set. Nothing was sent. Give --sender-id, or set {command.sender} on the connection."
         )
-    body = {
-        "sender_id": sender,
-        "content": content,
-        **{name: getattr(args, name) for name in command.fields},
-    }
+    body = {"sender_id": sender, "content": content, **{name: getattr(args, name) for name in command.fields}}
     if len(recipients) > connection.recipients_per_request:
         raise SystemExit(
             f"{counted(len(recipients), 'recipient')} are too many for one request: recipients_per_request of the "
@@ -121,14 +106,13 @@ def _send(args: Namespace, command: _Command) -> None:
     )
     with contextlib.ExitStack() as opened:
         has_reports = bool(connection.callback_url or connection.webhook_secret) and not args.no_callback
-        consulted = not args.no_suppression_list
-        database = open_for(opened, needed=has_reports or args.idempotency_key is not None, consulted=consulted)
+        needs_database = has_reports or args.idempotency_key is not None
+        database, suppressions = open_suppressions(opened, args, kind, needs_database=needs_database)
         if args.idempotency_key is not None and database is not None:
             refuse_other_database(database)
-        suppressions = StoredSuppressions(database, args.conn_id, kind) if database and consulted else None
         tracking = None
         if has_reports and database is not None:
-            tracking = Tracking(connection, args.conn_id, channel.operation, command.name, database, args.external_ref)
+            tracking = Tracking(connection, args, channel.operation, command.name, database)
         sent = run_request(spec, args, connection, database, tracking, suppressions=suppressions)
     results = [entry.result or {} for entry in sent.outcome.accepted]
     latest = results[-1] if results else {}
@@ -160,6 +144,10 @@ def _send(args: Namespace, command: _Command) -> None:
         )
 
 
+cpaas_send_sms = guarded(partial(_send, _SEND_SMS))
+cpaas_send_email = guarded(partial(_send, _SEND_EMAIL))
+
+
 def _content(args: Namespace, stdin: StandardInput) -> str | None:
     """Return the text to send; ``None`` for a template of the service."""
     given = [args.content is not None, args.content_file is not None, args.template_id is not None]
@@ -171,7 +159,7 @@ def _content(args: Namespace, stdin: StandardInput) -> str | None:
         content = str(args.content)
     elif args.content_file is not None:
         content = read_file(args.content_file, stdin, "the content")
-    elif stdin.is_terminal:
+    elif sys.stdin.isatty():
         raise SystemExit("Give --content, --content-file or --template-id, or pipe the content in. Nothing was sent.")
     else:
         content = stdin.read("the content")
@@ -206,9 +194,8 @@ def _dry_run(
 ) -> None:
     content = body["content"]
     with contextlib.ExitStack() as opened:
-        consulted = not args.no_suppression_list
-        database = open_for(opened, needed=False, consulted=consulted)
-        listed = StoredSuppressions(database, args.conn_id, kind).find(permitted) if database and consulted else {}
+        _, suppressions = open_suppressions(opened, args, kind)
+        listed = suppressions.find(permitted) if suppressions else {}
     allowed = [one for one in permitted if one not in listed]
     if not allowed:
         raise all_suppressed(len(listed))

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+from argparse import Namespace
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 
 from cpaas_provider.api.amounts import counted
 from cpaas_provider.database.database import Database, open_database
@@ -17,17 +19,17 @@ class ListUnreadableError(SendingError):
     """The suppression list could not be read, so nothing was sent."""
 
 
+@dataclass(frozen=True)
 class StoredSuppressions:
     """The entries of the suppression list for one connection and channel.
 
     :param reasons: the reasons of the entries that count
     """
 
-    def __init__(self, database: Database, conn_id: str, channel: str, reasons: Collection[str] = REASONS) -> None:
-        self._table = SuppressionTable(database)
-        self._conn_id = conn_id
-        self._channel = channel
-        self._reasons = tuple(reasons)
+    table: SuppressionTable
+    conn_id: str
+    channel: str
+    reasons: Collection[str]
 
     def find(self, recipients: Sequence[str]) -> Mapping[str, str]:
         """Return the reason of each of the recipients that is on the list.
@@ -35,7 +37,7 @@ class StoredSuppressions:
         :raises ListUnreadableError: when it cannot be read
         """
         try:
-            return self._table.find(recipients, self._conn_id, self._channel, self._reasons)
+            return self.table.find(recipients, self.conn_id, self.channel, self.reasons)
         except DatabaseError as error:
             raise ListUnreadableError(
                 f"The suppression list could not be read: {error} Nothing was sent. --no-suppression-list sends "
@@ -43,19 +45,28 @@ class StoredSuppressions:
             ) from None
 
 
-def open_for(opened: contextlib.ExitStack, *, needed: bool, consulted: bool) -> Database | None:
-    """Return the provider's database; ``None`` if the command does not need it.
+def open_suppressions(
+    opened: contextlib.ExitStack,
+    args: Namespace,
+    channel: str,
+    reasons: Collection[str] = REASONS,
+    *,
+    needs_database: bool = False,
+) -> tuple[Database | None, StoredSuppressions | None]:
+    """Return the provider's database and its suppression list, ``None`` where the command does not need them.
 
-    :param needed: whether the command writes to it
-    :param consulted: whether it reads the suppression list
+    :param needs_database: whether the command writes to the database
     :raises SystemExit: when it cannot be opened
     """
-    if needed or (consulted and may_exist()):
-        try:
-            return opened.enter_context(open_database())
-        except DatabaseError as error:
-            raise SystemExit(f"{error} Nothing was sent.") from None
-    return None
+    consulted = not args.no_suppression_list
+    if not (needs_database or (consulted and may_exist())):
+        return None, None
+    try:
+        database = opened.enter_context(open_database())
+    except DatabaseError as error:
+        raise SystemExit(f"{error} Nothing was sent.") from None
+    table = SuppressionTable(database)
+    return database, StoredSuppressions(table, args.conn_id, channel, reasons) if consulted else None
 
 
 def all_suppressed(suppressed: int) -> SystemExit:

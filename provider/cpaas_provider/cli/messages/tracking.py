@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from argparse import Namespace
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Literal
@@ -38,20 +39,15 @@ class ReportsLostError(SendingError):
 class Tracking:
     """The delivery reports of one request.
 
+    :param args: the arguments of the command. With a reference of the user's own, account webhooks name the message by
+        it, so they are not tracked
     :param command: the command's name, recorded in place of a task
-    :param external_ref: the user's own reference, by which account webhooks then name the message
     """
 
     def __init__(
-        self,
-        connection: CpaasConnection,
-        conn_id: str,
-        operation: str,
-        command: str,
-        database: Database,
-        external_ref: str | None,
+        self, connection: CpaasConnection, args: Namespace, operation: str, command: str, database: Database
     ) -> None:
-        self._conn_id = conn_id
+        self._conn_id: str = args.conn_id
         self._operation = operation
         self._command = command
         self._database = database
@@ -60,9 +56,9 @@ class Tracking:
         self.endpoint: Literal["callback", "webhook"] | None = None
         if connection.callback_url is not None:
             secret = connection.hash_secrets[0]
-            self._receiver = ReceiverClient(connection.callback_url, conn_id, secret, connection.options)
+            self._receiver = ReceiverClient(connection.callback_url, self._conn_id, secret, connection.options)
             self.endpoint = "callback"
-        elif connection.webhook_secret and connection.signature_header and external_ref is None:
+        elif connection.webhook_secret and connection.signature_header and args.external_ref is None:
             self.endpoint = "webhook"
 
     def check(self) -> None:

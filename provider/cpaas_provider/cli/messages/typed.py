@@ -19,11 +19,6 @@ class StandardInput:
     def __init__(self) -> None:
         self._reader: str | None = None
 
-    @property
-    def is_terminal(self) -> bool:
-        """Whether it is a keyboard, so that no text is piped in."""
-        return bool(sys.stdin.isatty())
-
     def read(self, reader: str) -> str:
         """Return the whole text.
 
