@@ -13,7 +13,6 @@ from cpaas_provider.operators.sms import SmsCampaignOperator
 from cpaas_provider.sensors.delivery import DeliverySensor
 from cpaas_provider.task_groups.undelivered import UndeliveredSource
 
-CHANNELS = ("sms", "whatsapp", "email")
 _COLUMNS = {"sms": "phone", "whatsapp": "phone", "email": "email"}
 _OWN_ARGUMENTS = frozenset(
     {"source", "results_path", "task_id", "track_recipients", "dry_run", "partition", "test_only"}
@@ -70,7 +69,15 @@ def deliver_with_fallback(
                 campaign.trigger_rule = "none_failed"
             if number < len(steps):
                 delivery_results = f"{folder}/{channel}_delivered.jsonl"
-                previous_wait = _delivery_sensor(channel, campaign, delivery_results, step.get("wait", wait))
+                previous_wait = DeliverySensor(
+                    task_id=f"{channel}_delivered",
+                    send_result=campaign.output,
+                    results_path=delivery_results,
+                    timeout=step.get("wait", wait),
+                    deferrable=True,
+                    soft_fail=True,
+                    execution_timeout=None,
+                )
                 rows = UndeliveredSource(
                     rows,
                     delivery_results,
@@ -97,25 +104,13 @@ def _campaign(channel: str, rows: Any, results_path: str, step: dict[str, Any]) 
     return EmailCampaignOperator(**arguments)
 
 
-def _delivery_sensor(channel: str, campaign: Any, results_path: str, wait: timedelta | float) -> Any:
-    return DeliverySensor(
-        task_id=f"{channel}_delivered",
-        send_result=campaign.output,
-        results_path=results_path,
-        timeout=wait,
-        deferrable=True,
-        soft_fail=True,
-        execution_timeout=None,
-    )
-
-
 def _check(steps: Any, common: Mapping[str, Any], source: Any, results_folder: Any) -> None:
     if not isinstance(steps, Sequence) or isinstance(steps, str) or len(steps) < 2:
         raise ValueError("deliver_with_fallback: steps must be a list of at least two channels.")
     for number, step in enumerate(steps, 1):
-        if not isinstance(step, Mapping) or step.get("channel") not in CHANNELS:
+        if not isinstance(step, Mapping) or step.get("channel") not in _COLUMNS:
             raise ValueError(
-                f"deliver_with_fallback: step {number} must be a mapping whose channel is one of {', '.join(CHANNELS)}."
+                f"deliver_with_fallback: step {number} must be a mapping whose channel is one of {', '.join(_COLUMNS)}."
             )
         if refused := sorted(_OWN_ARGUMENTS & {*step, *common}):
             raise ValueError(f"deliver_with_fallback: step {number} has {', '.join(refused)}, which the group sets.")
