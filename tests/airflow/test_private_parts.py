@@ -14,8 +14,7 @@ from airflow.sdk import DAG, BaseOperator, task
 from airflow.sdk.definitions.mappedoperator import MappedOperator
 from airflow.sdk.execution_time import comms, task_runner
 
-from cpaas_provider.cli.journal.instances import Instance
-from cpaas_provider.cli.journal.task_tables import coordinates
+from cpaas_provider.cli.journal.instances import Instance, coordinates
 from cpaas_provider.operators.base import CpaasOperator
 from cpaas_provider.operators.sms import SendSmsOperator
 
@@ -82,7 +81,7 @@ class TestStateStoreMessages:
 
 
 class TestTaskTables:
-    """What ``cli/journal/task_tables.py`` and ``cli/messages/balance.py`` use."""
+    """What ``cli/journal/instances.py`` and ``cli/messages/balance.py`` use."""
 
     def test_state_and_task_instances_have_the_same_coordinates(self) -> None:
         state, instances = coordinates(TaskStateStoreModel), coordinates(TaskInstance)

@@ -142,7 +142,7 @@ _JOURNAL_COMMANDS = (
     ),
     command(
         "forget",
-        "journal.forget.cpaas_journal_forget",
+        "journal.commands.cpaas_journal_forget",
         (*_INSTANCE, ARG_YES, ARG_VERBOSE),
         "Let a task start again whose campaign journal was lost with its database",
         "Delete the record that a task instance sent a campaign with an idempotency_key. Use it when the task refuses "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 from collections.abc import Mapping
 from typing import Any, Self
@@ -10,8 +11,7 @@ from typing import Any, Self
 from airflow.state import get_state_backend
 from sqlalchemy.orm import Session
 
-from cpaas_provider.cli.journal.instances import Found, Instance, JournalError
-from cpaas_provider.cli.journal.task_tables import rendered_fields
+from cpaas_provider.cli.journal.instances import Found, Instance, JournalError, rendered_fields
 from cpaas_provider.cli.messages.campaign_database import recorded_databases
 from cpaas_provider.database.database import Database, open_database
 from cpaas_provider.database.errors import CampaignChangedError, CampaignLockedError, DatabaseError
@@ -82,12 +82,7 @@ class CampaignJournals:
             state = LeasedState(database, name, _OWNER)
             if state.get(JOURNAL_KEY) is None:
                 raise self._elsewhere(instance, database)
-            seen: dict[str, Any] = {}
-
-            def get(key: str) -> Any:
-                seen[key] = state.get(key)
-                return seen[key]
-
+            get = functools.cache(state.get)
             # Ask before and after: a task may lock the campaign, or release it, while its journal is read.
             locked_by = state.locked_by()
             journal = JournalView.read(get)
@@ -100,8 +95,8 @@ class CampaignJournals:
                 f"{NOTHING_CHANGED}"
             ) from None
         instance = dataclasses.replace(instance, campaign_taken=locked_by is not None)
-        change_keys = {key: seen[key] for key in journal.change_keys}
-        return Found(instance, journal, change_keys, name, database.redacted_url, locked_by)
+        seen = {key: get(key) for key in journal.change_keys}
+        return Found(instance, journal, seen, name, database.redacted_url, locked_by)
 
     def change(self, found: Found, values: Mapping[str, Any]) -> None:
         """Store a resolution.

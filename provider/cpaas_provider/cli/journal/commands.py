@@ -8,17 +8,19 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
+from airflow.state import get_state_backend
 from airflow.utils.cli import action_cli
 from airflow.utils.session import create_session
+from sqlalchemy.orm import Session
 
 from cpaas_provider.api.amounts import counted
 from cpaas_provider.cli.journal import messages as words
 from cpaas_provider.cli.journal import repository
 from cpaas_provider.cli.journal.instances import Found, Instance, JournalError
 from cpaas_provider.cli.running import guarded
-from cpaas_provider.cli.terminal import READABLE, aside, confirm, print_lines, say, warn
-from cpaas_provider.sending.journal.model import RequestRecord, State
-from cpaas_provider.sending.journal.resolution import Resolution, ResolutionResult
+from cpaas_provider.cli.terminal import READABLE, aside, confirm, print_lines, print_record, say, warn
+from cpaas_provider.sending.journal.model import CAMPAIGN_MARKER, RequestRecord, State
+from cpaas_provider.sending.journal.resolution import NOTHING_CHANGED, Resolution, ResolutionResult
 from cpaas_provider.sending.journal.view import JournalView, StateSummary
 
 # Operations whose result id a later task needs.
@@ -28,10 +30,9 @@ FEW = 1
 """Up to this many requests are shown in full. Of a larger journal, unresolved requests and counts are shown."""
 # The columns for people if the task instance is given and its journal has many requests.
 _OF_A_CAMPAIGN = ("reference", "state", "recipients", "try", "started_at", "resolution", "result_id", "reason")
-# The table of one request has all values in the column "value".
-_COPIED = frozenset({"reference", "result_id", "value"})
+_COPIED = frozenset({"reference", "result_id"})
+_CONSEQUENCE = "After a clear, the task sends again to every recipient that [cpaas] database does not have."
 _MORE = ("resolution", "result_id", "result", "personal", "previous_unknown", "probe_snapshot")
-_NOTHING_MORE = dict.fromkeys(_MORE)
 
 
 @guarded
@@ -64,11 +65,10 @@ def cpaas_journal_show(args: Namespace) -> None:
     """Show the requests of one task instance. Of a large journal, show unresolved requests and counts."""
     found = _read(args)
     instance, journal = found.instance, found.journal
-    requests = journal.unresolved()
     if len(journal.requests) > FEW:
         _print_many(instance, journal, args)
     else:
-        _print_each(instance, journal, args)
+        _print_one(instance, journal, args)
     beside = aside(args)
     if found.campaign is not None:
         say(words.where_it_lies(found), beside)
@@ -76,7 +76,7 @@ def cpaas_journal_show(args: Namespace) -> None:
         say(
             f"The journal does not show whether recipients without a request here were sent to: {journal.lost}.", beside
         )
-    unresolved = [(instance, entry) for entry in requests if _is_unresolved(instance, entry)]
+    unresolved = [(instance, entry) for entry in _unresolved(instance, journal)]
     say(words.what_to_do(unresolved) if unresolved else "No unresolved requests.", beside)
 
 
@@ -105,10 +105,41 @@ def cpaas_journal_resolve(args: Namespace) -> None:
         say("Without --id the task's result has no id. Later tasks that use the id will fail.")
 
 
-def _read(args: Namespace) -> Found:
-    asked = Instance(args.dag_id, args.run_id, args.task_id, args.map_index)
+@action_cli  # type: ignore[untyped-decorator]  # Airflow leaves it unannotated
+@guarded
+def cpaas_journal_forget(args: Namespace) -> None:
+    """Delete the record that a task instance stored a campaign's journal in a database."""
     with create_session(scoped=False) as session:
-        return repository.read(repository.find(asked, session), session)
+        instance = _with_marker(args, session)
+    if not args.yes:
+        confirm(f"Delete the record that {instance} sent a campaign? {_CONSEQUENCE}")
+    with create_session(scoped=False) as session:
+        instance = _with_marker(args, session)
+        get_state_backend().delete(instance.scope, CAMPAIGN_MARKER, session=session)
+    say(f"Deleted the record that {instance} sent a campaign. {_CONSEQUENCE}")
+
+
+def _with_marker(args: Namespace, session: Session) -> Instance:
+    """Return a task instance that is not running and has sent a campaign with an idempotency_key.
+
+    :raises JournalError: when it is running, or has sent no such campaign
+    """
+    instance = repository.find(_asked(args), session)
+    repository.refuse_on_its_way(instance)
+    if get_state_backend().get(instance.scope, CAMPAIGN_MARKER, session=session) is None:
+        raise JournalError(
+            f"Task instance {instance} has no record of a campaign with an idempotency_key. {NOTHING_CHANGED}"
+        )
+    return instance
+
+
+def _read(args: Namespace) -> Found:
+    with create_session(scoped=False) as session:
+        return repository.read(repository.find(_asked(args), session), session)
+
+
+def _asked(args: Namespace) -> Instance:
+    return Instance(args.dag_id, args.run_id, args.task_id, args.map_index)
 
 
 def _confirm(instance: Instance, decided: ResolutionResult, decision: Resolution) -> None:
@@ -160,61 +191,53 @@ def _is_unresolved(instance: Instance, entry: RequestRecord) -> bool:
 
 
 def _line(instance: Instance, one: RequestRecord | StateSummary) -> dict[str, Any]:
-    line = {
+    if isinstance(one, RequestRecord):
+        recipients, reason = len(one.members), one.reason
+    else:
+        recipients, reason = one.recipients, f"{counted(one.requests, 'request')} together"
+    started_at = getattr(one, "started_at", None)
+    return {
         "dag_id": instance.dag_id,
         "run_id": instance.run_id,
         "task_id": instance.task_id,
         "map_index": instance.map_index,
         "task_state": instance.state,
-        "reference": None,
+        "reference": getattr(one, "reference", None),
         "operation": one.operation,
         "state": one.state.value,
-        "recipients": None,
-        "try": None,
-        "started_at": None,
-        "reason": None,
-    }
-    if isinstance(one, StateSummary):
-        return {**line, "recipients": one.recipients, "reason": f"{counted(one.requests, 'request')} together"}
-    return {
-        **line,
-        "reference": one.reference,
-        "recipients": len(one.members),
-        "try": one.try_number,
-        "started_at": one.started_at.isoformat(timespec="seconds") if one.started_at else None,
-        "reason": one.reason,
+        "recipients": recipients,
+        "try": getattr(one, "try_number", None),
+        "started_at": started_at and started_at.isoformat(timespec="seconds"),
+        "reason": reason,
     }
 
 
-def _more(entry: RequestRecord) -> dict[str, Any]:
+def _more(one: RequestRecord | StateSummary) -> dict[str, Any]:
     """Return the further columns of one request. The hashes of its recipients and content are never shown."""
-    result = entry.result or {}
-    return {
-        "resolution": entry.resolution,
-        "result_id": result.get("id", result.get("row_id")),
-        "result": entry.result,
-        "personal": entry.is_personal,
-        "previous_unknown": entry.previous_unknown,
-        "probe_snapshot": entry.probe_snapshot is not None,
-    }
+    if isinstance(one, StateSummary):
+        return dict.fromkeys(_MORE)
+    result = one.result or {}
+    values = (
+        one.resolution,
+        result.get("id", result.get("row_id")),
+        one.result,
+        one.is_personal,
+        one.previous_unknown,
+        one.probe_snapshot is not None,
+    )
+    return dict(zip(_MORE, values, strict=True))
 
 
-def _print_each(instance: Instance, journal: JournalView, args: Namespace) -> None:
-    lines = [_line(instance, entry) | _more(entry) for entry in journal.entries()]
-    if args.output in READABLE:
-        for line in lines:
-            print_lines([{"field": name, "value": fact} for name, fact in line.items()], args.output, _COPIED)
-    else:
-        print_lines(lines, args.output, _COPIED)
-    if not lines:
+def _print_one(instance: Instance, journal: JournalView, args: Namespace) -> None:
+    for entry in journal.entries():
+        print_record(_line(instance, entry) | _more(entry), args.output)
+    if not journal.requests:
+        print_lines([], args.output)
         say(f"The journal of {instance} has no requests.", aside(args))
 
 
 def _print_many(instance: Instance, journal: JournalView, args: Namespace) -> None:
-    lines = [
-        _line(instance, one) | (_more(one) if isinstance(one, RequestRecord) else _NOTHING_MORE)
-        for one in _whole(journal, args.each)
-    ]
+    lines = [_line(instance, one) | _more(one) for one in _whole(journal, args.each)]
     if args.output in READABLE:
         lines = [{name: line[name] for name in _OF_A_CAMPAIGN} for line in lines]
     print_lines(lines, args.output, _COPIED)

@@ -132,17 +132,17 @@ def campaign_counts(sums: Sequence[StateSummary]) -> str:
 
 def stories(entries: Sequence[RequestRecord]) -> list[str]:
     """Return a line for each request, for the first 20."""
-    lines = [f"  {entry.reference}  {_story(entry)}" for entry in entries[:_MAX_LINES]]
-    return lines + _and_more(entries)
+    return _lines([f"{entry.reference}  {_story(entry)}" for entry in entries])
 
 
 def references(entries: Sequence[RequestRecord]) -> list[str]:
     """Return a line with the reference of each request, for the first 20."""
-    return [f"  {entry.reference}" for entry in entries[:_MAX_LINES]] + _and_more(entries)
+    return _lines([entry.reference for entry in entries])
 
 
-def _and_more(entries: Sequence[RequestRecord]) -> list[str]:
-    return [f"  and {len(entries) - _MAX_LINES} more"] if len(entries) > _MAX_LINES else []
+def _lines(texts: list[str]) -> list[str]:
+    more = [f"and {len(texts) - _MAX_LINES} more"] if len(texts) > _MAX_LINES else []
+    return [f"  {text}" for text in texts[:_MAX_LINES] + more]
 
 
 def _story(entry: RequestRecord) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -15,8 +16,16 @@ from sqlalchemy import and_, func, or_, select, update
 from sqlalchemy.orm import Session
 
 from cpaas_provider.cli.journal.campaigns import CampaignJournals
-from cpaas_provider.cli.journal.instances import Found, Instance, JournalError
-from cpaas_provider.cli.journal.task_tables import coordinates, index_of, instance_columns, matches, to_instance
+from cpaas_provider.cli.journal.instances import (
+    Found,
+    Instance,
+    JournalError,
+    coordinates,
+    index_of,
+    instance_columns,
+    matches,
+    to_instance,
+)
 from cpaas_provider.sending.journal.model import CAMPAIGN_MARKER, JOURNAL_KEY
 from cpaas_provider.sending.journal.resolution import NOTHING_CHANGED
 from cpaas_provider.sending.journal.segments import newest_series
@@ -190,15 +199,16 @@ def _one_run(asked: dict[str, str | None], session: Session) -> Iterator[Instanc
 
 def _opened(instance: Instance, session: Session) -> Found | None:
     """Return the journal in the state of a task instance; ``None`` without one."""
-    seen: dict[str, Any] = {}
     stored = _all_stored(instance, session) if type(get_state_backend()) is MetastoreBackend else None
 
+    @functools.cache
     def get(key: str) -> Any:
         text = get_state_backend().get(instance.scope, key, session=session) if stored is None else stored.get(key)
-        seen[key] = None if text is None else json.loads(text)
-        if text is not None and seen[key] is None:
+        if text is None:
+            return None
+        if (value := json.loads(text)) is None:
             raise ValueError("it holds null")
-        return seen[key]
+        return value
 
     try:
         tries = max(1, instance.try_number)
@@ -210,7 +220,7 @@ def _opened(instance: Instance, session: Session) -> Found | None:
             f"This version of the provider cannot read the journal of task instance {instance}: {error}. "
             f"{NOTHING_CHANGED}"
         ) from None
-    return Found(instance, journal, {key: seen[key] for key in journal.change_keys})
+    return Found(instance, journal, {key: get(key) for key in journal.change_keys})
 
 
 def _all_stored(instance: Instance, session: Session) -> dict[str, str]:
