@@ -19,6 +19,12 @@ class Viewer:
     readable: ReadableDags
     sees_totals: bool
 
+    def visible(self, rows: Iterable[Any]) -> list[Any]:
+        """Return those of the rows whose DAG the viewer may read. A row may be ``None``, for one that was not found."""
+        found = [row for row in rows if row is not None]
+        allowed = self.readable({row.dag_id for row in found})
+        return [row for row in found if row.dag_id in allowed]
+
 
 def airflow_viewer() -> Callable[..., Viewer]:
     """Return the dependency that admits users of Airflow's UI who may read task instances.

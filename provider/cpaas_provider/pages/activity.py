@@ -1,24 +1,24 @@
-"""The pages other than those of campaigns: contact syncs, passcodes, airtime, and reports a minute."""
+"""The lists of campaigns and contact syncs, and the pages of passcodes, airtime, and reports a minute."""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from urllib.parse import urlencode
 
-from sqlalchemy import Connection, and_, case, func, select, tuple_
+from sqlalchemy import Connection, and_, case, func, select
 from starlette.requests import Request
 from starlette.responses import Response
 
-from cpaas_provider.database.activity.progress import CONTACT_SYNC
+from cpaas_provider.database.activity.progress import CAMPAIGN
 from cpaas_provider.database.schema import airtime_purchases, passcodes, report_counts
 from cpaas_provider.delivery.tracking.counts import read_counts
 from cpaas_provider.pages import campaigns
 from cpaas_provider.pages.access import Viewer
-from cpaas_provider.pages.base import REFRESH, BadQuestionError, Pages
-from cpaas_provider.pages.campaigns import Filter
+from cpaas_provider.pages.base import REFRESH, Pages, check_text, fail, respond
+from cpaas_provider.pages.campaigns import BadQuestionError, Filter
 from cpaas_provider.pages.details import STATUS_NAMES, STATUSES
 from cpaas_provider.pages.html import charts
 
@@ -27,53 +27,49 @@ MINUTES = 120
 """The minutes that the chart of reports covers."""
 
 
-def contact_syncs_page(pages: Pages, request: Request, viewer: Viewer, wanted: Filter) -> Response:
-    """Return the contact syncs, the newest first."""
+def list_page(pages: Pages, request: Request, viewer: Viewer, wanted: Filter, kind: str) -> Response:
+    """Return campaigns or contact syncs, the newest first.
+
+    :param kind: ``CAMPAIGN`` or ``CONTACT_SYNC``
+    """
     with pages.reading() as connection:
-        places = campaigns.known_places(connection, CONTACT_SYNC)
+        places = campaigns.known_places(connection, kind)
         dag_ids = viewer.readable(places)
-        rows = campaigns.list_rows(connection, dag_ids, wanted, CONTACT_SYNC)
-    shown = rows[: campaigns.PAGE_ROWS]
-    older = urlencode({**wanted.named, "before": shown[-1].key}) if len(rows) > campaigns.PAGE_ROWS else None
-    return pages.respond(
+        rows = campaigns.list_rows(connection, dag_ids, wanted, kind)
+        shown = rows[: campaigns.PAGE_ROWS]
+        if kind == CAMPAIGN:
+            shown = pages.with_summaries(connection, shown)
+            will_change = any(row.will_change for row in shown)
+        else:
+            will_change = any(row.state == "sending" for row in shown)
+    return respond(
         request,
-        "contact_syncs.html",
+        "campaigns.html" if kind == CAMPAIGN else "contact_syncs.html",
         rows=shown,
         wanted=wanted,
         conn_ids=sorted({conn_id for dag_id in dag_ids for conn_id in places[dag_id]}),
         dag_ids=sorted(dag_ids),
-        older=older,
-        newest=urlencode(wanted.named) if wanted.before else None,
-        refresh=REFRESH if any(row.state == "sending" for row in shown) else 0,
+        **_paging(wanted.named, wanted.before, [(row.started_at, row.reference) for row in rows]),
+        refresh=REFRESH if will_change else 0,
     )
 
 
-@dataclass(frozen=True)
-class Funnel:
-    """The number of passcodes of one connection, by outcome."""
+def _paging(named: Mapping[str, Any], before: Any, keys: Sequence[tuple[datetime, str]]) -> dict[str, Any]:
+    """Return the parameters of the links to the first page and to the next one, ``None`` for no link.
 
-    conn_id: str
-    requested: int = 0
-    verified: int = 0
-    expired: int = 0
-    pending: int = 0
-    other: int = 0
-
-    @property
-    def parts(self) -> list[tuple[str, int]]:
-        """The kinds and numbers of the parts of the bar."""
-        numbers = {
-            "delivered": self.verified,
-            "undelivered": self.expired,
-            "rejected": self.other,
-            "open": self.pending,
-        }
-        return [(kind, count) for kind, count in numbers.items() if count]
+    :param before: empty on the first page
+    :param keys: those of the rows of this page, and one more if there is a next one
+    """
+    last = campaigns.write_key(*keys[campaigns.PAGE_ROWS - 1]) if len(keys) > campaigns.PAGE_ROWS else None
+    return {
+        "newest": urlencode(named) if before else None,
+        "older": urlencode({**named, "before": last}) if last else None,
+    }
 
 
-def passcodes_page(pages: Pages, request: Request, viewer: Viewer, days: int) -> Response:
+def passcodes_page(pages: Pages, request: Request, viewer: Viewer, days: str) -> Response:
     """Return how many passcodes were requested, verified and expired."""
-    since = _since(days)
+    shown_days, since = _period(days)
     with pages.reading() as connection:
         rows = _passcodes(connection, since)
     readable = viewer.readable({dag_id for dag_id, *_ in rows})
@@ -81,8 +77,8 @@ def passcodes_page(pages: Pages, request: Request, viewer: Viewer, days: int) ->
     for dag_id, conn_id, outcome, count in rows:
         if dag_id in readable:
             numbers[conn_id][outcome if outcome in ("verified", "expired", "pending") else "other"] += count
-    funnels = [Funnel(conn_id, outcomes.total(), **outcomes) for conn_id, outcomes in sorted(numbers.items())]
-    return pages.respond(request, "passcodes.html", funnels=funnels, days=days, choices=DAYS, refresh=REFRESH)
+    funnels = sorted(numbers.items())
+    return respond(request, "passcodes.html", funnels=funnels, days=shown_days, choices=DAYS, refresh=REFRESH)
 
 
 def _passcodes(connection: Connection, since: datetime) -> list[tuple[str, str, str, int]]:
@@ -95,47 +91,40 @@ def _passcodes(connection: Connection, since: datetime) -> list[tuple[str, str, 
     return [(dag_id, conn_id, shown, int(count)) for dag_id, conn_id, shown, count in rows]
 
 
-@dataclass(frozen=True)
-class Network:
-    """The airtime that was bought for one network."""
-
-    name: str
-    purchases: int
-    amount: float
-    charge: float | None
-
-
-def airtime_page(pages: Pages, request: Request, viewer: Viewer, days: int, before: str) -> Response:
+def airtime_page(pages: Pages, request: Request, viewer: Viewer, days: str, before: str) -> Response:
     """Return the purchases of airtime by network, and the newest of them one by one.
 
     :param before: the key of the last row of the previous page; empty for the first page
     """
-    since, columns = _since(days), airtime_purchases.c
+    check_text(before)
+    shown_days, since = _period(days)
+    columns = airtime_purchases.c
     with pages.reading() as connection:
         known = connection.execute(select(columns.dag_id).where(columns.bought_at >= since).distinct()).scalars()
         dag_ids = sorted(viewer.readable(known))
         is_readable = and_(columns.bought_at >= since, columns.dag_id.in_(dag_ids))
-        totals = select(columns.network, func.count(), func.sum(columns.amount), func.sum(columns.charge))
+        totals = select(
+            columns.network,
+            func.count().label("purchases"),
+            func.sum(columns.amount).label("amount"),
+            func.sum(columns.charge).label("charge"),
+        )
         by_network = connection.execute(totals.where(is_readable).group_by(columns.network)).all()
-        query = select(airtime_purchases).where(is_readable)
-        if before:
-            query = query.where(tuple_(columns.bought_at, columns.reference) < tuple_(*_key(before)))
-        query = query.order_by(columns.bought_at.desc(), columns.reference.desc()).limit(campaigns.PAGE_ROWS + 1)
+        key = campaigns.read_key(before) if before else None
+        query = campaigns.page_of(
+            select(airtime_purchases).where(is_readable), columns.bought_at, columns.reference, key
+        )
         rows = connection.execute(query).all()
         shown = rows[: campaigns.PAGE_ROWS]
         counts = read_counts(connection, [row.reference for row in shown])
-    purchases = [(row, _delivery(counts.get(row.reference))) for row in shown]
-    last = shown[-1] if len(rows) > campaigns.PAGE_ROWS else None
-    key = f"{last.bought_at.astimezone(UTC).replace(tzinfo=None).isoformat()}~{last.reference}" if last else ""
-    return pages.respond(
+    return respond(
         request,
         "airtime.html",
-        networks=sorted((Network(*row) for row in by_network), key=lambda network: (-network.amount, network.name)),
-        purchases=purchases,
-        days=days,
+        networks=sorted(by_network, key=lambda row: (-row.amount, row.network)),
+        purchases=[(row, _delivery(counts.get(row.reference))) for row in shown],
+        days=shown_days,
         choices=DAYS,
-        older=urlencode({"days": days, "before": key}) if key else None,
-        newest=urlencode({"days": days}) if before else None,
+        **_paging({"days": shown_days}, before, [(row.bought_at, row.reference) for row in rows]),
     )
 
 
@@ -148,7 +137,7 @@ def _delivery(counts: Any) -> str:
 def reports_page(pages: Pages, request: Request, viewer: Viewer) -> Response:
     """Return the number of reports a minute, over all DAGs."""
     if not viewer.sees_totals:
-        return pages.fail(
+        return fail(
             request, 403, "Not allowed", "Counts over all DAGs need the permission to see the cluster's activity."
         )
     now = datetime.now(UTC)
@@ -166,7 +155,7 @@ def reports_page(pages: Pages, request: Request, viewer: Viewer) -> Response:
                 numbers[name] += int(number)
     kinds = [status for status in STATUSES if any(status in counts for counts in by_connection.values())]
     last = max(buckets, default=None)
-    return pages.respond(
+    return respond(
         request,
         "reports.html",
         chart=charts.over_time(buckets, STATUSES, "Delivery reports a minute", until=now),
@@ -179,14 +168,14 @@ def reports_page(pages: Pages, request: Request, viewer: Viewer) -> Response:
     )
 
 
-def _since(days: int) -> datetime:
+def _period(text: str) -> tuple[int, datetime]:
+    """Return the number of days that a page shows, and when they began.
+
+    :raises BadQuestionError: when the text is none of the choices
+    """
+    if not (text.isascii() and text.isdigit() and len(text) < 4):
+        raise BadQuestionError("days must be a number of days.")
+    days = int(text)
     if days not in DAYS:
         raise BadQuestionError(f"days must be one of {', '.join(map(str, DAYS))}.")
-    return datetime.now(UTC) - timedelta(days=days)
-
-
-def _key(before: str) -> tuple[datetime, str]:
-    try:
-        return campaigns.read_key(before)
-    except ValueError:
-        raise BadQuestionError("The place in the list is not valid.") from None
+    return days, datetime.now(UTC) - timedelta(days=days)

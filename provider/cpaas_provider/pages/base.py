@@ -2,33 +2,29 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 from urllib.parse import quote
 
+from fastapi.routing import APIRoute
 from sqlalchemy import Connection
 from starlette.requests import Request
 from starlette.responses import Response
 
 from cpaas_provider.database.database import Database
 from cpaas_provider.database.errors import DatabaseError
-from cpaas_provider.database.schema import CAMPAIGN_LENGTH
 from cpaas_provider.delivery.tracking.counts import open_report_database
-from cpaas_provider.pages.campaigns import CampaignRow
+from cpaas_provider.pages.campaigns import BadQuestionError, CampaignRow
 from cpaas_provider.pages.html.rendering import render
 from cpaas_provider.pages.summaries import Summaries
 
-NOT_FOUND = "Not found, or it belongs to a DAG that you may not read."
-
 REFRESH = 5
 """Seconds after which the browser reloads a page with changing figures."""
-
-
-class BadQuestionError(ValueError):
-    """A parameter cannot be used."""
 
 
 class LazyDatabase:
@@ -66,41 +62,51 @@ class Pages:
     database: Callable[[], Database]
     summaries: Summaries
 
-    @contextlib.contextmanager
-    def reading(self) -> Iterator[Connection]:
+    def reading(self) -> contextlib.AbstractContextManager[Connection]:
         """Open a connection for reading."""
-        with self.database().connect() as connection:
-            yield connection
-
-    def respond(self, request: Request, template: str, status: int = 200, **values: Any) -> Response:
-        """Return a page from a template, with the values that the frame of all pages needs."""
-        root = request.scope.get("root_path", "")
-        airflow = root.removesuffix("/cpaas")
-        frame = {"root": root, "airflow": airflow, "task_url": _task_url(airflow), "refresh": 0}
-        return render(template, status, **{**frame, **values})
-
-    def guarded(self, request: Request, make: Callable[[], Response]) -> Response:
-        """Return the response of ``make``, or an error page if it raises."""
-        try:
-            return make()
-        except BadQuestionError as error:
-            return self.fail(request, 422, "Not a valid request", str(error))
-        except DatabaseError as error:
-            return self.fail(request, 503, "The database is not available", str(error))
-
-    def fail(self, request: Request, status: int, heading: str, message: str) -> Response:
-        """Return an error page."""
-        return self.respond(request, "message.html", status, heading=heading, message=message)
-
-    def not_found(self, request: Request) -> Response:
-        """Return the error page for campaigns that do not exist or may not be seen: it is the same for both."""
-        return self.fail(request, 404, "Not found", NOT_FOUND)
+        return self.database().connect()
 
     def with_summaries(self, connection: Connection, rows: list[CampaignRow]) -> list[CampaignRow]:
         """Return campaigns with their delivery summaries."""
         sizes = {row.reference: row.accepted for row in rows if row.is_tracked}
         summaries = self.summaries.of_list(connection, sizes)
         return [replace(row, summary=summaries.get(row.reference)) for row in rows]
+
+
+class PageRoute(APIRoute):
+    """A route that responds with an error page if a parameter or the database cannot be used."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """Return the handler of requests."""
+        handle = super().get_route_handler()
+
+        async def guarded(request: Request) -> Response:
+            try:
+                return await handle(request)
+            except BadQuestionError as error:
+                page = 422, "Not a valid request", str(error)
+            except DatabaseError as error:
+                page = 503, "The database is not available", str(error)
+            return await asyncio.to_thread(fail, request, *page)
+
+        return guarded
+
+
+def respond(request: Request, template: str, status: int = 200, **values: Any) -> Response:
+    """Return a page from a template, with the values that the frame of all pages needs."""
+    root = request.scope.get("root_path", "")
+    frame = {"root": root, "task_url": partial(_task_url, root.removesuffix("/cpaas")), "refresh": 0}
+    return render(template, status, **{**frame, **values})
+
+
+def fail(request: Request, status: int, heading: str, message: str) -> Response:
+    """Return an error page."""
+    return respond(request, "message.html", status, heading=heading, message=message)
+
+
+def not_found(request: Request) -> Response:
+    """Return the error page for campaigns that do not exist or may not be seen: it is the same for both."""
+    return fail(request, 404, "Not found", "Not found, or it belongs to a DAG that you may not read.")
 
 
 def check_text(*values: str, most: int = 500) -> None:
@@ -114,20 +120,7 @@ def check_text(*values: str, most: int = 500) -> None:
             raise BadQuestionError("A parameter is too long, or has a character that cannot be shown.")
 
 
-def is_reference(text: str) -> bool:
-    """Return whether a text may be the reference of a campaign."""
-    return 0 < len(text) <= CAMPAIGN_LENGTH and text.isprintable()
-
-
-def will_change(row: CampaignRow) -> bool:
-    """Return whether the figures of a campaign may change soon."""
-    return row.is_under_way or (row.is_tracked and row.summary is None)
-
-
-def _task_url(airflow: str) -> Callable[[CampaignRow], str]:
-    def url(row: CampaignRow) -> str:
-        dag_id, run_id, task_id = (quote(name, safe="") for name in (row.dag_id, row.run_id, row.task_id))
-        mapped = f"/mapped/{row.map_index}" if row.map_index >= 0 else ""
-        return f"{airflow}/dags/{dag_id}/runs/{run_id}/tasks/{task_id}{mapped}"
-
-    return url
+def _task_url(airflow: str, row: CampaignRow) -> str:
+    dag_id, run_id, task_id = (quote(name, safe="") for name in (row.dag_id, row.run_id, row.task_id))
+    mapped = f"/mapped/{row.map_index}" if row.map_index >= 0 else ""
+    return f"{airflow}/dags/{dag_id}/runs/{run_id}/tasks/{task_id}{mapped}"

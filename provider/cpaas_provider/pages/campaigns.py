@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from typing import Any
 
-from sqlalchemy import Connection, Row, select, tuple_
+from sqlalchemy import Connection, Row, Select, select, tuple_
 
-from cpaas_provider.database.activity.progress import CAMPAIGN, FAILED, FINISHED, RUNNING, WAITING
+from cpaas_provider.database.activity.progress import FAILED, FINISHED, RUNNING, WAITING
 from cpaas_provider.database.schema import sends, task_progress
 from cpaas_provider.delivery.tracking.counts import DeliveryCounts
 from cpaas_provider.delivery.tracking.sent_requests import count_recorded_recipients
@@ -25,6 +26,10 @@ _CHANNELS = {"send_sms": "SMS", "send_email": "Email", "buy_airtime": "Airtime"}
 _SEPARATOR = "~"
 
 _STATES = {RUNNING: "sending", WAITING: "waiting", FAILED: "failed", FINISHED: "sent"}
+
+
+class BadQuestionError(ValueError):
+    """A parameter cannot be used."""
 
 
 @dataclass(frozen=True)
@@ -52,12 +57,30 @@ class Filter:
 def read_key(text: str) -> tuple[datetime, str]:
     """Parse the key of a row in a link.
 
-    :raises ValueError: when the text is no key
+    :raises BadQuestionError: when the text is no key
     """
     moment, _, reference = text.partition(_SEPARATOR)
-    if not reference:
-        raise ValueError("no key")
-    return datetime.fromisoformat(moment).replace(tzinfo=UTC), reference
+    with contextlib.suppress(ValueError):
+        if reference:
+            return datetime.fromisoformat(moment).replace(tzinfo=UTC), reference
+    raise BadQuestionError("The place in the list is not valid.")
+
+
+def write_key(moment: datetime, reference: str) -> str:
+    """Return the key of a row for a link."""
+    return f"{moment.astimezone(UTC).replace(tzinfo=None).isoformat()}{_SEPARATOR}{reference}"
+
+
+def page_of(query: Select[Any], moment: Any, reference: Any, before: tuple[datetime, str] | None) -> Select[Any]:
+    """Return a query for the rows of one page, newest first, and one more if there is a further page.
+
+    :param moment: the column with the time of a row
+    :param reference: the column that tells rows of the same time apart
+    :param before: the key of the last row of the previous page
+    """
+    if before is not None:
+        query = query.where(tuple_(moment, reference) < tuple_(*before))
+    return query.order_by(moment.desc(), reference.desc()).limit(PAGE_ROWS + 1)
 
 
 @dataclass(frozen=True)
@@ -84,11 +107,6 @@ class CampaignRow:
     summary: Summary | None = None
 
     @property
-    def key(self) -> str:
-        """The key of the row in a link."""
-        return f"{self.started_at.astimezone(UTC).replace(tzinfo=None).isoformat()}{_SEPARATOR}{self.reference}"
-
-    @property
     def channel(self) -> str:
         """The kind of messages."""
         return _CHANNELS.get(self.operation, self.operation)
@@ -110,9 +128,9 @@ class CampaignRow:
         return _STATES.get(self.recorded_state, self.recorded_state)
 
     @property
-    def is_under_way(self) -> bool:
-        """Whether the figures will change."""
-        return self.state in ("sending", "waiting", "reporting")
+    def will_change(self) -> bool:
+        """Whether the figures may change soon."""
+        return self.state in ("sending", "waiting", "reporting") or (self.is_tracked and self.summary is None)
 
     @property
     def counts(self) -> DeliveryCounts | None:
@@ -174,7 +192,7 @@ class CampaignRow:
         return [(kind, count) for kind, count in numbers.items() if count]
 
 
-def known_places(connection: Connection, kind: str = CAMPAIGN) -> dict[str, set[str]]:
+def known_places(connection: Connection, kind: str) -> dict[str, set[str]]:
     """Return the ids of the DAGs with campaigns, each with the ids of the connections that the campaigns used."""
     columns = task_progress.c
     found: dict[str, set[str]] = {}
@@ -185,16 +203,11 @@ def known_places(connection: Connection, kind: str = CAMPAIGN) -> dict[str, set[
     return found
 
 
-def list_rows(
-    connection: Connection, dag_ids: Iterable[str], wanted: Filter, kind: str = CAMPAIGN
-) -> list[CampaignRow]:
+def list_rows(connection: Connection, dag_ids: Iterable[str], wanted: Filter, kind: str) -> list[CampaignRow]:
     """Return the newest rows of some DAGs: those of one page, and one more if there is a further page."""
     columns = task_progress.c
-    query = select(task_progress).where(columns.kind == kind)
-    allowed = set(dag_ids)
-    if wanted.dag_id is not None:
-        allowed &= {wanted.dag_id}
-    query = query.where(columns.dag_id.in_(sorted(allowed)))
+    allowed = [dag_id for dag_id in sorted(dag_ids) if wanted.dag_id in (None, dag_id)]
+    query = select(task_progress).where(columns.kind == kind, columns.dag_id.in_(allowed))
     if wanted.conn_id is not None:
         query = query.where(columns.conn_id == wanted.conn_id)
     if wanted.first is not None:
@@ -202,10 +215,9 @@ def list_rows(
     if wanted.last is not None:
         # Not "before the next midnight": the last possible date has none.
         query = query.where(columns.started_at <= datetime.combine(wanted.last, time.max, UTC))
-    if wanted.before is not None:
-        query = query.where(tuple_(columns.started_at, columns.reference) < tuple_(*wanted.before))
-    query = query.order_by(columns.started_at.desc(), columns.reference.desc()).limit(PAGE_ROWS + 1)
-    return [_row(row) for row in connection.execute(query)]
+    return [
+        _row(row) for row in connection.execute(page_of(query, columns.started_at, columns.reference, wanted.before))
+    ]
 
 
 def find_campaign(connection: Connection, reference: str) -> CampaignRow | None:
@@ -231,23 +243,17 @@ def _of_send(connection: Connection, send: Row[Any]) -> CampaignRow:
     expected = send.expected
     accepted = count_recorded_recipients(connection, send.campaign) if expected is None else expected
     unknown = send.unknown or 0
+    same = ("operation", "conn_id", "dag_id", "run_id", "task_id", "map_index", "started_at", "ended_at")
     return CampaignRow(
-        send.campaign,
-        send.operation,
-        send.conn_id,
-        send.dag_id,
-        send.run_id,
-        send.task_id,
-        send.map_index,
-        RUNNING if send.ended_at is None else FINISHED,
-        send.started_at,
-        send.ended_at or send.started_at,
-        send.ended_at,
-        {
+        **{name: send._mapping[name] for name in same},
+        reference=send.campaign,
+        recorded_state=RUNNING if send.ended_at is None else FINISHED,
+        updated_at=send.ended_at or send.started_at,
+        figures={
             "recipients": accepted + unknown,
             "sent": accepted,
             "unknown_recipients": unknown,
             "delivery_reports": "callback",
         },
-        {},
+        settings={},
     )

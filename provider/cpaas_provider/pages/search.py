@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable
-from dataclasses import dataclass
-from datetime import datetime
+from typing import Any
 from urllib.parse import parse_qs
 
-from sqlalchemy import Connection, exists, or_, select, union
+from sqlalchemy import Connection, Row, exists, or_, select, union
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -16,24 +14,13 @@ from cpaas_provider.api.recipients.msisdn import InvalidMsisdnError, normalise_m
 from cpaas_provider.database.schema import deliveries, requests, sends, task_progress
 from cpaas_provider.delivery.reports import DeliveryStatus, normalise_recipient
 from cpaas_provider.pages.access import Viewer
-from cpaas_provider.pages.base import Pages, check_text
+from cpaas_provider.pages.base import Pages, check_text, respond
 from cpaas_provider.pages.campaigns import CampaignRow, find_campaign
 
 MOST_LETTERS = 254
 MOST_BYTES = 4_096
 MOST = 50
 """The most results that the page shows."""
-
-
-@dataclass(frozen=True)
-class FoundDelivery:
-    """The delivery status of the recipient in one request."""
-
-    campaign: CampaignRow
-    recipient: str
-    status: str
-    reason: str | None
-    reported_at: datetime
 
 
 async def read_question(request: Request) -> str | None:
@@ -56,14 +43,14 @@ def search_page(pages: Pages, request: Request, viewer: Viewer, asked: str | Non
     :param asked: the search text; ``None`` for the form alone
     """
     campaigns: list[CampaignRow] = []
-    found: list[FoundDelivery] = []
+    found: list[tuple[Row[Any], str, CampaignRow]] = []
     if asked:
         check_text(asked, most=MOST_LETTERS)
         with pages.reading() as connection:
             campaigns = pages.with_summaries(connection, _by_reference(connection, viewer, asked))
             found = _by_recipient(connection, viewer, asked)
     # The search text is not shown again, because it may be a recipient's number.
-    return pages.respond(request, "search.html", campaigns=campaigns, found=found, asked=bool(asked), most=MOST)
+    return respond(request, "search.html", campaigns=campaigns, found=found, asked=bool(asked), most=MOST)
 
 
 def _by_reference(connection: Connection, viewer: Viewer, asked: str) -> list[CampaignRow]:
@@ -73,10 +60,11 @@ def _by_reference(connection: Connection, viewer: Viewer, asked: str) -> list[Ca
     matches = or_(requests.c.reference == asked, requests.c.message_id == asked)
     query = select(requests.c.campaign).where(requests.c.conn_id.in_(conn_ids), matches).limit(MOST)
     names = dict.fromkeys([asked, *connection.execute(query).scalars()])
-    return _readable(viewer, (find_campaign(connection, name) for name in names))
+    return viewer.visible(find_campaign(connection, name) for name in names)
 
 
-def _by_recipient(connection: Connection, viewer: Viewer, asked: str) -> list[FoundDelivery]:
+def _by_recipient(connection: Connection, viewer: Viewer, asked: str) -> list[tuple[Row[Any], str, CampaignRow]]:
+    """Return the deliveries of a recipient, each with its status in words and its campaign."""
     columns = deliveries.c
     of_recipient = columns.recipient.in_(_spellings(asked))
     names = select(columns.campaign).where(of_recipient)
@@ -96,16 +84,10 @@ def _by_recipient(connection: Connection, viewer: Viewer, asked: str) -> list[Fo
     rows = connection.execute(
         select(deliveries).where(of_recipient, seen_by_viewer).order_by(*newest).limit(MOST)
     ).all()
-    known = {name: find_campaign(connection, name) for name in {row.campaign for row in rows}}
-    seen = {row.reference: row for row in _readable(viewer, known.values())}
+    known = (find_campaign(connection, name) for name in {row.campaign for row in rows})
+    seen = {row.reference: row for row in viewer.visible(known)}
     return [
-        FoundDelivery(
-            seen[row.campaign],
-            row.recipient,
-            DeliveryStatus(row.delivery_status).name.lower().replace("_", " "),
-            row.reason,
-            row.reported_at,
-        )
+        (row, DeliveryStatus(row.delivery_status).name.lower().replace("_", " "), seen[row.campaign])
         for row in rows
         if row.campaign in seen
     ]
@@ -117,9 +99,3 @@ def _spellings(asked: str) -> list[str]:
     with contextlib.suppress(InvalidMsisdnError):
         spellings.add(normalise_msisdn(asked, None))
     return sorted(filter(None, spellings))
-
-
-def _readable(viewer: Viewer, rows: Iterable[CampaignRow | None]) -> list[CampaignRow]:
-    found = [row for row in rows if row is not None]
-    allowed = viewer.readable(row.dag_id for row in found)
-    return [row for row in found if row.dag_id in allowed]

@@ -18,7 +18,7 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, String, and_, case, func, literal_column, select
+from sqlalchemy import ColumnElement, Connection, Row, String, and_, case, func, literal_column, select
 
 from cpaas_provider.database.activity.upsert import upsert
 from cpaas_provider.database.database import Database
@@ -26,6 +26,7 @@ from cpaas_provider.database.errors import DatabaseError
 from cpaas_provider.database.schema import deliveries, delivery_summaries, report_counts, sends
 from cpaas_provider.delivery.reports import DeliveryStatus
 from cpaas_provider.delivery.tracking.counts import COMMIT_LAG, IS_ACCEPTED, IS_COUNTED, DeliveryCounts, read_counts
+from cpaas_provider.pages.html.rendering import words
 
 log = logging.getLogger(__name__)
 
@@ -61,6 +62,10 @@ class Group:
         """The number of recipients."""
         return self.delivered + self.undelivered + self.in_flight
 
+    def __add__(self, other: Group) -> Group:
+        numbers = (self.delivered + other.delivered, self.undelivered + other.undelivered)
+        return Group(self.name, *numbers, self.in_flight + other.in_flight)
+
 
 @dataclass(frozen=True)
 class Summary:
@@ -69,6 +74,7 @@ class Summary:
     :param unknown: the recipients among them whose request the service is not known to have accepted
     :param statuses: the number of recipients by the name of the delivery status
     :param counted_at: when a stored summary was counted; ``None`` for one that was counted during the request
+    :param seconds: how long the counting of a stored summary took
     """
 
     delivered: int = 0
@@ -79,6 +85,7 @@ class Summary:
     networks: tuple[Group, ...] = ()
     reasons: tuple[tuple[str, int], ...] = ()
     counted_at: datetime | None = None
+    seconds: float = 0
 
     @property
     def counts(self) -> DeliveryCounts:
@@ -111,7 +118,7 @@ class Summaries:
         :param sizes: the approximate number of recipients by campaign
         """
         stored, current = self._stored(connection, sizes)
-        summaries: dict[str, Summary | None] = {name: stored[name][0] for name in current}
+        summaries: dict[str, Summary | None] = {name: stored[name] for name in current}
         room = MOST_AT_ONCE
         at_once: list[str] = []
         for name in sizes:
@@ -121,7 +128,7 @@ class Summaries:
                 room -= sizes[name]
                 at_once.append(name)
             else:
-                summaries[name] = stored[name][0] if name in stored else None
+                summaries[name] = stored.get(name)
             # Also for those that are counted below, so that the next request finds them stored.
             self._refresh(name, stored.get(name))
         counts = read_counts(connection, at_once)
@@ -133,19 +140,15 @@ class Summaries:
         """Return the whole summary of a campaign, ``None`` while it is being counted."""
         stored, current = self._stored(connection, [campaign])
         if campaign in current:
-            return stored[campaign][0]
+            return stored[campaign]
         self._refresh(campaign, stored.get(campaign))
-        if size <= SMALL:
-            return count_campaign(connection, campaign)
-        return stored[campaign][0] if campaign in stored else None
+        return count_campaign(connection, campaign) if size <= SMALL else stored.get(campaign)
 
-    def _stored(
-        self, connection: Connection, campaigns: Iterable[str]
-    ) -> tuple[dict[str, tuple[Summary, float]], set[str]]:
-        """Return the stored summaries with the seconds that counting took, and the names of those up to date."""
+    def _stored(self, connection: Connection, campaigns: Iterable[str]) -> tuple[dict[str, Summary], set[str]]:
+        """Return the stored summaries, and the names of those up to date."""
         names = list(campaigns)
         rows = connection.execute(select(delivery_summaries).where(delivery_summaries.c.campaign.in_(names))).all()
-        found = {row.campaign: (_read(row.summary, row.counted_at), row.seconds) for row in rows}
+        found = {row.campaign: _read(row) for row in rows}
         newest = latest_reports(connection, found)
         lag = COMMIT_LAG + timedelta(minutes=1)
         current = {
@@ -153,10 +156,10 @@ class Summaries:
         }
         return found, current
 
-    def _refresh(self, campaign: str, stored: tuple[Summary, float] | None) -> None:
-        if stored is not None and stored[0].counted_at is not None:
-            age = (datetime.now(UTC) - stored[0].counted_at).total_seconds()
-            if age < max(_MIN_AGE, _AGE_FACTOR * stored[1]):
+    def _refresh(self, campaign: str, stored: Summary | None) -> None:
+        if stored is not None and stored.counted_at is not None:
+            age = (datetime.now(UTC) - stored.counted_at).total_seconds()
+            if age < max(_MIN_AGE, _AGE_FACTOR * stored.seconds):
                 return
         with self._lock:
             if campaign in self._pending:
@@ -238,8 +241,6 @@ _UNDELIVERED = [int(status) for status in DeliveryStatus if status.final and not
 
 def _by_network(connection: Connection, which: ColumnElement[bool]) -> tuple[Group, ...]:
     """Group by the network of a number's prefix, or by the domain of an address."""
-    from cpaas_provider.pages.html.formats import words
-
     columns = deliveries.c
     domain = (
         func.substr(columns.recipient, func.instr(columns.recipient, "@"))
@@ -260,18 +261,11 @@ def _by_network(connection: Connection, which: ColumnElement[bool]) -> tuple[Gro
     for key, example, delivered, undelivered, total in connection.execute(query):
         # The recipient in a report may have several @, or a number after the last one.
         label = (words(key.rpartition("@")[2]) or "not named") if key.startswith("@") else _network_of(example)
-        earlier = groups.get(label, Group(label))
-        groups[label] = Group(
-            label,
-            earlier.delivered + delivered,
-            earlier.undelivered + undelivered,
-            earlier.in_flight + total - delivered - undelivered,
-        )
+        found = Group(label, delivered, undelivered, total - delivered - undelivered)
+        groups[label] = groups.get(label, Group(label)) + found
     ranked = sorted(groups.values(), key=lambda group: (-group.total, group.name))
-    rest = ranked[MOST_GROUPS:]
-    if rest:
-        sums = (sum(getattr(group, part) for group in rest) for part in ("delivered", "undelivered", "in_flight"))
-        ranked = [*ranked[:MOST_GROUPS], Group("others", *sums)]
+    if rest := ranked[MOST_GROUPS:]:
+        ranked[MOST_GROUPS:] = [sum(rest, Group("others"))]
     return tuple(ranked)
 
 
@@ -290,8 +284,6 @@ def _network_of(example: str) -> str:
 
 def _by_reason(connection: Connection, which: ColumnElement[bool]) -> tuple[tuple[str, int], ...]:
     """Group the recipients that were not reached by the reason that the service gave."""
-    from cpaas_provider.pages.html.formats import words
-
     columns = deliveries.c
     failed = and_(which, columns.delivery_status.in_(_UNDELIVERED))
     query = select(columns.status, columns.reason, func.count()).where(failed).group_by(columns.status, columns.reason)
@@ -304,11 +296,11 @@ def _by_reason(connection: Connection, which: ColumnElement[bool]) -> tuple[tupl
 
 
 def _write(summary: Summary) -> str:
-    return json.dumps({name: value for name, value in asdict(summary).items() if name != "counted_at"})
+    return json.dumps({name: value for name, value in asdict(summary).items() if name not in ("counted_at", "seconds")})
 
 
-def _read(text: str, counted_at: datetime) -> Summary:
-    values: dict[str, Any] = json.loads(text)
+def _read(row: Row[Any]) -> Summary:
+    values: dict[str, Any] = json.loads(row.summary)
     values["networks"] = tuple(Group(**group) for group in values["networks"])
     values["reasons"] = tuple((name, count) for name, count in values["reasons"])
-    return Summary(**values, counted_at=counted_at)
+    return Summary(**values, counted_at=row.counted_at, seconds=row.seconds)

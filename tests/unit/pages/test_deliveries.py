@@ -16,7 +16,7 @@ from cpaas_provider.delivery.tracking.sent_requests import (
     record_send_started,
 )
 from cpaas_provider.pages.app import add_pages
-from cpaas_provider.pages.legacy import MOST
+from cpaas_provider.pages.details import MOST
 from tests.unit.delivery.report_builders import ADA, OBI, report, save_reports, to
 from tests.unit.pages.conftest import viewer
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 
-from markupsafe import Markup, escape
+from markupsafe import Markup
 
 WIDTH, HEIGHT = 720, 220
 _LEFT, _BOTTOM, _TOP = 48, 24, 8
+_WIDE, _HIGH = WIDTH - _LEFT, HEIGHT - _BOTTOM - _TOP
 _FEWEST_BARS, _MOST_BARS = 12, 60
 _STEPS = (1, 2, 5, 10, 15, 30, 60, 120, 360, 720, 1440, 2880, 10080)  # minutes
 
@@ -41,23 +43,20 @@ def over_time(buckets: Buckets, kinds: Sequence[str], label: str, *, until: date
     if not buckets:
         return Markup("")
     first, last = min(buckets), max(*buckets, until or min(buckets))
-    minutes = int((last - first).total_seconds() // 60) + 1
+    minutes = (last - first) // timedelta(minutes=1) + 1
     step = next((one for one in _STEPS if minutes / one <= _MOST_BARS), _STEPS[-1])
-    start = _floor(first, step)
-    number = max(_FEWEST_BARS, int((last - start).total_seconds() // (60 * step)) + 1)
-    sums: list[dict[str, int]] = [{} for _ in range(number)]
+    start, each_bar = _floor(first, step), timedelta(minutes=step)
+    number = max(_FEWEST_BARS, (last - start) // each_bar + 1)
+    sums: list[Counter[str]] = [Counter() for _ in range(number)]
     for minute, counts in buckets.items():
-        sum_ = sums[int((minute - start).total_seconds() // (60 * step))]
-        for kind, count in counts.items():
-            sum_[kind] = sum_.get(kind, 0) + count
-    most = _round_up(max(sum(one.values()) for one in sums))
-    wide, high = WIDTH - _LEFT, HEIGHT - _BOTTOM - _TOP
-    width = wide / number
-    drawn = [_axis(most, high)]
-    for place, counts in enumerate(sums):
-        drawn.append(
-            _column(_LEFT + place * width, width, counts, kinds, most, high, start + place * timedelta(minutes=step))
-        )
+        sums[(minute - start) // each_bar].update(counts)
+    most = _round_up(max(one.total() for one in sums))
+    width = _WIDE / number
+    drawn = [_axis(most)]
+    drawn += [
+        _column(_LEFT + place * width, width, counts, kinds, most, start + place * each_bar)
+        for place, counts in enumerate(sums)
+    ]
     drawn.append(_times(start, step, number, width))
     each = f"{step} min" if step < 60 else f"{step // 60} h" if step < 1440 else f"{step // 1440} d"
     return Markup('<svg class="chart" viewBox="0 0 {} {}" role="img" aria-label="{}">{}</svg>').format(
@@ -65,13 +64,11 @@ def over_time(buckets: Buckets, kinds: Sequence[str], label: str, *, until: date
     )
 
 
-def _column(
-    x: float, width: float, counts: Mapping[str, int], kinds: Sequence[str], most: int, high: int, at: datetime
-) -> Markup:
-    y, drawn = float(_TOP + high), []
+def _column(x: float, width: float, counts: Mapping[str, int], kinds: Sequence[str], most: int, at: datetime) -> Markup:
+    y, drawn = float(_TOP + _HIGH), []
     shown = [(kind, counts[kind]) for kind in kinds if counts.get(kind)]
     for kind, count in shown:
-        height = high * count / most
+        height = _HIGH * count / most
         y -= height
         drawn.append(
             Markup('<rect class="k-{}" x="{:.2f}" y="{:.2f}" width="{:.2f}" height="{:.2f}"/>').format(
@@ -84,18 +81,16 @@ def _column(
     return Markup("<g><title>{}: {}</title>{}</g>").format(f"{at:%m-%d %H:%M}", told, Markup("").join(drawn))
 
 
-def _axis(most: int, high: int) -> Markup:
+def _axis(most: int) -> Markup:
     drawn = []
-    for part in (0.0, 0.5, 1.0):
-        y = _TOP + high * (1 - part)
-        value = most * part
-        if value != int(value):
-            continue
+    # An odd number has no half.
+    for value in (0, most) if most % 2 else (0, most // 2, most):
+        y = _TOP + _HIGH * (1 - value / most)
         drawn.append(
-            Markup('<line class="grid" x1="{}" x2="{}" y1="{:.1f}" y2="{:.1f}"/>').format(_LEFT, WIDTH, y, y)
-            + Markup('<text class="tick" text-anchor="end" x="{}" y="{:.1f}">{}</text>').format(
-                _LEFT - 6, y + 4, f"{int(value):,}"
-            )
+            Markup(
+                '<line class="grid" x1="{}" x2="{}" y1="{y:.1f}" y2="{y:.1f}"/>'
+                '<text class="tick" text-anchor="end" x="{}" y="{:.1f}">{:,}</text>'
+            ).format(_LEFT, WIDTH, _LEFT - 6, y + 4, value, y=y)
         )
     return Markup("").join(drawn)
 
@@ -105,7 +100,7 @@ def _times(start: datetime, step: int, number: int, width: float) -> Markup:
     every = max(1, number // 6)
     drawn = [
         Markup('<text class="tick" x="{:.1f}" y="{}">{}</text>').format(
-            _LEFT + place * width, HEIGHT - 6, escape(f"{start + timedelta(minutes=place * step):{form}}")
+            _LEFT + place * width, HEIGHT - 6, f"{start + timedelta(minutes=place * step):{form}}"
         )
         for place in range(0, number, every)
         if _LEFT + place * width < WIDTH - 30
@@ -120,7 +115,5 @@ def _floor(moment: datetime, step: int) -> datetime:
 
 def _round_up(value: int) -> int:
     """Return a round number that is no less."""
-    power = 1
-    while power * 10 <= value:
-        power *= 10
+    power: int = 10 ** (len(str(value)) - 1)
     return next(power * step for step in (1, 2, 4, 6, 8, 10) if power * step >= value)

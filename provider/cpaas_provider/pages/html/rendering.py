@@ -1,15 +1,20 @@
-"""HTML from templates: whatever a name or message holds is shown as text."""
+"""HTML from templates: how figures are written, and whatever a name or message holds is shown as text."""
 
 from __future__ import annotations
 
 import functools
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from starlette.responses import HTMLResponse
 
-from cpaas_provider.pages.html import charts, formats
+from cpaas_provider.api.amounts import format_amount
+from cpaas_provider.api.recipients.email_address import mask_email
+from cpaas_provider.api.recipients.msisdn import mask_msisdn
+from cpaas_provider.api.redact import redact
+from cpaas_provider.pages.html import charts
 
 FOLDER = Path(__file__).parents[1]
 
@@ -25,6 +30,68 @@ HEADERS = {
 }
 
 
+NOTHING = "\N{EN DASH}"
+
+
+def number(value: float | None) -> str:
+    """Return a count."""
+    return NOTHING if value is None else f"{value:,.0f}"
+
+
+def money(value: float | None) -> str:
+    """Return an amount."""
+    return NOTHING if value is None else format_amount(value)
+
+
+def rate(value: float | None) -> str:
+    """Return recipients a second."""
+    return NOTHING if not value else f"{value:,.1f}/s"
+
+
+def share(part: float | None, whole: float | None) -> str:
+    """Return a share in per cent; only what is all or nothing is 100 % or 0 %."""
+    if part is None or not whole:
+        return NOTHING
+    percent = 100 * part / whole
+    if 0 < percent < 0.1 or 99.9 < percent < 100:
+        return "< 0.1 %" if percent < 1 else "> 99.9 %"
+    return f"{percent:.1f} %"
+
+
+def moment(value: datetime | None) -> str:
+    """Return a moment in UTC."""
+    return NOTHING if value is None else f"{value.astimezone(UTC):%Y-%m-%d %H:%M:%S}"
+
+
+def span(seconds: float | None) -> str:
+    """Return a span of time."""
+    if seconds is None:
+        return NOTHING
+    seconds = round(seconds)
+    if seconds < 60:
+        return f"{seconds} s"
+    minutes = round(seconds / 60)
+    if minutes < 60:
+        return f"{minutes} min"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours < 48 else f"{hours // 24} days"
+
+
+def recipient(value: str) -> str:
+    """Return a recipient masked."""
+    if not value or value.startswith("#"):
+        return "not named"
+    return mask_email(value) if "@" in value else mask_msisdn(value)
+
+
+def words(value: Any) -> str:
+    """Return words of the service or of a setting without numbers, addresses and control characters."""
+    return redact(str(value), ())
+
+
+FILTERS = (number, money, rate, moment, span, recipient, words)
+
+
 @functools.cache
 def _environment() -> Environment:
     environment = Environment(
@@ -34,8 +101,8 @@ def _environment() -> Environment:
         undefined=StrictUndefined,
         loader=FileSystemLoader(FOLDER / "templates"),
     )
-    environment.filters.update(formats.FILTERS)
-    environment.globals.update(bar=charts.bar, share=formats.share)
+    environment.filters.update({write.__name__: write for write in FILTERS})
+    environment.globals.update(bar=charts.bar, share=share)
     return environment
 
 
