@@ -13,7 +13,7 @@ from cpaas_provider.cli.terminal import say, warn
 from cpaas_provider.contacts.key_map.importing import ImportReport, Target, adopt_rows, restore_map
 from cpaas_provider.contacts.key_map.map_files import export_map, is_export
 from cpaas_provider.contacts.key_map.maps import find_map
-from cpaas_provider.database.database import Database, open_database
+from cpaas_provider.database.database import open_database
 from cpaas_provider.sources.csv_file import CsvSource
 
 PROGRESS_SECONDS = 10.0
@@ -75,7 +75,10 @@ def cpaas_contacts_import_map(args: Namespace) -> None:
             raise SystemExit(
                 f"{source} is not an export of export-map. Nothing was written. Name the columns of its key with --key."
             )
-        target = _target(args, database)
+        connection = connection_of(args.conn_id)
+        with connection.make_client() as client:
+            table_id = client.get_contact_table().id
+        target = Target(database, args.conn_id, args.map_name, connection.base_url, table_id)
         progress = ProgressLines()
         if exported:
             report = restore_map(target, source, progress, dry_run=args.dry_run)
@@ -90,13 +93,6 @@ def cpaas_contacts_import_map(args: Namespace) -> None:
                 dry_run=args.dry_run,
             )
     _print(report, args)
-
-
-def _target(args: Namespace, database: Database) -> Target:
-    connection = connection_of(args.conn_id)
-    with connection.make_client() as client:
-        table_id = client.get_contact_table().id
-    return Target(database, args.conn_id, args.map_name, connection.base_url, table_id)
 
 
 def _print(report: ImportReport, args: Namespace) -> None:

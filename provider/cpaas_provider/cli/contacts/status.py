@@ -67,57 +67,45 @@ def _facts(key_map: KeyMap) -> dict[str, Any]:
     }
 
 
-def _counts(status: overview.MapStatus) -> dict[str, int]:
-    return {overview.STATE_WORDS[state]: count for state, count in status.counts.items()}
-
-
-def _leases(status: overview.MapStatus) -> list[dict[str, Any]]:
-    return [
-        {
-            "owner": lease.owner,
-            "until": lease.until.isoformat(timespec="seconds"),
-            "of": f"{lease.share:.0%} of the keys" if lease.share else "single rows",
-        }
-        for lease in status.leases
-    ]
-
-
-def _unknown(status: overview.MapStatus) -> list[dict[str, Any]]:
-    return [
-        {
-            "source_row": one.source_row,
-            "requested": None if one.requested is None else one.requested.isoformat(timespec="seconds"),
-        }
-        for one in status.unknown
-    ]
-
-
 def _more(status: overview.MapStatus) -> dict[str, Any]:
     return {
-        "counts": _counts(status),
-        "leases": _leases(status),
+        "counts": {overview.STATE_WORDS[state]: count for state, count in status.counts.items()},
+        "leases": [
+            {
+                "owner": lease.owner,
+                "until": lease.until.isoformat(timespec="seconds"),
+                "of": f"{lease.share:.0%} of the keys" if lease.share else "single rows",
+            }
+            for lease in status.leases
+        ],
         "values": status.values,
-        "unknown": _unknown(status),
+        "unknown": [
+            {
+                "source_row": one.source_row,
+                "requested": None if one.requested is None else one.requested.isoformat(timespec="seconds"),
+            }
+            for one in status.unknown
+        ],
     }
 
 
 def _print_readable(shown: list[tuple[KeyMap, overview.MapStatus]], args: Namespace) -> None:
     """Print a table of all maps. Then print the leases, stored values and unknown creations of each map."""
     beside = aside(args)
-    lines = [_facts(key_map) | _counts(status) for key_map, status in shown]
+    lines = [_facts(key_map) | _more(status)["counts"] for key_map, status in shown]
     print_lines([{name: line[name] for name in line if name != "base_url"} for line in lines], args.output)
     for key_map, status in shown:
-        named = _named(key_map)
+        named, more = _named(key_map), _more(status)
         values = [{"name": name, "value": json.dumps(value)} for name, value in status.values.items()]
         for title, table in (
-            (f"Leases on {named}:", _leases(status)),
+            (f"Leases on {named}:", more["leases"]),
             (f"Stored values of {named}:", values),
-            (f"Unknown creations of {named}:", _unknown(status)),
+            (f"Unknown creations of {named}:", more["unknown"]),
         ):
             if table:
                 say(title, beside)
                 print_lines(table, args.output)
-        unknown = _counts(status)["unknown_creations"]
+        unknown = more["counts"]["unknown_creations"]
         if unknown > len(status.unknown):
             say(f"There are {counted(unknown, 'unknown creation')}. Raise --limit to show more.", beside)
         if unknown:
