@@ -83,7 +83,7 @@ def cpaas_receiver(args: Any) -> None:
 
 def application() -> FastAPI:
     """Return the application of one worker."""
-    from cpaas_provider.cli.receiver.orphans import end_with_parent
+    from cpaas_provider.cli.receiver.workers import end_with_parent
     from cpaas_provider.delivery.receiver.app import create_app
     from cpaas_provider.hooks._receiver import (
         get_receiver_connection,

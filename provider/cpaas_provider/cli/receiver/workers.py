@@ -1,7 +1,8 @@
-"""Forks the workers from one process that has imported Airflow, so that each worker need not import it.
+"""How the receiver's workers start and end.
 
-That process is the fork server of multiprocessing, and does nothing else. It has one thread and no connection to a
-database, so the workers share no lock and no connection.
+They are forked from one process that has imported Airflow, so that each worker need not import it. That process is the
+fork server of multiprocessing, and does nothing else. It has one thread and no connection to a database, so the workers
+share no lock and no connection.
 """
 
 from __future__ import annotations
@@ -12,11 +13,12 @@ import multiprocessing
 import os
 import signal
 import sys
+import threading
 from contextlib import suppress
+from multiprocessing import connection
 
 _NEEDED = (
     "cpaas_provider.cli.receiver.command",
-    "cpaas_provider.cli.receiver.orphans",
     "cpaas_provider.delivery.receiver.http.connection_limits",
     "cpaas_provider.delivery.receiver.writer",
     "cpaas_provider.delivery.tracking.report_store",
@@ -37,6 +39,9 @@ _NEEDED = (
     "uvicorn.lifespan.on",
     "uvicorn.server",
 )
+LOOK_SECONDS = 1.0
+"""How often a worker checks that the process that forked it still runs."""
+
 _LEFT_TO_SUPERVISOR = (signal.SIGTERM, signal.SIGHUP)
 
 
@@ -83,3 +88,23 @@ def _import_all() -> None:
     from airflow.models import import_all_models
 
     import_all_models()
+
+
+def end_with_parent() -> None:
+    """Send this process SIGTERM when its supervisor has ended.
+
+    Otherwise the workers of a killed supervisor would keep its port and continue to accept reports. The same holds for
+    the process that forked this worker. Without it, the supervisor no longer sees this worker and starts another one.
+    """
+    parent = multiprocessing.parent_process()
+    if parent is None:
+        return
+
+    forked_by = os.getppid()
+
+    def wait() -> None:
+        while not connection.wait([parent.sentinel], LOOK_SECONDS) and os.getppid() == forked_by:
+            pass
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=wait, name="cpaas-parent", daemon=True).start()
