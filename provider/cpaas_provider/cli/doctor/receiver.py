@@ -35,10 +35,9 @@ def check_callback_url(connection: CpaasConnection | None) -> Findings:
     except (OSError, ValueError):
         yield failed(_URL, f"The host of {shown} cannot be resolved.", "Correct callback_url, or its DNS entry.")
         return
-    service = _quietly(urlsplit(connection.base_url).hostname)
-    service_is_here = bool(service) and all(one.is_loopback for one in service)
     if any(one.is_loopback for one in addresses):
-        if service_is_here:
+        service = _quietly(urlsplit(connection.base_url).hostname)
+        if service and all(one.is_loopback for one in service):
             yield ok(_URL, f"{shown} is on this machine, and so is the service")
         else:
             yield failed(

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from datetime import timedelta
 from enum import StrEnum
+from functools import partial
 
 MAX_SKEW = timedelta(seconds=30)
 """How far a clock may differ without a warning."""
@@ -27,37 +28,23 @@ class Status(StrEnum):
 class Finding:
     """The result of a check.
 
-    :param found: what the check found
-    :param advice: what to do
+    :param found: what the check found, or why it could not be made
+    :param advice: what to do about a warning or a failure
     """
 
     check: str
-    status: Status
     found: str
     advice: str = ""
+    _: KW_ONLY
+    status: Status
 
 
 Findings = Iterator[Finding]
 
-
-def ok(check: str, found: str) -> Finding:
-    """Return that a check passed."""
-    return Finding(check, Status.OK, found)
-
-
-def warning(check: str, found: str, advice: str) -> Finding:
-    """Return that a check found a possible problem."""
-    return Finding(check, Status.WARNING, found, advice)
-
-
-def failed(check: str, found: str, advice: str) -> Finding:
-    """Return that a check failed."""
-    return Finding(check, Status.FAILED, found, advice)
-
-
-def skipped(check: str, why: str) -> Finding:
-    """Return that a check could not be made."""
-    return Finding(check, Status.SKIPPED, why)
+ok = partial(Finding, status=Status.OK)
+warning = partial(Finding, status=Status.WARNING)
+failed = partial(Finding, status=Status.FAILED)
+skipped = partial(Finding, status=Status.SKIPPED)
 
 
 def clock(check: str, ahead: timedelta, advice: str) -> Finding:

@@ -67,27 +67,7 @@ class ServiceChecks:
             yield failed(check, str(error), "Correct the connection.")
             return
         yield ok(check, f"{self.conn_id!r} leads to {self.connection.base_url}")
-        yield from self._extras(stored.extra)
-
-    def _extras(self, extra: str | None) -> Findings:
-        check = "connection"
-        if unknown := sorted(set(json.loads(extra or "{}")) - set(CONNECTION_FIELDS)):
-            yield warning(check, f"Unknown extras are ignored: {', '.join(unknown)}.", "Correct or remove them.")
-        connection = self.connection
-        if connection is None:
-            return
-        if bool(connection.webhook_secret) != bool(connection.signature_header):
-            yield warning(
-                check,
-                "Only one of webhook_secret and signature_header is set, so the webhook endpoint is closed.",
-                "Set both, or neither.",
-            )
-        if connection.callback_url is not None and not connection.callback_secret:
-            yield warning(
-                check,
-                "callback_secret is not set, so the API key signs callback URLs.",
-                "Set it before you change the API key, or reports to earlier URLs are rejected.",
-            )
+        yield from _check_extras(stored.extra, self.connection)
 
     def check_service(self) -> Findings:
         """Check with a read that costs and changes nothing that the key is accepted, and compare the clocks."""
@@ -115,6 +95,24 @@ class ServiceChecks:
                 "The base URL is plain http, so the API key is readable on its way.",
                 "Use https.",
             )
+
+
+def _check_extras(extra: str | None, connection: CpaasConnection) -> Findings:
+    check = "connection"
+    if unknown := sorted(set(json.loads(extra or "{}")) - set(CONNECTION_FIELDS)):
+        yield warning(check, f"Unknown extras are ignored: {', '.join(unknown)}.", "Correct or remove them.")
+    if bool(connection.webhook_secret) != bool(connection.signature_header):
+        yield warning(
+            check,
+            "Only one of webhook_secret and signature_header is set, so the webhook endpoint is closed.",
+            "Set both, or neither.",
+        )
+    if connection.callback_url is not None and not connection.callback_secret:
+        yield warning(
+            check,
+            "callback_secret is not set, so the API key signs callback URLs.",
+            "Set it before you change the API key, or reports to earlier URLs are rejected.",
+        )
 
 
 def check_rate_limit(connection: CpaasConnection | None, database: Database | None) -> Findings:
