@@ -1,18 +1,32 @@
-"""``airflow cpaas campaigns list | show`` and ``deliveries show``."""
+"""``airflow cpaas campaigns list | show`` and ``deliveries show``, and their queries on the provider's database."""
 
 from __future__ import annotations
 
-import contextlib
+import json
 from argparse import Namespace
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
 
-from sqlalchemy import Connection
+from sqlalchemy import ColumnElement, Connection, Row, Select, Table, and_, exists, func, or_, select
 
-from cpaas_provider.cli.deliveries import queries
+from cpaas_provider.api.redact import redact
+from cpaas_provider.cli.messages.typed import masked
 from cpaas_provider.cli.running import guarded
 from cpaas_provider.cli.terminal import READABLE, aside, print_lines, print_record, say, warn
-from cpaas_provider.database.database import open_database
+from cpaas_provider.database.activity.progress import CAMPAIGN, FINISHED
+from cpaas_provider.database.schema import deliveries, requests, sends, task_progress
 from cpaas_provider.delivery.reports import DeliveryStatus
+from cpaas_provider.delivery.tracking.counts import (
+    IS_COUNTED,
+    DeliveryCounts,
+    expected_recipients,
+    open_report_database,
+    read_counts,
+)
+from cpaas_provider.delivery.tracking.report_store import UNTRACKED_PREFIX
 
 _COPIED = frozenset({"reference", "campaign"})
 # The columns of a table. Other formats have all columns.
@@ -22,24 +36,17 @@ _IN_TABLE = (
 )
 _OF_DELIVERY = ("recipient", "outcome", "status", "reason", "reported_at", "reference")
 _NONE_FOUND = "No campaign found. The provider's database has each campaign from the moment that its task begins."
-
-
-@contextlib.contextmanager
-def _connected() -> Iterator[Connection]:
-    """Yield a connection to the provider's database, which must be able to store delivery reports."""
-    with open_database() as database:
-        database.require_report_support()
-        with database.connect() as connection:
-            yield connection
+_REASONS = 20
+_GROUPS = 10_000
 
 
 @guarded
 def cpaas_campaigns_list(args: Namespace) -> None:
     """List campaigns, newest first."""
-    filters = queries.Filters.of(args)
-    with _connected() as connection:
-        found = queries.read_sends(connection, filters, args.limit + 1, singles=args.single_messages)
-        lines = queries.describe(connection, found[: args.limit])
+    filters = _Filters.of(args)
+    with open_report_database() as database, database.connect() as connection:
+        found = _read_sends(connection, filters, args.limit + 1, singles=args.single_messages)
+        lines = _describe(connection, found[: args.limit])
     table = [{name: line[name] for name in _IN_TABLE} for line in lines] if args.output == "table" else lines
     print_lines(table, args.output, _COPIED)
     beside = aside(args)
@@ -52,15 +59,15 @@ def cpaas_campaigns_list(args: Namespace) -> None:
 @guarded
 def cpaas_campaigns_show(args: Namespace) -> None:
     """Show one campaign."""
-    with _connected() as connection:
-        send = queries.find_send(connection, args.reference)
+    with open_report_database() as database, database.connect() as connection:
+        send = _find_send(connection, args.reference)
         if send is None:
             raise SystemExit(
                 "The provider's database has no campaign and no request with this reference. `airflow cpaas campaigns "
                 "list --single-messages` lists them."
             )
-        record = queries.details(connection, send)
-        reasons = queries.reasons(connection, send.reference)
+        record = _details(connection, send)
+        reasons = _reasons(connection, send.reference)
     if args.output not in READABLE:
         print_record({**record, "reasons": reasons}, args.output)
         return
@@ -72,10 +79,10 @@ def cpaas_campaigns_show(args: Namespace) -> None:
 @guarded
 def cpaas_deliveries_show(args: Namespace) -> None:
     """Show the delivery status of recipients."""
-    filters = queries.Filters.of(args)
+    filters = _Filters.of(args)
     outcome = None if args.outcome is None else DeliveryStatus[args.outcome.upper()]
-    with _connected() as connection:
-        lines = queries.read_deliveries(connection, filters, args.reference, outcome, args.limit + 1)
+    with open_report_database() as database, database.connect() as connection:
+        lines = _read_deliveries(connection, filters, args.reference, outcome, args.limit + 1)
     shown = lines[: args.limit]
     table = [{name: line[name] for name in _OF_DELIVERY} for line in shown] if args.output == "table" else shown
     print_lines(table, args.output, _COPIED)
@@ -87,3 +94,232 @@ def cpaas_deliveries_show(args: Namespace) -> None:
             "track_recipients.",
             aside(args),
         )
+
+
+@dataclass(frozen=True)
+class _Filters:
+    """The conditions on sends that the options of a command give.
+
+    :param since: from this time on
+    :param until: before this time
+    """
+
+    conn_id: str | None
+    dag_id: str | None
+    run_id: str | None
+    since: datetime | None
+    until: datetime | None
+
+    @classmethod
+    def of(cls, args: Namespace) -> _Filters:
+        """Return the conditions from the options.
+
+        :raises SystemExit: when a time cannot be read
+        """
+        since, until = _moment("--since", args.since), _moment("--until", args.until)
+        return cls(args.conn_id, args.dag_id, args.run_id, since, until)
+
+    def conditions(self, table: Table) -> list[ColumnElement[bool]]:
+        """Return the conditions for a query on a table of sends."""
+        given = {"conn_id": self.conn_id, "dag_id": self.dag_id, "run_id": self.run_id}
+        found = [table.c[name] == value for name, value in given.items() if value is not None]
+        return [*found, *self.times(table.c.started_at)]
+
+    def times(self, column: Any) -> list[ColumnElement[bool]]:
+        """Return the conditions on a column with a time."""
+        found: list[ColumnElement[bool]] = []
+        if self.since is not None:
+            found.append(column >= self.since)
+        if self.until is not None:
+            found.append(column < self.until)
+        return found
+
+
+def _moment(option: str, text: str | None) -> datetime | None:
+    if text is None:
+        return None
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise SystemExit(f"{option} is not a date or time in ISO 8601, such as 2026-05-01.") from None
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
+_IS_SINGLE = exists().where(
+    requests.c.conn_id == sends.c.conn_id,
+    requests.c.reference == sends.c.campaign,
+    requests.c.campaign == sends.c.campaign,
+)
+"""Whether a send is one request that belongs to no campaign."""
+
+
+@dataclass(frozen=True)
+class _Send:
+    """A campaign, or a request that belongs to none.
+
+    :param row: the row with its task and times
+    :param figures: the figures that its task recorded; empty for a single request
+    :param accepted: the number of recipients accepted; ``None`` while it is unknown
+    :param tracked: whether its deliveries are counted
+    """
+
+    reference: str
+    row: Row[Any]
+    figures: Mapping[str, Any]
+    accepted: int | None
+    tracked: bool
+
+
+def _read_sends(connection: Connection, filters: _Filters, limit: int, *, singles: bool) -> list[_Send]:
+    """Return sends, newest first.
+
+    :param singles: with requests that belong to no campaign
+    """
+    campaigns = select(task_progress).where(task_progress.c.kind == CAMPAIGN, *filters.conditions(task_progress))
+    newest = task_progress.c.started_at.desc(), task_progress.c.reference
+    recorded = {row.reference: row for row in connection.execute(campaigns.order_by(*newest).limit(limit))}
+    # Single requests, and campaigns of older versions of the provider, have no row in task_progress.
+    others = select(sends).where(
+        *filters.conditions(sends), ~exists().where(task_progress.c.reference == sends.c.campaign)
+    )
+    if not singles:
+        others = others.where(~_IS_SINGLE)
+    found = connection.execute(others.order_by(sends.c.started_at.desc(), sends.c.campaign).limit(limit)).all()
+    rows = {**recorded, **{row.campaign: row for row in found}}
+    chosen = sorted(rows, key=lambda name: (-rows[name].started_at.timestamp(), name))[:limit]
+    return _sends(connection, {name: rows[name] for name in chosen})
+
+
+def _find_send(connection: Connection, reference: str) -> _Send | None:
+    """Return the send that a reference names. It is the reference of the campaign or of one of its requests."""
+    campaign = select(requests.c.campaign).where(requests.c.reference == reference)
+    for name in dict.fromkeys([reference, *connection.execute(campaign).scalars()]):
+        progress = task_progress.c.reference == name, task_progress.c.kind == CAMPAIGN
+        for query in (select(task_progress).where(*progress), select(sends).where(sends.c.campaign == name)):
+            if (row := connection.execute(query).first()) is not None:
+                return _sends(connection, {name: row})[0]
+    return None
+
+
+def _sends(connection: Connection, rows: Mapping[str, Row[Any]]) -> list[_Send]:
+    tracked = expected_recipients(connection, rows)
+    found = []
+    for name, row in rows.items():
+        figures = json.loads(row.figures) if "figures" in row._mapping else {}
+        accepted = figures["sent"] if isinstance(figures.get("sent"), int) else tracked.get(name)
+        found.append(_Send(name, row, figures, accepted, not figures or name in tracked))
+    return found
+
+
+def _describe(connection: Connection, found: Sequence[_Send]) -> list[dict[str, Any]]:
+    """Return a line for each send, with its delivery counts."""
+    counts = read_counts(connection, [send.reference for send in found])
+    return [_described(send, counts.get(send.reference, DeliveryCounts())) for send in found]
+
+
+def _described(send: _Send, counts: DeliveryCounts) -> dict[str, Any]:
+    row, figures = send.row, send.figures
+    is_counted = send.tracked or counts.known > 0
+    unreported = counts.expected(send.accepted) - counts.known if is_counted and send.accepted is not None else None
+    missing = counts.in_flight + (unreported or 0)
+    if figures and row.state != FINISHED:
+        state = row.state
+    elif row.ended_at is None:
+        state = "sending"
+    else:
+        state = ("waiting for reports" if missing else "all reported") if is_counted else row.state
+    return {
+        "reference": send.reference,
+        **{name: row._mapping[name] for name in ("operation", "conn_id", "dag_id", "run_id", "task_id", "map_index")},
+        "started_at": _time(row.started_at),
+        "state": state,
+        "recipients": figures.get("recipients"),
+        "accepted": send.accepted,
+        "rejected": figures.get("rejected"),
+        "not_sent": figures.get("not_sent"),
+        "unknown": figures["unknown_recipients"] if "unknown_recipients" in figures else row._mapping.get("unknown"),
+        "invalid_rows": figures.get("invalid_rows"),
+        **{name: getattr(counts, name) if is_counted else None for name in ("delivered", "undelivered", "in_flight")},
+        "unreported": unreported,
+        "charge": figures.get("charge"),
+        "balance": figures.get("balance"),
+    }
+
+
+def _details(connection: Connection, send: _Send) -> dict[str, Any]:
+    """Return everything about one send, except its reasons."""
+    made = select(func.count()).select_from(requests).where(requests.c.campaign == send.reference)
+    counts = read_counts(connection, [send.reference]).get(send.reference, DeliveryCounts())
+    number = send.figures.get("requests")
+    return {
+        **_described(send, counts),
+        "requests": number if isinstance(number, int) else connection.execute(made).scalar_one(),
+        "ended_at": _time(send.row.ended_at),
+        "last_report_at": _time(counts.updated_at),
+        "results_path": send.figures.get("results_path"),
+    }
+
+
+def _reasons(connection: Connection, campaign: str) -> list[dict[str, Any]]:
+    """Return how often each status and reason was reported, the most frequent first."""
+    columns = deliveries.c.delivery_status, deliveries.c.status, deliveries.c.reason
+    number = func.count()
+    query = select(*columns, number.label("recipients")).where(deliveries.c.campaign == campaign, IS_COUNTED)
+    found: Counter[tuple[str, str, str | None]] = Counter()
+    for row in connection.execute(query.group_by(*columns).order_by(number.desc()).limit(_GROUPS)):
+        # A reason may name the recipient. Without redaction, each recipient would have its own reason.
+        reason = redact(row.reason, ()) if row.reason else None
+        found[DeliveryStatus(row.delivery_status).name.lower(), row.status, reason] += row.recipients
+    return [
+        {"outcome": outcome, "status": status, "reason": reason, "recipients": recipients}
+        for (outcome, status, reason), recipients in found.most_common(_REASONS)
+    ]
+
+
+def _read_deliveries(
+    connection: Connection, filters: _Filters, reference: str | None, outcome: DeliveryStatus | None, limit: int
+) -> list[dict[str, Any]]:
+    """Return the delivery status of recipients, newest change first."""
+    query: Select[Any] = select(deliveries).where(*filters.times(deliveries.c.updated_at))
+    if reference is not None:
+        # Deliveries are found by their campaign, which is indexed. Reference and message id are not.
+        of_request = or_(requests.c.reference == reference, requests.c.message_id == reference)
+        names = connection.execute(select(requests.c.campaign).where(of_request)).scalars().all()
+        query = query.where(
+            deliveries.c.campaign.in_({reference, f"{UNTRACKED_PREFIX}{reference}", *names}),
+            or_(
+                and_(deliveries.c.campaign == reference, IS_COUNTED),
+                deliveries.c.reference == reference,
+                deliveries.c.message_id == reference,
+            ),
+        )
+    if filters.conn_id is not None:
+        query = query.where(deliveries.c.conn_id == filters.conn_id)
+    if filters.dag_id is not None or filters.run_id is not None:
+        theirs = [sends.c[name] == value for name in ("dag_id", "run_id") if (value := getattr(filters, name))]
+        query = query.where(deliveries.c.campaign.in_(select(sends.c.campaign).where(*theirs)))
+    if outcome is not None:
+        query = query.where(deliveries.c.delivery_status == int(outcome))
+    ordered = query.order_by(deliveries.c.updated_at.desc(), deliveries.c.campaign, deliveries.c.recipient)
+    return [_delivery(row) for row in connection.execute(ordered.limit(limit))]
+
+
+def _delivery(row: Row[Any]) -> dict[str, Any]:
+    # A # stands before what the service sent in place of a recipient it does not name.
+    named = "" if row.recipient.startswith("#") else row.recipient
+    return {
+        "recipient": masked(named) if named else None,
+        "outcome": DeliveryStatus(row.delivery_status).name.lower(),
+        "status": row.status or None,
+        "reason": redact(row.reason, (f"+{named}", named)) if row.reason else None,
+        "conflict": bool(row.delivered and row.failed),
+        "reported_at": _time(row.reported_at) if row.status else None,
+        "conn_id": row.conn_id,
+        "campaign": row.campaign,
+        "reference": row.reference or None,
+        "message_id": row.message_id,
+    }
+
+
+def _time(moment: datetime | None) -> str | None:
+    return None if moment is None else moment.isoformat(timespec="seconds")
