@@ -14,7 +14,6 @@ from sqlalchemy import func, select, update
 
 from cpaas_provider.database.database import open_database
 from cpaas_provider.database.errors import DatabaseError
-from cpaas_provider.database.recipients import frequency
 from cpaas_provider.database.recipients.frequency import MessageCounts
 from cpaas_provider.database.schema import campaigns, message_counts
 from cpaas_provider.hooks.cpaas import CpaasHook
@@ -234,14 +233,14 @@ class TestOverTries:
         self, stage: Stage, monkeypatch: pytest.MonkeyPatch, url: str, operator: str
     ) -> None:
         stage.connect("cpaas_default", recipients_per_request=1000)
-        reserve, failing = frequency._reserve, iter([False, True])
+        reserve, failing = MessageCounts._reserve, iter([False, True])
 
         def failing_then(*given: Any, **named: Any) -> Any:
             if next(failing):
                 raise DatabaseError("It is gone.")
             return reserve(*given, **named)
 
-        monkeypatch.setattr(frequency, "_reserve", failing_then)
+        monkeypatch.setattr(MessageCounts, "_reserve", failing_then)
         recipients = [f"+{one}" for one in digits(600)]
         if operator == "single":
             failed = send(stage, recipients=recipients).once()

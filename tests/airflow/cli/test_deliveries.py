@@ -181,6 +181,7 @@ class TestDeliveries:
             (("--conn-id", "other"), 0),
             (("--dag-id", "dag"), 2),
             (("--dag-id", "another"), 0),
+            (("--dag-id", ""), 0),
             (("--since", "2026-01-01"), 2),
             (("--until", "2026-01-01"), 0),
         ],

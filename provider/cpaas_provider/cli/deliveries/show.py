@@ -296,7 +296,8 @@ def _read_deliveries(
     if filters.conn_id is not None:
         query = query.where(deliveries.c.conn_id == filters.conn_id)
     if filters.dag_id is not None or filters.run_id is not None:
-        theirs = [sends.c[name] == value for name in ("dag_id", "run_id") if (value := getattr(filters, name))]
+        given = {"dag_id": filters.dag_id, "run_id": filters.run_id}
+        theirs = [sends.c[name] == value for name, value in given.items() if value is not None]
         query = query.where(deliveries.c.campaign.in_(select(sends.c.campaign).where(*theirs)))
     if outcome is not None:
         query = query.where(deliveries.c.delivery_status == int(outcome))
