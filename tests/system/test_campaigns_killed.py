@@ -11,9 +11,9 @@ import pytest
 from tests.system.killing.strikes import API_SERVER, SUPERVISOR, TASK, Strike
 from tests.system.killing_campaigns.__main__ import MINUTE, plans
 from tests.system.killing_campaigns.campaigns import Campaign
-from tests.system.killing_campaigns.evidence import Part, ReceivedReport, Story
+from tests.system.killing_campaigns.evidence import GIVEN_UP, RETRIES, Part, ReceivedReport, Story
 from tests.system.killing_campaigns.logbook import Logbook
-from tests.system.killing_campaigns.oracle import RETRIES, violations
+from tests.system.killing_campaigns.oracle import violations
 from tests.system.killing_campaigns.recipients import Crowd, Row, Version
 from tests.system.killing_campaigns.rounds import Killing, Plan
 
@@ -78,17 +78,26 @@ SENT = (line(1, ADA), line(2, BO))
 
 
 def story(
-    on_unknown="fail", state="success", lines=SENT, tries=2, reached=(ADA, BO), text="Hello", strikes=(), **report
+    on_unknown="fail",
+    state="success",
+    lines=SENT,
+    tries=2,
+    reached=(ADA, BO),
+    text="Hello",
+    strikes=(),
+    log="",
+    **report,
 ):
     crowd = Crowd(0, email=False, chance=random.Random(0))
     crowd.names = {who: {"Ada"} for who in (ADA, BO, CY, DEE)}
     campaign = Campaign("list", False, None, crowd, "sms", on_unknown, False, "pace_50", None, 0.2)
     earlier, present = ([Row(who, who, "Ada") for who in people] for people in ((CY, DEE, ADA, BO), (ADA, BO)))
     campaign.versions = [Version(earlier, 0.0, 10.0), Version(present, 10.0)]
-    outcomes = Counter(one["outcome"] for one in lines)
+    outcomes = Counter(one["outcome"] for one in lines or ())
     counted = {name: outcomes[outcome] for name, outcome in COUNTED.items()}
     told = {**counted, "recipients": sum(counted.values()), "invalid_rows": 0, "duplicates": 0, **report}
-    part = Part(campaign, -1, state, tries, 20.0, told, list(lines), Logbook(), list(strikes), "")
+    written = None if lines is None else list(lines)
+    part = Part(campaign, -1, state, tries, 20.0, told, written, Logbook(), list(strikes), log)
     inbox: dict[str, list[ReceivedReport]] = {}
     for who in reached:
         inbox.setdefault(who, []).append(ReceivedReport("m", text))
@@ -97,6 +106,7 @@ def story(
 
 UNRESOLVED = (line(1, ADA), line(2, BO, "unknown"))
 GONE = line(None, None)
+UNREACHABLE = "\n".join(GIVEN_UP)
 LAST = (Strike(TASK, 0.0, ("list", -1), RETRIES + 1),)
 
 
@@ -112,6 +122,7 @@ LAST = (Strike(TASK, 0.0, ("list", -1), RETRIES + 1),)
         story("skip", lines=(*SENT, line(None, None, "unknown"))),
         story(state="failed", lines=(line(1, ADA), line(2, BO, "not_sent")), reached=(ADA,), tries=RETRIES + 1),
         story(state="failed", lines=(), tries=RETRIES + 1, strikes=LAST),
+        story(state="failed", lines=None, log=UNREACHABLE),
         story("resend", "failed", lines=(*SENT, line(None, None, "unknown"))),
     ],
 )
@@ -123,6 +134,9 @@ def test_the_check_passes_what_was_promised(kept):
     ("broken", "said"),
     [
         (story(state="running"), "ended as running"),
+        (story(state="failed", lines=None), "no outcome file"),
+        (story(lines=None, log=UNREACHABLE), "no outcome file"),
+        (story(state="failed", lines=None, log=GIVEN_UP[0]), "no outcome file"),
         (story(reached=(ADA, BO, BO)), "more than once"),
         (story("skip", reached=(ADA, BO, BO)), "more than once"),
         (story(reached=(ADA,)), "nothing arrived"),

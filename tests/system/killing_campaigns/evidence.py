@@ -29,6 +29,17 @@ class ReceivedReport(NamedTuple):
 Inbox = dict[str, list[ReceivedReport]]
 
 
+# As in the DAG.
+RETRIES = 9
+
+# No API server answered, neither the task nor its supervisor.
+GIVEN_UP = (
+    "The task state store could not be reached",
+    "so nothing was sent",
+    "Failed to report terminal task state to supervisor",
+)
+
+
 @dataclass
 class Part:
     """One task instance of a campaign from beginning to end.
@@ -52,6 +63,12 @@ class Part:
     def struck_last(self) -> bool:
         """Whether its last try was not left alone."""
         return any(strike.number == self.tries for strike in self.strikes)
+
+    @property
+    def given_up_by_airflow(self) -> bool:
+        """Whether its last try could not read the journal, and Airflow ended it without the retry it asked for."""
+        is_early = self.state == "failed" and self.tries <= RETRIES
+        return is_early and all(sentence in self.log for sentence in GIVEN_UP)
 
     def count(self, outcome: str) -> int:
         """Return how many lines of the outcome file say so."""
