@@ -1,4 +1,4 @@
-"""Amounts of money, and counts: sums and texts. Sums use decimals, because binary floats would round.
+"""Amounts of money, counts and spans of time: sums and texts. Sums use decimals, because binary floats would round.
 
 The service writes amounts as JSON numbers, and so do results. ``str`` of such a float gives the digits as written.
 """
@@ -46,3 +46,12 @@ def format_amount(amount: Amount | None) -> str:
 def counted(number: int, noun: str, plural: str | None = None) -> str:
     """Return a number with its noun: ``1 duplicate``, ``2,000 duplicates``."""
     return f"{number:,} {noun if number == 1 else plural or f'{noun}s'}"
+
+
+def span(seconds: float) -> str:
+    """Return a span of time as text, such as ``59 s`` or ``1 h 30 min``."""
+    seconds = round(seconds)
+    if seconds < 60:
+        return f"{seconds} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from cpaas_provider.api.amounts import counted
+from cpaas_provider.api.amounts import counted, span
 from cpaas_provider.contacts.errors import (
     NotSyncedError,
     TooManyChangesError,
@@ -92,15 +92,6 @@ class SyncProgress:
             if not self._unpublished:
                 log.warning("Metrics could not be published (%s).", type(error).__name__)
             self._unpublished = True
-
-
-def span(seconds: float) -> str:
-    """Return a number of seconds as text for a log line, such as ``3 min``."""
-    seconds = round(seconds)
-    if seconds < 60:
-        return f"{seconds} s"
-    minutes = round(seconds / 60)
-    return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
 
 
 def preview(spool: Spool, count: int, names: Mapping[str, str]) -> list[dict[str, Any]]:

@@ -10,7 +10,7 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from starlette.responses import HTMLResponse
 
-from cpaas_provider.api.amounts import format_amount
+from cpaas_provider.api import amounts
 from cpaas_provider.api.recipients.email_address import mask_email
 from cpaas_provider.api.recipients.msisdn import mask_msisdn
 from cpaas_provider.api.redact import redact
@@ -40,7 +40,7 @@ def number(value: float | None) -> str:
 
 def money(value: float | None) -> str:
     """Return an amount."""
-    return NOTHING if value is None else format_amount(value)
+    return NOTHING if value is None else amounts.format_amount(value)
 
 
 def rate(value: float | None) -> str:
@@ -67,14 +67,8 @@ def span(seconds: float | None) -> str:
     """Return a span of time."""
     if seconds is None:
         return NOTHING
-    seconds = round(seconds)
-    if seconds < 60:
-        return f"{seconds} s"
-    minutes = round(seconds / 60)
-    if minutes < 60:
-        return f"{minutes} min"
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes} min" if hours < 48 else f"{hours // 24} days"
+    days = round(round(seconds) / 60) // (24 * 60)
+    return f"{days} days" if days > 1 else amounts.span(seconds)
 
 
 def recipient(value: str) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from cpaas_provider.api.amounts import counted, format_amount
+from cpaas_provider.api.amounts import counted, format_amount, span
 
 log = logging.getLogger(__name__)
 
@@ -113,12 +113,3 @@ class Progress:
         self._looked_up = answered
         log.info("Lookups: %d of %d numbers looked up, of the recipients to send to next.", answered, asked)
         return True
-
-
-def span(seconds: float) -> str:
-    """Return a span of time as text, such as ``59 s`` or ``1 h 30 min``."""
-    seconds = round(seconds)
-    if seconds < 60:
-        return f"{seconds} s"
-    minutes = round(seconds / 60)
-    return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"

@@ -8,7 +8,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from cpaas_provider.sending.campaign.progress import Progress, span
+from cpaas_provider.api.amounts import span
+from cpaas_provider.sending.campaign.progress import Progress
 
 
 def test_figures_and_words() -> None:
