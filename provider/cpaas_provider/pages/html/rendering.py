@@ -1,4 +1,4 @@
-"""HTML from templates: how figures are written, and whatever a name or message holds is shown as text."""
+"""HTML from templates: how figures are written, and how names and messages are shown as text."""
 
 from __future__ import annotations
 
