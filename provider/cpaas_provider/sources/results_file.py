@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import os
+import secrets
+import time
 from collections.abc import Callable, Iterable, Mapping
 from json.encoder import encode_basestring
+from pathlib import Path
 from typing import IO, Any, Literal
 
 from cpaas_provider.sources.files import redacted_path
@@ -24,6 +28,7 @@ CAMPAIGN_COLUMNS: Columns = {
 SUFFIXES = (".jsonl", ".ndjson", ".parquet")
 _JSON_BATCH, _PARQUET_BATCH = 1_000, 10_000
 _DISKS = frozenset({"", "file", "local"})
+_ABANDONED_SECONDS = 300.0
 
 
 class ResultsFileError(Exception):
@@ -39,6 +44,9 @@ def write_outcomes(
 ) -> None:
     """Write the file completely, or leave an existing file as it is.
 
+    Two tries of a task may write at once, because Airflow replaces a try whose heartbeat is late. The file is then that
+    of the try that ends last, and complete.
+
     :param path: an ``ObjectStoragePath`` that ends in one of ``SUFFIXES``
     :param columns: the columns to write, in this order, with their types
     :param unread: the error of ``lines`` if they cannot be read; it is raised unchanged
@@ -49,6 +57,7 @@ def write_outcomes(
     target = _temporary(path) if path.protocol in _DISKS else path
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
+        _delete_abandoned(path)
         with target.open("wb") as file:
             write(file, lines, columns)
         if target != path:
@@ -86,6 +95,7 @@ def check_writable(path: Any) -> None:
         if path.name.endswith(".parquet"):
             import pyarrow.parquet  # noqa: F401 - to check that it is installed
         path.parent.mkdir(parents=True, exist_ok=True)
+        _delete_abandoned(path)
         with trial.open("wb") as file:
             # Opening a file succeeds even on a full disk.
             file.write(b"\n")
@@ -96,7 +106,22 @@ def check_writable(path: Any) -> None:
 
 
 def _temporary(path: Any) -> Any:
-    return path.parent / f".{path.name}.part"
+    """Return a name that no other try has: one of the same name would delete the file that the other is writing."""
+    return path.parent / f".{path.name}.{secrets.token_hex(8)}.part"
+
+
+def _delete_abandoned(path: Any) -> None:
+    """Delete the incomplete files of killed tries on a disk, because they contain recipients."""
+    if path.protocol not in _DISKS:
+        return
+    latest = time.time() - _ABANDONED_SECONDS
+    with os.scandir(path.parent.path) as files:
+        for file in files:
+            if file.name.startswith(f".{path.name}.") and file.name.endswith(".part"):
+                # Another try may have deleted it.
+                with contextlib.suppress(OSError):
+                    if file.stat(follow_symlinks=False).st_mtime < latest:
+                        Path(file).unlink()
 
 
 def _reason(error: Exception) -> str:

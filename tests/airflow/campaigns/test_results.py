@@ -84,8 +84,15 @@ def test_a_place_that_cannot_be_written_is_found_before_anything_is_sent(
     assert (run.once().state, set(outcomes(path).values())) == ("success", {"sent"})
 
 
-def test_a_full_disk_is_found_before_anything_is_sent(stage: Stage, tmp_path: Path) -> None:
-    (tmp_path / ".o.jsonl.part").symlink_to("/dev/full")
+@pytest.fixture
+def part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The incomplete file, by a name that is known before."""
+    monkeypatch.setattr("cpaas_provider.sources.results_file.secrets.token_hex", lambda size: "of_a_test")
+    return tmp_path / ".o.jsonl.of_a_test.part"
+
+
+def test_a_full_disk_is_found_before_anything_is_sent(stage: Stage, tmp_path: Path, part: Path) -> None:
+    part.symlink_to("/dev/full")
     failed = sms(stage, rows(3), results_path=str(tmp_path / "o.jsonl")).once()
     assert (failed.state, stage.sandbox.counters()["sms"]["requests"]) == ("up_for_retry", 0)
     assert "No space left on device" in failed.error
@@ -99,12 +106,13 @@ def test_trying_a_place_leaves_nothing_there_and_an_earlier_file_alone(stage: St
 
 
 def test_a_disk_that_fills_up_is_told_with_what_was_sent_and_a_retry_only_writes(
-    stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    stage: Stage, tmp_path: Path, part: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    part = tmp_path / ".o.jsonl.part"
+    def fill() -> None:
+        part.symlink_to("/dev/full")
 
     async def fills_up(request: Callable[[], Awaitable[Any]]) -> Any:
-        part.symlink_to("/dev/full")
+        fill()
         return await request()
 
     around_requests(monkeypatch, fills_up)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -12,7 +14,13 @@ from airflow.sdk import ObjectStoragePath
 from airflow.sdk.io import attach
 from fsspec.implementations.memory import MemoryFileSystem
 
-from cpaas_provider.sources.results_file import CAMPAIGN_COLUMNS, Columns, ResultsFileError, write_outcomes
+from cpaas_provider.sources.results_file import (
+    CAMPAIGN_COLUMNS,
+    Columns,
+    ResultsFileError,
+    check_writable,
+    write_outcomes,
+)
 
 LINES = [
     {
@@ -88,6 +96,36 @@ def test_a_later_try_writes_it_anew(tmp_path: Path) -> None:
     write_outcomes(path, LINES[:2])
     assert read(tmp_path / "out.jsonl") == LINES[:2]
     assert [one.name for one in tmp_path.iterdir()] == ["out.jsonl"]
+
+
+@pytest.mark.parametrize("name", ["out.jsonl", "out.parquet"])
+def test_a_try_that_begins_while_another_one_writes_leaves_its_file_alone(tmp_path: Path, name: str) -> None:
+    path = ObjectStoragePath(str(tmp_path / name))
+
+    def lines() -> Iterator[Mapping[str, Any]]:
+        yield from LINES[:15_000]
+        check_writable(path)
+        write_outcomes(path, LINES[:2])
+        assert read(tmp_path / name) == LINES[:2]
+        yield from LINES[15_000:]
+
+    write_outcomes(path, lines())
+    assert read(tmp_path / name) == LINES
+    assert [one.name for one in tmp_path.iterdir()] == [name]
+
+
+def test_what_a_killed_try_left_is_deleted_once_nobody_writes_to_it(tmp_path: Path) -> None:
+    path = ObjectStoragePath(str(tmp_path / "out.jsonl"))
+    left = {name: tmp_path / name for name in (".out.jsonl.0a.part", ".out.jsonl.0b.part", ".other.jsonl.0c.part")}
+    for file in left.values():
+        file.write_text("{")
+        os.utime(file, (time.time() - 400,) * 2)
+    os.utime(left[".out.jsonl.0b.part"])
+    check_writable(path)
+    assert {one.name for one in tmp_path.iterdir()} == {".out.jsonl.0b.part", ".other.jsonl.0c.part"}
+    os.utime(left[".out.jsonl.0b.part"], (time.time() - 400,) * 2)
+    write_outcomes(path, LINES[:2])
+    assert {one.name for one in tmp_path.iterdir()} == {"out.jsonl", ".other.jsonl.0c.part"}
 
 
 def test_in_an_object_store() -> None:
