@@ -91,6 +91,18 @@ def test_recipients_that_an_accepted_request_names_are_rejected_within_it(stage:
     assert (messages(stage), requests(stage), len(reached(stage))) == (990, 11, 990)
 
 
+@pytest.mark.parametrize("policy", ["fail", "skip"])
+def test_accepted_request_that_names_recipients_and_lost_its_id_is_unknown(stage: Stage, policy: str) -> None:
+    refuse(stage, digits(EVERYBODY)[7::PER_REQUEST])
+    stage.sandbox.control("PUT", "settings", {"refused_recipients": "leave_out"})
+    stage.sandbox.control(*fault("send_sms", "missing_field", times=1))
+    run = campaign(stage, on_unknown=policy)
+    ended = to_the_end(run)
+    assert counts(ended.report) == {"sent": 891, "rejected": 9, "unknown_recipients": PER_REQUEST}
+    to_the_end(run.clear())
+    assert messages(stage) == len(reached(stage)) == 990
+
+
 def test_batch_rejected_as_a_whole_is_not_sent_again_where_the_author_says_so(stage: Stage) -> None:
     refuse(stage, digits(EVERYBODY)[7:8], named=False)
     # One after the other, so that the first answer of all is the rejection.

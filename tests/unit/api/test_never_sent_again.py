@@ -31,7 +31,7 @@ BODY_STATUSES = (ABSENT, 200, 202, 400, 402, 404, 408, 425, 429, 500, 503, 504, 
 BAD_NUMBER = [{"field": "recipients.0", "message": "is not a number", "type": "value_error"}]
 ERRORS = (ABSENT, None, [], {}, BAD_NUMBER, {"recipients.0": ["is not a number"]})
 TYPES = (ABSENT, "success", "queued", "sms", "error")
-IDS = (ABSENT, None, "x-1", 17, {"odd": 1})
+IDS = (ABSENT, None, "lost", "x-1", 17, {"odd": 1})
 PLACES = ("bare", "data", "row", "list in data")
 WAITS = (None, "5")
 
@@ -44,6 +44,15 @@ REST: dict[str, dict[str, Any]] = {
     "create_contact_row": {"columns": {}},
 }
 """What stands beside the id in a resource that is whole."""
+
+LEFT_OVER: dict[str, dict[str, Any]] = {
+    "send_sms": {"recipients": [ADA], "sender_id": "Example"},
+    "send_email": {"meta": {"estimate": {"charge": 0.2}}},
+    "buy_airtime": {"created_datetime": WHEN},
+    "request_otp": {"recipient": ADA, "status_desc": "SENT"},
+    "create_contact_row": {"table": {"name": "Contacts"}},
+}
+"""What is left of a resource that lost its id on the way."""
 
 ACTING = [one for one in ENDPOINTS if one.operation in REST]
 
@@ -67,6 +76,10 @@ class Case:
         if self.id is ABSENT:
             return body
         resource = {"id": self.id, **REST[endpoint.operation]}
+        if self.id is None:
+            resource = {"id": None}
+        elif self.id == "lost":
+            resource = LEFT_OVER[endpoint.operation]
         if self.place == "bare":
             # A passcode's own status stands where the body's would.
             return {**resource, **body}
@@ -78,7 +91,8 @@ class Case:
         return HttpResponse(self.line, self.wait, json.dumps(self.body(endpoint)).encode())
 
     @property
-    def bears_id(self) -> bool:
+    def bears_resource(self) -> bool:
+        """Tell whether an id, or anything else of a resource, is there."""
         return self.id is not ABSENT and self.id is not None
 
     def is_whole(self, endpoint: Endpoint[Any]) -> bool:
@@ -105,7 +119,7 @@ def may_be_accepted(endpoint: Endpoint[Any], case: Case) -> bool:
         return endpoint.retry_safety is RetrySafety.PURCHASE
     if 400 <= case.line < 500:
         return case.line == 408
-    if case.line >= 300 or case.bears_id:
+    if case.line >= 300 or case.bears_resource:
         return True
     named = int(case.status) if isinstance(case.status, int) or str(case.status).isdigit() else 0
     if named >= 500 or named == 408:

@@ -551,6 +551,24 @@ def test_id_that_cannot_be_read_is_never_a_rejection(body: dict[str, Any]) -> No
     assert facts(error_of(endpoints.SEND_SMS, answer(200, {**refusal, **body}))) == (False, True)
 
 
+@pytest.mark.parametrize("named", [400, 402, 404, 429, 200])
+@pytest.mark.parametrize("operation", ["send_sms", "send_email", "buy_airtime", "request_otp"])
+def test_errors_beside_a_resource_without_its_id_are_never_a_rejection(operation: str, named: int) -> None:
+    (endpoint,) = (one for one in ENDPOINTS if one.operation == operation)
+    rest = {name: value for name, value in SAMPLES[operation].items() if name not in ("id", "status")}
+    refusal = {"status": named, "message": "Bad", "errors": [{"field": "recipients", "message": "is bad"}]}
+    for name, value in rest.items():
+        assert facts(error_of(endpoint, answer(200, {**refusal, name: value}))) == (False, True), name
+        assert facts(error_of(endpoint, answer(200, {**refusal, "data": {name: value}}))) == (False, True), name
+
+
+@pytest.mark.parametrize("empty", [None, "", [], {}])
+def test_empty_fields_of_a_resource_do_not_undo_a_rejection(empty: Any) -> None:
+    refusal = {"status": 400, "message": "Bad", "errors": [{"field": "recipients", "message": "is bad"}]}
+    body = {**refusal, "id": empty, "recipients": empty, "data": empty}
+    assert isinstance(error_of(endpoints.SEND_SMS, answer(200, body)), errors.CpaasRejectedError)
+
+
 def test_errors_beside_an_id_do_not_undo_what_was_accepted() -> None:
     body = {"id": "sms-1", "message": "One number was left out", "errors": [{"field": "recipients"}]}
     assert parse_response(endpoints.SEND_SMS, answer(200, body)).id == "sms-1"

@@ -34,6 +34,7 @@ _UNION_TAGS = frozenset({"int", "float"})
 """Pydantic appends these to the location of a value that is neither type of number."""
 _ACTS = frozenset({RetrySafety.UNSAFE, RetrySafety.PURCHASE})
 """Requests that must not be carried out twice."""
+_EMPTY: tuple[Any, ...] = (None, "", [], {})
 _NOT_JSON = object()
 
 
@@ -50,7 +51,7 @@ class Resource(Enum):
     """How much of the expected resource a successful response contains."""
 
     WHOLE = "a readable resource"
-    TRACE = "an unreadable resource, but an id or a cut-off body"
+    TRACE = "an unreadable resource, but an id or another field of it, or a cut-off body"
     NONE = "no resource"
 
 
@@ -186,12 +187,13 @@ def _resource(endpoint: Endpoint[Any], response: HttpResponse, body: Any) -> tup
             return endpoint.reader.validate_python(reading), Resource.WHOLE, ""
         except ValidationError as error:
             unreadable = ", ".join(sorted({_location(part["loc"]) for part in error.errors(include_input=False)}))
-    presence = Resource.TRACE if any(map(_has_id, _parts(body))) else Resource.NONE
+    fields = endpoint.resource_fields
+    presence = Resource.TRACE if any(_has_field(part, fields) for part in _parts(body)) else Resource.NONE
     return None, presence, f"the response lacks or garbles {unreadable[:100]}"
 
 
 def _parts(body: Any) -> Iterator[Any]:
-    """Yield every part of a body that may be a resource or contain its id."""
+    """Yield every part of a body that may be a resource or contain fields of it."""
     for part in body if isinstance(body, list) else [body]:
         yield part
         if isinstance(part, Mapping):
@@ -202,8 +204,14 @@ def _parts(body: Any) -> Iterator[Any]:
                 yield inner.get("row") if isinstance(inner, Mapping) else None
 
 
-def _has_id(part: Any) -> bool:
-    return isinstance(part, Mapping) and part.get("id") not in (None, "")
+def _has_field(part: Any, fields: Iterable[str]) -> bool:
+    return isinstance(part, Mapping) and not all(_is_empty(part.get(name)) for name in fields)
+
+
+def _is_empty(value: Any) -> bool:
+    if isinstance(value, Mapping):
+        return all(inner in _EMPTY for inner in value.values())
+    return value in _EMPTY
 
 
 def _with_rejected(
