@@ -24,6 +24,7 @@ from cpaas_provider.sending.journal.model import (
     size_of,
 )
 from cpaas_provider.sending.journal.segments import (
+    GAP,
     MOST_PARTS,
     SERIES,
     Stored,
@@ -40,7 +41,11 @@ from cpaas_provider.sending.partitions import Partition
 T = TypeVar("T")
 
 ROLL_BYTES = 32_000
-"""The size in bytes at which a segment is full. The write that fills it stores all of its parts together."""
+"""The size in bytes at which a segment is full. The write that fills it stores all of its parts together.
+
+A first write of half that size is stored as a whole segment: to store it again with the next one would cost more than
+another key.
+"""
 
 REQUESTS_PER_TRY = 10_000_000
 """The most requests of a try. Each try has its own range of numbers, even if nothing of an earlier one is stored."""
@@ -188,8 +193,9 @@ class JournalLog:
             self._begin_segment()
         self._failed_batch = added
         segment, size = self._last, self._last.size + bytes_added
-        full = size >= ROLL_BYTES or self._parts + 1 >= MOST_PARTS
-        if full and self._parts:
+        full = size >= ROLL_BYTES or self._parts + 1 >= MOST_PARTS or (not self._parts and 2 * size >= ROLL_BYTES)
+        # The first segments of a series begin with a part, which shows that the series exists.
+        if full and (self._parts or self._index % SERIES > GAP):
             self._write(whole_key(self._index), [*segment.batches, added], what)
             self._obsolete_keys.extend(superseded(self._index, self._parts))
         else:

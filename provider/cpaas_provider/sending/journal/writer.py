@@ -229,8 +229,11 @@ class JournalWriter:
         """Remove and return the records of the next write: results first, as many as it holds."""
         room = self.journal.room
         results: list[Result] = []
-        while self._results and (not results or room > self._weight(self._results[0])):
-            room -= self._weight(self._results[0])
+        while self._results:
+            weight = self._weight(self._results[0])
+            if results and room <= weight:
+                break
+            room -= weight
             results.append(self._results.popleft())
         intents: list[tuple[Intent, OnStored]] = []
         for intent, on_stored in self._intents.values():

@@ -97,6 +97,23 @@ class TestWhatIsStored:
         assert len(store.values) == 1 + 2 + 3
         assert [one.number for found in replayed(store) for one in found.intents] == list(range(2 * MOST_PARTS + 3))
 
+    def test_is_not_stored_a_second_time_where_each_write_is_large(
+        self, store: MemoryStore, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        journal = opened(store)
+        for number in range(6):
+            journal.append(batch([claim(number, *phones(1_600, number * 1_600))]))
+        journal.tidy(1_000)
+        # The first two show that the series exists.
+        assert store.written == [part_key(0, 0), part_key(1, 0), *map(whole_key, range(2, 6))] == list(store.values)
+        assert all(ROLL_BYTES / 2 <= len(value) < ROLL_BYTES for value in store.values.values())
+        asked: list[str] = []
+        get = store.get
+        monkeypatch.setattr(store, "get", lambda key: asked.append(key) or get(key))
+        assert [one.number for found in replayed(store) for one in found.intents] == list(range(6))
+        assert [key for key in asked if key in map(whole_key, range(2, 6))] == list(map(whole_key, range(2, 6)))
+        assert not [key for key in asked if key in (part_key(index, 0) for index in range(2, 6))]
+
     def test_is_no_number_and_no_text(self, store: MemoryStore) -> None:
         opened(store).append(batch([claim(0, "2348031234567", words=["Adaobi"])], [settled(0)]))
         (stored,) = store.values.values()
