@@ -39,6 +39,8 @@ log = logging.getLogger(__name__)
 
 _FIRST_BACKOFF = 0.5
 _MAX_BACKOFF = 30.0
+# json.dumps would make an encoder for each request.
+_ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 _PLACEHOLDER = re.compile(r"\{(\w+)\}")
 
 
@@ -64,8 +66,10 @@ def build(call: Call[Any], settings: ClientSettings) -> tuple[OutgoingRequest, M
     _check_allowlist(endpoint, request, settings)
     fields, encoded = _wire_fields(endpoint, request)
     path = settings.otp_revoke_path if endpoint is REVOKE_OTP else endpoint.path
-    path_fields = _PLACEHOLDER.findall(path)
-    url = settings.base_url + _PLACEHOLDER.sub(lambda match: _segment(endpoint, match[1], fields[match[1]]), path)
+    path_fields = _PLACEHOLDER.findall(path) if "{" in path else ()
+    if path_fields:
+        path = _PLACEHOLDER.sub(lambda match: _segment(endpoint, match[1], fields[match[1]]), path)
+    url = settings.base_url + path
     rest = {name: value for name, value in fields.items() if name not in path_fields} if path_fields else fields
     headers = {
         "Authorization": settings.authorization,
@@ -171,7 +175,7 @@ def _wire_fields(endpoint: Endpoint[Any], request: WireRequest) -> tuple[dict[st
 
 
 def _json(fields: Mapping[str, Any]) -> bytes:
-    return json.dumps(fields, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
+    return _ENCODER.encode(fields).encode()
 
 
 def _segment(endpoint: Endpoint[Any], name: str, value: str) -> str:

@@ -163,6 +163,48 @@ async def test_connection_is_used_again() -> None:
     assert (len(server.seen), server.connections) == (5, 1)
 
 
+async def test_each_request_on_a_connection_has_the_whole_time() -> None:
+    silent = threading.Event()
+
+    def slow_the_second_time(connection: socket.socket, _: Seen) -> None:
+        if len(server.seen) == 2:
+            time.sleep(0.5)
+        if len(server.seen) < 3:
+            connection.sendall(http(200, b"mine"))
+        else:
+            silent.wait()
+
+    with Loopback(slow_the_second_time) as server:
+        async with sending(at(server.url, timeout=0.8)) as send:
+            assert await send() == OK
+            # The second response comes after the time of the first request, and within its own.
+            await asyncio.sleep(0.5)
+            assert await send() == OK
+            began = time.monotonic()
+            assert await send() is TransportFailure.RESPONSE_TIMEOUT
+            assert time.monotonic() - began > 0.75
+    silent.set()
+    assert (len(server.seen), server.connections) == (3, 1)
+
+
+async def test_requests_on_a_connection_share_one_timer(monkeypatch: pytest.MonkeyPatch) -> None:
+    loop, timers = asyncio.get_running_loop(), []
+    call_at = loop.call_at
+
+    def counted(when: float, callback: Callable[..., Any], *given: Any, **how: Any) -> asyncio.TimerHandle:
+        timers.append(callback)
+        return call_at(when, callback, *given, **how)
+
+    with Loopback(answering(200, b"mine")) as server:
+        async with sending(at(server.url)) as send:
+            assert await send() == OK
+            monkeypatch.setattr(loop, "call_at", counted)
+            for _ in range(50):
+                assert await send() == OK
+            monkeypatch.undo()
+    assert (len(server.seen), server.connections, timers) == (51, 1, [])
+
+
 @pytest.mark.parametrize(
     "first",
     [

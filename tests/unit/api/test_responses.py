@@ -569,6 +569,13 @@ def test_empty_fields_of_a_resource_do_not_undo_a_rejection(empty: Any) -> None:
     assert isinstance(error_of(endpoints.SEND_SMS, answer(200, body)), errors.CpaasRejectedError)
 
 
+def test_fields_with_the_names_of_ours_are_not_taken_for_rejected_recipients() -> None:
+    message = parse_response(
+        endpoints.SEND_SMS, answer(200, {"id": "sms-1", "rejected_recipients": ["2348031234567"], "rejection": "no"})
+    )
+    assert (message.rejected_recipients, message.rejection) == ((), None)
+
+
 def test_errors_beside_an_id_do_not_undo_what_was_accepted() -> None:
     body = {"id": "sms-1", "message": "One number was left out", "errors": [{"field": "recipients"}]}
     assert parse_response(endpoints.SEND_SMS, answer(200, body)).id == "sms-1"

@@ -45,6 +45,8 @@ class Connection(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self._timeout = timeout
         self._waiter: asyncio.Future[None] | None = None
+        self._deadline = 0.0
+        self._timer: asyncio.TimerHandle | None = None
         self._active = self._lost = False
         self._can_write = self._reads = True
         self._start()
@@ -126,17 +128,25 @@ class Connection(asyncio.Protocol):
 
         :raises ExchangeTimeoutError: when the deadline passes first
         """
-        self._waiter = self._loop.create_future()
-        timer = self._loop.call_at(deadline, self._time_out, self._waiter)
+        self._waiter, self._deadline = self._loop.create_future(), deadline
+        # The timer of an earlier wait runs on. It fires before this deadline, and is then set anew: to set one for each
+        # wait would take longer than all else in it.
+        if self._timer is None:
+            self._timer = self._loop.call_at(deadline, self._on_timer)
         try:
             await self._waiter
         finally:
-            timer.cancel()
             self._waiter = None
 
-    def _time_out(self, waiter: asyncio.Future[None]) -> None:
-        if not waiter.done():
-            waiter.set_exception(ExchangeTimeoutError())
+    def _on_timer(self) -> None:
+        """End the wait if its deadline has passed, else wait for the deadline."""
+        self._timer = None
+        if self._waiter is None or self._waiter.done():
+            return
+        if self._loop.time() < self._deadline:
+            self._timer = self._loop.call_at(self._deadline, self._on_timer)
+        else:
+            self._waiter.set_exception(ExchangeTimeoutError())
 
     def _wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():
@@ -169,6 +179,9 @@ class Connection(asyncio.Protocol):
             self._complete = True
         else:
             self._fail(error)
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
         self._wake()
 
     def pause_writing(self) -> None:

@@ -13,7 +13,6 @@ from pydantic import (
     AfterValidator,
     BeforeValidator,
     Field,
-    PrivateAttr,
     StringConstraints,
     field_serializer,
     model_validator,
@@ -178,25 +177,15 @@ class Message(WireResource):
     updated_datetime: OptionalTimestamp = None
     meta: MessageMeta | None = None
 
-    _rejected_recipients: tuple[str, ...] = PrivateAttr(default=())
-    _rejection: str | None = PrivateAttr(default=None)
+    # Aliases, so that a field of the service with such a name is not taken for these. Private attributes would take as
+    # long as all other fields.
+    rejected_recipients: tuple[str, ...] = Field((), validation_alias="cpaas.rejected_recipients", exclude=True)
+    """The recipients in ``errors`` of a response that also has an id, in the form that the request had them.
 
-    @property
-    def rejected_recipients(self) -> tuple[str, ...]:
-        """The recipients in ``errors`` of a response that also has an id, in the form that the request had them.
-
-        The service accepted the message for all other recipients.
-        """
-        return self._rejected_recipients
-
-    @property
-    def rejection(self) -> str | None:
-        """The errors of a message that the service accepted, without numbers and addresses."""
-        return self._rejection
-
-    def record_rejected(self, recipients: tuple[str, ...], reason: str) -> None:
-        """Store the recipients in ``errors`` of a response that also has an id."""
-        self._rejected_recipients, self._rejection = recipients, reason
+    The service accepted the message for all other recipients.
+    """
+    rejection: str | None = Field(None, validation_alias="cpaas.rejection", exclude=True)
+    """The errors of a message that the service accepted, without numbers and addresses."""
 
 
 class SmsMessage(Message):

@@ -1,7 +1,8 @@
 """Turns a response into a resource or an error, and decides on the outcome, without a socket.
 
-One table decides, by the status line, the status that the body names, its ``errors``, and whether there is a resource.
-In doubt the outcome is unknown: after a wrong "rejected" or "not sent", a recipient would get a message twice.
+A success with a readable resource means accepted, whatever else the body contains. Otherwise one table decides, by the
+status line, the status that the body names, its ``errors``, and what is left of a resource. In doubt the outcome is
+unknown: after a wrong "rejected" or "not sent", a recipient would get a message twice.
 """
 
 from __future__ import annotations
@@ -39,9 +40,8 @@ _NOT_JSON = object()
 
 
 class Outcome(Enum):
-    """The outcome of a request that got a response."""
+    """The outcome of a request whose response does not prove that it was accepted."""
 
-    ACCEPTED = "accepted"
     NOT_SENT = "not sent"
     REJECTED = "rejected"
     UNKNOWN = "unknown"
@@ -57,7 +57,7 @@ class Resource(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """The facts about a response that decide on the outcome.
+    """The facts about a response without a readable resource that decide on the outcome.
 
     :param line: the status of the status line
     :param named: the status that an error body names, 0 if it names none
@@ -93,8 +93,7 @@ TABLE: tuple[tuple[Callable[[Facts], bool], Outcome], ...] = (
     (lambda a: a.line == 408 or a.line >= 500 or a.line < 200, Outcome.UNKNOWN),
     (lambda a: 300 <= a.line < 400 and a.acts, Outcome.UNKNOWN),
     (lambda a: a.line >= 300, Outcome.REJECTED),
-    # After a success in the status line. A resource means accepted, whatever else the body contains.
-    (lambda a: a.resource is Resource.WHOLE, Outcome.ACCEPTED),
+    # After a success in the status line.
     (lambda a: a.resource is Resource.TRACE and a.acts, Outcome.UNKNOWN),
     (lambda a: a.named == 429, Outcome.NOT_SENT),
     (lambda a: a.named == 425 and not a.is_purchase, Outcome.NOT_SENT),
@@ -106,7 +105,7 @@ TABLE: tuple[tuple[Callable[[Facts], bool], Outcome], ...] = (
 
 
 def classify(facts: Facts) -> Outcome:
-    """Return the outcome of a request."""
+    """Return the outcome of a request whose response has no readable resource."""
     return next((outcome for applies, outcome in TABLE if applies(facts)), Outcome.UNKNOWN)
 
 
@@ -123,8 +122,10 @@ def parse_response(
     :raises CpaasError: if the outcome is not sent, rejected or unknown
     """
     body = _json(response)
-    retry_after = _seconds(response.retry_after)
     resource, presence, defect = _resource(endpoint, response, body)
+    if presence is Resource.WHOLE:
+        return _with_rejected(endpoint, resource, body, private, fields)
+    retry_after = _seconds(response.retry_after)
     error_body = _as_error_body(body)
     listed = error_body.get("errors")
     facts = Facts(
@@ -137,8 +138,6 @@ def parse_response(
         looks_like_error=_is_error(error_body),
     )
     outcome = classify(facts)
-    if outcome is Outcome.ACCEPTED:
-        return _with_rejected(endpoint, resource, body, private, fields)
     if outcome is Outcome.UNKNOWN:
         raise failures.unknown_outcome(endpoint, _why_unknown(facts, defect), status=response.status)
     is_success = response.status < HTTPStatus.MULTIPLE_CHOICES
@@ -227,11 +226,13 @@ def _with_rejected(
     for part in (body, body.get("data")):
         if items := failures.error_items(part):
             detail = redact(failures.error_text(body, items), private).rstrip(".")
-            resource.record_rejected(
-                rejected_recipients(items, fields or {}),
-                f"{endpoint.operation}: the service accepted the request, but not for all recipients: {detail}.",
+            return resource.model_copy(
+                update={
+                    "rejected_recipients": rejected_recipients(items, fields or {}),
+                    "rejection": f"{endpoint.operation}: the service accepted the request, but not for all recipients: "
+                    f"{detail}.",
+                }
             )
-            break
     return resource
 
 
