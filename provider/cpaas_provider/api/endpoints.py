@@ -87,7 +87,8 @@ class Endpoint(Generic[T_co]):
         A response with one of them is no mere error, even if it cannot be read as the resource.
         """
         kinds = get_args(self.resource) or (self.resource,)
-        fields = {name for kind in kinds if issubclass(kind, WireResource) for name in kind.model_fields}
+        models = [kind for kind in kinds if issubclass(kind, WireResource)]
+        fields = {name for model in models for name, field in model.model_fields.items() if not field.exclude}
         return frozenset(fields | {"id"}) - _ERROR_BODY_FIELDS
 
 

@@ -117,9 +117,10 @@ class SingleSendState:
             return
         intent = self.journal.new_intent(self.spec.operation, unrecorded)
         result = Result(intent.number, State.UNKNOWN, reason=self.lost)
-        await writer.record_lost(intent, result)
+        # First, so that they count as unknown also in the report of a try that cannot store this.
         self.journal.add(intent, self.spec.operation, None, None)
         self.journal.end(result)
+        await writer.record_lost(intent, result)
 
     def has_remaining(self) -> bool:
         """Return whether recipients are left to send to, and log what earlier tries did.

@@ -569,11 +569,39 @@ def test_empty_fields_of_a_resource_do_not_undo_a_rejection(empty: Any) -> None:
     assert isinstance(error_of(endpoints.SEND_SMS, answer(200, body)), errors.CpaasRejectedError)
 
 
-def test_fields_with_the_names_of_ours_are_not_taken_for_rejected_recipients() -> None:
-    message = parse_response(
-        endpoints.SEND_SMS, answer(200, {"id": "sms-1", "rejected_recipients": ["2348031234567"], "rejection": "no"})
-    )
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"status": 200, "type": "success", "message": "queued"},
+        {"message": "ok", "result": {"id": "sms-1", "recipients": "x"}},
+        {"status": 200, "message": "ok", "data": {"sms": {"id": "1"}}},
+        {"status": 400, "message": "ok", "data": [{"batch": {"sms": [{"id": "1"}]}}]},
+    ],
+)
+def test_errors_beside_a_success_or_an_id_anywhere_are_never_a_rejection(body: dict[str, Any]) -> None:
+    errors_ = [{"field": "recipients.1", "message": "is bad"}]
+    for endpoint in (endpoints.SEND_SMS, endpoints.BUY_AIRTIME, endpoints.REQUEST_OTP, endpoints.CREATE_CONTACT_ROW):
+        assert facts(error_of(endpoint, answer(200, {**body, "errors": errors_}))) == (False, True)
+
+
+def test_id_of_an_error_item_does_not_undo_a_rejection() -> None:
+    body = {"status": 400, "message": "Bad", "errors": [{"id": "e-1", "field": "recipients", "message": "is bad"}]}
+    assert isinstance(error_of(endpoints.SEND_SMS, answer(200, body)), errors.CpaasRejectedError)
+
+
+def test_purchase_of_which_only_its_status_is_left_is_unknown() -> None:
+    body = {"status": "pending", "message": "ok", "errors": [{"field": "recipient", "message": "is slow"}]}
+    assert facts(error_of(endpoints.BUY_AIRTIME, answer(200, body))) == (False, True)
+    assert isinstance(error_of(endpoints.SEND_SMS, answer(200, body)), errors.CpaasRejectedError)
+
+
+@pytest.mark.parametrize("given", [5, None, ["2348031234567"], "no"])
+@pytest.mark.parametrize("name", ["rejected_recipients", "rejection"])
+def test_fields_with_the_names_of_ours_are_not_taken_for_them(name: str, given: Any) -> None:
+    message = parse_response(endpoints.SEND_SMS, answer(200, {"id": "sms-1", name: given}))
     assert (message.rejected_recipients, message.rejection) == ((), None)
+    refusal = {"status": 400, "message": "Bad", name: given}
+    assert isinstance(error_of(endpoints.SEND_SMS, answer(200, refusal)), errors.CpaasRejectedError)
 
 
 def test_errors_beside_an_id_do_not_undo_what_was_accepted() -> None:

@@ -448,7 +448,7 @@ class World:
     async def _perform(
         self, attempt: Attempt, people: tuple[str, ...], reference: str
     ) -> tuple[dict[str, Any], tuple[str, ...]]:
-        resend_epoch, doubted = attempt.resend_epoch, set(self.maybe)
+        resend_epoch, doubted = attempt.resend_epoch, {one: set(texts) for one, texts in self.maybe.items()}
         self.left.add(reference)
         # A try of an earlier edition does what was ordered then.
         for one in people if resend_epoch == self.resend_epoch else ():
@@ -479,8 +479,7 @@ class World:
         if what is A.STOPPED_ACCEPTED and not {A.ABANDONED_IN_FLIGHT, A.ABANDONED_LOST} & set(attempt.plan.requests):
             self._stop(attempt)
         if what in {A.REJECTED, A.NOT_SENT}:
-            for one in set(people) - doubted:
-                self.maybe.pop(one, None)
+            self._withdraw(people, doubted)
             self.left.discard(reference)
             if what is A.REJECTED:
                 raise CpaasRejectedError("The service refused the request.")
@@ -491,18 +490,24 @@ class World:
         return result, ()
 
     def _answer(
-        self, form: Form, resend_epoch: int, people: tuple[str, ...], reference: str, doubted: set[str]
+        self, form: Form, resend_epoch: int, people: tuple[str, ...], reference: str, doubted: dict[str, set[str]]
     ) -> tuple[dict[str, Any], tuple[str, ...]]:
         """Act as the form says, and answer in it; the client's own code reads that, as an operator does."""
         left_out = untouched(form, people)
-        for one in set(left_out) - doubted:
-            self.maybe.pop(one, None)
+        self._withdraw(left_out, doubted)
         if not form.lost:
             self.left.discard(reference)
         result: dict[str, Any] = {}
         if form.accepted or form.lost:
             result = self._accept(resend_epoch, tuple(one for one in people if one not in left_out), reference)
         return result, read(form, people, result.get("id", "")).rejected_recipients
+
+    def _withdraw(self, people: Iterable[str], doubted: dict[str, set[str]]) -> None:
+        """Take back what a request put in doubt, because it was surely not sent; what was in doubt before stays so."""
+        for one in people:
+            self.maybe.pop(one, None)
+            if one in doubted:
+                self.maybe[one] = doubted[one]
 
     def arrive(self) -> None:
         """Let a request that was under way when its try ended reach the service."""

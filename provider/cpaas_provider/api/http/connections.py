@@ -20,6 +20,8 @@ _MAX_FRAMING_BYTES = 100 * 1024
 """The longest head, and the most bytes between and after the chunks of a body."""
 _MAX_BUFFERED_BYTES = 256 * 1024
 _HAPPY_EYEBALLS_DELAY = 0.25
+_TIMER_TOLERANCE = 0.001
+"""In seconds. uvloop's timers may fire this much too early."""
 _BODILESS = frozenset({204, 304})
 _FRAMING = frozenset({b"content-length", b"transfer-encoding"})
 
@@ -143,7 +145,7 @@ class Connection(asyncio.Protocol):
         self._timer = None
         if self._waiter is None or self._waiter.done():
             return
-        if self._loop.time() < self._deadline:
+        if self._loop.time() < self._deadline - _TIMER_TOLERANCE:
             self._timer = self._loop.call_at(self._deadline, self._on_timer)
         else:
             self._waiter.set_exception(ExchangeTimeoutError())

@@ -36,6 +36,7 @@ from cpaas_provider.api.models.base import (
 _ALPHANUMERIC_SENDER_ID = 11
 _NUMERIC_SENDER_ID = 16
 _SHORTEST_EMAIL_RECIPIENTS = 4
+_OWN_FIELDS = frozenset({"rejected_recipients", "rejection"})
 
 
 def _substitutions(value: object) -> object:
@@ -177,15 +178,22 @@ class Message(WireResource):
     updated_datetime: OptionalTimestamp = None
     meta: MessageMeta | None = None
 
-    # Aliases, so that a field of the service with such a name is not taken for these. Private attributes would take as
-    # long as all other fields.
-    rejected_recipients: tuple[str, ...] = Field((), validation_alias="cpaas.rejected_recipients", exclude=True)
+    # Set by the provider alone, see _drop_own_fields. Private attributes would take as long as all other fields.
+    rejected_recipients: tuple[str, ...] = Field((), exclude=True)
     """The recipients in ``errors`` of a response that also has an id, in the form that the request had them.
 
     The service accepted the message for all other recipients.
     """
-    rejection: str | None = Field(None, validation_alias="cpaas.rejection", exclude=True)
+    rejection: str | None = Field(None, exclude=True)
     """The errors of a message that the service accepted, without numbers and addresses."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _drop_own_fields(cls, data: Any) -> Any:
+        """Leave out fields of the service that have the names of ours."""
+        if isinstance(data, dict) and not _OWN_FIELDS.isdisjoint(data):
+            return {name: value for name, value in data.items() if name not in _OWN_FIELDS}
+        return data
 
 
 class SmsMessage(Message):

@@ -36,6 +36,8 @@ _UNION_TAGS = frozenset({"int", "float"})
 _ACTS = frozenset({RetrySafety.UNSAFE, RetrySafety.PURCHASE})
 """Requests that must not be carried out twice."""
 _EMPTY: tuple[Any, ...] = (None, "", [], {})
+_DEEPEST_PART = 6
+"""How many levels of a body are searched for what is left of a resource."""
 _NOT_JSON = object()
 
 
@@ -127,14 +129,13 @@ def parse_response(
         return _with_rejected(endpoint, resource, body, private, fields)
     retry_after = _seconds(response.retry_after)
     error_body = _as_error_body(body)
-    listed = error_body.get("errors")
     facts = Facts(
         endpoint.retry_safety,
         response.status,
         _named(error_body),
         presence,
         retry_after is not None,
-        lists_errors=response.body_error is None and bool(listed) and isinstance(listed, (list, Mapping)),
+        lists_errors=response.body_error is None and _lists_errors(error_body),
         looks_like_error=_is_error(error_body),
     )
     outcome = classify(facts)
@@ -186,31 +187,40 @@ def _resource(endpoint: Endpoint[Any], response: HttpResponse, body: Any) -> tup
             return endpoint.reader.validate_python(reading), Resource.WHOLE, ""
         except ValidationError as error:
             unreadable = ", ".join(sorted({_location(part["loc"]) for part in error.errors(include_input=False)}))
-    fields = endpoint.resource_fields
-    presence = Resource.TRACE if any(_has_field(part, fields) for part in _parts(body)) else Resource.NONE
+    presence = Resource.TRACE if _is_trace(endpoint, body) else Resource.NONE
     return None, presence, f"the response lacks or garbles {unreadable[:100]}"
 
 
-def _parts(body: Any) -> Iterator[Any]:
-    """Yield every part of a body that may be a resource or contain fields of it."""
-    for part in body if isinstance(body, list) else [body]:
-        yield part
-        if isinstance(part, Mapping):
-            yield part.get("row")
-            data = part.get("data")
-            for inner in data if isinstance(data, list) else [data]:
-                yield inner
-                yield inner.get("row") if isinstance(inner, Mapping) else None
+def _is_trace(endpoint: Endpoint[Any], body: Any) -> bool:
+    """Tell whether anything in a body may be left of the resource, under whatever name it is wrapped."""
+    return any(
+        not all(_is_empty(part.get(name)) for name in endpoint.resource_fields)
+        or (endpoint.retry_safety is RetrySafety.PURCHASE and _is_word(part.get("status")))
+        for part in _parts(body)
+    )
 
 
-def _has_field(part: Any, fields: Iterable[str]) -> bool:
-    return isinstance(part, Mapping) and not all(_is_empty(part.get(name)) for name in fields)
+def _parts(body: Any, depth: int = _DEEPEST_PART) -> Iterator[Mapping[str, Any]]:
+    """Yield every object in a body, but not its error items."""
+    if isinstance(body, Mapping):
+        yield body
+        inner = [value for name, value in body.items() if name != "errors"]
+    else:
+        inner = body if isinstance(body, list) else []
+    if depth:
+        for value in inner:
+            yield from _parts(value, depth - 1)
 
 
 def _is_empty(value: Any) -> bool:
     if isinstance(value, Mapping):
         return all(inner in _EMPTY for inner in value.values())
     return value in _EMPTY
+
+
+def _is_word(status: Any) -> bool:
+    """Tell whether a status is that of a purchase, such as ``pending``. That of an error body is a number."""
+    return isinstance(status, str) and not status.strip().isdigit() and not _is_empty(status)
 
 
 def _with_rejected(
@@ -267,6 +277,16 @@ def _named(error_body: Mapping[str, Any]) -> int:
     return 0
 
 
+def _lists_errors(error_body: Mapping[str, Any]) -> bool:
+    """Tell whether a body lists errors. In an envelope of success that lost its resource they may be those of a few."""
+    listed = error_body.get("errors")
+    return bool(listed) and isinstance(listed, (list, Mapping)) and not _is_success(error_body)
+
+
+def _is_success(error_body: Mapping[str, Any]) -> bool:
+    return str(error_body.get("type")).lower() == _BODY_SUCCESS_TYPE
+
+
 def _is_error(error_body: Mapping[str, Any]) -> bool:
     """Tell whether a body looks like the error shape of INTERFACE.md section 7, whatever the HTTP status."""
     if error_body.get("errors"):
@@ -277,8 +297,8 @@ def _is_error(error_body: Mapping[str, Any]) -> bool:
         return False
     if status >= HTTPStatus.BAD_REQUEST:
         return True
-    if kind := error_body.get("type"):
-        return str(kind).lower() != _BODY_SUCCESS_TYPE
+    if error_body.get("type"):
+        return not _is_success(error_body)
     return "errors" in error_body and "data" not in error_body
 
 

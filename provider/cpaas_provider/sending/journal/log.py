@@ -24,7 +24,6 @@ from cpaas_provider.sending.journal.model import (
     size_of,
 )
 from cpaas_provider.sending.journal.segments import (
-    GAP,
     MOST_PARTS,
     SERIES,
     Stored,
@@ -93,6 +92,7 @@ class JournalLog:
         self.hasher = next((hasher for hasher in hashers if head and hasher.key_id == head.key_id), hashers[0])
         self._index, self._parts = self._series * SERIES, 0
         self._failed_batch: str | None = None
+        self._has_written = False
         self._obsolete_keys: deque[str] = deque()
         self._last = Segment(self.hasher.key_id, operation, partition=(partition.part, partition.of))
         self._readable_series = 0
@@ -194,8 +194,8 @@ class JournalLog:
         self._failed_batch = added
         segment, size = self._last, self._last.size + bytes_added
         full = size >= ROLL_BYTES or self._parts + 1 >= MOST_PARTS or (not self._parts and 2 * size >= ROLL_BYTES)
-        # The first segments of a series begin with a part, which shows that the series exists.
-        if full and (self._parts or self._index % SERIES > GAP):
+        # The first write is a part, which shows that the series exists. If it arrives late, it hides no other part.
+        if full and (self._parts or self._has_written):
             self._write(whole_key(self._index), [*segment.batches, added], what)
             self._obsolete_keys.extend(superseded(self._index, self._parts))
         else:
@@ -247,6 +247,7 @@ class JournalLog:
             self._store.set(key, value)
         except Exception as error:  # noqa: BLE001 - Airflow raises many types, and after none may a request leave
             raise storage_error(error, what) from None
+        self._has_written = True
 
     def _head(self) -> tuple[int, Segment | None]:
         """Return the number and the head of the newest series; -1 and ``None`` if there is none."""

@@ -24,7 +24,7 @@ SERIES = 1_000_000
 MOST_PARTS = 32
 """The most parts of a segment. A later try reads them one by one, unless the segment is stored as a whole."""
 
-GAP = 1
+_GAP = 1
 """How many segments in a row may be missing: a try that continues skips one, which may still arrive."""
 
 Get = Callable[[str], Any]
@@ -66,7 +66,7 @@ def newest_series(get: Get, tries: int) -> tuple[int, Any] | None:
     """
     for series in reversed(range(tries)):
         # If the first write of a try failed, the series may begin with the next segment.
-        for index in range(1 if series == tries - 1 else 1 + GAP):
+        for index in range(1 if series == tries - 1 else 1 + _GAP):
             stored = get(part_key(series * SERIES + index, 0))
             if stored is not None:
                 return series, stored
@@ -76,7 +76,7 @@ def newest_series(get: Get, tries: int) -> tuple[int, Any] | None:
 def read_series(get: Get, series: int) -> Iterator[Stored]:
     """Yield the segments of a series, in order."""
     index, missing = series * SERIES, 0
-    while missing <= GAP:
+    while missing <= _GAP:
         stored = _read(get, index)
         if stored is not None:
             yield stored
@@ -86,7 +86,7 @@ def read_series(get: Get, series: int) -> Iterator[Stored]:
 
 def next_index(last: int) -> int:
     """Return the segment to continue with after the last stored one. It skips one, which may still arrive."""
-    return last + 1 + GAP
+    return last + 1 + _GAP
 
 
 def _read(get: Get, index: int) -> Stored | None:
