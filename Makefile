@@ -31,7 +31,7 @@ FAST = -m "not slow and not system" -n $(WORKERS) --dist loadfile $(if $(SEED),-
 IN_MEMORY = TMPDIR=$(shell test -w /dev/shm && echo /dev/shm || echo $${TMPDIR:-/tmp})
 RECORDED = .tiers
 
-.PHONY: help setup demo demo-stop cluster-demo test test-slow test-system test-all test-tiers slowest test-floors test-prerelease bench-journal bench-campaign bench-contacts bench-rate bench-million bench-waiting bench-receiver bench-pages docs pictures lint format types check torture constraints constraints-floors constraints-prerelease clean
+.PHONY: help setup demo demo-stop cluster-demo test test-slow test-system test-all test-tiers slowest test-floors test-prerelease bench-journal bench-campaign bench-contacts bench-rate bench-million bench-end-to-end bench-waiting bench-receiver bench-pages docs pictures lint format types check torture constraints constraints-floors constraints-prerelease clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -89,6 +89,9 @@ bench-million: setup ## Measure time and memory of a million recipients from eve
 	  $(RUN) $(BIN)/python -m tests.benchmarks.campaign.memory \
 	    tests.benchmarks.campaign.in_process:$$work .bench $(ARGS) || exit 1; \
 	done
+
+bench-end-to-end: setup ## Measure a campaign to a million on a real Airflow, from trigger to success (ARGS="--people 100000")
+	@$(RUN) $(BIN)/python -m tests.benchmarks.campaign.end_to_end $(ARGS)
 
 bench-waiting: setup ## Measure 10,000 waiting triggers (ARGS="--waiters 1000" takes fewer)
 	@$(RUN) $(BIN)/python -m tests.benchmarks.waiting $(ARGS)

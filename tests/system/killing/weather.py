@@ -29,6 +29,11 @@ FAULTS: tuple[dict[str, Any], ...] = (
     {"kind": "broken_json", "rate": 0.03},
     {"kind": "missing_field", "rate": 0.03},
     *({"kind": "odd_answer", "params": {"form": form}, "rate": 0.02} for form in ODD_FORMS),
+    # A failure's status beside the record, which is there all the same.
+    *(
+        {"kind": "odd_answer", "params": {"form": "status_beside", "body_status": status}, "rate": 0.02}
+        for status in (400, 429)
+    ),
 )
 
 
@@ -43,6 +48,7 @@ def prepare(sandbox: Sandbox) -> None:
 def make(sandbox: Sandbox, chance: random.Random, foul: bool) -> None:
     """Put a round's weather in force in place of what was."""
     sandbox.control("DELETE", "faults")
+    sandbox.control("PUT", "settings", {"envelope": chance.random() < 0.5})
     for operation in SENDS:
         for milliseconds, rate in LATENCIES:
             _strike(sandbox, chance, {"kind": "latency", "params": {"ms": milliseconds}, "rate": rate}, operation)

@@ -29,6 +29,11 @@ FAULTS: tuple[dict[str, Any], ...] = (
     {"kind": "broken_json", "rate": 0.005},
     {"kind": "missing_field", "rate": 0.005},
     *({"kind": "odd_answer", "params": {"form": form}, "rate": 0.005} for form in ODD_FORMS),
+    # A failure's status beside the record, which is there all the same.
+    *(
+        {"kind": "odd_answer", "params": {"form": "status_beside", "body_status": status}, "rate": 0.005}
+        for status in (400, 429)
+    ),
 )
 STORM: dict[str, Any] = {"kind": "rate_limit", "params": {"retry_after": 1}, "times": 25}
 OBSCURE = frozenset(fault["kind"] for fault in FAULTS) - {"rate_limit"}
@@ -39,8 +44,12 @@ def make(sandbox: Sandbox, chance: random.Random, foul: bool) -> None:
     """Forget the round before, and put this one's weather in force."""
     sandbox.reset()
     sandbox.control("PUT", "balance", {"balance": 1_000_000_000})
-    refusing = {"name_refused_recipients": chance.random() < 0.5, "refused_recipients": chance.choice(REFUSING)}
-    sandbox.control("PUT", "settings", refusing)
+    forms = {
+        "name_refused_recipients": chance.random() < 0.5,
+        "refused_recipients": chance.choice(REFUSING),
+        "envelope": chance.random() < 0.5,
+    }
+    sandbox.control("PUT", "settings", forms)
     for operation in SENDS:
         for milliseconds, rate in LATENCIES:
             _strike(sandbox, chance, {"kind": "latency", "params": {"ms": milliseconds}, "rate": rate}, operation)
