@@ -11,13 +11,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from types import NoneType
-from typing import Any, Generic, TypeVar, get_args
+from typing import Any, Generic, TypeVar
 
 from pydantic import TypeAdapter
 
 from cpaas_provider.api import errors
 from cpaas_provider.api.models.airtime import AirtimePurchase, BuyAirtimeRequest
-from cpaas_provider.api.models.base import WireRequest, WireResource
+from cpaas_provider.api.models.base import WireRequest
 from cpaas_provider.api.models.contacts import (
     ContactRowRecord,
     ContactTable,
@@ -36,9 +36,6 @@ from cpaas_provider.api.models.otp import (
 )
 
 T_co = TypeVar("T_co", covariant=True)
-
-_ERROR_BODY_FIELDS = frozenset({"status", "type", "message", "errors"})
-"""The fields of an error body (INTERFACE.md section 7), with ``type`` of the envelope that some deployments send."""
 
 
 class RetrySafety(Enum):
@@ -79,17 +76,6 @@ class Endpoint(Generic[T_co]):
     def reader(self) -> TypeAdapter[Any]:
         """Reads the resource from the JSON values of a response."""
         return TypeAdapter(self.resource)
-
-    @functools.cached_property
-    def resource_fields(self) -> frozenset[str]:
-        """The fields of the resource, and its id, that an error body does not have.
-
-        A response with one of them is no mere error, even if it cannot be read as the resource.
-        """
-        kinds = get_args(self.resource) or (self.resource,)
-        models = [kind for kind in kinds if issubclass(kind, WireResource)]
-        fields = {name for model in models for name, field in model.model_fields.items() if not field.exclude}
-        return frozenset(fields | {"id"}) - _ERROR_BODY_FIELDS
 
 
 _GONE = (404, 405, 410)

@@ -119,18 +119,15 @@ def may_be_accepted(endpoint: Endpoint[Any], case: Case) -> bool:
         return endpoint.retry_safety is RetrySafety.PURCHASE
     if 400 <= case.line < 500:
         return case.line == 408
-    if case.line >= 300 or case.bears_resource:
+    if case.line != 200 or case.bears_resource:
+        return True
+    if case.type in ("success", "queued") or case.status in (202, "queued"):
+        # It speaks of a success, whatever stands beside it.
         return True
     named = int(case.status) if isinstance(case.status, int) or str(case.status).isdigit() else 0
     if named >= 500 or named == 408:
         return True
-    if 400 <= named < 500:
-        return False
-    if endpoint is endpoints.BUY_AIRTIME and case.status == "queued":
-        # The status of a purchase, and not of an error.
-        return True
-    # Errors beside a success may be those of a few recipients.
-    return not (case.errors is not ABSENT and case.errors and case.type != "success")
+    return not (400 <= named < 500 or (case.errors is not ABSENT and case.errors))
 
 
 def broken_law(endpoint: Endpoint[Any], case: Case) -> str | None:

@@ -445,6 +445,12 @@ def test_airtime_may_no_longer_be_sold(status: int) -> None:
 )
 def test_an_error_body_is_a_rejection_under_success_too(endpoint: Endpoint[Any], body: Any, status: int) -> None:
     error = error_of(endpoint, answer(status, body))
+    if endpoint.retry_safety in (RetrySafety.UNSAFE, RetrySafety.PURCHASE) and (
+        status != 200 or body.get("type") == "success"
+    ):
+        # It speaks of a success as well.
+        assert facts(error) == (False, True)
+        return
     assert isinstance(error, errors.CpaasRejectedError)
     assert (error.retryable, error.maybe_sent, error.status) == (False, False, status)
 
@@ -584,6 +590,58 @@ def test_errors_beside_a_success_or_an_id_anywhere_are_never_a_rejection(body: d
         assert facts(error_of(endpoint, answer(200, {**body, "errors": errors_}))) == (False, True)
 
 
+@pytest.mark.parametrize(
+    "beside",
+    [
+        {"data": "msg_123"},
+        {"data": ["m1", "m2"]},
+        {"data": {"message_id": "m1"}},
+        {"data": {"messages": [{"to": "x", "status": "queued"}]}},
+        {"data": {"estimate": {"charge": 196}}},
+        {"message_id": "m1"},
+        {"estimate": {"charge": 196}},
+        {"accepted": 49},
+        {"success": True},
+        {"columns": {"name": "Ada"}},
+        *({"status": status} for status in ("success", "queued", 201, 202, 207)),
+        *({"type": kind} for kind in ("success", "partial_success", "queued")),
+        *({"status": status, "type": "success"} for status in (400, 429)),
+    ],
+)
+def test_errors_beside_anything_that_speaks_of_a_success_are_never_a_rejection(beside: dict[str, Any]) -> None:
+    body = {"message": "Some are bad", "errors": [{"field": "recipients.1", "message": "is bad"}], **beside}
+    for endpoint in (endpoints.SEND_SMS, endpoints.BUY_AIRTIME, endpoints.REQUEST_OTP, endpoints.CREATE_CONTACT_ROW):
+        assert facts(error_of(endpoint, answer(200, body))) == (False, True)
+
+
+@pytest.mark.parametrize("line", [201, 202, 203, 206, 207])
+@pytest.mark.parametrize("named", [200, 400, 429])
+def test_error_body_under_another_success_than_200_proves_nothing(line: int, named: int) -> None:
+    body = {"status": named, "message": "Bad", "errors": [{"field": "recipients.1", "message": "is bad"}]}
+    assert facts(error_of(endpoints.SEND_SMS, answer(line, body))) == (False, True)
+
+
+@pytest.mark.parametrize(
+    "beside",
+    [
+        {"success": False, "accepted": 0, "data": {"messages": []}, "meta": None},
+        {"code": "E42", "timestamp": "2026-03-01T10:20:30Z", "path": "/sms/send", "request_id": "r-1", "error": "Bad"},
+        {"type": "validation_error"},
+        {"status": "error"},
+        {"status": 422},
+    ],
+)
+def test_what_stands_beside_errors_and_says_nothing_of_a_success_leaves_a_rejection(beside: dict[str, Any]) -> None:
+    body = {"message": "Bad", "errors": [{"field": "recipients.1", "message": "is bad"}], **beside}
+    assert isinstance(error_of(endpoints.SEND_SMS, answer(200, body)), errors.CpaasRejectedError)
+
+
+def test_deep_answers_are_read_to_a_bound() -> None:
+    deep = "[" * 300 + "]" * 300
+    body = f'{{"message": "Bad", "errors": ["bad"], "data": {deep}}}'
+    assert facts(error_of(endpoints.SEND_SMS, HttpResponse(200, None, body.encode()))) == (False, True)
+
+
 def test_id_of_an_error_item_does_not_undo_a_rejection() -> None:
     body = {"status": 400, "message": "Bad", "errors": [{"id": "e-1", "field": "recipients", "message": "is bad"}]}
     assert isinstance(error_of(endpoints.SEND_SMS, answer(200, body)), errors.CpaasRejectedError)
@@ -600,8 +658,6 @@ def test_purchase_of_which_only_its_status_is_left_is_unknown() -> None:
 def test_fields_with_the_names_of_ours_are_not_taken_for_them(name: str, given: Any) -> None:
     message = parse_response(endpoints.SEND_SMS, answer(200, {"id": "sms-1", name: given}))
     assert (message.rejected_recipients, message.rejection) == ((), None)
-    refusal = {"status": 400, "message": "Bad", name: given}
-    assert isinstance(error_of(endpoints.SEND_SMS, answer(200, refusal)), errors.CpaasRejectedError)
 
 
 def test_errors_beside_an_id_do_not_undo_what_was_accepted() -> None:

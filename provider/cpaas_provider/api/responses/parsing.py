@@ -1,8 +1,8 @@
 """Turns a response into a resource or an error, and decides on the outcome, without a socket.
 
 A success with a readable resource means accepted, whatever else the body contains. Otherwise one table decides, by the
-status line, the status that the body names, its ``errors``, and what is left of a resource. In doubt the outcome is
-unknown: after a wrong "rejected" or "not sent", a recipient would get a message twice.
+status line, the status that the body names, its ``errors``, and whether it is nothing but an error. In doubt the
+outcome is unknown: after a wrong "rejected" or "not sent", a recipient would get a message twice.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import email.utils
 import json
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC
 from enum import Enum
@@ -35,9 +35,14 @@ _UNION_TAGS = frozenset({"int", "float"})
 """Pydantic appends these to the location of a value that is neither type of number."""
 _ACTS = frozenset({RetrySafety.UNSAFE, RetrySafety.PURCHASE})
 """Requests that must not be carried out twice."""
-_EMPTY: tuple[Any, ...] = (None, "", [], {})
-_DEEPEST_PART = 6
-"""How many levels of a body are searched for what is left of a resource."""
+_ERROR_FIELDS = frozenset(
+    {"status", "type", "message", "errors", "error", "code", "timestamp", "path", "request_id", "trace_id"}
+)
+"""The fields of an error body (INTERFACE.md section 7), and others that say nothing of a resource."""
+_SUCCESS = re.compile(r"succe|accept|queue|sent|partial|creat|process|deliver|schedul|\bok\b", re.IGNORECASE)
+"""Words of a status or type that speak of a success."""
+_DEEPEST_EMPTY = 6
+"""How many levels of a value are searched for something that is not empty."""
 _NOT_JSON = object()
 
 
@@ -53,7 +58,7 @@ class Resource(Enum):
     """How much of the expected resource a successful response contains."""
 
     WHOLE = "a readable resource"
-    TRACE = "an unreadable resource, but an id or another field of it, or a cut-off body"
+    TRACE = "no readable resource, but more than an error, or a cut-off body"
     NONE = "no resource"
 
 
@@ -129,13 +134,14 @@ def parse_response(
         return _with_rejected(endpoint, resource, body, private, fields)
     retry_after = _seconds(response.retry_after)
     error_body = _as_error_body(body)
+    listed = error_body.get("errors")
     facts = Facts(
         endpoint.retry_safety,
         response.status,
         _named(error_body),
         presence,
         retry_after is not None,
-        lists_errors=response.body_error is None and _lists_errors(error_body),
+        lists_errors=response.body_error is None and bool(listed) and isinstance(listed, (list, Mapping)),
         looks_like_error=_is_error(error_body),
     )
     outcome = classify(facts)
@@ -187,40 +193,41 @@ def _resource(endpoint: Endpoint[Any], response: HttpResponse, body: Any) -> tup
             return endpoint.reader.validate_python(reading), Resource.WHOLE, ""
         except ValidationError as error:
             unreadable = ", ".join(sorted({_location(part["loc"]) for part in error.errors(include_input=False)}))
-    presence = Resource.TRACE if _is_trace(endpoint, body) else Resource.NONE
+    presence = Resource.TRACE if _is_trace(endpoint, response.status, body) else Resource.NONE
     return None, presence, f"the response lacks or garbles {unreadable[:100]}"
 
 
-def _is_trace(endpoint: Endpoint[Any], body: Any) -> bool:
-    """Tell whether anything in a body may be left of the resource, under whatever name it is wrapped."""
-    return any(
-        not all(_is_empty(part.get(name)) for name in endpoint.resource_fields)
-        or (endpoint.retry_safety is RetrySafety.PURCHASE and _is_word(part.get("status")))
-        for part in _parts(body)
-    )
+def _is_trace(endpoint: Endpoint[Any], line: int, body: Any) -> bool:
+    """Tell whether a success without a readable resource contains more than an error, or speaks of a success.
+
+    The service may then have accepted the request, or a part of it, whatever errors it lists.
+    """
+    if line != HTTPStatus.OK:
+        return True
+    if not isinstance(body, Mapping):
+        return not _is_empty(body)
+    status, kind = body.get("status"), body.get("type")
+    if any(isinstance(word, str) and _SUCCESS.search(word) for word in (status, kind)):
+        return True
+    if isinstance(status, (int, float)) and HTTPStatus.OK < status < HTTPStatus.MULTIPLE_CHOICES:
+        return True
+    if endpoint.retry_safety is RetrySafety.PURCHASE and _is_word(status):
+        return True
+    return not all(name in _ERROR_FIELDS or _is_empty(value) for name, value in body.items())
 
 
-def _parts(body: Any, depth: int = _DEEPEST_PART) -> Iterator[Mapping[str, Any]]:
-    """Yield every object in a body, but not its error items."""
-    if isinstance(body, Mapping):
-        yield body
-        inner = [value for name, value in body.items() if name != "errors"]
-    else:
-        inner = body if isinstance(body, list) else []
-    if depth:
-        for value in inner:
-            yield from _parts(value, depth - 1)
-
-
-def _is_empty(value: Any) -> bool:
-    if isinstance(value, Mapping):
-        return all(inner in _EMPTY for inner in value.values())
-    return value in _EMPTY
+def _is_empty(value: Any, depth: int = _DEEPEST_EMPTY) -> bool:
+    """Tell whether a value says nothing, such as ``null``, ``false`` or an object whose values say nothing."""
+    if depth and isinstance(value, Mapping):
+        return all(_is_empty(inner, depth - 1) for inner in value.values())
+    if depth and isinstance(value, list):
+        return all(_is_empty(inner, depth - 1) for inner in value)
+    return not value
 
 
 def _is_word(status: Any) -> bool:
     """Tell whether a status is that of a purchase, such as ``pending``. That of an error body is a number."""
-    return isinstance(status, str) and not status.strip().isdigit() and not _is_empty(status)
+    return isinstance(status, str) and bool(status.strip()) and not status.strip().isdigit()
 
 
 def _with_rejected(
@@ -277,16 +284,6 @@ def _named(error_body: Mapping[str, Any]) -> int:
     return 0
 
 
-def _lists_errors(error_body: Mapping[str, Any]) -> bool:
-    """Tell whether a body lists errors. In an envelope of success that lost its resource they may be those of a few."""
-    listed = error_body.get("errors")
-    return bool(listed) and isinstance(listed, (list, Mapping)) and not _is_success(error_body)
-
-
-def _is_success(error_body: Mapping[str, Any]) -> bool:
-    return str(error_body.get("type")).lower() == _BODY_SUCCESS_TYPE
-
-
 def _is_error(error_body: Mapping[str, Any]) -> bool:
     """Tell whether a body looks like the error shape of INTERFACE.md section 7, whatever the HTTP status."""
     if error_body.get("errors"):
@@ -297,8 +294,8 @@ def _is_error(error_body: Mapping[str, Any]) -> bool:
         return False
     if status >= HTTPStatus.BAD_REQUEST:
         return True
-    if error_body.get("type"):
-        return not _is_success(error_body)
+    if kind := error_body.get("type"):
+        return str(kind).lower() != _BODY_SUCCESS_TYPE
     return "errors" in error_body and "data" not in error_body
 
 
