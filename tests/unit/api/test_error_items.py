@@ -37,7 +37,13 @@ EMAIL: dict[str, Any] = {"recipients": "Ada@example.com,bob@example.com"}
         ("Recipients['1']", None, (BOB,)),
         ("recipients.3", None, ()),
         ("recipients.-1", None, ()),
-        ("recipients.1", f"{EVE} is not valid", (EVE,)),
+        ("recipients.1", f"{BOB} is not valid", (BOB,)),
+        # Counted from 1.
+        ("recipients.1", f"{ADA} is not valid", (ADA,)),
+        # Somebody else is only compared with.
+        ("recipients.1", f"is the same subscriber as {EVE}", ()),
+        ("recipients.0", f"{ADA} is the same subscriber as {EVE}", (ADA,)),
+        ("recipients", f"+{BOB} 2 times", (BOB,)),
         ("personalisation.0.to", "is not valid", (EVE,)),
         ("personalisation[1].substitutions.first", "is missing", (ADA,)),
         ("personalization.1", None, (ADA,)),
@@ -53,6 +59,37 @@ def test_recipients_that_an_item_names(field: str | None, message: str | None, n
     items = (ErrorItem(field, message, "invalid"),)
     assert rejected_recipients(items, SMS) == named
     assert not is_message_error(items, SMS)
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("+1 2025550123 is not valid", ("12025550123",)),
+        ("2025550123 is not valid", ("2025550123",)),
+        ("12025550123 2025550123", ("12025550123", "2025550123")),
+    ],
+)
+def test_number_within_a_longer_one_is_not_named(text: str, named: tuple[str, ...]) -> None:
+    fields = {"recipients": "12025550123,2025550123"}
+    assert rejected_recipients((ErrorItem("recipients", text),), fields) == named
+    if text.startswith("+"):
+        assert rejected_recipients((ErrorItem("recipients", text),), {"recipients": "2025550123,2348031234567"}) == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("o'brien@example.com bounces", ("o'brien@example.com",)),
+        ("O'Brien@example.com bounces.", ("o'brien@example.com",)),
+        ("'brien@example.com' bounces", ("brien@example.com",)),
+        ("+brien@example.com bounces", ("+brien@example.com",)),
+        ("x'brien@example.com bounces", ()),
+        ("mcbrien@example.com bounces", ()),
+    ],
+)
+def test_address_within_a_longer_one_is_not_named(text: str, named: tuple[str, ...]) -> None:
+    fields = {"recipients": "o'brien@example.com,brien@example.com,+brien@example.com"}
+    assert rejected_recipients((ErrorItem("recipients", text),), fields) == named
 
 
 @pytest.mark.parametrize("message", ["<ADA@Example.com>: no such mailbox", "cannot reach ada@example.com."])

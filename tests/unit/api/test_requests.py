@@ -189,6 +189,13 @@ def test_recipients_in_any_form_travel_once_each_separated_by_commas(recipients:
     assert body(sms(recipients=recipients))["recipients"] == f"{ADA},{BOB}"
 
 
+def test_mailbox_in_two_spellings_is_one_recipient_in_its_first_spelling(body: Body) -> None:
+    mails = ask.send_email(
+        ["Ada@example.com", "bob@example.com", "ada@Example.com"], "clinic@example.com", content="Hi"
+    )
+    assert body(mails)["recipients"] == "Ada@example.com,bob@example.com"
+
+
 def test_one_number_is_a_list_of_one(body: Body) -> None:
     assert body(sms(recipients=int(ADA)))["recipients"] == ADA
 

@@ -158,8 +158,14 @@ def split_list(value: object) -> object:
 
 
 def unique(values: list[str]) -> list[str]:
-    """Drop duplicates and keep the order, so that a recipient who is listed twice gets one message."""
-    return list(dict.fromkeys(values))
+    """Drop duplicates and keep the order, so that a recipient who is listed twice gets one message.
+
+    Mailboxes ignore the case of an address. The first spelling stays.
+    """
+    spellings: dict[str, str] = {}
+    for value in values:
+        spellings.setdefault(value.lower(), value)
+    return list(spellings.values())
 
 
 def _http_url(value: str) -> str:

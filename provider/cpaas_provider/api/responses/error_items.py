@@ -22,7 +22,7 @@ _MESSAGE_FIELDS = (SendSmsRequest.model_fields | SendEmailRequest.model_fields).
 _WHOLE_REQUEST = frozenset({"", "body", "data", "json", "payload", "request", "non_field_errors", "__root__"})
 _STEP = re.compile(r"[^\s.\[\]/'\"]+")
 _NUMBER = re.compile(r"\+?\d(?:[\s().\-]{0,2}\d){5,}")
-_ADDRESS = re.compile(r"(?<![^\s,;:<>\"'()\[\]])[^\s@,;:<>\"'()\[\]]+@[^\s@,;:<>\"'()\[\]]+")
+_ADDRESS = re.compile(r"[^\s@,;:<>\"()\[\]]+@[^\s@,;:<>\"()\[\]]+")
 
 
 def rejected_recipients(items: Iterable[ErrorItem], fields: Mapping[str, Any]) -> tuple[str, ...]:
@@ -36,7 +36,7 @@ def rejected_recipients(items: Iterable[ErrorItem], fields: Mapping[str, Any]) -
         return ()
     recipients = listed.split(",")
     known = {recipient.lower(): recipient for recipient in recipients}
-    personalised = fields.get("personalisation") or ()
+    items, personalised = tuple(items), fields.get("personalisation") or ()
     named = {recipient for item in items for recipient in _named(item, recipients, known, personalised)}
     return tuple(recipient for recipient in recipients if recipient in named)
 
@@ -62,28 +62,50 @@ def _named(
     if _RECIPIENT_FIELDS.isdisjoint(steps) and not _MESSAGE_FIELDS.isdisjoint(steps):
         # An error about the text may quote a number that stands in it.
         return
-    quoted = [known[found] for text in (item.field, item.message) for found in _quoted(text or "") if found in known]
-    if quoted:
-        # More reliable than a place, which some services count from 1.
+    placed = list(_placed(steps, recipients, personalised))
+    quoted = [one for text in (item.field, item.message) for one in _quoted(text or "", known)]
+    if not quoted:
+        yield from placed
+    elif not placed:
         yield from quoted
-        return
+    else:
+        # Some services count from 1. A recipient at another place is only compared with the one that is meant.
+        nearby = {*placed, *_placed(steps, recipients, personalised, first=1)}
+        yield from (one for one in quoted if one in nearby)
+
+
+def _placed(
+    steps: Sequence[str], recipients: Sequence[str], personalised: Sequence[Mapping[str, Any]], first: int = 0
+) -> Iterator[str]:
+    """Yield the recipients at the places in a field's name.
+
+    :param first: the number of the first place
+    """
     for step, place in itertools.pairwise(steps):
-        if step in _RECIPIENTS and place.isdecimal() and int(place) < len(recipients):
-            yield recipients[int(place)]
-        elif step in _PERSONALISATION and place.isdecimal() and int(place) < len(personalised):
-            yield personalised[int(place)]["to"]
+        index = int(place) - first if place.isdecimal() else -1
+        if step in _RECIPIENTS and 0 <= index < len(recipients):
+            yield recipients[index]
+        elif step in _PERSONALISATION and 0 <= index < len(personalised):
+            yield personalised[index]["to"]
 
 
 def _steps(field: str | None) -> list[str]:
     return _STEP.findall((field or "").lower())
 
 
-def _quoted(text: str) -> Iterator[str]:
-    """Yield the numbers and addresses in a sentence, in the form of ``recipients`` but in lower case."""
+def _quoted(text: str, known: Mapping[str, str]) -> Iterator[str]:
+    """Yield the recipients whose numbers or addresses a sentence quotes.
+
+    :param known: the recipients by their form in lower case
+    """
     text = text.lower()
-    # Runs of digits, and numbers with blanks within: two numbers side by side would look like one with blanks.
-    yield from re.findall(r"\d+", text)
-    for number in _NUMBER.findall(text):
-        yield re.sub(r"\D", "", number)
+    for match in _NUMBER.finditer(text):
+        runs = re.findall(r"\d+", match[0])
+        if (number := "".join(runs)) in known:
+            yield known[number]
+        elif not match[0].startswith("+") or runs[0] in known:
+            # Two numbers side by side look like one with blanks. But what follows a prefix is no number of its own.
+            yield from (known[run] for run in runs if run in known)
     for address in _ADDRESS.findall(text):
-        yield address.rstrip(".!?")
+        if (bare := address.strip("'").rstrip(".!?'")) in known:
+            yield known[bare]

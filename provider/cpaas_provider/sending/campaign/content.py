@@ -141,8 +141,8 @@ class Content:
 
 
 def comparable_addresses(recipients: Iterable[str]) -> frozenset[str]:
-    """Return recipients that a response names, in lower case and without a plus."""
-    return frozenset(recipient.removeprefix("+").lower() for recipient in recipients)
+    """Return recipients that a response names, in lower case, and numbers without a plus."""
+    return frozenset(one.lower() if "@" in one else one.removeprefix("+") for one in recipients)
 
 
 class CampaignDelivery(Protocol):
