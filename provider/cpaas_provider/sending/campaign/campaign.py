@@ -138,25 +138,21 @@ class Campaign:
         columns: Columns,
         *,
         tests: Source | None,
-        testing: bool = True,
         suppression_list: Source | None,
     ) -> None:
         """Load the recipients, and set their status by what earlier tries recorded.
 
-        :param tests: the test recipients; ``None`` for none
-        :param testing: whether this partition sends to the test recipients; else it leaves them out
+        :param tests: the test recipients; ``None`` for none. A partition sends only to those that belong to it, so that
+            no recipient gets the message twice if the list changes between tries
         :raises SendingError: when the sources cannot be used, or have too many recipients
         :raises SourceError: when a source cannot be read
         """
         with self.plan.transaction():
-            if tests is not None and testing:
+            if tests is not None:
                 loader.read(tests, columns, test=True)
             loader.read(source, columns)
             if suppression_list is not None:
                 self._suppress(loader, suppression_list, columns.recipient)
-            # After the suppression list: _suppress checks whether the list had recipients.
-            if tests is not None and not testing:
-                loader.suppress(tests, columns.recipient)
         self.plan.deduplicate_and_suppress()
         self._leave_out_suppressed()
         self.index.replay()

@@ -202,8 +202,21 @@ def test_told_to_stop_it_ends_while_it_reads() -> None:
         plan_from("08031200000", said=message(), check=check)
 
 
-def test_test_recipients_stand_first_with_row_nought_and_in_whatever_part() -> None:
+def test_test_recipients_stand_first_with_row_nought() -> None:
     plan = RecipientTable()
-    planner = RecipientLoader(plan, message(), PRINTS, default_region="NG", partition=Partition(0, 1000))
+    planner = RecipientLoader(plan, message(), PRINTS, default_region="NG")
     planner.read(Rows(*(f"+{one}" for one in phones(5))), PHONE, test=True)
     assert [one.row for one in plan.not_sent()] == [0] * 5
+
+
+def test_test_recipient_belongs_to_the_partition_that_it_belongs_to_as_a_row() -> None:
+    def loaded(part: int, *, test: bool) -> set[str]:
+        with RecipientTable() as plan:
+            planner = RecipientLoader(plan, message(), PRINTS, default_region="NG", partition=Partition(part, 3))
+            planner.read(Rows(*(f"+{one}" for one in phones(30))), PHONE, test=test)
+            return {one.address for one in plan.not_sent()}
+
+    as_tests, as_rows = ([loaded(part, test=test) for part in range(3)] for test in (True, False))
+    assert as_tests == as_rows
+    assert all(as_tests)
+    assert sorted(one for part in as_tests for one in part) == sorted(phones(30))

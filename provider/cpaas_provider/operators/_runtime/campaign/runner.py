@@ -228,7 +228,6 @@ class CampaignRunner(BulkAttempt):
             source,
             Columns(spec.recipient_column, spec.timezone_column),
             tests=self._tests(),
-            testing=not self._partition.part,
             suppression_list=suppression_list,
         )
         return campaign
