@@ -24,7 +24,7 @@ class CpaasRetryPolicy(RetryPolicy):
     ``CpaasHook().get_idempotent_client()``, whose journal records what was sent.
 
     In an ``ExceptionGroup``, as ``asyncio.TaskGroup`` raises it, every error counts. The cause of an error counts,
-    too. If one of them must not be retried, the task fails.
+    too, and an error in whose handling it was raised. If one of them must not be retried, the task fails.
 
     .. code-block:: python
 
@@ -72,5 +72,6 @@ def _with_causes(exception: BaseException) -> Iterator[BaseException]:
         yield error
         if isinstance(error, BaseExceptionGroup):
             pending.extend(error.exceptions)
-        if error.__cause__ is not None:
-            pending.append(error.__cause__)
+        # Also an error that was being handled when this one was raised, unless the author left it out by "from None".
+        causes = [error.__cause__, None if error.__suppress_context__ else error.__context__]
+        pending.extend(cause for cause in causes if cause is not None)

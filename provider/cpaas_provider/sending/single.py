@@ -265,7 +265,12 @@ class SingleSendState:
         return [self.journal.end(Result(number, State.ACCEPTED, extra=result)) for number, result in accepted.items()]
 
     def refute(self, request: RequestRecord, error: RefutedError) -> Result | None:
-        """Record that a request was not accepted."""
+        """Record that a request was not accepted. It stays unknown if it is not the only one of its reference.
+
+        A request that is repeated after a clear has the same reference, and evidence of the first one may come late.
+        """
+        if any(one.reference == request.reference and one.number != request.number for one in self.records):
+            return None
         return self.journal.end(Result(request.number, State.REJECTED, reason=str(error)))
 
     def interrupted(self) -> Sequence[Result]:

@@ -117,13 +117,8 @@ def test_duplicate_is_proof_of_a_purchase_that_was_repeated(
                 asyncio.run(evidence.check(client, entry))
 
 
-def test_failed_retry_does_not_resolve_the_first_request(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine_module, "_FIRST_PAUSE", 0.0)
-    world = World(policy=OnUnknown.RESEND)
-    world.source = world.source[:1]
-    world.run(Plan(requests=(AtRequest.UNKNOWN_NOT,) * 9))
-    world.clear(dropped=False)
-    world.policy, world.looks = OnUnknown.FAIL, True
+def report_says_failed(monkeypatch: pytest.MonkeyPatch, world: World) -> None:
+    """Have every probe find a report of a purchase that failed."""
 
     async def refuted(client: Any, entry: RequestRecord) -> None:
         raise RefutedError("A report says failed.")
@@ -131,8 +126,32 @@ def test_failed_retry_does_not_resolve_the_first_request(monkeypatch: pytest.Mon
     async def snapshot(client: Any) -> None:
         return None
 
+    world.looks = True
     way = SimpleNamespace(max_wait=dt.timedelta(), snapshot=snapshot, check=refuted)
     monkeypatch.setattr(world, "evidence", lambda attempt: way)
+
+
+def test_late_report_of_a_failed_purchase_does_not_refute_its_repetition(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(policy=OnUnknown.FAIL)
+    world.source = world.source[:1]
+    world.run(Plan(requests=(AtRequest.REJECTED,)))
+    world.clear(dropped=False)
+    report_says_failed(monkeypatch, world)
+    ended = world.run(Plan(requests=(AtRequest.UNKNOWN_ACCEPTED,)))
+    assert (len(ended.requests), type(ended.error)) == (1, UnknownOutcomeError)
+    world.clear(dropped=False)
+    again = world.run()
+    assert (again.requests, type(again.error)) == ([], UnknownOutcomeError)
+
+
+def test_failed_retry_does_not_resolve_the_first_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine_module, "_FIRST_PAUSE", 0.0)
+    world = World(policy=OnUnknown.RESEND)
+    world.source = world.source[:1]
+    world.run(Plan(requests=(AtRequest.UNKNOWN_NOT,) * 9))
+    world.clear(dropped=False)
+    world.policy = OnUnknown.FAIL
+    report_says_failed(monkeypatch, world)
     ended = world.run()
     assert isinstance(ended.error, UnknownOutcomeError)
     assert not ended.requests

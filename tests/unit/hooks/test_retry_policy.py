@@ -64,9 +64,16 @@ def caused_by(error: BaseException, *, by: BaseException) -> BaseException:
     return error
 
 
+def raised_while_handling(error: BaseException, *, by: BaseException) -> BaseException:
+    error.__context__ = by
+    return error
+
+
 @pytest.mark.parametrize(
     "error",
     [
+        raised_while_handling(KeyError("in the handler"), by=UNKNOWN),
+        raised_while_handling(KeyError("twice"), by=raised_while_handling(ValueError("in finally"), by=UNKNOWN)),
         ExceptionGroup("of a TaskGroup", [UNKNOWN]),
         ExceptionGroup("of a TaskGroup", [ValueError("first"), BUSY, UNKNOWN]),
         ExceptionGroup("of a TaskGroup", [ExceptionGroup("nested", [ExceptionGroup("deeper", [UNKNOWN])])]),
@@ -82,6 +89,12 @@ def caused_by(error: BaseException, *, by: BaseException) -> BaseException:
 def test_error_in_a_group_or_behind_another_is_found(error: BaseException) -> None:
     assert decide(error) == (RetryAction.FAIL, None)
     assert "CpaasUnknownOutcomeError" in str(CpaasRetryPolicy().evaluate(error, 1, 3).reason)
+
+
+def test_error_that_the_author_left_out_does_not_count() -> None:
+    error = raised_while_handling(KeyError("own"), by=UNKNOWN)
+    error.__suppress_context__ = True
+    assert decide(error) == (RetryAction.DEFAULT, None)
 
 
 def test_group_of_what_did_nothing_is_retried_when_the_longest_pause_is_over() -> None:

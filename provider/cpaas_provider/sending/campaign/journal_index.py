@@ -71,11 +71,11 @@ class JournalIndex:
         self._add(intent, self.body, at, result, now=True)
 
     def record_result(self, result: Result) -> None:
-        """Record the result of a request."""
+        """Record the result of a request. An accepted request stays accepted, whatever a late write has."""
         values = result.result or (None, None, None)
         self.plan.database.execute(
-            "UPDATE request SET state = ?, id = ?, charge = ?, balance = ?, reason = ? WHERE number = ?",
-            (PRECEDENCE[result.state], *values, result.reason, result.number),
+            "UPDATE request SET state = ?, id = ?, charge = ?, balance = ?, reason = ? WHERE number = ? AND state != ?",
+            (PRECEDENCE[result.state], *values, result.reason, result.number, _ACCEPTED),
         )
 
     def unresolved(self) -> list[RequestRecord]:

@@ -91,6 +91,13 @@ def test_the_strongest_of_several_counts(strong: str, weak: str, strong_first: b
     assert statuses(plan)[OBI] == first
 
 
+@pytest.mark.parametrize("late", ENDS)
+def test_accepted_request_stays_accepted_whatever_a_late_write_has(late: str) -> None:
+    plan, index = restored(batch([claim(0, ADA, OBI)], [settled(0)]), batch([], [ENDS[late](0)]))
+    assert statuses(plan) == {ADA: "sent", OBI: "sent", UMA: "not_sent"}
+    assert index.unresolved() == []
+
+
 def test_the_newest_of_equals_counts() -> None:
     plan, index = restored(
         batch([claim(0, ADA, OBI), claim(1, ADA)], []),
