@@ -90,7 +90,7 @@ bench-million: setup ## Measure time and memory of a million recipients from eve
 	    tests.benchmarks.campaign.in_process:$$work .bench $(ARGS) || exit 1; \
 	done
 
-bench-end-to-end: setup ## Measure a campaign to a million on a real Airflow, from trigger to success (ARGS="--people 100000")
+bench-end-to-end: setup ## Measure a campaign to a million on a real Airflow, from trigger to success (ARGS="--recipients 100000")
 	@$(RUN) $(BIN)/python -m tests.benchmarks.campaign.end_to_end $(ARGS)
 
 bench-waiting: setup ## Measure 10,000 waiting triggers (ARGS="--waiters 1000" takes fewer)

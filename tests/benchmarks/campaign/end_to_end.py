@@ -1,6 +1,6 @@
 """How long a personalised campaign with a results file takes on a real Airflow, from its trigger to its success.
 
-python -m tests.benchmarks.campaign.end_to_end [--people N] [--rounds N]
+python -m tests.benchmarks.campaign.end_to_end [--recipients N] [--rounds N]
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ def main() -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.default_int_handler)
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.campaign.end_to_end", description=__doc__)
-    parser.add_argument("--people", type=int, default=1_000_000)
+    parser.add_argument("--recipients", type=int, default=1_000_000)
     parser.add_argument("--rounds", type=int, default=1)
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder, BareServer(Path(folder) / "server.log") as server:
         people = Path(folder) / "people.csv"
-        write_csv(people, given.people)
+        write_csv(people, given.recipients)
         airflow = airflow_for(server.url, Path(folder) / "airflow")
         with airflow:
-            taken = [run(airflow, server, people, given.people) for _ in range(given.rounds)]
-    print(f"{given.people:,} rows: median {statistics.median(taken):.1f} s from trigger to success")
+            taken = [run(airflow, server, people, given.recipients) for _ in range(given.rounds)]
+    print(f"{given.recipients:,} rows: median {statistics.median(taken):.1f} s from trigger to success")
 
 
 def run(airflow: Standalone, server: BareServer, people: Path, rows: int) -> float:
