@@ -12,7 +12,7 @@ _MOST_READ = 2_000
 _SHORTEST_SECRET = 3
 _SHORTEST_PIECE = 10
 _NUMBER = re.compile(r"\+?\d(?:[\s().\-/]{0,2}\d){6,}")
-_ADDRESS_PART = r"[^\s@,;:<>\"'()\[\]]"
+_ADDRESS_PART = r"[^\s@,;:<>\"()\[\]]"
 # Matches only at the start of a word. Tried at each letter, a long word would take quadratic time.
 _ADDRESS = re.compile(f"(?<!{_ADDRESS_PART}){_ADDRESS_PART}+@{_ADDRESS_PART}+")
 # Terminals that show a log or the output of a command obey some of them.

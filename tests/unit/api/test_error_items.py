@@ -41,7 +41,11 @@ EMAIL: dict[str, Any] = {"recipients": "Ada@example.com,bob@example.com"}
         # Counted from 1.
         ("recipients.1", f"{ADA} is not valid", (ADA,)),
         # Somebody else is only compared with.
-        ("recipients.1", f"is the same subscriber as {EVE}", ()),
+        ("recipients.1", f"is the same subscriber as {EVE}", (BOB,)),
+        ("recipients.1", f"shares a line with {EVE}", ()),
+        ("recipients.1", f"is the same subscriber as {ADA}", (BOB,)),
+        ("recipients", f"{BOB} is a duplicate of +{ADA}", (BOB,)),
+        ("recipients", f"a duplicate of {ADA}; {EVE} is not valid", (EVE,)),
         ("recipients.0", f"{ADA} is the same subscriber as {EVE}", (ADA,)),
         ("recipients", f"+{BOB} 2 times", (BOB,)),
         ("personalisation.0.to", "is not valid", (EVE,)),

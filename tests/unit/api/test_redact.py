@@ -25,6 +25,8 @@ private_texts = st.text(letters, min_size=3, max_size=40)
         ("0803  123\n4567", "***"),
         ("write to ada@example.com.", "write to ***"),
         ("<ada@example.com> bounced", "<***> bounced"),
+        ("o'brien@example.com bounced", "*** bounced"),
+        ("'ada@example.com' bounced", "*** bounced"),
         ("page 3 of 12, 160 characters, error 40023", "page 3 of 12, 160 characters, error 40023"),
         ("two\n  lines", "two lines"),
         ("\x1b[2J\x1b]0;owned\x07clears \x9b the screen", "[2J ]0;owned clears the screen"),

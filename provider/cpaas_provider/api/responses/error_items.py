@@ -24,6 +24,9 @@ _STEP = re.compile(r"[^\s.\[\]/'\"]+")
 _NUMBER = re.compile(r"\+?\d(?:[\s().\-]{0,2}\d){5,}")
 _ADDRESS = re.compile(r"[^\s@,;:<>\"()\[\]]+@[^\s@,;:<>\"()\[\]]+")
 
+_COMPARISON = re.compile(r"\b(?:same|duplicate|copy|identical|equal|repeat)\w*\b[^.;]*\Z")
+"""Words before a recipient with which the rejected one is only compared."""
+
 
 def rejected_recipients(items: Iterable[ErrorItem], fields: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the recipients of a request that error items name, in the request's form and order.
@@ -100,12 +103,15 @@ def _quoted(text: str, known: Mapping[str, str]) -> Iterator[str]:
     """
     text = text.lower()
     for match in _NUMBER.finditer(text):
+        if _COMPARISON.search(text, 0, match.start()):
+            continue
         runs = re.findall(r"\d+", match[0])
         if (number := "".join(runs)) in known:
             yield known[number]
         elif not match[0].startswith("+") or runs[0] in known:
             # Two numbers side by side look like one with blanks. But what follows a prefix is no number of its own.
             yield from (known[run] for run in runs if run in known)
-    for address in _ADDRESS.findall(text):
-        if (bare := address.strip("'").rstrip(".!?'")) in known:
+    for match in _ADDRESS.finditer(text):
+        bare = match[0].strip("'").rstrip(".!?'")
+        if bare in known and not _COMPARISON.search(text, 0, match.start()):
             yield known[bare]

@@ -209,7 +209,8 @@ def _is_trace(endpoint: Endpoint[Any], line: int, body: Any) -> bool:
     status, kind = body.get("status"), body.get("type")
     if any(isinstance(word, str) and _SUCCESS.search(word) for word in (status, kind)):
         return True
-    if isinstance(status, (int, float)) and HTTPStatus.OK < status < HTTPStatus.MULTIPLE_CHOICES:
+    if isinstance(status, (int, float)) and status and status != HTTPStatus.OK and status < HTTPStatus.BAD_REQUEST:
+        # Such as 201, or the status of a passcode.
         return True
     if endpoint.retry_safety is RetrySafety.PURCHASE and _is_word(status):
         return True
