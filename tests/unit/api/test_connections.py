@@ -168,21 +168,21 @@ async def test_each_request_on_a_connection_has_the_whole_time() -> None:
 
     def slow_the_second_time(connection: socket.socket, _: Seen) -> None:
         if len(server.seen) == 2:
-            time.sleep(0.5)
+            time.sleep(0.25)
         if len(server.seen) < 3:
             connection.sendall(http(200, b"mine"))
         else:
             silent.wait()
 
     with Loopback(slow_the_second_time) as server:
-        async with sending(at(server.url, timeout=0.8)) as send:
+        async with sending(at(server.url, timeout=0.4)) as send:
             assert await send() == OK
             # The second response comes after the time of the first request, and within its own.
-            await asyncio.sleep(0.5)
+            await asyncio.sleep(0.25)
             assert await send() == OK
             began = time.monotonic()
             assert await send() is TransportFailure.RESPONSE_TIMEOUT
-            assert time.monotonic() - began > 0.75
+            assert time.monotonic() - began > 0.38
     silent.set()
     assert (len(server.seen), server.connections) == (3, 1)
 
