@@ -32,8 +32,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder, BareServer(Path(folder) / "server.log") as server:
         people = Path(folder) / "people.csv"
         write_csv(people, given.recipients)
-        airflow = airflow_for(server.url, Path(folder) / "airflow")
-        with airflow:
+        with airflow_for(server.url, Path(folder) / "airflow") as airflow:
             taken = [run(airflow, server, people, given.recipients) for _ in range(given.rounds)]
     print(f"{given.recipients:,} rows: median {statistics.median(taken):.1f} s from trigger to success")
 

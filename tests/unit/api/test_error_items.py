@@ -149,3 +149,9 @@ def test_a_request_without_recipients_refuses_nobody() -> None:
 def test_only_recipients_of_the_request_are_ever_named(items: list[ErrorItem], fields: dict[str, Any]) -> None:
     assert set(rejected_recipients(items, fields)) <= set(fields.get("recipients", "").split(","))
     assert not (is_message_error(items, fields) and rejected_recipients(items, fields))
+
+
+@pytest.mark.parametrize("text", ["a" * 300_000, "same " * 60_000 + f"{BOB} " * 500, f"duplicate {ADA}, " * 15_000])
+def test_long_message_takes_no_more_than_its_length(text: str) -> None:
+    # In quadratic time each of them would take minutes.
+    assert set(rejected_recipients((ErrorItem("recipients", text),), SMS)) <= {BOB}

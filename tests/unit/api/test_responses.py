@@ -603,6 +603,8 @@ def test_errors_beside_a_success_or_an_id_anywhere_are_never_a_rejection(body: d
         {"accepted": 49},
         {"success": True},
         {"columns": {"name": "Ada"}},
+        {"message": {"id": "m1"}},
+        {"status": {"id": "m1"}},
         *({"status": status} for status in ("success", "queued", 1, True, 201, 202, 207)),
         *({"type": kind} for kind in ("success", "partial_success", "queued")),
         *({"status": status, "type": "success"} for status in (400, 429)),

@@ -22,10 +22,12 @@ _MESSAGE_FIELDS = (SendSmsRequest.model_fields | SendEmailRequest.model_fields).
 _WHOLE_REQUEST = frozenset({"", "body", "data", "json", "payload", "request", "non_field_errors", "__root__"})
 _STEP = re.compile(r"[^\s.\[\]/'\"]+")
 _NUMBER = re.compile(r"\+?\d(?:[\s().\-]{0,2}\d){5,}")
-_ADDRESS = re.compile(r"[^\s@,;:<>\"()\[\]]+@[^\s@,;:<>\"()\[\]]+")
-
+# Matches only at the start of a word. Tried at each letter, a long word would take quadratic time.
+_ADDRESS = re.compile(r"(?<![^\s,;:<>\"()\[\]])[^\s@,;:<>\"()\[\]]+@[^\s@,;:<>\"()\[\]]+")
 _COMPARISON = re.compile(r"\b(?:same|duplicate|copy|identical|equal|repeat)\w*\b[^.;]*\Z")
 """Words before a recipient with which the rejected one is only compared."""
+_COMPARED_WITHIN = 200
+"""How many characters before a recipient are searched for such words."""
 
 
 def rejected_recipients(items: Iterable[ErrorItem], fields: Mapping[str, Any]) -> tuple[str, ...]:
@@ -39,7 +41,7 @@ def rejected_recipients(items: Iterable[ErrorItem], fields: Mapping[str, Any]) -
         return ()
     recipients = listed.split(",")
     known = {recipient.lower(): recipient for recipient in recipients}
-    items, personalised = tuple(items), fields.get("personalisation") or ()
+    personalised = fields.get("personalisation") or ()
     named = {recipient for item in items for recipient in _named(item, recipients, known, personalised)}
     return tuple(recipient for recipient in recipients if recipient in named)
 
@@ -103,7 +105,7 @@ def _quoted(text: str, known: Mapping[str, str]) -> Iterator[str]:
     """
     text = text.lower()
     for match in _NUMBER.finditer(text):
-        if _COMPARISON.search(text, 0, match.start()):
+        if _is_compared(text, match.start()):
             continue
         runs = re.findall(r"\d+", match[0])
         if (number := "".join(runs)) in known:
@@ -113,5 +115,10 @@ def _quoted(text: str, known: Mapping[str, str]) -> Iterator[str]:
             yield from (known[run] for run in runs if run in known)
     for match in _ADDRESS.finditer(text):
         bare = match[0].strip("'").rstrip(".!?'")
-        if bare in known and not _COMPARISON.search(text, 0, match.start()):
+        if bare in known and not _is_compared(text, match.start()):
             yield known[bare]
+
+
+def _is_compared(text: str, place: int) -> bool:
+    """Tell whether another recipient is only compared with the one that a text quotes at a place."""
+    return _COMPARISON.search(text, max(0, place - _COMPARED_WITHIN), place) is not None

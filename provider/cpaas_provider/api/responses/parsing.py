@@ -35,10 +35,9 @@ _UNION_TAGS = frozenset({"int", "float"})
 """Pydantic appends these to the location of a value that is neither type of number."""
 _ACTS = frozenset({RetrySafety.UNSAFE, RetrySafety.PURCHASE})
 """Requests that must not be carried out twice."""
-_ERROR_FIELDS = frozenset(
-    {"status", "type", "message", "errors", "error", "code", "timestamp", "path", "request_id", "trace_id"}
-)
+_ERROR_FIELDS = frozenset({"status", "type", "message", "code", "timestamp", "path", "request_id", "trace_id"})
 """The fields of an error body (INTERFACE.md section 7), and others that say nothing of a resource."""
+_NESTED_ERROR_FIELDS = frozenset({"errors", "error"})
 _SUCCESS = re.compile(r"succe|accept|queue|sent|partial|creat|process|deliver|schedul|\bok\b", re.IGNORECASE)
 """Words of a status or type that speak of a success."""
 _DEEPEST_EMPTY = 6
@@ -214,7 +213,12 @@ def _is_trace(endpoint: Endpoint[Any], line: int, body: Any) -> bool:
         return True
     if endpoint.retry_safety is RetrySafety.PURCHASE and _is_word(status):
         return True
-    return not all(name in _ERROR_FIELDS or _is_empty(value) for name, value in body.items())
+    return not all(_is_of_error(name, value) or _is_empty(value) for name, value in body.items())
+
+
+def _is_of_error(name: str, value: Any) -> bool:
+    """Tell whether a field is one of an error body. A ``message`` that is an object may be the resource."""
+    return name in _NESTED_ERROR_FIELDS or (name in _ERROR_FIELDS and not isinstance(value, (Mapping, list)))
 
 
 def _is_empty(value: Any, depth: int = _DEEPEST_EMPTY) -> bool:
