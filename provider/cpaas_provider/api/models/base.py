@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import math
 import re
+import threading
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Annotated, Any, Literal, Self
 
@@ -68,8 +69,22 @@ _LOGGED_FIELDS = frozenset(
 )
 
 
+_build_lock = threading.RLock()
+
+
 class _RedactedModel(BaseModel):
-    """A model whose ``repr()`` and ``str()`` leave out personal data."""
+    """A model whose ``repr()`` and ``str()`` leave out personal data.
+
+    Its validator is built at first use: a task uses two or three of the models, and building all takes 20 ms.
+    """
+
+    model_config = ConfigDict(defer_build=True)
+
+    @classmethod
+    def model_rebuild(cls, *, _parent_namespace_depth: int = 2, **options: Any) -> bool | None:
+        """Build the validator. Pydantic before 2.14 cannot do that in two threads at once."""
+        with _build_lock:
+            return super().model_rebuild(_parent_namespace_depth=_parent_namespace_depth + 1, **options)
 
     def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
         shown = _LOGGED_FIELDS.intersection(type(self).model_fields)
