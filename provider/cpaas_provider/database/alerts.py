@@ -17,7 +17,7 @@ from typing import Any
 from sqlalchemy import Connection, Row, and_, insert, or_, select, update
 
 from cpaas_provider.database.database import Database
-from cpaas_provider.database.schema import leases, notifications
+from cpaas_provider.database.schema.alerts import leases, notifications
 
 MAX_SUBJECTS = 20
 """The number of subjects whose alerts are counted separately."""

@@ -35,7 +35,7 @@ from sqlalchemy import (
     text,
 )
 
-from cpaas_provider.database.schema import REPORT_DIALECTS, UtcDateTime
+from cpaas_provider.database.schema.base import REPORT_DIALECTS, UtcDateTime
 
 Value = TypeVar("Value")
 

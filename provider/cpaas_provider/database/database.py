@@ -13,7 +13,7 @@ from typing import Any, Self, TypeVar
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event, select, update
 
-from cpaas_provider.database import migrations, schema
+from cpaas_provider.database import migrations
 from cpaas_provider.database._engine.checkpoints import BackgroundCheckpoints
 from cpaas_provider.database._engine.failures import discard_lost_sessions, translate_errors
 from cpaas_provider.database._engine.leftovers import contains_match
@@ -21,6 +21,7 @@ from cpaas_provider.database._engine.sqlite_file import DatabaseFile, open_lock
 from cpaas_provider.database._engine.timeouts import TimeLimit, enforce_time_limit
 from cpaas_provider.database._engine.transactions import HAS_LOG, write_transaction
 from cpaas_provider.database.errors import DatabaseError, ReportsNotSupportedError
+from cpaas_provider.database.schema.base import REPORT_DIALECTS, identities
 from cpaas_provider.database.url import redacted, resolve_url
 
 Result = TypeVar("Result")
@@ -78,7 +79,7 @@ class Database:
 
         :raises ReportsNotSupportedError: when it cannot
         """
-        if (name := self.engine.dialect.name) not in schema.REPORT_DIALECTS:
+        if (name := self.engine.dialect.name) not in REPORT_DIALECTS:
             raise ReportsNotSupportedError(
                 f"Delivery reports can be stored in SQLite and PostgreSQL, not in {name}. Set [cpaas] database to one "
                 "of these."
@@ -100,7 +101,7 @@ class Database:
 
         :raises DatabaseError: when it cannot be read
         """
-        name = select(schema.identities.c.value).where(schema.identities.c.name == "database")
+        name = select(identities.c.value).where(identities.c.name == "database")
         with self.connect() as connection:
             found: str = connection.execute(name).scalar_one()
         return found
@@ -220,7 +221,7 @@ class Database:
 
         :raises DatabaseError: when it cannot
         """
-        same = update(schema.identities).values(value=schema.identities.c.value)
+        same = update(identities).values(value=identities.c.value)
         self.write(lambda connection: connection.execute(same))
 
     def close(self) -> None:

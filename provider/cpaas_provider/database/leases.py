@@ -11,7 +11,7 @@ from sqlalchemy import Connection, delete, insert, select, update
 
 from cpaas_provider.database.database import Database
 from cpaas_provider.database.errors import CampaignChangedError, CampaignLockedError, LeaseLostError
-from cpaas_provider.database.schema import campaign_values, campaigns
+from cpaas_provider.database.schema.campaigns import campaign_values, campaigns
 
 LEASE = timedelta(minutes=5)
 """How long the owner of a campaign keeps the lease after its last write."""

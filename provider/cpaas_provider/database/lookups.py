@@ -11,7 +11,8 @@ from sqlalchemy import Column, Connection, Row, Table, delete, insert, select
 
 from cpaas_provider.database.bulk import batched
 from cpaas_provider.database.database import Database
-from cpaas_provider.database.schema import alembic_version, lookups, phone_records
+from cpaas_provider.database.schema.base import alembic_version
+from cpaas_provider.database.schema.lookups import lookups, phone_records
 
 
 class PhoneRecord(NamedTuple):

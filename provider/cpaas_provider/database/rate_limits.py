@@ -14,7 +14,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, insert, literal_column, select, update
 
 from cpaas_provider.database.database import Database
-from cpaas_provider.database.schema import rate_limits
+from cpaas_provider.database.schema.rate_limits import rate_limits
 
 MAX_AHEAD = 1.0
 """The seconds for which moments are reserved ahead. A reservation gets half of the free moments among them, but at

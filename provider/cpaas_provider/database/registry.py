@@ -15,7 +15,7 @@ from sqlalchemy import Connection, Row, insert, select, update
 from cpaas_provider.database.database import Database
 from cpaas_provider.database.errors import CampaignLockedError, OtherServiceError, PartitionsChangedError
 from cpaas_provider.database.leases import LeasedState
-from cpaas_provider.database.schema import campaign_values, campaigns, keyed_campaigns
+from cpaas_provider.database.schema.campaigns import campaign_values, campaigns, keyed_campaigns
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from cpaas_provider.database.activity.progress import CAMPAIGN
-from cpaas_provider.database.schema import airtime_purchases, passcodes, report_counts
+from cpaas_provider.database.schema.activity import airtime_purchases, passcodes
+from cpaas_provider.database.schema.delivery import report_counts
 from cpaas_provider.delivery.tracking.counts import read_counts
 from cpaas_provider.pages import campaigns
 from cpaas_provider.pages.access import Viewer

@@ -12,7 +12,8 @@ from typing import Any
 from sqlalchemy import Connection, Row, Select, select, tuple_
 
 from cpaas_provider.database.activity.progress import FAILED, FINISHED, RUNNING, WAITING
-from cpaas_provider.database.schema import sends, task_progress
+from cpaas_provider.database.schema.activity import task_progress
+from cpaas_provider.database.schema.delivery import sends
 from cpaas_provider.delivery.tracking.counts import DeliveryCounts
 from cpaas_provider.delivery.tracking.sent_requests import count_recorded_recipients
 from cpaas_provider.pages.summaries import Summary

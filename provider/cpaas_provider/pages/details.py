@@ -13,7 +13,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from cpaas_provider.database.errors import DatabaseError
-from cpaas_provider.database.schema import CAMPAIGN_LENGTH, report_counts, sends
+from cpaas_provider.database.schema.base import CAMPAIGN_LENGTH
+from cpaas_provider.database.schema.delivery import report_counts, sends
 from cpaas_provider.delivery.reports import DeliveryStatus
 from cpaas_provider.delivery.tracking.counts import DeliveryCounts, read_counts
 from cpaas_provider.pages.access import Viewer

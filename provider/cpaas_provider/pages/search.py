@@ -11,7 +11,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from cpaas_provider.api.recipients.msisdn import InvalidMsisdnError, normalise_msisdn
-from cpaas_provider.database.schema import deliveries, requests, sends, task_progress
+from cpaas_provider.database.schema.activity import task_progress
+from cpaas_provider.database.schema.delivery import deliveries, requests, sends
 from cpaas_provider.delivery.reports import DeliveryStatus, normalise_recipient
 from cpaas_provider.pages.access import Viewer
 from cpaas_provider.pages.base import Pages, check_text, respond

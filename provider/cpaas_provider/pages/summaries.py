@@ -23,7 +23,7 @@ from sqlalchemy import ColumnElement, Connection, Row, String, and_, case, func,
 from cpaas_provider.database.activity.upsert import upsert
 from cpaas_provider.database.database import Database
 from cpaas_provider.database.errors import DatabaseError
-from cpaas_provider.database.schema import deliveries, delivery_summaries, report_counts, sends
+from cpaas_provider.database.schema.delivery import deliveries, delivery_summaries, report_counts, sends
 from cpaas_provider.delivery.reports import DeliveryStatus
 from cpaas_provider.delivery.tracking.counts import COMMIT_LAG, IS_ACCEPTED, IS_COUNTED, DeliveryCounts, read_counts
 from cpaas_provider.pages.html.rendering import words

@@ -15,7 +15,8 @@ from sqlalchemy import func, select, update
 from cpaas_provider.database.database import open_database
 from cpaas_provider.database.errors import DatabaseError
 from cpaas_provider.database.recipients.frequency import MessageCounts
-from cpaas_provider.database.schema import campaigns, message_counts
+from cpaas_provider.database.schema.campaigns import campaigns
+from cpaas_provider.database.schema.recipients import message_counts
 from cpaas_provider.hooks.cpaas import CpaasHook
 from cpaas_provider.operators.email import EmailCampaignOperator, SendEmailOperator
 from cpaas_provider.operators.sms import SendSmsOperator, SmsCampaignOperator

@@ -13,7 +13,7 @@ from airflow.sdk import task
 from sqlalchemy import text
 
 from cpaas_provider.database.database import open_database
-from cpaas_provider.database.schema import rate_limits
+from cpaas_provider.database.schema.rate_limits import rate_limits
 from cpaas_provider.hooks.cpaas import CpaasHook
 from cpaas_provider.operators.base_campaign import partitions
 from cpaas_provider.operators.sms import SendSmsOperator, SmsCampaignOperator

@@ -21,7 +21,7 @@ from cpaas_provider.cli.doctor.report import Status, clock
 from cpaas_provider.cli.doctor.service import _service_clock
 from cpaas_provider.database.database import open_database
 from cpaas_provider.database.migrations import REVISIONS
-from cpaas_provider.database.schema import alembic_version
+from cpaas_provider.database.schema.base import alembic_version
 from cpaas_provider.delivery.receiver.app import create_app
 from cpaas_provider.hooks._receiver import get_receiver_connection
 from cpaas_provider.sending.journal.model import CAMPAIGN_DATABASE

@@ -20,7 +20,8 @@ from sqlalchemy import select
 from cpaas_provider.cli.messages import requests as cli_requests
 from cpaas_provider.cli.messages.tracking import DAG_ID
 from cpaas_provider.database.database import open_database
-from cpaas_provider.database.schema import campaign_values, sends
+from cpaas_provider.database.schema.campaigns import campaign_values
+from cpaas_provider.database.schema.delivery import sends
 from cpaas_provider.delivery.receiver.app import create_app
 from cpaas_provider.hooks._receiver import get_receiver_connection
 from cpaas_provider.operators.email import SendEmailOperator

@@ -17,7 +17,7 @@ import pytest
 from sqlalchemy import update
 
 from cpaas_provider.database.database import open_database
-from cpaas_provider.database.schema import campaigns
+from cpaas_provider.database.schema.campaigns import campaigns
 from tests.airflow.cli.test_receiver import until
 from tests.airflow.harness.stage import digits, fault, forget_campaign_database, phone
 from tests.airflow_home import settings_for

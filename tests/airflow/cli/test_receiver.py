@@ -71,7 +71,7 @@ class Receiver:
     def bodies(self) -> list[Any]:
         from sqlalchemy import select
 
-        from cpaas_provider.database.schema import reports
+        from cpaas_provider.database.schema.delivery import reports
 
         with open_database(self.store) as database, database.connect() as reading:
             return [json.loads(body) for body in reading.execute(select(reports.c.body)).scalars()]

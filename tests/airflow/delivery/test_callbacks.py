@@ -12,7 +12,7 @@ import pytest
 from sqlalchemy import delete, select
 
 from cpaas_provider.database.database import Database, open_database
-from cpaas_provider.database.schema import deliveries, requests, sends
+from cpaas_provider.database.schema.delivery import deliveries, requests, sends
 from cpaas_provider.delivery.callbacks.tokens import CallbackToken
 from cpaas_provider.delivery.receiver.app import create_app
 from cpaas_provider.delivery.tracking.counts import DeliveryCounts, read_counts, read_recipients

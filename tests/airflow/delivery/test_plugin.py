@@ -57,7 +57,7 @@ def stored() -> list[Any]:
     """Return the raw reports in the store that Airflow's configuration names."""
     from sqlalchemy import select
 
-    from cpaas_provider.database.schema import reports
+    from cpaas_provider.database.schema.delivery import reports
 
     with open_database() as database, database.connect() as reading:
         return list(reading.execute(select(reports).where(reports.c.conn_id == CONN_ID)))

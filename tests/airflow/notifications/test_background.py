@@ -12,9 +12,9 @@ from fastapi import FastAPI
 from fastapi.testclient import TestClient
 from sqlalchemy import update
 
-from cpaas_provider.database import schema
 from cpaas_provider.database.alerts import AlertGroups
 from cpaas_provider.database.database import open_database
+from cpaas_provider.database.schema.alerts import notifications
 from cpaas_provider.hooks._receiver import get_receiver_connection
 from cpaas_provider.notifications import SmsNotifier
 from cpaas_provider.notifications._runtime import background, message
@@ -64,7 +64,7 @@ def waiting(name: str, **changes: object) -> None:
         groups = AlertGroups(database, QUICK)
         groups.add(name, "cpaas_default", f"orders.{name} failed", message.seal(alert, connection.hash_secrets), HOUR)
         passed = {"lease_expires_at": None, "leads_until": None, **changes}
-        row = update(schema.notifications).where(schema.notifications.c.name == name)
+        row = update(notifications).where(notifications.c.name == name)
         database.write(lambda opened: opened.execute(row.values(**passed)))
 
 

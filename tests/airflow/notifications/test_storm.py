@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from sqlalchemy import select, update
 
-from cpaas_provider.database import schema
 from cpaas_provider.database.database import open_database
+from cpaas_provider.database.schema.alerts import notifications
 from cpaas_provider.hooks._receiver import get_receiver_connection
 from cpaas_provider.notifications import SmsNotifier
 from cpaas_provider.notifications._runtime import background
@@ -70,7 +70,7 @@ def texts(service: Any) -> list[str]:
 
 def group(url: str) -> Any:
     with open_database(url) as database, database.connect() as connection:
-        return connection.execute(select(schema.notifications)).one_or_none()
+        return connection.execute(select(notifications)).one_or_none()
 
 
 def later(url: str, passed: timedelta) -> None:
@@ -78,7 +78,7 @@ def later(url: str, passed: timedelta) -> None:
     row, moments = group(url), ("first_at", "last_at", "sent_at", "leads_until", "lease_expires_at")
     change = {name: getattr(row, name) - passed for name in moments if getattr(row, name)}
     with open_database(url) as database:
-        database.write(lambda connection: connection.execute(update(schema.notifications).values(**change)))
+        database.write(lambda connection: connection.execute(update(notifications).values(**change)))
 
 
 def test_500_failing_tasks_in_four_processes_send_one_message_with_their_number(service, database, start) -> None:

@@ -12,7 +12,7 @@ from sqlalchemy import func, select
 
 from cpaas_provider.api.client import AsyncCpaasClient
 from cpaas_provider.database.database import open_database
-from cpaas_provider.database.schema import phone_records
+from cpaas_provider.database.schema.lookups import phone_records
 from cpaas_provider.operators._runtime.contacts import bulk_lookup
 from cpaas_provider.operators.lookup import BulkPhoneLookupOperator
 from cpaas_provider.operators.sms import SmsCampaignOperator

@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy import select
 
 from cpaas_provider.database.database import open_database
-from cpaas_provider.database.schema import airtime_purchases, passcodes, task_progress
+from cpaas_provider.database.schema.activity import airtime_purchases, passcodes, task_progress
 from cpaas_provider.operators.airtime import BuyAirtimeOperator
 from cpaas_provider.operators.otp import RequestOtpOperator, VerifyOtpOperator
 from tests.airflow.harness.campaigns import rows, small_packs, sms

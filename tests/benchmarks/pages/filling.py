@@ -9,8 +9,9 @@ from datetime import UTC, datetime, timedelta
 
 from sqlalchemy import Connection, insert, text
 
-from cpaas_provider.database import schema
 from cpaas_provider.database.database import Database
+from cpaas_provider.database.schema.activity import airtime_purchases, passcodes, task_progress
+from cpaas_provider.database.schema.delivery import deliveries, report_counts, sends
 
 DAGS, CONNECTIONS, PER_REQUEST = 40, 4, 500
 DAYS = 90
@@ -64,7 +65,7 @@ def sizes_of(campaigns: int, reports: int) -> list[int]:
 def fill(database: Database, campaigns: int, reports: int, say: Callable[[str], None]) -> Filled:
     """Fill an empty database."""
     sizes = sizes_of(campaigns, reports)
-    indexes = [one for one in schema.deliveries.indexes if one.name]
+    indexes = [one for one in deliveries.indexes if one.name]
     with database.engine.begin() as connection:
         for index in indexes:
             index.drop(connection)
@@ -100,7 +101,7 @@ def _campaign(connection: Connection, place: int, size: int, first: int, at: dat
     common = {**task, "map_index": -1, "started_at": at}
     ended = {"ended_at": at + timedelta(minutes=5)}
     connection.execute(
-        insert(schema.sends), [{**common, **ended, "campaign": name, "expected": size, "unknown": 0, "finished_at": at}]
+        insert(sends), [{**common, **ended, "campaign": name, "expected": size, "unknown": 0, "finished_at": at}]
     )
     row = {
         **common,
@@ -113,7 +114,7 @@ def _campaign(connection: Connection, place: int, size: int, first: int, at: dat
         "settings": json.dumps(_SETTINGS),
     }
     sync = {**row, "reference": f"sync-{name}", "kind": "contact_sync", "operation": "sync_contacts"}
-    connection.execute(insert(schema.task_progress), [row, sync] if place % 5 == 0 else [row])
+    connection.execute(insert(task_progress), [row, sync] if place % 5 == 0 else [row])
     minutes = [
         {
             "campaign": name,
@@ -126,7 +127,7 @@ def _campaign(connection: Connection, place: int, size: int, first: int, at: dat
         for minute in range(20)
         for status, share in ((0, 1), (10, 2), (20, 7))
     ]
-    connection.execute(insert(schema.report_counts), minutes)
+    connection.execute(insert(report_counts), minutes)
 
 
 def _with(numbers: str, connection: Connection, head: str, select: str, tail: str) -> str:
@@ -148,7 +149,7 @@ def _others(connection: Connection, now: datetime) -> None:
             }
             for number in range(start, start + 5_000)
         ]
-        connection.execute(insert(schema.passcodes), rows)
+        connection.execute(insert(passcodes), rows)
     bought = [
         {
             "conn_id": f"conn_{number % CONNECTIONS}",
@@ -165,4 +166,4 @@ def _others(connection: Connection, now: datetime) -> None:
         }
         for number in range(10_000)
     ]
-    connection.execute(insert(schema.airtime_purchases), bought)
+    connection.execute(insert(airtime_purchases), bought)

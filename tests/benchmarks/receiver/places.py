@@ -19,7 +19,7 @@ import httpx
 import sqlalchemy
 
 from cpaas_provider.database.database import open_database
-from cpaas_provider.database.schema import reports
+from cpaas_provider.database.schema.delivery import reports
 from cpaas_provider.delivery.callbacks.tokens import CallbackToken, callback_url
 from cpaas_provider.delivery.tracking.sent_requests import TrackedSend, record_send_started
 from tests.benchmarks.receiver.bodies import SIGNATURE_HEADER, WEBHOOK_SECRET

@@ -20,7 +20,7 @@ from pathlib import Path
 import psutil
 import sqlalchemy
 
-from cpaas_provider.database.schema import reports
+from cpaas_provider.database.schema.delivery import reports
 from tests.system.attacking.places import Place
 from tests.system.attacking.sender import Acknowledged, Sender, sending
 from tests.tcp_proxy import Mode, Proxy

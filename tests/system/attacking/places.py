@@ -16,7 +16,7 @@ import httpx
 import sqlalchemy
 
 from cpaas_provider.database.database import open_database
-from cpaas_provider.database.schema import reports
+from cpaas_provider.database.schema.delivery import reports
 from cpaas_provider.delivery.callbacks.tokens import CallbackToken, callback_url
 from cpaas_provider.delivery.tracking.retention import prune
 from tests.airflow_home import settings_for, without_airflow

@@ -13,7 +13,7 @@ from typing import Any
 import sqlalchemy
 
 from cpaas_provider.database.database import Database, open_database
-from cpaas_provider.database.schema import reports, sends
+from cpaas_provider.database.schema.delivery import reports, sends
 from cpaas_provider.delivery.tracking.counts import read_counts, read_recipients
 from tests.system.delivering.service import as_key
 

@@ -8,9 +8,11 @@ import sqlalchemy
 from alembic import command
 from alembic.config import Config
 
-from cpaas_provider.database import migrations, schema
+from cpaas_provider.database import migrations
 from cpaas_provider.database.database import Database, open_database
 from cpaas_provider.database.migrations import REVISIONS
+from cpaas_provider.database.schema.all_tables import metadata
+from cpaas_provider.database.schema.base import alembic_version
 
 BEFORE_ALEMBIC = ("0001", "0002", "0003", "0004", "0005", "0006")
 
@@ -18,7 +20,7 @@ BEFORE_ALEMBIC = ("0001", "0002", "0003", "0004", "0005", "0006")
 def version(database: Database) -> str:
     """Return the version that is recorded for its tables."""
     with database.connect() as connection:
-        return str(connection.execute(sqlalchemy.select(schema.alembic_version.c.version_num)).scalar_one())
+        return str(connection.execute(sqlalchemy.select(alembic_version.c.version_num)).scalar_one())
 
 
 def create(url: str, revision: str, *, by_alembic: bool = False) -> None:
@@ -28,7 +30,7 @@ def create(url: str, revision: str, *, by_alembic: bool = False) -> None:
     """
     # Opened and emptied, as a file has settings of its own.
     with open_database(url) as database:
-        schema.metadata.drop_all(database.engine)
+        metadata.drop_all(database.engine)
         with database.engine.begin() as connection:
             config = Config()
             config.set_main_option("script_location", str(Path(migrations.__file__).parent))
@@ -40,7 +42,7 @@ def create(url: str, revision: str, *, by_alembic: bool = False) -> None:
 
 def record_before_alembic(connection: sqlalchemy.Connection, number: int) -> None:
     """Have the version recorded as it was before Alembic."""
-    schema.alembic_version.drop(connection)
+    alembic_version.drop(connection)
     connection.exec_driver_sql(
         "CREATE TABLE cpaas_schema (version INTEGER NOT NULL, since TIMESTAMP NOT NULL, PRIMARY KEY (version))"
     )
@@ -55,7 +57,7 @@ def is_newest(database: Database) -> bool:
 def remove(database: Database) -> None:
     """Have it be as if nobody had opened it."""
     if database.engine.dialect.name != "sqlite":
-        schema.metadata.drop_all(database.engine)
+        metadata.drop_all(database.engine)
         with database.engine.begin() as connection:
             connection.exec_driver_sql("DROP TABLE IF EXISTS cpaas_schema")
         return

@@ -14,7 +14,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from cpaas_provider.database.bulk import MAX_ROWS, insert_many, insert_missing
 from cpaas_provider.database.database import Database, open_database
 from cpaas_provider.database.errors import RejectedDataError
-from cpaas_provider.database.schema import reports
+from cpaas_provider.database.schema.delivery import reports
 
 WHEN = datetime(2026, 5, 1, 12, 30, 15, 123456, tzinfo=UTC)
 

@@ -17,7 +17,7 @@ from cpaas_provider.database import database as database_module
 from cpaas_provider.database._engine import checkpoints
 from cpaas_provider.database.database import Database, open_database
 from cpaas_provider.database.errors import DatabaseError
-from cpaas_provider.database.schema import campaigns
+from cpaas_provider.database.schema.campaigns import campaigns
 
 SECONDS = 20.0
 THREAD = "cpaas-checkpoints"

@@ -16,11 +16,11 @@ from types import SimpleNamespace
 import pytest
 import sqlalchemy
 
-from cpaas_provider.database import schema
 from cpaas_provider.database._engine import sqlite_file
 from cpaas_provider.database._engine.transactions import HAS_LOG
 from cpaas_provider.database.database import Database, open_database, set_up_sqlite
 from cpaas_provider.database.errors import DatabaseError
+from cpaas_provider.database.schema.campaigns import campaigns
 from tests.unit.database.table_versions import is_newest
 
 
@@ -133,12 +133,12 @@ class TestTheDiskUnderSqlite:
 
 
 def add(connection: sqlalchemy.Connection, campaign: str) -> None:
-    connection.execute(sqlalchemy.insert(schema.campaigns).values(campaign=campaign, fencing_token=1))
+    connection.execute(sqlalchemy.insert(campaigns).values(campaign=campaign, fencing_token=1))
 
 
 def names(database: Database) -> set[str]:
     with database.connect() as connection:
-        return set(connection.execute(sqlalchemy.select(schema.campaigns.c.campaign)).scalars())
+        return set(connection.execute(sqlalchemy.select(campaigns.c.campaign)).scalars())
 
 
 def test_opening_again_changes_nothing(url: str) -> None:
@@ -149,28 +149,28 @@ def test_opening_again_changes_nothing(url: str) -> None:
 
 def test_a_transaction_is_all_or_nothing(database: Database) -> None:
     def work(connection: sqlalchemy.Connection) -> None:
-        connection.execute(sqlalchemy.insert(schema.campaigns).values(campaign="one", fencing_token=1))
+        connection.execute(sqlalchemy.insert(campaigns).values(campaign="one", fencing_token=1))
         raise LookupError
 
     with pytest.raises(LookupError):
         database.write(work)
     with database.connect() as connection:
-        assert not connection.execute(sqlalchemy.select(schema.campaigns)).all()
+        assert not connection.execute(sqlalchemy.select(campaigns)).all()
 
 
 def test_what_clashes_is_done_again(database: Database) -> None:
     """Two find a row missing and write it; the slower one finds it then."""
     both = threading.Barrier(2)
-    terms = schema.campaigns.c.fencing_token
+    terms = campaigns.c.fencing_token
 
     def work(connection: sqlalchemy.Connection) -> None:
         found = connection.execute(sqlalchemy.select(terms)).scalar_one_or_none()
         if found is not None:
-            connection.execute(sqlalchemy.update(schema.campaigns).values(fencing_token=found + 1))
+            connection.execute(sqlalchemy.update(campaigns).values(fencing_token=found + 1))
             return
         if database.engine.dialect.name != "sqlite":  # which lets in one after the other
             both.wait(30)
-        connection.execute(sqlalchemy.insert(schema.campaigns).values(campaign="one", fencing_token=1))
+        connection.execute(sqlalchemy.insert(campaigns).values(campaign="one", fencing_token=1))
 
     with ThreadPoolExecutor(2) as pool:
         list(pool.map(lambda _: database.write(work), range(2)))

@@ -17,10 +17,15 @@ from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 
-from cpaas_provider.database import migrations, schema
+from cpaas_provider.database import migrations
 from cpaas_provider.database.database import Database, open_database
 from cpaas_provider.database.errors import DatabaseError
 from cpaas_provider.database.migrations import REVISIONS
+from cpaas_provider.database.schema import delivery
+from cpaas_provider.database.schema.all_tables import metadata
+from cpaas_provider.database.schema.base import alembic_version
+from cpaas_provider.database.schema.campaigns import campaign_values, campaigns
+from cpaas_provider.database.schema.lookups import lookups
 from tests.unit.database.table_versions import BEFORE_ALEMBIC, create, is_newest, remove, version
 from tests.unit.database.workers import Worker
 
@@ -53,11 +58,11 @@ def differences(database: Database) -> list[object]:
         context = MigrationContext.configure(
             connection,
             opts={
-                "version_table": schema.alembic_version.name,
-                "include_name": lambda name, kind, _: kind != "table" or name in schema.metadata.tables,
+                "version_table": alembic_version.name,
+                "include_name": lambda name, kind, _: kind != "table" or name in metadata.tables,
             },
         )
-        found: list[object] = compare_metadata(context, schema.metadata)
+        found: list[object] = compare_metadata(context, metadata)
     return found
 
 
@@ -76,8 +81,8 @@ def shape(database: Database) -> dict[str, object]:
             found.get_pk_constraint(name)["constrained_columns"],
             {one["name"]: (one["column_names"], one["unique"], where(one)) for one in found.get_indexes(name)},
         )
-        for name in schema.metadata.tables
-        if name != schema.alembic_version.name
+        for name in metadata.tables
+        if name != alembic_version.name
     }
 
 
@@ -141,7 +146,7 @@ def test_a_migration_that_fails_leaves_the_tables_as_they_were(url: str, newer: 
     engine = sqlalchemy.create_engine(url)
     there = sqlalchemy.inspect(engine)
     assert not there.has_table("half")
-    assert not there.has_table(schema.alembic_version.name)
+    assert not there.has_table(alembic_version.name)
     assert {"until", "term"} <= {column["name"] for column in there.get_columns("cpaas_campaigns")}
     engine.dispose()
     newer.write_text(further())
@@ -224,21 +229,21 @@ def test_what_was_sent_and_reported_before_keeps_its_place(url: str) -> None:
     then = THEN.replace(tzinfo=UTC)
     with open_database(url) as database, database.connect() as connection:
         assert database.identity == identity
-        found = {row.reference: row for row in connection.execute(sqlalchemy.select(schema.requests))}
+        found = {row.reference: row for row in connection.execute(sqlalchemy.select(delivery.requests))}
         assert {name: (row.conn_id, row.message_id) for name, row in found.items()} == {
             "pack": ("shop", "m1"),
             "stray": ("", "m1"),
         }
-        rows = connection.execute(sqlalchemy.select(schema.deliveries)).all()
+        rows = connection.execute(sqlalchemy.select(delivery.deliveries)).all()
         assert {(row.recipient, row.reference, row.failed_batch) for row in rows} == {("1", "pack", 7), ("2", "", 7)}
         assert {(row.delivery_status, row.updated_at, row.reported_at) for row in rows} == {(10, then, then)}
-        (one,) = connection.execute(sqlalchemy.select(schema.sends)).all()
+        (one,) = connection.execute(sqlalchemy.select(delivery.sends)).all()
         assert (one.conn_id, one.unknown, one.started_at, one.ended_at, one.finished_at) == (
             "shop", None, then, then, None,
         )  # fmt: skip
-        kept = connection.execute(sqlalchemy.select(schema.events).order_by(schema.events.c.id)).all()
+        kept = connection.execute(sqlalchemy.select(delivery.events).order_by(delivery.events.c.id)).all()
         assert [(row.id, row.batch, row.published_at) for row in kept] == [(1, 7, then), (2, 8, None)]
-        (stored,) = connection.execute(sqlalchemy.select(schema.reports)).all()
+        (stored,) = connection.execute(sqlalchemy.select(delivery.reports)).all()
         assert (stored.digest, stored.source, stored.received_at, stored.received_count) == (
             b"d" * 32, "callback", then, 3,
         )  # fmt: skip
@@ -256,8 +261,8 @@ def test_campaigns_and_lookups_of_the_first_version_are_kept(url: str) -> None:
         )
     engine.dispose()
     with open_database(url) as database, database.connect() as connection:
-        (campaign,) = connection.execute(sqlalchemy.select(schema.campaigns)).all()
+        (campaign,) = connection.execute(sqlalchemy.select(campaigns)).all()
         assert (campaign.owner, campaign.fencing_token) == ("a task", 4)
         assert campaign.lease_expires_at == THEN.replace(tzinfo=UTC)
-        assert connection.execute(sqlalchemy.select(schema.campaign_values.c.value)).scalar() == "1"
-        assert connection.execute(sqlalchemy.select(schema.lookups.c.looked_up_at)).scalar() == THEN.replace(tzinfo=UTC)
+        assert connection.execute(sqlalchemy.select(campaign_values.c.value)).scalar() == "1"
+        assert connection.execute(sqlalchemy.select(lookups.c.looked_up_at)).scalar() == THEN.replace(tzinfo=UTC)

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 import sqlalchemy
 
-from cpaas_provider.database import schema
 from cpaas_provider.database.database import Database, open_database
 from cpaas_provider.database.errors import DatabaseError
+from cpaas_provider.database.schema.campaigns import campaigns
 from tests.unit.database.table_versions import create, is_newest
 
 
@@ -65,7 +65,7 @@ class TestMoved:
 
     def test_what_is_written_while_it_is_moved_is_not_taken_for_stored(self, opened: Database, path: Path) -> None:
         def work(connection: sqlalchemy.Connection) -> None:
-            connection.execute(sqlalchemy.insert(schema.campaigns).values(campaign="meanwhile", fencing_token=1))
+            connection.execute(sqlalchemy.insert(campaigns).values(campaign="meanwhile", fencing_token=1))
             move(path, "elsewhere")
 
         with pytest.raises(DatabaseError, match="It must be retried"):
@@ -83,13 +83,13 @@ class TestMoved:
 
 
 def note(database: Database, name: str) -> None:
-    insertion = sqlalchemy.insert(schema.campaigns).values(campaign=name, fencing_token=1)
+    insertion = sqlalchemy.insert(campaigns).values(campaign=name, fencing_token=1)
     database.write(lambda connection: connection.execute(insertion))
 
 
 def names(database: Database) -> list[str]:
     with database.connect() as connection:
-        return list(connection.execute(sqlalchemy.select(schema.campaigns.c.campaign)).scalars())
+        return list(connection.execute(sqlalchemy.select(campaigns.c.campaign)).scalars())
 
 
 def move(path: Path, folder: str) -> Path:

@@ -6,10 +6,11 @@ from datetime import UTC, datetime
 
 import pytest
 
-from cpaas_provider.database import schema
 from cpaas_provider.database.database import open_database
 from cpaas_provider.database.errors import CampaignLockedError
 from cpaas_provider.database.leases import LEASE, LeasedState
+from cpaas_provider.database.schema.base import metadata
+from cpaas_provider.database.schema.campaigns import campaign_values, campaigns
 from tests.unit.database.table_versions import is_newest, remove
 from tests.unit.database.workers import Worker
 
@@ -28,8 +29,8 @@ def test_processes_that_create_it_at_once_find_one_database(url: str, crowd: lis
 def test_of_many_processes_one_takes_it(url: str, crowd: list[Worker], left_behind: bool) -> None:
     for _ in range(5):
         with open_database(url) as database:
-            schema.metadata.drop_all(database.engine, [schema.campaign_values, schema.campaigns])
-            schema.metadata.create_all(database.engine)
+            metadata.drop_all(database.engine, [campaign_values, campaigns])
+            metadata.create_all(database.engine)
             if left_behind:
                 LeasedState(database, "campaign", "somebody dead").acquire(now=datetime(2026, 3, 1, 12, tzinfo=UTC))
         for number, worker in enumerate(crowd):

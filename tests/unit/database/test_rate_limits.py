@@ -24,7 +24,7 @@ from cpaas_provider.database.rate_limits import (
     Wanted,
     reserve,
 )
-from cpaas_provider.database.schema import rate_limits
+from cpaas_provider.database.schema.rate_limits import rate_limits
 
 RATES = st.sampled_from([0.1, 1.0, 10.0, 333.3, 5000.0])
 EVENTS = st.lists(

@@ -9,7 +9,6 @@ from datetime import UTC, datetime, timedelta
 import pytest
 import sqlalchemy
 
-from cpaas_provider.database import schema
 from cpaas_provider.database.database import Database, open_database
 from cpaas_provider.database.errors import (
     CampaignLockedError,
@@ -19,6 +18,7 @@ from cpaas_provider.database.errors import (
 )
 from cpaas_provider.database.leases import LEASE
 from cpaas_provider.database.registry import CampaignKey, OpenCampaign, open_campaign
+from cpaas_provider.database.schema.campaigns import keyed_campaigns
 
 URL = "https://service.example.com"
 KEY = CampaignKey("cpaas_default", "spring", URL)
@@ -68,7 +68,7 @@ def test_two_databases_have_a_secret_each(sqlite_url: str) -> None:
 def test_the_key_does_not_lie_in_the_database(database: Database) -> None:
     opened(database, CampaignKey("cpaas_default", "spring for everybody", URL))
     with database.connect() as connection:
-        rows = connection.execute(sqlalchemy.select(schema.keyed_campaigns)).all()
+        rows = connection.execute(sqlalchemy.select(keyed_campaigns)).all()
     assert "everybody" not in str(rows)
 
 

@@ -18,7 +18,7 @@ import uvicorn
 from sqlalchemy import select
 
 from cpaas_provider.database.database import Database
-from cpaas_provider.database.schema import reports
+from cpaas_provider.database.schema.delivery import reports
 from cpaas_provider.delivery.callbacks.signatures import sign
 from cpaas_provider.delivery.callbacks.tokens import CallbackToken, callback_url
 from cpaas_provider.delivery.receiver.app import build_app

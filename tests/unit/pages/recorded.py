@@ -9,7 +9,7 @@ from sqlalchemy import update
 
 from cpaas_provider.database.activity.progress import CAMPAIGN, FINISHED, RecordedTask, record_progress
 from cpaas_provider.database.database import Database
-from cpaas_provider.database.schema import task_progress
+from cpaas_provider.database.schema.activity import task_progress
 
 REPORT = {
     "recipients": 10,

@@ -8,7 +8,8 @@ from fastapi.testclient import TestClient
 from sqlalchemy import Connection, insert, select
 
 from cpaas_provider.database.database import Database
-from cpaas_provider.database.schema import deliveries, task_progress
+from cpaas_provider.database.schema.activity import task_progress
+from cpaas_provider.database.schema.delivery import deliveries
 from cpaas_provider.delivery.tracking.sent_requests import SentRequest
 from tests.unit.delivery.report_builders import ADA, OBI, UMA, WHEN, begun, noted, report, save_reports, to
 from tests.unit.pages.recorded import campaign

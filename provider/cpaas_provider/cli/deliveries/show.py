@@ -17,7 +17,8 @@ from cpaas_provider.cli.messages.typed import masked
 from cpaas_provider.cli.running import guarded
 from cpaas_provider.cli.terminal import READABLE, aside, print_lines, print_record, say, warn
 from cpaas_provider.database.activity.progress import CAMPAIGN, FINISHED
-from cpaas_provider.database.schema import deliveries, requests, sends, task_progress
+from cpaas_provider.database.schema.activity import task_progress
+from cpaas_provider.database.schema.delivery import deliveries, requests, sends
 from cpaas_provider.delivery.reports import DeliveryStatus
 from cpaas_provider.delivery.tracking.counts import (
     IS_COUNTED,

@@ -15,7 +15,7 @@ from cpaas_provider.cli.messages.campaign_database import recorded_databases
 from cpaas_provider.database.database import Database, open_database, stored_revision
 from cpaas_provider.database.errors import DatabaseError
 from cpaas_provider.database.migrations import REVISIONS
-from cpaas_provider.database.schema import REPORT_DIALECTS
+from cpaas_provider.database.schema.base import REPORT_DIALECTS
 from cpaas_provider.database.url import resolve_url
 
 CHECK = "database"

@@ -21,7 +21,7 @@ from cpaas_provider.database.activity.progress import CAMPAIGN
 from cpaas_provider.database.database import open_database
 from cpaas_provider.database.default_file import may_exist
 from cpaas_provider.database.errors import DatabaseError
-from cpaas_provider.database.schema import task_progress
+from cpaas_provider.database.schema.activity import task_progress
 
 NOT_ASKED = (
     "The service has no operation that returns a balance. It reports the balance with each send and purchase. This is "

@@ -27,7 +27,7 @@ from cpaas_provider.contacts.key_map.overview import KEY_COLUMNS, checked_map, o
 from cpaas_provider.contacts.key_map.staging import Staging
 from cpaas_provider.database.bulk import batched
 from cpaas_provider.database.database import Database
-from cpaas_provider.database.schema import contact_map_values, contact_maps
+from cpaas_provider.database.schema.contacts import contact_map_values, contact_maps
 from cpaas_provider.sources.base import Source
 from cpaas_provider.sources.files import FileSource
 

@@ -21,7 +21,7 @@ from cpaas_provider.contacts.key_map.entries import Change, MapEntry, MapFacts, 
 from cpaas_provider.contacts.key_map.hashes import BUCKETS, ContactHashes, first_hash
 from cpaas_provider.database.bulk import batched
 from cpaas_provider.database.database import Database
-from cpaas_provider.database.schema import contact_leases, contact_map_values, contact_maps, contact_rows
+from cpaas_provider.database.schema.contacts import contact_leases, contact_map_values, contact_maps, contact_rows
 
 LEASE = timedelta(minutes=5)
 """How long a lease lasts after the last write under it."""

@@ -12,7 +12,7 @@ from cpaas_provider.contacts.errors import MapMismatchError, NoMapError
 from cpaas_provider.contacts.key_map.entries import MapFacts
 from cpaas_provider.contacts.key_map.key_map import KeyMap
 from cpaas_provider.database.database import Database
-from cpaas_provider.database.schema import contact_leases, contact_map_values, contact_maps, contact_rows
+from cpaas_provider.database.schema.contacts import contact_leases, contact_map_values, contact_maps, contact_rows
 
 DEFAULT_MAP = "default"
 

@@ -19,7 +19,7 @@ from cpaas_provider.contacts.key_map.key_map import IMPORTING, KeyMap, Lease
 from cpaas_provider.contacts.key_map.maps import find_map, open_map
 from cpaas_provider.database.database import Database
 from cpaas_provider.database.errors import DatabaseError
-from cpaas_provider.database.schema import contact_leases, contact_map_values, contact_maps
+from cpaas_provider.database.schema.contacts import contact_leases, contact_map_values, contact_maps
 
 KEY_COLUMNS = "key_columns"
 """The stored value that holds the names of the source columns that the keys are made of."""

@@ -18,7 +18,7 @@ from cpaas_provider.contacts.key_map.map_files import check_row_id
 from cpaas_provider.contacts.key_map.overview import owner_of, released, unknown_creations
 from cpaas_provider.contacts.mapping.keys import key_texts
 from cpaas_provider.database.bulk import batched
-from cpaas_provider.database.schema import contact_rows
+from cpaas_provider.database.schema.contacts import contact_rows
 
 _RESOLVED_STATES = {
     RowState.SYNCED: "its row is known",

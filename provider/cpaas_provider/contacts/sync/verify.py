@@ -27,7 +27,7 @@ from cpaas_provider.contacts.key_map.overview import owner_of, released
 from cpaas_provider.contacts.mapping.cells import CLEARED, Parse, cell_parser
 from cpaas_provider.database.bulk import batched
 from cpaas_provider.database.errors import DatabaseError
-from cpaas_provider.database.schema import contact_rows
+from cpaas_provider.database.schema.contacts import contact_rows
 
 Progress = Callable[[int, int], None]
 """Called with the number of rows checked, and the number of rows to check."""

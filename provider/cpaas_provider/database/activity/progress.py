@@ -11,7 +11,7 @@ from typing import Any, Final
 from sqlalchemy import Connection
 
 from cpaas_provider.database.activity.upsert import upsert
-from cpaas_provider.database.schema import task_progress
+from cpaas_provider.database.schema.activity import task_progress
 
 CAMPAIGN: Final = "campaign"
 CONTACT_SYNC: Final = "contact_sync"

@@ -12,7 +12,7 @@ from sqlalchemy import Connection
 
 from cpaas_provider.database.activity.upsert import insert_into
 from cpaas_provider.database.bulk import insert_many
-from cpaas_provider.database.schema import report_counts
+from cpaas_provider.database.schema.delivery import report_counts
 
 NO_CAMPAIGN = ""
 """The campaign of all messages that belong to no campaign. There may be millions, so they are counted together."""

@@ -8,7 +8,7 @@ from datetime import datetime
 from sqlalchemy import Connection, update
 
 from cpaas_provider.database.activity.upsert import insert_into, upsert
-from cpaas_provider.database.schema import airtime_purchases, passcodes
+from cpaas_provider.database.schema.activity import airtime_purchases, passcodes
 
 PENDING = "pending"
 

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from sqlalchemy import Connection, column, func, insert, inspect, select, table, text
 
-from cpaas_provider.database import schema
 from cpaas_provider.database.errors import DatabaseError
+from cpaas_provider.database.schema.base import alembic_version, identities
 
 REVISIONS = tuple(f"{number:04}" for number in range(1, 15))
 """All versions of the tables, the newest last."""
@@ -35,8 +35,8 @@ def read_revision(connection: Connection) -> str | None:
     """
     inspector = inspect(connection)
     revision: str | None = None
-    if inspector.has_table(schema.alembic_version.name):
-        revision = connection.execute(select(schema.alembic_version.c.version_num)).scalar_one_or_none()
+    if inspector.has_table(alembic_version.name):
+        revision = connection.execute(select(alembic_version.c.version_num)).scalar_one_or_none()
     elif inspector.has_table(_EARLIER.name):
         number = connection.execute(select(func.max(_EARLIER.c.version))).scalar()
         revision = f"{number:04}" if number else None
@@ -67,9 +67,11 @@ def migrate(connection: Connection) -> None:
 
 def _create(connection: Connection) -> None:
     """Create the newest tables."""
-    schema.create_all(connection)
-    connection.execute(insert(schema.identities).values(name="database", value=secrets.token_hex(16)))
-    connection.execute(insert(schema.alembic_version).values(version_num=REVISIONS[-1]))
+    from cpaas_provider.database.schema.all_tables import create_all
+
+    create_all(connection)
+    connection.execute(insert(identities).values(name="database", value=secrets.token_hex(16)))
+    connection.execute(insert(alembic_version).values(version_num=REVISIONS[-1]))
 
 
 def _upgrade(connection: Connection, revision: str) -> None:
@@ -77,9 +79,9 @@ def _upgrade(connection: Connection, revision: str) -> None:
     from alembic import command
     from alembic.config import Config
 
-    if not inspect(connection).has_table(schema.alembic_version.name):
-        schema.alembic_version.create(connection)
-        connection.execute(insert(schema.alembic_version).values(version_num=revision))
+    if not inspect(connection).has_table(alembic_version.name):
+        alembic_version.create(connection)
+        connection.execute(insert(alembic_version).values(version_num=revision))
         # So that provider versions from before Alembic refuse to use the tables.
         connection.execute(
             text(f"INSERT INTO {_EARLIER.name} (version, since) VALUES (7, CURRENT_TIMESTAMP)")  # noqa: S608 - our name

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from alembic import context
 
-from cpaas_provider.database.schema import alembic_version, metadata
+from cpaas_provider.database.schema.all_tables import metadata
+from cpaas_provider.database.schema.base import alembic_version
 
 context.configure(
     connection=context.config.attributes["connection"],

@@ -15,7 +15,7 @@ from cpaas_provider.database.bulk import batched, insert_many
 from cpaas_provider.database.database import Database
 from cpaas_provider.database.recipients.hash_keys import delete_rows, find_rows, writing_hasher
 from cpaas_provider.database.recipients.locks import lock_for_writing
-from cpaas_provider.database.schema import message_counts
+from cpaas_provider.database.schema.recipients import message_counts
 
 MAX_PERIOD = timedelta(days=90)
 """The longest period of a cap. Older messages are pruned."""

@@ -19,7 +19,7 @@ from sqlalchemy import Column, ColumnElement, Connection, Row, Table, delete, in
 from cpaas_provider.database.bulk import batched
 from cpaas_provider.database.errors import DatabaseError
 from cpaas_provider.database.recipients.locks import lock_for_writing
-from cpaas_provider.database.schema import hash_keys
+from cpaas_provider.database.schema.recipients import hash_keys
 
 HASH_BYTES = 16
 

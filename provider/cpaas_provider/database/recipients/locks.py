@@ -6,7 +6,7 @@ from hashlib import sha256
 
 from sqlalchemy import Connection, func, select
 
-from cpaas_provider.database.schema import alembic_version
+from cpaas_provider.database.schema.base import alembic_version
 
 _SPACE = 0x63706872
 """The first key of all these advisory locks in PostgreSQL; the second identifies the name."""

@@ -23,7 +23,8 @@ from cpaas_provider.database.recipients.hash_keys import (
     writing_hasher,
 )
 from cpaas_provider.database.recipients.locks import lock_for_writing
-from cpaas_provider.database.schema import REPORT_DIALECTS, suppressions
+from cpaas_provider.database.schema.base import REPORT_DIALECTS
+from cpaas_provider.database.schema.recipients import suppressions
 
 OPT_OUT, COMPLAINT, HARD_BOUNCE, INVALID_NUMBER = "opt_out", "complaint", "hard_bounce", "invalid_number"
 REASONS = (OPT_OUT, COMPLAINT, HARD_BOUNCE, INVALID_NUMBER)

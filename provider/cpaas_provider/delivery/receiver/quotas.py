@@ -12,7 +12,7 @@ from typing import Any
 
 from sqlalchemy import Connection, LargeBinary, cast, func, select
 
-from cpaas_provider.database.schema import reports
+from cpaas_provider.database.schema.delivery import reports
 from cpaas_provider.delivery.callbacks.tokens import CallbackToken
 from cpaas_provider.delivery.receiver.writer import ReceivedReport, StoreResult
 from cpaas_provider.delivery.tracking.retention import MIN_RETENTION, pruned_before

@@ -13,7 +13,7 @@ from sqlalchemy import JSON, ColumnElement, Connection, and_, case, cast, exists
 from cpaas_provider.database.bulk import batched
 from cpaas_provider.database.database import Database, open_database
 from cpaas_provider.database.errors import DatabaseError
-from cpaas_provider.database.schema import deliveries, requests, sends
+from cpaas_provider.database.schema.delivery import deliveries, requests, sends
 from cpaas_provider.delivery.reports import DeliveryStatus
 
 NOT_IN_DATABASE = (

@@ -13,7 +13,7 @@ from sqlalchemy import ColumnElement, Connection, Row, Select, Table, delete, se
 
 from cpaas_provider.database.bulk import batched
 from cpaas_provider.database.database import Database
-from cpaas_provider.database.schema import deliveries, delivery_summaries, reports, requests
+from cpaas_provider.database.schema.delivery import deliveries, delivery_summaries, reports, requests
 from cpaas_provider.delivery.reports import DeliveryStatus
 from cpaas_provider.delivery.tracking.membership import UNNAMED_PREFIX, unnamed_recipient
 from cpaas_provider.delivery.tracking.mentions import RecipientMatcher, find

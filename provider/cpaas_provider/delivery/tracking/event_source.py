@@ -14,7 +14,7 @@ from sqlalchemy import Connection, Select, and_, or_, select
 from cpaas_provider.api.recipients.msisdn import InvalidMsisdnError, normalise_msisdn
 from cpaas_provider.database.database import open_database
 from cpaas_provider.database.errors import DatabaseError
-from cpaas_provider.database.schema import deliveries
+from cpaas_provider.database.schema.delivery import deliveries
 from cpaas_provider.delivery.reports import DeliveryStatus
 from cpaas_provider.delivery.tracking.counts import IS_COUNTED
 from cpaas_provider.delivery.tracking.events import BATCHED, HAS_FAILED

@@ -29,7 +29,7 @@ from sqlalchemy import (
 )
 
 from cpaas_provider.database.database import Database
-from cpaas_provider.database.schema import (
+from cpaas_provider.database.schema.delivery import (
     deliveries,
     events,
     may_be_topped_up,

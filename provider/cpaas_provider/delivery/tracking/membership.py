@@ -35,7 +35,7 @@ from sqlalchemy import (
 )
 
 from cpaas_provider.database.bulk import batched, select_at_once
-from cpaas_provider.database.schema import deliveries, request_counts, requests
+from cpaas_provider.database.schema.delivery import deliveries, request_counts, requests
 from cpaas_provider.delivery.tracking.recipient_numbers import add_to_numbers, set_number, upsert_and_count
 from cpaas_provider.delivery.tracking.recipient_status import Key, Request, key_of, merge_rows, upsert_statuses
 

@@ -24,7 +24,7 @@ from sqlalchemy import (
 
 from cpaas_provider.database.activity.upsert import insert_into
 from cpaas_provider.database.bulk import Recordset, batched, insert_many, select_at_once
-from cpaas_provider.database.schema import deliveries, request_counts
+from cpaas_provider.database.schema.delivery import deliveries, request_counts
 from cpaas_provider.delivery.tracking.recipient_status import Key, Request, status_upsert
 
 _COUNTED = "counted"

@@ -10,7 +10,7 @@ from sqlalchemy import Connection, and_, case, literal_column, or_, select, tupl
 
 from cpaas_provider.database.activity.upsert import insert_into
 from cpaas_provider.database.bulk import batched, insert_many
-from cpaas_provider.database.schema import deliveries
+from cpaas_provider.database.schema.delivery import deliveries
 
 _NOTHING: Any = literal_column("''")
 

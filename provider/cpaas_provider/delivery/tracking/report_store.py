@@ -22,7 +22,7 @@ from cpaas_provider.database.database import Database
 from cpaas_provider.database.errors import RejectedDataError
 from cpaas_provider.database.recipients.hash_keys import HashSecretMissingError
 from cpaas_provider.database.recipients.suppressions import Listed, add_listed
-from cpaas_provider.database.schema import reports, requests, sends
+from cpaas_provider.database.schema.delivery import reports, requests, sends
 from cpaas_provider.delivery.receiver.quotas import PREFIX_BYTES, Quotas, digest_prefix
 from cpaas_provider.delivery.receiver.writer import ReceivedReport, StoreResult
 from cpaas_provider.delivery.reports import DeliveryStatus, Report

@@ -12,25 +12,21 @@ from sqlalchemy import ColumnElement, Connection, Table, case, delete, select, t
 from cpaas_provider.database.activity.upsert import upsert
 from cpaas_provider.database.database import Database
 from cpaas_provider.database.recipients.frequency import MAX_PERIOD
-from cpaas_provider.database.schema import (
-    REPORT_DIALECTS,
-    airtime_purchases,
+from cpaas_provider.database.schema.activity import airtime_purchases, passcodes, task_progress
+from cpaas_provider.database.schema.alerts import notifications
+from cpaas_provider.database.schema.base import REPORT_DIALECTS, identities
+from cpaas_provider.database.schema.delivery import (
     deliveries,
     delivery_summaries,
     events,
-    identities,
-    lookups,
-    message_counts,
-    notifications,
-    passcodes,
-    phone_records,
     report_counts,
     reports,
     request_counts,
     requests,
     sends,
-    task_progress,
 )
+from cpaas_provider.database.schema.lookups import lookups, phone_records
+from cpaas_provider.database.schema.recipients import message_counts
 
 BATCH_ROWS = 5_000
 """The most rows that one transaction deletes, because the receiver waits for its end."""

@@ -11,7 +11,7 @@ from sqlalchemy import Connection, and_, case, delete, func, select, update
 
 from cpaas_provider.database.activity.upsert import insert_into
 from cpaas_provider.database.bulk import batched
-from cpaas_provider.database.schema import deliveries, requests, sends
+from cpaas_provider.database.schema.delivery import deliveries, requests, sends
 from cpaas_provider.delivery.reports import DeliveryStatus
 from cpaas_provider.delivery.tracking.counts import COMMIT_LAG
 from cpaas_provider.delivery.tracking.membership import merge_recipients

@@ -31,7 +31,7 @@ from cpaas_provider.contacts.sync.spool import OutcomeLine
 from cpaas_provider.contacts.sync.sync import ContactSync, SyncSpec
 from cpaas_provider.database.database import Database
 from cpaas_provider.database.errors import DatabaseError
-from cpaas_provider.database.schema import contact_leases
+from cpaas_provider.database.schema.contacts import contact_leases
 from cpaas_provider.sources.base import InvalidRow, Row, SourceError, Table
 from cpaas_provider.sources.lists import ListSource
 

@@ -8,9 +8,9 @@ from datetime import UTC, datetime, timedelta
 import pytest
 import sqlalchemy
 
-from cpaas_provider.database import schema
 from cpaas_provider.database.database import Database, open_database
 from cpaas_provider.database.recipients.frequency import MAX_PERIOD, Cap, MessageCounts, erase_counts
+from cpaas_provider.database.schema.recipients import message_counts
 from cpaas_provider.delivery.tracking.retention import prune
 
 ADA, BEN = "2348031000001", "2348031000002"
@@ -25,9 +25,7 @@ def counting(database: Database, send: str, messages: int | None = 1, category: 
 
 def stored(database: Database) -> int:
     with database.connect() as connection:
-        return int(
-            connection.execute(sqlalchemy.select(sqlalchemy.func.count(schema.message_counts.c.send))).scalar_one()
-        )
+        return int(connection.execute(sqlalchemy.select(sqlalchemy.func.count(message_counts.c.send))).scalar_one())
 
 
 def test_message_beyond_the_cap_is_refused(database: Database) -> None:

@@ -17,7 +17,7 @@ import pytest
 from sqlalchemy import select, update
 
 from cpaas_provider.database.database import Database, open_database
-from cpaas_provider.database.schema import deliveries, reports
+from cpaas_provider.database.schema.delivery import deliveries, reports
 from cpaas_provider.delivery.callbacks.tokens import CallbackToken
 from cpaas_provider.delivery.receiver import endpoints, quotas
 from cpaas_provider.delivery.receiver.log_throttle import ThrottledLogger

@@ -6,7 +6,7 @@ import pytest
 from sqlalchemy import event, update
 
 from cpaas_provider.database.database import Database
-from cpaas_provider.database.schema import deliveries
+from cpaas_provider.database.schema.delivery import deliveries
 from cpaas_provider.delivery.tracking.counts import DeliveryCounts, counts_changed_since, read_counts, read_recipients
 from tests.unit.delivery.report_builders import ADA, OBI, UMA, counts, report, save_reports, to
 

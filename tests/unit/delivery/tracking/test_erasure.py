@@ -15,7 +15,7 @@ from sqlalchemy import select, update
 
 from cpaas_provider.database import database as store
 from cpaas_provider.database.database import Database, open_database
-from cpaas_provider.database.schema import deliveries, events, reports, requests
+from cpaas_provider.database.schema.delivery import deliveries, events, reports, requests
 from cpaas_provider.delivery.reports import DeliveryStatus
 from cpaas_provider.delivery.tracking import erasure
 from cpaas_provider.delivery.tracking import events as delivery_events

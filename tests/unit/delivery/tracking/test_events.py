@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from sqlalchemy import select, update
 
-from cpaas_provider.database.schema import deliveries, sends
+from cpaas_provider.database.schema.delivery import deliveries, sends
 from cpaas_provider.delivery.callbacks.tokens import CallbackToken
 from cpaas_provider.delivery.tracking import events
 from cpaas_provider.delivery.tracking.events import (

@@ -12,7 +12,7 @@ import pytest
 from sqlalchemy import delete, event, func, select
 
 from cpaas_provider.database.database import Database, open_database
-from cpaas_provider.database.schema import deliveries, reports, request_counts
+from cpaas_provider.database.schema.delivery import deliveries, reports, request_counts
 from cpaas_provider.delivery.callbacks.tokens import CallbackToken
 from cpaas_provider.delivery.receiver.writer import ReceivedReport, StoreResult
 from cpaas_provider.delivery.tracking.events import KINDS, detect_events, unpublished

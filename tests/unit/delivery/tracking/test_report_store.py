@@ -9,7 +9,7 @@ from sqlalchemy import func, select
 
 from cpaas_provider.database.database import Database, open_database
 from cpaas_provider.database.errors import DatabaseError
-from cpaas_provider.database.schema import reports
+from cpaas_provider.database.schema.delivery import reports
 from cpaas_provider.delivery.receiver.writer import StoreResult
 from cpaas_provider.delivery.reports import STATUS_WORDS, DeliveryStatus
 from cpaas_provider.delivery.tracking.counts import read_recipients

@@ -7,23 +7,20 @@ from sqlalchemy import func, insert, select, update
 
 from cpaas_provider.database.database import Database
 from cpaas_provider.database.lookups import LookupCache
-from cpaas_provider.database.schema import (
-    airtime_purchases,
+from cpaas_provider.database.schema.activity import airtime_purchases, passcodes, task_progress
+from cpaas_provider.database.schema.alerts import notifications
+from cpaas_provider.database.schema.delivery import (
     deliveries,
     delivery_summaries,
     events,
-    lookups,
-    message_counts,
-    notifications,
-    passcodes,
-    phone_records,
     report_counts,
     reports,
     request_counts,
     requests,
     sends,
-    task_progress,
 )
+from cpaas_provider.database.schema.lookups import lookups, phone_records
+from cpaas_provider.database.schema.recipients import message_counts
 from cpaas_provider.delivery.tracking import retention
 from cpaas_provider.delivery.tracking.retention import prune
 from cpaas_provider.delivery.tracking.sent_requests import (

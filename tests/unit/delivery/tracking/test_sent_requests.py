@@ -6,7 +6,7 @@ from typing import Any
 from sqlalchemy import event, select
 
 from cpaas_provider.database.database import Database, open_database
-from cpaas_provider.database.schema import deliveries, requests, sends
+from cpaas_provider.database.schema.delivery import deliveries, requests, sends
 from cpaas_provider.delivery.receiver.writer import StoreResult
 from cpaas_provider.delivery.tracking.counts import confirmed_requests, read_recipients
 from cpaas_provider.delivery.tracking.sent_requests import (

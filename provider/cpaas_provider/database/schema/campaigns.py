@@ -1,0 +1,38 @@
+"""Campaigns, and what their recipients' phones are known to be."""
+
+from __future__ import annotations
+
+from sqlalchemy import BigInteger, Column, ForeignKey, Integer, String, Table, Text
+
+from cpaas_provider.database.schema.base import MYSQL, UtcDateTime, metadata
+
+campaigns = Table(
+    "cpaas_campaigns",
+    metadata,
+    Column("campaign", String(200), primary_key=True),
+    Column("owner", Text),
+    Column("lease_expires_at", UtcDateTime),
+    Column("fencing_token", BigInteger, nullable=False),
+)
+
+campaign_values = Table(
+    "cpaas_campaign_values",
+    metadata,
+    Column("campaign", String(200), ForeignKey(campaigns.c.campaign), primary_key=True),
+    Column("key", String(200), primary_key=True),
+    # MySQL's default TEXT is limited to 64 KB.
+    Column("value", Text().with_variant(Text(2**24 - 1), *MYSQL), nullable=False),
+)
+
+# Campaigns with an idempotency key. Each of their partitions is a row of cpaas_campaigns.
+keyed_campaigns = Table(
+    "cpaas_keyed_campaigns",
+    metadata,
+    Column("name", String(64), primary_key=True),
+    Column("conn_id", String(250), nullable=False),
+    Column("base_url", Text, nullable=False),
+    # The key of the hashes in the campaign's journal. It is independent of the API key, which may be replaced.
+    Column("secret", String(64), nullable=False),
+    Column("partitions", Integer, nullable=False),
+    Column("created_at", UtcDateTime, nullable=False),
+)
