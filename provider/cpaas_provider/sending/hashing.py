@@ -39,6 +39,7 @@ class KeyedHasher:
         block = key.ljust(sha256().block_size, b"\0")
         self._inner, self._outer = sha256(block.translate(_INNER_PAD)), sha256(block.translate(_OUTER_PAD))
         self._values = self._started("words\0")
+        self._requests: dict[tuple[str, int], _Hash] = {}
 
     @property
     def key_id(self) -> str:
@@ -72,8 +73,9 @@ class KeyedHasher:
         :param members: the hashes of its recipients, as ``member`` returns them
         :param resend_epoch: counts the clears after which all recipients are sent to again
         """
-        head = f"pack\0{operation}\0{resend_epoch}\0".encode()
-        digest = self._hmac(head + b"".join(sorted(members)))[:12]
+        if (started := self._requests.get((operation, resend_epoch))) is None:
+            started = self._requests[operation, resend_epoch] = self._started(f"pack\0{operation}\0{resend_epoch}\0")
+        digest = self._hmac(b"".join(sorted(members)), started)[:12]
         # Faster than base32. Letters only, so that a reference is never taken for a phone number or a passcode.
         return _REFERENCE_PREFIX + digest.hex().translate(_LETTERS)
 

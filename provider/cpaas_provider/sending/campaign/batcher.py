@@ -19,6 +19,9 @@ from cpaas_provider.sending.errors import SendingError
 
 Batch = tuple[Recipient, ...]
 
+_READ_AHEAD = 200
+"""The recipients that are taken from the table at once, because each access to it costs the same."""
+
 
 class TestLeftOutError(SendingError):
     """A guard excluded a test recipient, so the campaign ended before other recipients."""
@@ -80,7 +83,10 @@ class Batcher:
             if pending:
                 return WAIT
             self._select_by_window(self.window)
-        recipients = self._requeued.pop() if self._requeued else await self._take()
+        if self._requeued:
+            recipients = self._requeued.pop()
+        else:
+            recipients = self._cut() if len(self._ready) >= self.per_request else await self._take()
         if not recipients:
             return await self._reopen_window(pending)
         are_tests = self._only is None and not recipients[0].row
@@ -149,7 +155,7 @@ class Batcher:
 
     async def _fill(self, recipients: Iterator[Recipient]) -> bool:
         """Add recipients that the filters let pass to those that are ready. Return whether more may follow."""
-        number = max(self.per_request - len(self._ready), self._filter_at_once)
+        number = max(self.per_request - len(self._ready), self._filter_at_once or _READ_AHEAD)
         taken = list(itertools.islice(recipients, number))
         permitted = taken
         for recipient_filter in self._filters:
@@ -162,14 +168,18 @@ class Batcher:
 
     def _cut(self) -> Batch:
         """Return the recipients of one request. Test recipients and others do not share a request."""
-        recipients: list[Recipient] = []
+        if not self._ready:
+            return ()
+        recipients = [self._ready.popleft()]
         while self._ready and len(recipients) < self.per_request:
-            if recipients and bool(recipients[0].row) != bool(self._ready[0].row):
+            if bool(recipients[0].row) != bool(self._ready[0].row):
                 break
             recipients.append(self._ready.popleft())
         return tuple(recipients)
 
     def _within_budget(self, recipients: Batch) -> Batch | Wait:
+        if not self.budget.bounded:
+            return recipients
         try:
             units = self.budget.affordable(billable_units(recipients[:1]))
         except Exception:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 
 from cpaas_provider.api.amounts import to_decimal, total
 from cpaas_provider.sending.campaign.recipients import LEFT_OUT_SINCE, RecipientStatus, RecipientTable
@@ -130,12 +130,12 @@ class JournalIndex:
         return spent, (last[0] if last else None), requests
 
     def _unknown_request(
-        self, number: int, reference: str, at: str, reason: str | None, body: str | None
+        self, number: int, reference: str, at: float, reason: str | None, body: str | None
     ) -> RequestRecord:
         intent = Intent(number, reference, b"".join(member for member, _, _ in self.unresolved_recipients(number)))
         outcome = Result(number, State.UNKNOWN, reason=reason)
         return RequestRecord(
-            intent, self.journal.operation or "", datetime.fromisoformat(at), body=body, outcome=outcome
+            intent, self.journal.operation or "", datetime.fromtimestamp(at, UTC), body=body, outcome=outcome
         )
 
     def _add(self, intent: Intent, body: str | None, at: datetime, result: Result, *, now: bool) -> None:
@@ -147,7 +147,7 @@ class JournalIndex:
                 intent.reference,
                 PRECEDENCE[result.state],
                 body,
-                at.isoformat(),
+                at.timestamp(),
                 len(intent),
                 *(result.result or (None, None, None)),
                 result.reason,

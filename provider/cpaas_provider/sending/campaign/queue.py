@@ -129,7 +129,7 @@ class CampaignQueue:
         self._unknown_in_a_row = 0
         rejected, accepted = split_by_name(request.batch, result.rejected)
         self.progress.sent += len(accepted)
-        left_out = b"".join(one.member for one in rejected)
+        left_out = b"".join([one.member for one in rejected])
         number = request.intent.number
         ended = Result(number, State.ACCEPTED, (result.id, result.charge, result.balance), left_out=left_out)
         self.index.record(request.intent, request.at, ended)
@@ -193,7 +193,7 @@ class CampaignQueue:
         members = [recipient.member for recipient in batch]
         values_hashes = b""
         if self.content.columns:
-            values_hashes = b"".join(hasher.values_hash(recipient.placeholder_values or "") for recipient in batch)
+            values_hashes = b"".join([hasher.values_hash(recipient.placeholder_values or "") for recipient in batch])
         reference = hasher.reference(self.operation, members, self.index.journal.resend_epoch)
         return Intent(number, reference, b"".join(members), values_hashes)
 

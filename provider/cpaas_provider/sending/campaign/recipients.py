@@ -22,7 +22,7 @@ CREATE TABLE recipient (
     pages INTEGER, encoding TEXT, zone TEXT, request INTEGER, reason TEXT
 );
 CREATE TABLE request (
-    number INTEGER PRIMARY KEY, reference TEXT, state INTEGER NOT NULL, body TEXT, at TEXT, size INTEGER,
+    number INTEGER PRIMARY KEY, reference TEXT, state INTEGER NOT NULL, body TEXT, at REAL, size INTEGER,
     id TEXT, charge REAL, balance REAL, reason TEXT, now INTEGER NOT NULL
 );
 CREATE TABLE recipient_request (member BLOB, request INTEGER, values_hash BLOB);
@@ -139,7 +139,8 @@ class RecipientTable:
 
     def change(self, statement: str, row: Sequence[Any]) -> None:
         """Buffer a change, to run a statement for many rows at once: single changes dominated the cost of a request."""
-        rows = self._buffered.setdefault(statement, [])
+        if (rows := self._buffered.get(statement)) is None:
+            rows = self._buffered[statement] = []
         rows.append(row)
         if len(rows) >= _ROWS_PER_STATEMENT:
             _ = self.database  # makes the buffered changes
@@ -261,7 +262,7 @@ class RecipientTable:
         self, places: Sequence[int], status: RecipientStatus, request: int | None = None, reason: str | None = None
     ) -> None:
         """Set the status of the recipients at some places. No place may be given twice."""
-        for first, last in _runs(places):
+        for first, last in [(places[0], places[0])] if len(places) == 1 else _runs(places):
             self.change(
                 "UPDATE recipient SET status = ?, request = ?, reason = ? WHERE place BETWEEN ? AND ?",
                 (status, request, reason, first, last),

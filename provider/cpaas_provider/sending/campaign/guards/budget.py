@@ -61,11 +61,8 @@ class Budget:
         for name in ("max_charge", "min_balance", "price", "spent", "reserved", "balance"):
             if (amount := getattr(self, name)) is not None:
                 setattr(self, name, to_decimal(amount))
-
-    @property
-    def bounded(self) -> bool:
+        self.bounded = self.max_charge is not None or self.min_balance is not None
         """Whether there is a limit."""
-        return self.max_charge is not None or self.min_balance is not None
 
     @property
     def unpriced_yet(self) -> bool:
