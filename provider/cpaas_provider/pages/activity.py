@@ -40,9 +40,6 @@ def list_page(pages: Pages, request: Request, viewer: Viewer, wanted: Filter, ki
         shown = rows[: campaigns.PAGE_ROWS]
         if kind == CAMPAIGN:
             shown = pages.with_summaries(connection, shown)
-            will_change = any(row.will_change for row in shown)
-        else:
-            will_change = any(row.state == "sending" for row in shown)
     return respond(
         request,
         "campaigns.html" if kind == CAMPAIGN else "contact_syncs.html",
@@ -51,7 +48,7 @@ def list_page(pages: Pages, request: Request, viewer: Viewer, wanted: Filter, ki
         conn_ids=sorted({conn_id for dag_id in dag_ids for conn_id in places[dag_id]}),
         dag_ids=sorted(dag_ids),
         **_paging(wanted.named, wanted.before, [(row.started_at, row.reference) for row in rows]),
-        refresh=REFRESH if will_change else 0,
+        refresh=REFRESH if any(row.will_change for row in shown) else 0,
     )
 
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
-from collections.abc import Set as AbstractSet
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from cpaas_provider.sources import _validators
-from cpaas_provider.sources.base import InvalidRow, Row, Source, Table
+from cpaas_provider.sources.base import Source, Table
 from cpaas_provider.sources.factory import as_source
 from cpaas_provider.sources.files import redacted_path
+from cpaas_provider.sources.filtered import FilteredTable
 from cpaas_provider.sources.results_file import Columns
 
 LOOKUP_COLUMNS: Columns = {
@@ -26,6 +26,7 @@ LOOKUP_COLUMNS: Columns = {
 """The columns of the results file; columns of the source follow."""
 
 _FOUND = "found"
+_INSPECTED = ("outcome", "operator", "country", "dnd")
 
 
 class PhoneLookupSource(_validators.Argument):
@@ -66,7 +67,7 @@ class PhoneLookupSource(_validators.Argument):
         """Open it for one reading."""
         source: Source = as_source(self.results_path)
         with source.open() as table:
-            yield _LookupTable(table, self)
+            yield FilteredTable(table, _INSPECTED, self.accepts)
 
     def accepts(self, outcome: Any, operator: Any, country: Any, dnd: Any) -> bool:
         """Return whether a line of the file is a row of this source."""
@@ -79,21 +80,3 @@ class PhoneLookupSource(_validators.Argument):
 
     def __str__(self) -> str:
         return f"phone lookups in {redacted_path(self.results_path)}"
-
-
-class _LookupTable:
-    def __init__(self, table: Table, source: PhoneLookupSource) -> None:
-        self._table = table
-        self._source = source
-        self.columns = table.columns
-
-    @property
-    def absent(self) -> AbstractSet[str]:
-        return self._table.absent
-
-    def rows(self, wanted: Sequence[str]) -> Iterator[Row | InvalidRow]:
-        for row in self._table.rows([*wanted, "outcome", "operator", "country", "dnd"]):
-            if isinstance(row, InvalidRow):
-                yield row
-            elif self._source.accepts(*row.values[len(wanted) :]):
-                yield Row(row.number, row.values[: len(wanted)])

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Sequence
-from collections.abc import Set as AbstractSet
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from hashlib import blake2b
 from typing import Any
 
 from cpaas_provider.sources import _validators
-from cpaas_provider.sources.base import InvalidRow, Row, SourceError, Table
+from cpaas_provider.sources.base import InvalidRow, SourceError, Table
 from cpaas_provider.sources.factory import as_source
+from cpaas_provider.sources.filtered import FilteredTable
 
 _DELIVERED = "delivered"
 
@@ -64,7 +64,8 @@ class UndeliveredSource(_validators.Argument):
         delivered = array("Q") if str(self.accepted).strip() == "0" else self._delivered()
         source = as_source(self.source)
         with source.open() as table:
-            yield _UndeliveredTable(table, str(source), self.column, _delivery_check(delivered, self._region()))
+            _check_column(table, self.column, str(source))
+            yield FilteredTable(table, [self.column], _undelivered_check(delivered, self._region()))
 
     def __str__(self) -> str:
         try:
@@ -98,54 +99,36 @@ class UndeliveredSource(_validators.Argument):
         return array("Q", sorted(hashes))
 
 
-class _UndeliveredTable:
-    def __init__(self, table: Table, name: str, column: str, is_delivered: Callable[[Any], bool]) -> None:
-        self._table = table
-        self._name = name
-        self._column = column
-        self._is_delivered = is_delivered
-        self.columns = table.columns
+def _check_column(table: Table, column: str, name: str) -> None:
+    if table.columns is None or column in table.columns:
+        return
+    # Imported on the worker, so that parsing a DAG stays fast.
+    from cpaas_provider.api.redact import describe_columns
 
-    @property
-    def absent(self) -> AbstractSet[str]:
-        return self._table.absent
-
-    def rows(self, wanted: Sequence[str]) -> Iterator[Row | InvalidRow]:
-        if self.columns is not None and self._column not in self.columns:
-            # Imported on the worker, so that parsing a DAG stays fast.
-            from cpaas_provider.api.redact import describe_columns
-
-            raise SourceError(
-                f"{self._name} has no column {self._column}. {describe_columns(self.columns)}. Nothing was sent."
-            )
-        for row in self._table.rows([*wanted, self._column]):
-            if isinstance(row, InvalidRow):
-                yield row
-            elif not self._is_delivered(row.values[-1]):
-                yield Row(row.number, row.values[:-1])
+    raise SourceError(f"{name} has no column {column}. {describe_columns(table.columns)}. Nothing was sent.")
 
 
-def _delivery_check(delivered: array[int], region: str | None) -> Callable[[Any], bool]:
-    """Return a function that returns whether a recipient, in any usual form, is among the delivered hashes."""
+def _undelivered_check(delivered: array[int], region: str | None) -> Callable[[Any], bool]:
+    """Return a function that returns whether a recipient, in any usual form, is not among the delivered hashes."""
     # Imported on the worker, so that parsing a DAG stays fast.
     from cpaas_provider.api.recipients.msisdn import InvalidMsisdnError, normalise_msisdn
 
-    def is_delivered(value: Any) -> bool:
+    def is_undelivered(value: Any) -> bool:
         text = str(value or "").strip()
         if not delivered or not text:
-            return False
+            return True
         if "@" in text:
             recipient = _address(text)
         else:
             try:
                 recipient = normalise_msisdn(value, region)
             except InvalidMsisdnError:
-                return False
+                return True
         wanted = _hash(recipient)
         place = bisect_left(delivered, wanted)
-        return place < len(delivered) and delivered[place] == wanted
+        return place == len(delivered) or delivered[place] != wanted
 
-    return is_delivered
+    return is_undelivered
 
 
 def _address(text: str) -> str:

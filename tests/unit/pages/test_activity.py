@@ -6,7 +6,14 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from fastapi.testclient import TestClient
 
-from cpaas_provider.database.activity.progress import CONTACT_SYNC, FINISHED, RecordedTask, record_progress
+from cpaas_provider.database.activity.progress import (
+    CONTACT_SYNC,
+    FINISHED,
+    RUNNING,
+    WAITING,
+    RecordedTask,
+    record_progress,
+)
 from cpaas_provider.database.activity.single_requests import (
     AirtimePurchaseRow,
     record_passcode,
@@ -55,6 +62,14 @@ class TestContactSyncs:
         assert "ended" in shown["State"]
         assert "map crm" in page
         assert "sync-1" not in reader.get("/campaigns").text
+
+    @pytest.mark.parametrize(("state", "is_loaded_again"), [(RUNNING, True), (WAITING, True), (FINISHED, False)])
+    def test_list_is_loaded_again_while_one_goes_on(
+        self, database: Database, reader: TestClient, state: str, is_loaded_again: bool
+    ) -> None:
+        task = RecordedTask("sync-1", CONTACT_SYNC, "sync_contacts", "shop", "d", "run", "sync", -1)
+        database.write(lambda connection: record_progress(connection, task, state, {}))
+        assert ("data-refresh" in reader.get("/contact-syncs").text) == is_loaded_again
 
     def test_of_other_dags_are_not_there(self, database: Database, anonymous: TestClient) -> None:
         task = RecordedTask("sync-1", CONTACT_SYNC, "sync_contacts", "shop", "theirs", "run", "sync", -1)

@@ -204,7 +204,7 @@ class TestDeadline:
 
     async def test_report_since_the_last_round_is_read_at_the_deadline(self, store: Database) -> None:
         with queries_with(*ROUNDS) as rounds:
-            waiting = asyncio.create_task(event_of(trigger(poke_interval=3600, deadline=in_(0.5))))
+            waiting = asyncio.create_task(event_of(trigger(poke_interval=3600, deadline=in_(1.0))))
             await until(lambda: rounds)
             save_reports(store, report(ADA, "delivered", token=to(ADA)))
             assert (await waiting)["outcome"] == "done"
@@ -320,7 +320,7 @@ class TestDatabaseFailures:
     async def test_database_without_reports_ends_the_wait(
         self, store: Database, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("cpaas_provider.database.schema.REPORT_DIALECTS", ("postgresql",))
+        monkeypatch.setattr("cpaas_provider.database.database.REPORT_DIALECTS", ("postgresql",))
         answer = await event_of(trigger())
         assert answer["outcome"] == "error"
         assert "SQLite and PostgreSQL" in answer["message"]

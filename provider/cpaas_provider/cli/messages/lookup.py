@@ -16,7 +16,7 @@ from cpaas_provider.cli.running import FAILED, STOPPED, connection_of, guarded
 from cpaas_provider.cli.terminal import print_lines, warn
 from cpaas_provider.database.database import open_database
 from cpaas_provider.database.errors import DatabaseError
-from cpaas_provider.database.lookups import LookupCache, PhoneRecord
+from cpaas_provider.database.recipients.lookups import LookupCache, PhoneRecord
 from cpaas_provider.hooks.connection import CpaasConnection
 from cpaas_provider.sending.hashing import lookup_hashers
 

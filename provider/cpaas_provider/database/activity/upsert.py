@@ -15,7 +15,7 @@ _INSERTS: dict[str, Any] = {"sqlite": sqlite.insert, "postgresql": postgresql.in
 def insert_into(dialect: str, table: Table) -> Any:
     """Return an insert to which ``on_conflict_do_update`` or ``on_conflict_do_nothing`` can be added.
 
-    :param dialect: one of ``schema.REPORT_DIALECTS``
+    :param dialect: one of ``REPORT_DIALECTS``
     """
     return _INSERTS[dialect](table)
 

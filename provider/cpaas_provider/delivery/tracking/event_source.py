@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
-from collections.abc import Set as AbstractSet
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -19,6 +18,7 @@ from cpaas_provider.delivery.reports import DeliveryStatus
 from cpaas_provider.delivery.tracking.counts import IS_COUNTED
 from cpaas_provider.delivery.tracking.events import BATCHED, HAS_FAILED
 from cpaas_provider.sources.base import NO_ABSENT_COLUMNS, InvalidRow, Row, Source, SourceError, Table
+from cpaas_provider.sources.filtered import FilteredTable
 
 COLUMNS = ("recipient", "campaign", "outcome", "status", "reason")
 
@@ -55,7 +55,8 @@ def open_contacts(key: str, contacts: Source, *, column: str, region: str | None
             raise SourceError(
                 f"{contacts} has no column {column!r}. Set column to the one that holds the number or address."
             )
-        yield _Contacts(table, column, partial(_is_one_of, recipients, region))
+        # An invalid row matches no recipient.
+        yield FilteredTable(table, [column], partial(_is_one_of, recipients, region), keep_invalid=False)
 
 
 def _is_one_of(recipients: set[Any], region: str | None, value: Any) -> bool:
@@ -80,23 +81,6 @@ class _Recipients:
         for number, row in enumerate(rows, 1):
             values = {**row._mapping, "outcome": DeliveryStatus(row.delivery_status).name.lower()}
             yield Row(number, tuple([values[name] if name in COLUMNS else None for name in wanted]))
-
-
-class _Contacts:
-    def __init__(self, table: Table, column: str, matches: Callable[[Any], bool]) -> None:
-        self.columns = table.columns
-        self._table, self._column, self._matches = table, column, matches
-
-    @property
-    def absent(self) -> AbstractSet[str]:
-        """The columns that no row had."""
-        return self._table.absent
-
-    def rows(self, wanted: Sequence[str]) -> Iterator[Row | InvalidRow]:
-        """Yield the matching rows. Invalid rows are left out, because they match no recipient."""
-        for row in self._table.rows((*wanted, self._column)):
-            if isinstance(row, Row) and self._matches(row.values[-1]):
-                yield Row(row.number, row.values[:-1])
 
 
 def _query(key: str) -> Select[Any]:

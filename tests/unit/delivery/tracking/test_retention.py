@@ -6,7 +6,7 @@ import pytest
 from sqlalchemy import func, insert, select, update
 
 from cpaas_provider.database.database import Database
-from cpaas_provider.database.lookups import LookupCache
+from cpaas_provider.database.recipients.lookups import LookupCache
 from cpaas_provider.database.schema.activity import airtime_purchases, passcodes, task_progress
 from cpaas_provider.database.schema.alerts import notifications
 from cpaas_provider.database.schema.delivery import (

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from cpaas_provider.database.errors import DatabaseError, OtherServiceError, PartitionsChangedError
 from cpaas_provider.database.leases import LEASE, LeasedState
-from cpaas_provider.database.lookups import LookupCache
+from cpaas_provider.database.recipients.lookups import LookupCache
 from cpaas_provider.database.registry import CampaignKey, OpenCampaign, open_campaign
 from cpaas_provider.operators._runtime.database.shared_database import check_database
 from cpaas_provider.operators._runtime.errors import PreflightError

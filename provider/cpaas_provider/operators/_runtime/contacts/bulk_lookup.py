@@ -30,7 +30,7 @@ from cpaas_provider.api.recipients.msisdn import normalise_msisdn
 from cpaas_provider.api.redact import describe_columns
 from cpaas_provider.database.bulk import batched
 from cpaas_provider.database.errors import DatabaseError
-from cpaas_provider.database.lookups import LookupCache, PhoneRecord
+from cpaas_provider.database.recipients.lookups import LookupCache, PhoneRecord
 from cpaas_provider.operators._runtime.bulk import BulkAttempt
 from cpaas_provider.operators._runtime.errors import PreflightError
 from cpaas_provider.operators._runtime.runner import REPORT_KEY

@@ -11,7 +11,7 @@ from sqlalchemy import Column, Connection, Row, Table, delete, insert, select
 
 from cpaas_provider.database.bulk import batched
 from cpaas_provider.database.database import Database
-from cpaas_provider.database.schema.base import alembic_version
+from cpaas_provider.database.recipients.locks import lock_for_writing
 from cpaas_provider.database.schema.lookups import lookups, phone_records
 
 
@@ -76,7 +76,7 @@ class LookupCache:
     def _replace(self, table: Table, rows: Iterable[dict[str, object]]) -> None:
         def work(connection: Connection, batch: Sequence[dict[str, object]]) -> None:
             # Delete and insert, because the syntax of an upsert differs between databases. The lock makes it safe.
-            connection.execute(select(alembic_version.c.version_num).with_for_update())
+            lock_for_writing(connection, table.name)
             connection.execute(delete(table).where(table.c.hash.in_([row["hash"] for row in batch])))
             connection.execute(insert(table), batch)
 

@@ -11,7 +11,7 @@ import sqlalchemy
 
 from cpaas_provider.database.bulk import BATCH
 from cpaas_provider.database.database import Database, open_database
-from cpaas_provider.database.lookups import LookupCache
+from cpaas_provider.database.recipients.lookups import LookupCache
 from cpaas_provider.database.schema.lookups import lookups
 
 AT = datetime(2026, 3, 1, 12, tzinfo=UTC)
