@@ -394,7 +394,7 @@ BOTH_DATABASES: Tests = (
     "tests/unit/database/test_leases.py::test_values_come_back",
     "tests/unit/database/test_leases.py::test_of_many_threads_one_takes_it",
     "tests/unit/database/test_leases.py::test_the_loser_of_a_race_stores_nothing_after_the_taking",
-    "tests/unit/database/test_lookups.py::test_what_was_found_is_recalled_while_it_is_fresh",
+    "tests/unit/database/recipients/test_lookups.py::test_what_was_found_is_recalled_while_it_is_fresh",
     "tests/unit/database/test_bulk.py::test_every_row_is_stored_as_sqlalchemy_would_store_it",
     f"{_DELIVERY}tracking/test_report_store.py::TestWhatIsKept::test_a_report_is_kept_and_counted",
     f"{_DELIVERY}tracking/test_report_store.py::TestWhatIsKept::test_reports_of_two_connections_are_two",
