@@ -59,7 +59,7 @@ class UndeliveredSource(_validators.Argument):
     def open(self) -> Iterator[Table]:
         """Read the results file, then open the source for one reading.
 
-        :raises SourceError: when one of them cannot be read
+        :raises SourceError: when one of them cannot be read, or the source has no such column
         """
         delivered = array("Q") if str(self.accepted).strip() == "0" else self._delivered()
         source = as_source(self.source)

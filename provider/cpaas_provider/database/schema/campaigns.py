@@ -1,4 +1,4 @@
-"""Campaigns, and what their recipients' phones are known to be."""
+"""Campaigns that are kept in this database: their leases, their values, and those with an idempotency key."""
 
 from __future__ import annotations
 
