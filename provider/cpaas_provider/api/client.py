@@ -11,7 +11,7 @@ from http import HTTPStatus
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar, Unpack
 
 from cpaas_provider.api import operations
-from cpaas_provider.api.core import Call, Reply, Step, run_call
+from cpaas_provider.api.core import Call, Reply, RunnableCall, Step, run_call
 from cpaas_provider.api.errors import CpaasNotSentError
 from cpaas_provider.api.http.transport import AsyncTransport, SyncTransport
 from cpaas_provider.api.http.wire import Delay, HttpResponse, TransportFailure
@@ -97,7 +97,7 @@ class CpaasClient(_Client):
         self._stopped = threading.Event()
         self.closed = False
 
-    def run(self, call: Call[T]) -> T:
+    def run(self, call: RunnableCall[T]) -> T:
         """Run a call that a function of ``api.operations`` returned, as the client's methods do.
 
         :raises CpaasError: when the call did not succeed
@@ -172,7 +172,7 @@ class AsyncCpaasClient(_Client):
         self._slots = asyncio.Semaphore(self.settings.max_concurrency)
         self._stopped = asyncio.Event()
 
-    async def run(self, call: Call[T]) -> T:
+    async def run(self, call: RunnableCall[T]) -> T:
         """Run a call that a function of ``api.operations`` returned, as the client's methods do.
 
         :raises CpaasError: when the call did not succeed

@@ -10,9 +10,9 @@ import itertools
 import json
 import logging
 import re
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 from urllib.parse import quote, urlencode
 
 from pydantic import ValidationError
@@ -51,19 +51,41 @@ class Call(Generic[T_co]):
     endpoint: Endpoint[T_co]
     fields: Mapping[str, Any] = field(repr=False)
 
+    def build(self, settings: ClientSettings) -> tuple[OutgoingRequest, Mapping[str, Any]]:
+        """Check the call against the contract. Return the request, and the fields it was made from.
 
-def build(call: Call[Any], settings: ClientSettings) -> tuple[OutgoingRequest, Mapping[str, Any]]:
-    """Check a call against the contract. Return the request, and the fields it was made from.
+        :raises CpaasInvalidRequestError: when a field breaks the contract; all such fields are named, no value is shown
+        """
+        return _build(self.endpoint, self.fields, settings)
 
-    :raises CpaasInvalidRequestError: when a field breaks the contract; all such fields are named, no value is shown
-    """
-    endpoint = call.endpoint
-    provided = {name: value for name, value in call.fields.items() if value is not None}
+
+class RunnableCall(Protocol[T_co]):
+    """What the clients run: a call, or a message of a series."""
+
+    @property
+    def endpoint(self) -> Endpoint[T_co]:
+        """The endpoint of the request."""
+
+    @property
+    def fields(self) -> Mapping[str, Any]:
+        """The arguments of the call, before any check."""
+
+    def build(self, settings: ClientSettings) -> tuple[OutgoingRequest, Mapping[str, Any]]:
+        """Return the request, and the fields it was made from; raises as ``Call.build`` does."""
+
+
+def _build(
+    endpoint: Endpoint[Any], arguments: Mapping[str, Any], settings: ClientSettings
+) -> tuple[OutgoingRequest, Mapping[str, Any]]:
+    provided = {name: value for name, value in arguments.items() if value is not None}
     try:
         request = endpoint.request.model_validate(provided, context={"default_region": settings.default_region})
     except ValidationError as error:
         raise _invalid(endpoint, error) from None
-    _check_allowlist(endpoint, request, settings)
+    if (recipients := getattr(request, "recipients", None)) is None:
+        recipient = getattr(request, "recipient", None)
+        recipients = [] if recipient is None else [recipient]
+    check_allowlist(endpoint, recipients, settings)
     fields, encoded = _wire_fields(endpoint, request)
     path = settings.otp_revoke_path if endpoint is REVOKE_OTP else endpoint.path
     path_fields = _PLACEHOLDER.findall(path) if "{" in path else ()
@@ -85,13 +107,13 @@ def build(call: Call[Any], settings: ClientSettings) -> tuple[OutgoingRequest, M
     return OutgoingRequest(endpoint.method, url, headers | {"Content-Type": "application/json"}, body), fields
 
 
-def run_call(call: Call[T_co], settings: ClientSettings, rate_limiter: Pace) -> Generator[Step, Reply, T_co]:
+def run_call(call: RunnableCall[T_co], settings: ClientSettings, rate_limiter: Pace) -> Generator[Step, Reply, T_co]:
     """Run one call, with retries where they are safe (docs: concepts/outcomes-and-errors).
 
     :param rate_limiter: blocked for as long as the service asks to wait; the client obeys it
     :raises CpaasError: the outcome, if the call did not succeed
     """
-    request, fields = build(call, settings)
+    request, fields = call.build(settings)
     maybe_done = False
     for attempt in itertools.count(1):
         try:
@@ -113,7 +135,7 @@ def run_call(call: Call[T_co], settings: ClientSettings, rate_limiter: Pace) -> 
     raise AssertionError("unreachable")
 
 
-def _outcome(call: Call[T_co], settings: ClientSettings, fields: Mapping[str, Any], reply: Reply) -> T_co:
+def _outcome(call: RunnableCall[T_co], settings: ClientSettings, fields: Mapping[str, Any], reply: Reply) -> T_co:
     if isinstance(reply, HttpResponse):
         try:
             # A lazy chain: a large request has thousands of values, and only an error needs them.
@@ -140,12 +162,15 @@ def _retry_delay(error: errors.CpaasError, attempt: int, settings: ClientSetting
     return max(backoff(attempt, _FIRST_BACKOFF, _MAX_BACKOFF), error.retry_after or 0.0)
 
 
-def _check_allowlist(endpoint: Endpoint[Any], request: WireRequest, settings: ClientSettings) -> None:
-    """Refuse a send or purchase to recipients that are not in the connection's ``allowed_recipients``."""
+def check_allowlist(endpoint: Endpoint[Any], recipients: Sequence[str], settings: ClientSettings) -> None:
+    """Refuse a send or purchase to recipients that are not in the connection's ``allowed_recipients``.
+
+    :param recipients: normalised
+    :raises CpaasInvalidRequestError: with the number of recipients that are not allowed
+    """
     if settings.allowed is None or endpoint.retry_safety not in {RetrySafety.UNSAFE, RetrySafety.PURCHASE}:
         return
-    recipients = getattr(request, "recipients", None) or [getattr(request, "recipient", None)]
-    refused = sum(not settings.allowed.allows(recipient) for recipient in recipients if recipient is not None)
+    refused = sum(not settings.allowed.allows(recipient) for recipient in recipients)
     if refused:
         raise errors.CpaasInvalidRequestError(
             f"{endpoint.operation}: {refused} of {len(recipients)} recipients are not in allowed_recipients of this "

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, Protocol
 
-from cpaas_provider.api.core import Call
+from cpaas_provider.api.core import RunnableCall
 from cpaas_provider.api.errors import CpaasError
 from cpaas_provider.sending.errors import SendingError, StoppedError
 from cpaas_provider.sending.journal.model import Intent, RequestRecord, Result, State
@@ -39,7 +39,7 @@ class PendingRequest(Protocol):
         """The intent of the request."""
 
     @property
-    def call(self) -> Call[Any]:
+    def call(self) -> RunnableCall[Any]:
         """The call of the client."""
 
 

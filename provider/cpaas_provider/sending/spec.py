@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self, TypeVar
 from cpaas_provider.sending.journal.model import RequestRecord, State, by_reference, members_of, unresolved
 
 if TYPE_CHECKING:
-    from cpaas_provider.api.core import Call
+    from cpaas_provider.api.core import Call, RunnableCall
     from cpaas_provider.api.rate_limit import Pace
     from cpaas_provider.api.settings import ClientSettings
 
@@ -37,7 +37,7 @@ class Client(Protocol):
     def rate_limiter(self) -> Pace:
         """The rate limit."""
 
-    async def run(self, call: Call[T]) -> T:
+    async def run(self, call: RunnableCall[T]) -> T:
         """Run a call."""
 
     def stop(self) -> None:

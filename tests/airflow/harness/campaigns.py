@@ -13,7 +13,7 @@ from airflow.models.task_state_store import TaskStateStoreModel
 from pyarrow import parquet
 
 from cpaas_provider.api.client import AsyncCpaasClient
-from cpaas_provider.api.core import Call
+from cpaas_provider.api.core import RunnableCall
 from cpaas_provider.operators.email import EmailCampaignOperator
 from cpaas_provider.operators.sms import SmsCampaignOperator
 from tests.airflow.harness.stage import Stage
@@ -129,7 +129,7 @@ def around_requests(
     """
     usual = AsyncCpaasClient.run
 
-    async def run(client: AsyncCpaasClient, call: Call[Any]) -> Any:
+    async def run(client: AsyncCpaasClient, call: RunnableCall[Any]) -> Any:
         if call.endpoint.operation not in {"send_sms", "send_email"}:
             return await usual(client, call)
         return await around(lambda: usual(client, call))

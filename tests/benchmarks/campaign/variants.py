@@ -140,14 +140,13 @@ class BareTransport:
         asyncio.run(self._run(server_url, requests, in_flight, recipients_per_request))
 
     async def _run(self, server_url: str, requests: int, in_flight: int, recipients_per_request: int) -> None:
-        from cpaas_provider.api.core import build
         from cpaas_provider.api.http.transport import AsyncTransport
         from cpaas_provider.api.http.wire import HttpResponse
         from cpaas_provider.api.operations import send_sms
         from cpaas_provider.api.settings import ClientSettings
 
         settings = ClientSettings(server_url, API_KEY, requests_per_second=NO_LIMIT, max_concurrency=in_flight)
-        request = build(send_sms(phones(recipients_per_request), SENDER_ID, CONTENT), settings)[0]
+        request = send_sms(phones(recipients_per_request), SENDER_ID, CONTENT).build(settings)[0]
         transport = AsyncTransport(settings)
 
         async def send(_: int) -> None:

@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 
 from cpaas_provider.api import operations as ask
-from cpaas_provider.api.core import build
 from cpaas_provider.api.http.transport import AsyncTransport
 from cpaas_provider.api.http.wire import HttpResponse, OutgoingRequest, TransportFailure
 from cpaas_provider.api.settings import ClientSettings
@@ -30,7 +29,7 @@ def at(url: str, **options: Any) -> ClientSettings:
 
 
 def request(settings: ClientSettings, content: str = "Hello") -> OutgoingRequest:
-    return build(ask.send_sms("2348031234567", "Clinic", content), settings)[0]
+    return ask.send_sms("2348031234567", "Clinic", content).build(settings)[0]
 
 
 @asynccontextmanager

@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 _MODELS = """
-from cpaas_provider.api import core, endpoints
+from cpaas_provider.api import endpoints
 from cpaas_provider.api.models.base import WireRequest, WireResource
 from cpaas_provider.api.operations import send_sms
 from cpaas_provider.api.settings import ClientSettings
@@ -21,7 +21,7 @@ def built():
 
 def send(_=None):
     call = send_sms(["+2348030000001"], "Shop", "Hello")
-    request, _ = core.build(call, ClientSettings("http://127.0.0.1:1", "key"))
+    request, _ = call.build(ClientSettings("http://127.0.0.1:1", "key"))
     return request.method
 """
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from cpaas_provider.api import operations as ask
-from cpaas_provider.api.core import Call, build
+from cpaas_provider.api.core import Call
 from cpaas_provider.api.errors import CpaasInvalidRequestError
 from cpaas_provider.api.settings import ClientSettings
 
@@ -25,7 +25,7 @@ Refusal = Callable[[Call[Any]], CpaasInvalidRequestError]
 @pytest.fixture
 def body(settings: ClientSettings) -> Body:
     def built(call: Call[Any]) -> dict[str, Any]:
-        request, _ = build(call, settings)
+        request, _ = call.build(settings)
         return dict(json.loads(request.body or b"{}"))
 
     return built
@@ -35,7 +35,7 @@ def body(settings: ClientSettings) -> Body:
 def refusal(settings: ClientSettings) -> Refusal:
     def refused(call: Call[Any]) -> CpaasInvalidRequestError:
         with pytest.raises(CpaasInvalidRequestError) as caught:
-            build(call, settings)
+            call.build(settings)
         assert str(caught.value).startswith(f"{call.endpoint.operation}: ")
         assert str(caught.value).endswith("Nothing was sent.")
         assert not caught.value.retryable
@@ -163,7 +163,7 @@ class Row:
 def test_each_operation_on_the_wire(
     settings: ClientSettings, call: Call[Any], method: str, target: str, body: dict[str, Any] | None
 ) -> None:
-    request, _ = build(call, settings)
+    request, _ = call.build(settings)
     assert request.method == method
     assert request.url == settings.base_url + target
     assert (json.loads(request.body) if request.body else None) == body
@@ -396,8 +396,8 @@ def test_a_refusal_shows_no_value(refusal: Refusal) -> None:
 
 def test_neither_call_nor_request_shows_what_it_holds(settings: ClientSettings) -> None:
     call = ask.verify_otp("otp-1", "4711-secret")
-    request, _ = build(call, settings)
-    found, _ = build(ask.find_otps(ADA), settings)
+    request, _ = call.build(settings)
+    found, _ = ask.find_otps(ADA).build(settings)
     shown = f"{call!r} {request!r} {found!r} {ask.find_otps(ADA)!r}"
     for secret in ("4711-secret", ADA, settings.api_key):
         assert secret not in shown
@@ -434,7 +434,7 @@ def test_neither_call_nor_request_shows_what_it_holds(settings: ClientSettings) 
 def test_an_id_stays_one_segment_of_the_path(
     settings: ClientSettings, operation: Callable[[str], Call[Any]], prefix: str, identifier: str, segment: str
 ) -> None:
-    request, _ = build(operation(identifier), settings)
+    request, _ = operation(identifier).build(settings)
     assert request.url == settings.base_url + prefix + segment
 
 
@@ -446,9 +446,9 @@ def test_dots_do_not_climb_the_path(identifier: str, refusal: Refusal) -> None:
 
 def test_the_path_of_the_revoke_operation_is_an_option() -> None:
     elsewhere = ClientSettings("https://cpaas.example.com", "key", otp_revoke_path="/otp/{id}/revoke")
-    request, _ = build(ask.revoke_otp("a/b"), elsewhere)
+    request, _ = ask.revoke_otp("a/b").build(elsewhere)
     assert request.url == "https://cpaas.example.com/otp/a%2Fb/revoke"
-    assert build(ask.get_otp("x"), elsewhere)[0].url == "https://cpaas.example.com/otp/x"
+    assert ask.get_otp("x").build(elsewhere)[0].url == "https://cpaas.example.com/otp/x"
 
 
 # The staging guard --------------------------------------------------------------------------------------------------
@@ -471,7 +471,7 @@ def staging() -> ClientSettings:
 )
 def test_outsiders_are_not_reached(call: Call[Any], staging: ClientSettings) -> None:
     with pytest.raises(CpaasInvalidRequestError, match=r"1 of . recipients are not in allowed_recipients") as caught:
-        build(call, staging)
+        call.build(staging)
     assert BOB not in str(caught.value)
 
 
@@ -490,4 +490,4 @@ def test_outsiders_are_not_reached(call: Call[Any], staging: ClientSettings) -> 
     ids=lambda call: call.endpoint.operation,
 )
 def test_all_else_is_let_through(call: Call[Any], staging: ClientSettings) -> None:
-    assert build(call, staging)[0].url.startswith(staging.base_url)
+    assert call.build(staging)[0].url.startswith(staging.base_url)

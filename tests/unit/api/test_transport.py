@@ -23,7 +23,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from cpaas_provider.api import operations as ask
-from cpaas_provider.api.core import Call, build
+from cpaas_provider.api.core import Call
 from cpaas_provider.api.errors import CpaasConfigurationError
 from cpaas_provider.api.http.transport import AsyncTransport, SyncTransport
 from cpaas_provider.api.http.wire import HttpResponse, OutgoingRequest, TransportFailure
@@ -40,7 +40,7 @@ def at(url: str, **options: Any) -> ClientSettings:
 
 
 def request(settings: ClientSettings, call: Call[Any] | None = None) -> OutgoingRequest:
-    return build(call or ask.get_contact_table(), settings)[0]
+    return (call or ask.get_contact_table()).build(settings)[0]
 
 
 def exchange(send: Send, settings: ClientSettings, call: Call[Any] | None = None) -> HttpResponse | TransportFailure:
@@ -81,6 +81,28 @@ def test_what_is_on_the_wire(send: Send) -> None:
     assert seen.headers["user-agent"].startswith("airflow-provider-cpaas/")
     assert "transfer-encoding" not in seen.headers
     assert "cookie" not in seen.headers
+
+
+def test_requests_with_the_same_headers_have_their_own_line_length_and_body() -> None:
+    sent = [
+        ("POST", "/a", b"one"),
+        ("POST", "/a", b"the second"),
+        ("PUT", "/a", b"the second"),
+        ("PUT", "/b", b""),
+        ("GET", "/b", b""),
+        ("POST", "/a", b"one"),
+    ]
+    with Loopback(answering()) as server:
+        settings, transport = at(server.url), SyncTransport(at(server.url))
+        headers = request(settings).headers
+        for method, target, body in sent:
+            transport.send(OutgoingRequest(method, f"{server.url}{target}", headers, body))
+        other = {**headers, "Authorization": "Bearer another"}
+        transport.send(OutgoingRequest("POST", f"{server.url}/a", other, b"one"))
+        transport.close()
+    assert [(seen.method, seen.target, seen.body) for seen in server.seen[:-1]] == sent
+    assert [seen.headers.get("content-length") for seen in server.seen[:-1]] == ["3", "10", "10", "0", None, "3"]
+    assert [seen.headers["authorization"] for seen in server.seen] == [f"Bearer {KEY}"] * len(sent) + ["Bearer another"]
 
 
 def test_the_raw_key_where_no_scheme_is_wanted(send: Send) -> None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from cpaas_provider.api.core import Call
+from cpaas_provider.api.core import RunnableCall
 from cpaas_provider.api.rate_limit import RateLimiter
 from cpaas_provider.api.settings import ClientSettings
 from cpaas_provider.sending.campaign.campaign import Campaign
@@ -32,7 +32,7 @@ class FunctionClient:
         self._answer = answer
         self._on_stop = on_stop
 
-    async def run(self, call: Call[Any]) -> Any:
+    async def run(self, call: RunnableCall[Any]) -> Any:
         found = self._answer(dict(call.fields))
         return await found if inspect.isawaitable(found) else found
 

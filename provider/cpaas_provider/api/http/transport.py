@@ -147,9 +147,10 @@ class _DirectConnections:
             timeout=settings.timeout,
             keepalive_expiry=settings.keepalive_expiry,
         )
+        self._writer = _RequestWriter()
 
     async def exchange(self, request: OutgoingRequest, incoming: _Incoming) -> None:
-        data = _as_bytes(request)
+        data = self._writer.as_bytes(request)
         try:
             connection = await self._pool.acquire()
         except TimeoutError as error:
@@ -166,17 +167,33 @@ class _DirectConnections:
         await self._pool.aclose()
 
 
-def _as_bytes(request: OutgoingRequest) -> bytes:
-    """Return a request as bytes for the wire."""
-    url, body = _url(request.url), request.body or b""
+class _RequestWriter:
+    """Writes requests as bytes for the wire. The messages of a series share their headers, which are written once."""
+
+    def __init__(self) -> None:
+        self._last: tuple[str, str, Mapping[str, str]] | None = None
+        self._head = b""
+
+    def as_bytes(self, request: OutgoingRequest) -> bytes:
+        """Return a request as bytes."""
+        method, url, headers = self._last or ("", "", {})
+        if request.headers is not headers or request.url != url or request.method != method:
+            self._head = _head(request)
+            self._last = request.method, request.url, request.headers
+        body = request.body or b""
+        if body or request.method in _WITH_A_BODY:
+            return b"%sContent-Length: %d\r\n\r\n%s" % (self._head, len(body), body)
+        return self._head + b"\r\n"
+
+
+def _head(request: OutgoingRequest) -> bytes:
+    """Return the head of a request without ``Content-Length`` and the empty line."""
+    url = _url(request.url)
     headers = {"Host": url.netloc.decode("ascii"), **request.headers}
-    if body or request.method in _WITH_A_BODY:
-        headers["Content-Length"] = str(len(body))
     lines = [f"{name}: {value}" for name, value in headers.items()]
     if any("\r" in line or "\n" in line for line in lines):
         raise httpx.LocalProtocolError("A header must not contain a line break.")
-    head = "\r\n".join([f"{request.method} {url.raw_path.decode('ascii')} HTTP/1.1", *lines, "", ""])
-    return head.encode("ascii") + body
+    return "\r\n".join([f"{request.method} {url.raw_path.decode('ascii')} HTTP/1.1", *lines, ""]).encode("ascii")
 
 
 def _as_mapping(headers: Headers) -> dict[str, str]:

@@ -10,7 +10,7 @@ from datetime import timedelta
 from typing import Any
 
 from cpaas_provider.api import operations
-from cpaas_provider.api.core import Call, build
+from cpaas_provider.api.core import Call
 from cpaas_provider.api.errors import CpaasNotVerifiedError, CpaasUnknownOutcomeError
 from cpaas_provider.api.models.otp import OtpOutcome, OtpToken
 from cpaas_provider.api.recipients.msisdn import normalise_msisdn
@@ -47,7 +47,7 @@ def cpaas_otp_request(args: Namespace) -> None:
     def read(response: OtpToken) -> RequestResult:
         return RequestResult(response.id, details=otp_result(response, args.expires_in))
 
-    build(build_call([recipient], "", None), connection.settings)
+    build_call([recipient], "", None).build(connection.settings)
     spec = CommandSpec(
         operation="request_otp",
         recipients=(recipient,),

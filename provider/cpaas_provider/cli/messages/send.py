@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 from cpaas_provider.api.amounts import counted, total
-from cpaas_provider.api.core import Call, build
+from cpaas_provider.api.core import Call
 from cpaas_provider.api.models.messages import Message
 from cpaas_provider.api.text import measure_sms
 from cpaas_provider.cli.messages.campaign_database import refuse_other_database
@@ -92,7 +92,7 @@ def _send(command: _Command, args: Namespace) -> None:
         )
 
     # Refuse a request that breaks the contract before its key is used, and in a dry run.
-    build(build_call(allowed, "cpaas-dry-run", None), connection.settings)
+    build_call(allowed, "cpaas-dry-run", None).build(connection.settings)
     kind = "email" if channel is EMAIL else str(args.channel)
     if args.dry_run:
         _dry_run(args, command, kind, body, recipients, allowed)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -11,14 +10,19 @@ from datetime import date, datetime
 from json.encoder import encode_basestring
 from typing import TYPE_CHECKING, Any, Protocol
 
+from pydantic_core import from_json
+
 from cpaas_provider.api import operations
+from cpaas_provider.api.endpoints import SEND_EMAIL, SEND_SMS
 from cpaas_provider.api.recipients.email_address import mask_email, normalise_email
 from cpaas_provider.api.recipients.msisdn import mask_msisdn, normalise_msisdn
 from cpaas_provider.api.text import MessageTemplate, SmsEstimator, SmsLength
+from cpaas_provider.sending.campaign.message_series import MessageSeries, SeriesMessage
 from cpaas_provider.sending.spec import RequestResult
 
 if TYPE_CHECKING:
     from cpaas_provider.api.core import Call
+    from cpaas_provider.api.endpoints import Endpoint
     from cpaas_provider.api.models.messages import Message
     from cpaas_provider.sending.campaign.recipients import Recipient
 
@@ -29,23 +33,28 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 class Channel:
     """How a kind of message writes its recipients.
 
-    :param operation: the client's method
+    :param endpoint: the endpoint of its messages
     :param normalise: returns a recipient in the form that the journal hashes; takes a default region, raises ValueError
     :param wire: returns a normalised recipient in the form that a request needs: it can be read in one way only
     :param mask: returns a recipient in a form that identifies it to the author and cannot be used
     :param build_call: returns the request, from the fields of the service's interface
     """
 
-    operation: str
+    endpoint: Endpoint[Any]
     normalise: Callable[[Any, str | None], str]
     wire: Callable[[str], str]
     mask: Callable[[str], str]
     build_call: Callable[..., Call[Any]]
 
+    @property
+    def operation(self) -> str:
+        """The client's method."""
+        return self.endpoint.operation
+
 
 # The service might take digits without a plus for a national number.
-SMS = Channel("send_sms", normalise_msisdn, "+{}".format, mask_msisdn, operations.send_sms)
-EMAIL = Channel("send_email", lambda value, _: normalise_email(value), str, mask_email, operations.send_email)
+SMS = Channel(SEND_SMS, normalise_msisdn, "+{}".format, mask_msisdn, operations.send_sms)
+EMAIL = Channel(SEND_EMAIL, lambda value, _: normalise_email(value), str, mask_email, operations.send_email)
 
 
 @dataclass(frozen=True)
@@ -89,28 +98,27 @@ class Content:
 
         :param stored: ``Recipient.placeholder_values`` of each recipient
         """
-        # One JSON text of all recipients, to parse it in one call.
-        return [dict(zip(self.columns, values, strict=True)) for values in json.loads(f"[{','.join(stored)}]")]
+        # One JSON text of all recipients, to parse it in one call, and by pydantic's parser, which takes a fifth.
+        return [dict(zip(self.columns, values, strict=True)) for values in from_json(f"[{','.join(stored)}]")]
 
-    def build_call(self, batch: Sequence[Recipient], reference: str, delivery: CampaignDelivery) -> Call[Any]:
+    def series(self) -> MessageSeries:
+        """Return the series of the requests of one try."""
+        return MessageSeries(self.channel.endpoint, self.body, self.channel.wire)
+
+    def build_message(
+        self, series: MessageSeries, batch: Sequence[Recipient], reference: str, delivery: CampaignDelivery
+    ) -> SeriesMessage:
         """Return the request to a batch.
 
+        :param series: what ``series`` returned, the same for all requests
         :param reference: the request's reference
         """
-        wire = self.channel.wire
-        recipients = [wire(one.address) for one in batch]
-        personalisation = None
-        if self.columns:
-            substitutions = self.substitutions([one.placeholder_values or "[]" for one in batch])
-            personalisation = [
-                {"to": to, "substitutions": own} for to, own in zip(recipients, substitutions, strict=True)
-            ]
-        return self.channel.build_call(
-            recipients,
-            **self.body,
-            personalisation=personalisation,
-            external_ref=delivery.external_ref or reference,
-            callback=delivery.callback_url(reference, len(recipients)),
+        return SeriesMessage(
+            series,
+            [one.address for one in batch],
+            self.substitutions([one.placeholder_values or "[]" for one in batch]) if self.columns else None,
+            delivery.external_ref or reference,
+            delivery.callback_url(reference, len(batch)),
         )
 
     def read_result(self, message: Message) -> RequestResult:

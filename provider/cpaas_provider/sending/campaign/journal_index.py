@@ -45,7 +45,7 @@ class JournalIndex:
                     if intent.number < self.next_number and self._has_request(intent.number):
                         # A write that seemed to fail was repeated, and the store carried out both.
                         continue
-                    self._add(intent, batch.body, batch.at, _pending_result(intent), now=False)
+                    self._add(intent, batch.body, batch.at.timestamp(), _pending_result(intent), now=False)
                     self.plan.database.executemany(
                         "INSERT INTO recipient_request VALUES (?, ?, ?)",
                         ((member, intent.number, values_hash) for member, values_hash in intent.each()),
@@ -66,8 +66,11 @@ class JournalIndex:
                 (RecipientStatus.UNKNOWN, self.journal.lost, RecipientStatus.NOT_SENT, RecipientStatus.REJECTED),
             )
 
-    def record(self, intent: Intent, at: datetime, result: Result) -> None:
-        """Record a request of this try, and its result."""
+    def record(self, intent: Intent, at: float, result: Result) -> None:
+        """Record a request of this try, and its result.
+
+        :param at: when it was taken from the queue, as ``time.time()`` returns it
+        """
         self._add(intent, self.body, at, result, now=True)
 
     def record_result(self, result: Result) -> None:
@@ -138,7 +141,7 @@ class JournalIndex:
             intent, self.journal.operation or "", datetime.fromtimestamp(at, UTC), body=body, outcome=outcome
         )
 
-    def _add(self, intent: Intent, body: str | None, at: datetime, result: Result, *, now: bool) -> None:
+    def _add(self, intent: Intent, body: str | None, at: float, result: Result, *, now: bool) -> None:
         self.next_number = max(self.next_number, intent.number + 1)
         self.plan.change(
             "INSERT INTO request VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
@@ -147,7 +150,7 @@ class JournalIndex:
                 intent.reference,
                 PRECEDENCE[result.state],
                 body,
-                at.timestamp(),
+                at,
                 len(intent),
                 *(result.result or (None, None, None)),
                 result.reason,

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Iterable, Sequence
 from dataclasses import KW_ONLY, dataclass, field
-from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any, NamedTuple
 
 from cpaas_provider.api.amounts import counted
-from cpaas_provider.api.core import Call
 from cpaas_provider.api.errors import CpaasError, CpaasRejectedError
 from cpaas_provider.sending.campaign.batcher import Batch, Batcher, billable_units
 from cpaas_provider.sending.campaign.content import CampaignDelivery, Content, comparable_addresses
@@ -18,6 +17,7 @@ from cpaas_provider.sending.campaign.guards.budget import Budget
 from cpaas_provider.sending.campaign.guards.circuit_breaker import RejectionBreaker
 from cpaas_provider.sending.campaign.guards.frequency import FrequencyFilter
 from cpaas_provider.sending.campaign.journal_index import JournalIndex
+from cpaas_provider.sending.campaign.message_series import SeriesMessage
 from cpaas_provider.sending.campaign.progress import Progress
 from cpaas_provider.sending.campaign.recipients import Recipient, RecipientStatus
 from cpaas_provider.sending.campaign.rejections import NextStep, OnRejectedBatch, bisect, classify, split_by_name
@@ -53,14 +53,15 @@ class CampaignRequest(NamedTuple):
 
     :param units: its billable units: pages, or recipients where pages are not known
     :param reserved: the money reserved for it in the budget
+    :param at: when it was taken from the queue, as ``time.time()`` returns it
     """
 
     batch: Batch
     intent: Intent
-    call: Call[Any]
+    call: SeriesMessage
     units: int
     reserved: Decimal
-    at: datetime
+    at: float
 
 
 @dataclass(eq=False, repr=False)
@@ -90,6 +91,7 @@ class CampaignQueue:
 
     def __post_init__(self) -> None:
         self.operation = self.content.channel.operation
+        self._series = self.content.series()
         self._breaker = RejectionBreaker(self.max_identical_rejections)
         self._accepted = self.index.money()[2] > 0
         self._unknown_in_a_row = 0
@@ -105,8 +107,8 @@ class CampaignQueue:
     def begin(self, batch: Batch) -> CampaignRequest:
         """Return the request to these recipients."""
         units, intent = billable_units(batch), self._intent(batch)
-        call = self.content.build_call(batch, intent.reference, self.delivery)
-        return CampaignRequest(batch, intent, call, units, self.budget.reserve(units), datetime.now(UTC))
+        call = self.content.build_message(self._series, batch, intent.reference, self.delivery)
+        return CampaignRequest(batch, intent, call, units, self.budget.reserve(units), time.time())
 
     def left(self, request: CampaignRequest) -> None:
         """Count the request, which leaves now."""
@@ -230,7 +232,7 @@ class CampaignQueue:
         for recipient in recipients:
             intent = self._intent((recipient,))
             result = Result(intent.number, State.REJECTED, reason=reason)
-            self.index.record(intent, datetime.now(UTC), result)
+            self.index.record(intent, time.time(), result)
             unsent.append((intent, result))
         self._release(recipients)
         self._set_status(recipients, RecipientStatus.REJECTED, None, reason)

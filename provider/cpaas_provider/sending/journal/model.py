@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from cpaas_provider.sending.hashing import MEMBER_BYTES, VALUES_HASH_BYTES
 
@@ -111,8 +111,7 @@ class Intent:
             )
 
 
-@dataclass(frozen=True, slots=True)
-class Result:
+class Result(NamedTuple):
     """The record of how a request ended.
 
     :param result: the service's id of the message, the charge and the balance
@@ -395,7 +394,7 @@ def replay(
         # A stopped try also records results of requests whose intents it could not store: these have no record.
         if (record := records.get(result.number)) is not None:
             if result.state is State.REJECTED and clear_epoch not in (None, entry.clear_epoch):
-                result = dataclasses.replace(result, state=State.NOT_SENT)  # noqa: PLW2901 - the same result in another state
+                result = result._replace(state=State.NOT_SENT)  # noqa: PLW2901 - the same result in another state
             records[result.number] = record.ended(result)
 
 

@@ -184,7 +184,7 @@ class TestWhatIsSummed:
 
     def test_the_last_balance_is_that_of_this_try(self) -> None:
         _, index = restored(batch([claim(0, ADA)], [settled(0, 2.5, 10.0)]))
-        index.record(claim(1, OBI), WHEN, settled(1, 2.5, 7.5))
+        index.record(claim(1, OBI), WHEN.timestamp(), settled(1, 2.5, 7.5))
         assert index.money() == (5.0, 7.5, 2)
 
     def test_a_service_that_says_nothing_of_money(self) -> None:
