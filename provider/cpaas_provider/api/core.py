@@ -66,10 +66,6 @@ class RunnableCall(Protocol[T_co]):
     def endpoint(self) -> Endpoint[T_co]:
         """The endpoint of the request."""
 
-    @property
-    def fields(self) -> Mapping[str, Any]:
-        """The arguments of the call, before any check."""
-
     def build(self, settings: ClientSettings) -> tuple[OutgoingRequest, Mapping[str, Any]]:
         """Return the request, and the fields it was made from; raises as ``Call.build`` does."""
 

@@ -11,10 +11,11 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from cpaas_provider.api.core import RunnableCall
+from cpaas_provider.api.core import Call
 from cpaas_provider.api.rate_limit import RateLimiter
 from cpaas_provider.api.settings import ClientSettings
 from cpaas_provider.sending.campaign.campaign import Campaign
+from cpaas_provider.sending.campaign.message_series import SeriesMessage
 from cpaas_provider.sending.engine import SendEngine
 from cpaas_provider.sending.shutdown import StopSignal
 from cpaas_provider.sending.spec import UnknownPolicy
@@ -32,8 +33,9 @@ class FunctionClient:
         self._answer = answer
         self._on_stop = on_stop
 
-    async def run(self, call: RunnableCall[Any]) -> Any:
-        found = self._answer(dict(call.fields))
+    async def run(self, call: Call[Any] | SeriesMessage) -> Any:
+        alone = call.series.call(call) if isinstance(call, SeriesMessage) else call
+        found = self._answer(dict(alone.fields))
         return await found if inspect.isawaitable(found) else found
 
     def stop(self) -> None:

@@ -171,25 +171,32 @@ class _RequestWriter:
     """Writes requests as bytes for the wire. The messages of a series share their headers, which are written once."""
 
     def __init__(self) -> None:
-        self._last: tuple[str, str, Mapping[str, str]] | None = None
+        self._written: tuple[str, str, Mapping[str, str]] | None = None
         self._head = b""
 
     def as_bytes(self, request: OutgoingRequest) -> bytes:
         """Return a request as bytes."""
-        method, url, headers = self._last or ("", "", {})
-        if request.headers is not headers or request.url != url or request.method != method:
+        if not self._has_head_of(request):
             self._head = _head(request)
-            self._last = request.method, request.url, request.headers
+            self._written = request.method, request.url, request.headers
         body = request.body or b""
         if body or request.method in _WITH_A_BODY:
             return b"%sContent-Length: %d\r\n\r\n%s" % (self._head, len(body), body)
         return self._head + b"\r\n"
+
+    def _has_head_of(self, request: OutgoingRequest) -> bool:
+        if self._written is None:
+            return False
+        method, url, headers = self._written
+        # To compare the headers themselves would take as long as to write them.
+        return request.headers is headers and request.url == url and request.method == method
 
 
 def _head(request: OutgoingRequest) -> bytes:
     """Return the head of a request without ``Content-Length`` and the empty line."""
     url = _url(request.url)
     headers = {"Host": url.netloc.decode("ascii"), **request.headers}
+    headers.pop("Content-Length", None)
     lines = [f"{name}: {value}" for name, value in headers.items()]
     if any("\r" in line or "\n" in line for line in lines):
         raise httpx.LocalProtocolError("A header must not contain a line break.")

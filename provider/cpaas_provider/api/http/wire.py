@@ -9,7 +9,10 @@ from enum import Enum
 
 @dataclass(frozen=True, slots=True)
 class OutgoingRequest:
-    """A complete request."""
+    """A complete request.
+
+    :param headers: never changed afterwards, because the transport keeps what it has written of them
+    """
 
     method: str
     url: str = field(repr=False)

@@ -30,7 +30,10 @@ class AllowedRecipients:
 
     def allows(self, recipient: str) -> bool:
         """Tell whether a normalised number, with or without its plus, or an address is on the list."""
-        return recipient.removeprefix("+") in self._recipients or recipient.rpartition("@")[2].lower() in self._domains
+        if "@" not in recipient:
+            return recipient.removeprefix("+") in self._recipients
+        # +ada@example.com is another mailbox than ada@example.com.
+        return recipient in self._recipients or recipient.rpartition("@")[2].lower() in self._domains
 
 
 def _normalised(text: str, place: int, default_region: str | None) -> str:

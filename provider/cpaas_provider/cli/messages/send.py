@@ -85,7 +85,7 @@ def _send(command: _Command, args: Namespace) -> None:
 
     def build_call(chosen: Sequence[str], reference: str, callback_url: str | None) -> Call[Any]:
         return channel.build_call(
-            [channel.wire(one) for one in chosen],
+            [channel.unambiguous(one) for one in chosen],
             external_ref=args.external_ref or reference,
             callback=callback_url,
             **body,

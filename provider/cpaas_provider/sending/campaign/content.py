@@ -35,14 +35,14 @@ class Channel:
 
     :param endpoint: the endpoint of its messages
     :param normalise: returns a recipient in the form that the journal hashes; takes a default region, raises ValueError
-    :param wire: returns a normalised recipient in the form that a request needs: it can be read in one way only
+    :param unambiguous: returns a normalised recipient in a form that can be read in one way only, for a call
     :param mask: returns a recipient in a form that identifies it to the author and cannot be used
     :param build_call: returns the request, from the fields of the service's interface
     """
 
     endpoint: Endpoint[Any]
     normalise: Callable[[Any, str | None], str]
-    wire: Callable[[str], str]
+    unambiguous: Callable[[str], str]
     mask: Callable[[str], str]
     build_call: Callable[..., Call[Any]]
 
@@ -99,11 +99,12 @@ class Content:
         :param stored: ``Recipient.placeholder_values`` of each recipient
         """
         # One JSON text of all recipients, to parse it in one call, and by pydantic's parser, which takes a fifth.
-        return [dict(zip(self.columns, values, strict=True)) for values in from_json(f"[{','.join(stored)}]")]
+        rows = from_json(f"[{','.join(stored)}]", cache_strings="none")
+        return [dict(zip(self.columns, values, strict=True)) for values in rows]
 
     def series(self) -> MessageSeries:
         """Return the series of the requests of one try."""
-        return MessageSeries(self.channel.endpoint, self.body, self.channel.wire)
+        return MessageSeries(self.channel.endpoint, self.body, self.channel.unambiguous)
 
     def build_message(
         self, series: MessageSeries, batch: Sequence[Recipient], reference: str, delivery: CampaignDelivery

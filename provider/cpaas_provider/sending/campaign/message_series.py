@@ -22,6 +22,9 @@ from cpaas_provider.api.settings import ClientSettings
 class MessageSeries:
     """Builds messages that differ only in their recipients, substitutions, reference and callback URL.
 
+    A message may take the common fields of an earlier one only if the check left the own fields of that one as they
+    were given: then its recipients were normalised, and each was named once.
+
     :param endpoint: ``SEND_SMS`` or ``SEND_EMAIL``
     :param common: the fields that all messages have in common
     :param unambiguous: returns a normalised recipient in a form that can be read in one way only
@@ -31,7 +34,7 @@ class MessageSeries:
         self, endpoint: Endpoint[Message], common: Mapping[str, Any], unambiguous: Callable[[str], str]
     ) -> None:
         self.endpoint = endpoint
-        self._common, self._unambiguous = common, unambiguous
+        self._common, self._unambiguous = dict(common), unambiguous
         self._checked: _Checked | None = None
 
     def build(self, message: SeriesMessage, settings: ClientSettings) -> tuple[OutgoingRequest, Mapping[str, Any]]:
@@ -39,37 +42,33 @@ class MessageSeries:
 
         :raises CpaasInvalidRequestError: when a field breaks the contract; all such fields are named, no value is shown
         """
-        own, checked = message.own_fields(), self._checked
-        if checked is not None and checked.settings is settings and checked.has_fields_of(own):
+        own = message.own_fields()
+        if self._checked is not None and self._checked.is_like(own, settings):
             check_allowlist(self.endpoint, message.recipients, settings)
-            fields = {**checked.fields, **own}
-            try:
-                return checked.request_with(to_json(fields)), fields
-            except ValueError:
-                # A value that JSON cannot carry: the full check names the operation and no value.
-                pass
-        request, read = self.call(message).build(settings)
-        checked = _Checked(settings, request, read)
-        # A message whose own fields the check changes shows nothing about the next one.
-        self._checked = checked if checked.is_made_of(own) else None
-        return request, read
+            fields = {**self._checked.fields, **own}
+            # Without a body, the full check below names the operation. It is not in an except block, because the
+            # error of the encoder quotes the value, and would be the context of ours.
+            if (body := _body(fields)) is not None:
+                return self._checked.request_with(body), fields
+        request, checked_fields = self.call(message).build(settings)
+        self._checked = _Checked(settings, request, checked_fields) if _is_unchanged(own, checked_fields) else None
+        return request, checked_fields
 
     def call(self, message: SeriesMessage) -> Call[Message]:
-        """Return the call of a message by itself."""
+        """Return the call of a message by itself, which is checked in full."""
         recipients = [self._unambiguous(one) for one in message.recipients]
-        personalisation = None
-        if message.substitutions is not None:
-            personalisation = _personalisation(recipients, message.substitutions)
-        own = {"recipients": recipients, "personalisation": personalisation}
-        return Call(
-            self.endpoint,
-            {**self._common, **own, "external_ref": message.external_ref, "callback": message.callback},
-        )
+        own = {
+            "recipients": recipients,
+            "personalisation": _personalisation(recipients, message.substitutions),
+            "external_ref": message.external_ref,
+            "callback": message.callback,
+        }
+        return Call(self.endpoint, {**self._common, **own})
 
 
 @dataclass(slots=True, eq=False)
 class SeriesMessage:
-    """One message of a series, as the clients run it.
+    """One message of a series, which the clients run like a call.
 
     :param recipients: normalised, each once
     :param substitutions: the values of the placeholders of each recipient, in the same order; ``None`` without any
@@ -80,18 +79,13 @@ class SeriesMessage:
     series: MessageSeries = field(repr=False)
     recipients: Sequence[str] = field(repr=False)
     substitutions: Sequence[Mapping[str, str]] | None = field(repr=False)
-    external_ref: str
+    external_ref: str = field(repr=False)
     callback: str | None = field(repr=False)
 
     @property
     def endpoint(self) -> Endpoint[Message]:
         """The endpoint of the series."""
         return self.series.endpoint
-
-    @property
-    def fields(self) -> Mapping[str, Any]:
-        """The arguments of the call, before any check."""
-        return self.series.call(self).fields
 
     def build(self, settings: ClientSettings) -> tuple[OutgoingRequest, Mapping[str, Any]]:
         """Return the request, and the fields it was made from, see ``MessageSeries.build``."""
@@ -111,28 +105,37 @@ _OWN_FIELDS = frozenset({"recipients", "external_ref", "callback", "personalisat
 
 
 class _Checked:
-    """A request that was checked against the contract."""
+    """A request that was checked in full, with the settings of its client and its fields."""
 
     def __init__(self, settings: ClientSettings, request: OutgoingRequest, fields: Mapping[str, Any]) -> None:
-        self.settings, self._request, self.fields = settings, request, dict(fields)
+        self.fields = fields
+        self._settings, self._request = settings, request
         self._own_names = _OWN_FIELDS & fields.keys()
 
-    def has_fields_of(self, own: Mapping[str, Any]) -> bool:
-        """Return whether it has the same fields of its own."""
-        return own.keys() == self._own_names
-
-    def is_made_of(self, own: Mapping[str, Any]) -> bool:
-        """Return whether it has just these fields of its own, and its body is what is written from its fields."""
-        return {name: self.fields[name] for name in self._own_names} == own and self._request.body == to_json(
-            self.fields
-        )
+    def is_like(self, own: Mapping[str, Any], settings: ClientSettings) -> bool:
+        """Return whether a request of the same client has the same kinds of fields of its own."""
+        return settings is self._settings and own.keys() == self._own_names
 
     def request_with(self, body: bytes) -> OutgoingRequest:
         """Return the request with another body."""
         return OutgoingRequest(self._request.method, self._request.url, self._request.headers, body)
 
 
+def _is_unchanged(own: Mapping[str, Any], fields: Mapping[str, Any]) -> bool:
+    return own == {name: fields[name] for name in _OWN_FIELDS & fields.keys()}
+
+
+def _body(fields: Mapping[str, Any]) -> bytes | None:
+    """Return the fields as JSON; ``None`` if they hold text that cannot be encoded, such as half a character."""
+    try:
+        return to_json(fields)
+    except ValueError:
+        return None
+
+
 def _personalisation(
-    recipients: Sequence[str], substitutions: Sequence[Mapping[str, str]]
-) -> list[dict[str, str | Mapping[str, str]]]:
+    recipients: Sequence[str], substitutions: Sequence[Mapping[str, str]] | None
+) -> list[dict[str, str | Mapping[str, str]]] | None:
+    if substitutions is None:
+        return None
     return [{"to": to, "substitutions": own} for to, own in zip(recipients, substitutions, strict=True)]

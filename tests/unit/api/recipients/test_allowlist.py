@@ -10,8 +10,12 @@ from cpaas_provider.api.recipients.allowlist import AllowedRecipients
     ("recipient", "permitted"),
     [
         ("2348031234567", True),
+        ("+2348031234567", True),
         ("2348031234568", False),
         ("ada@example.com", True),
+        ("+ada@example.com", False),
+        ("+tag@example.com", True),
+        ("tag@example.com", False),
         ("bob@example.com", False),
         ("anyone@staging.example.com", True),
         ("anyone@sub.staging.example.com", False),
@@ -19,7 +23,7 @@ from cpaas_provider.api.recipients.allowlist import AllowedRecipients
     ],
 )
 def test_who_may_be_reached(recipient: str, permitted: bool) -> None:
-    listed = "0803 123 4567, ada@EXAMPLE.com, @Staging.example.com,"
+    listed = "0803 123 4567, ada@EXAMPLE.com, +tag@example.com, @Staging.example.com,"
     assert AllowedRecipients(listed, "NG").allows(recipient) is permitted
 
 

@@ -149,6 +149,15 @@ def test_with_a_plus_the_region_has_no_say(number: str, region: str) -> None:
     assert normalise_msisdn("+" + once, region) == once
 
 
+@given(st.from_regex(r"\+?0{0,2}[1-9][0-9]{5,14}", fullmatch=True), st.sampled_from(REGIONS), st.sampled_from(REGIONS))
+def test_what_was_read_once_is_read_again_with_a_plus_in_any_region(number: str, region: str, another: str) -> None:
+    try:
+        once = normalise_msisdn(number, region)
+    except InvalidMsisdnError:
+        return
+    assert normalise_msisdn("+" + once, another) == normalise_msisdn("+" + once) == once
+
+
 @pytest.mark.parametrize(
     ("number", "shown"),
     [

@@ -82,6 +82,6 @@ def test_nothing_that_is_said_stands_in_its_repr() -> None:
 
 
 def test_addresses_go_to_the_client_in_a_form_it_reads_in_one_way_only() -> None:
-    assert SMS.wire("6592345678") == "+6592345678"
-    assert EMAIL.wire("ada@example.org") == "ada@example.org"
+    assert SMS.unambiguous("6592345678") == "+6592345678"
+    assert EMAIL.unambiguous("ada@example.org") == "ada@example.org"
     assert "0000" not in SMS.mask("2348031200000")

@@ -157,7 +157,7 @@ def test_a_value_that_json_cannot_carry_is_refused_without_being_shown() -> None
     with pytest.raises(CpaasInvalidRequestError) as no:
         message(of, OBI, name="half \ud83d").build(SETTINGS)
     assert "half" not in str(no.value)
-    assert no.value.__context__ is None or "half" not in str(no.value.__context__)
+    assert no.value.__context__ is None
     assert body_of(message(of, OBI, name="Obi"))["personalisation"][0]["substitutions"] == {"name": "Obi"}
 
 
@@ -182,4 +182,4 @@ def test_recipients_that_the_check_changes_are_checked_in_each_message(checks: l
 
 def test_nobody_reads_a_recipient_or_a_value_in_a_representation() -> None:
     shown = repr(message(series(), ADA, name="Ada", callback="https://receiver.example.com/secret"))
-    assert shown == "SeriesMessage(external_ref='cpaas-abc')"
+    assert shown == "SeriesMessage()"

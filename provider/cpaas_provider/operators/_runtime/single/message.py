@@ -98,7 +98,7 @@ class MessageSpec(SendSpec):
         """Return the request to some of the recipients."""
         entries = self.entries
         return self.kind.channel.build_call(
-            [self.kind.channel.wire(one) for one in recipients],
+            [self.kind.channel.unambiguous(one) for one in recipients],
             personalisation=None if entries is None else [entries[one] for one in recipients if one in entries],
             external_ref=self.external_ref or reference,
             callback=callback_url,
