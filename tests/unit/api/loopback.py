@@ -106,7 +106,8 @@ class Loopback:
                     headers = {}
                     while field := incoming.readline().decode().strip():
                         name, _, value = field.partition(":")
-                        headers[name.lower()] = value.strip()
+                        name, value = name.lower(), value.strip()
+                        headers[name] = f"{headers[name]}, {value}" if name in headers else value
                     seen = Seen(method, target, headers, incoming.read(int(headers.get("content-length", 0))))
                     self.seen.append(seen)
                     self._script(connection, seen)

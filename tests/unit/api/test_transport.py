@@ -97,11 +97,12 @@ def test_requests_with_the_same_headers_have_their_own_line_length_and_body() ->
         headers = request(settings).headers
         for method, target, body in sent:
             transport.send(OutgoingRequest(method, f"{server.url}{target}", headers, body))
-        other = {**headers, "Authorization": "Bearer another"}
+        other = {**headers, "Authorization": "Bearer another", "Content-Length": "1"}
         transport.send(OutgoingRequest("POST", f"{server.url}/a", other, b"one"))
         transport.close()
     assert [(seen.method, seen.target, seen.body) for seen in server.seen[:-1]] == sent
     assert [seen.headers.get("content-length") for seen in server.seen[:-1]] == ["3", "10", "10", "0", None, "3"]
+    assert (server.seen[-1].headers["content-length"], server.seen[-1].body) == ("3", b"one")
     assert [seen.headers["authorization"] for seen in server.seen] == [f"Bearer {KEY}"] * len(sent) + ["Bearer another"]
 
 

@@ -117,6 +117,13 @@ def test_only_the_first_message_is_checked(checks: list[object]) -> None:
     assert len(checks) == 1
 
 
+def test_a_normalised_number_is_not_read_as_a_national_one() -> None:
+    of, american = series(), dataclasses.replace(SETTINGS, default_region="US")
+    for _ in range(2):
+        body = body_of(message(of, "6592345678", name="Tan"), american)
+        assert (body["recipients"], body["personalisation"][0]["to"]) == ("6592345678", "6592345678")
+
+
 def test_headers_and_url_are_those_of_the_first_message() -> None:
     of = series()
     first, second = (message(of, ADA, external_ref=f"cpaas-{number}").build(SETTINGS)[0] for number in range(2))
