@@ -251,6 +251,8 @@ class Dispatcher:
             self._wake_sender()
         else:
             self.queue.withdraw(request)
+            # Also after a stop, which is then the reason that is raised: the queue does not return this request again.
+            self._has_unsent = True
             self._finish(error)
             self._forget(request)
         # If this was the last intent, idle senders have nothing to wait for.

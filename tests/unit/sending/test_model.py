@@ -19,7 +19,7 @@ from hypothesis.stateful import (
 )
 
 from cpaas_provider.sending import engine as engine_module
-from cpaas_provider.sending.errors import UnknownOutcomeError
+from cpaas_provider.sending.errors import StoppedError, UnknownOutcomeError
 from cpaas_provider.sending.journal import writer as writer_module
 from cpaas_provider.sending.journal.resolution import Resolution
 from cpaas_provider.sending.spec import OnUnknown
@@ -196,6 +196,15 @@ def test_somebody_who_left_the_list_while_the_state_was_lost_and_came_back_is_no
     end = world.run()
     assert not world.violations
     assert isinstance(end.error, UnknownOutcomeError)
+    assert not end.requests
+
+
+@pytest.mark.parametrize("policy", OnUnknown)
+def test_stop_while_the_intent_cannot_be_stored_is_no_success(policy: OnUnknown) -> None:
+    world = World(policy=policy, looks=True)
+    end = world.run(Plan(sets=(AtSet.DOWN,) * 3, looks=(AtLook.STOPPED,)))
+    assert not world.violations
+    assert isinstance(end.error, StoppedError)
     assert not end.requests
 
 

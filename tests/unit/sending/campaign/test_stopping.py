@@ -6,10 +6,13 @@ import asyncio
 import threading
 from typing import Any
 
+import pytest
+
 from cpaas_provider.api.errors import CpaasAuthenticationError
 from cpaas_provider.api.rate_limit import RateLimiter
 from cpaas_provider.sending.campaign.recipients import RecipientStatus
 from cpaas_provider.sending.errors import StoppedError
+from cpaas_provider.sending.journal import writer
 from cpaas_provider.sending.journal.model import State, replay
 from cpaas_provider.sending.shutdown import AnswerNotAwaitedError, StopSignal
 from tests.unit.sending.campaign.parts import SECOND_TRY, MemoryStore, journal_log
@@ -102,6 +105,31 @@ def test_error_while_the_last_intent_is_being_stored_ends_the_campaign() -> None
     done = tried(lambda _, reference: answer(reference), 10, store=store, per_request=1, window=9)
     assert isinstance(done.error, CpaasAuthenticationError)
     assert (done.of(RecipientStatus.SENT), done.of(RecipientStatus.NOT_SENT)) == (1, 9)
+
+
+class StoppingStore(MemoryStore):
+    """A store that cannot be written; the stop comes while that is found out."""
+
+    def __init__(self, stop: StopSignal) -> None:
+        super().__init__()
+        self._stop = stop
+
+    def set(self, key: str, value: Any) -> None:
+        self._stop.request()
+        raise ConnectionError
+
+
+@pytest.mark.parametrize("recipients", [1, 40])
+def test_stop_while_the_last_intents_cannot_be_stored_is_no_success(
+    recipients: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their requests do not leave, and the queue has no others: without an error the task would succeed."""
+    monkeypatch.setattr(writer, "_FIRST_PAUSE", 0.05)
+    stop = StopSignal()
+    done = tried(lambda _, reference: accepted(reference), recipients, store=StoppingStore(stop), stop=stop)
+    assert isinstance(done.error, StoppedError)
+    assert done.requests == []
+    assert done.of(RecipientStatus.NOT_SENT) == recipients
 
 
 def test_end_of_the_grace_period_leaves_only_requests_in_flight_unknown() -> None:
