@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any, TypeVar
 
 from cpaas_provider.sending.errors import JournalUnavailableError, PartitionChangedError
@@ -88,7 +88,7 @@ class JournalLog:
         self._shared = bool(tries.run)
         self._series = 0 if self._shared else max(0, tries.number - 1)
         hashers = [KeyedHasher(secret, identity) for secret in secrets]
-        self._newest, head = self._head()
+        self._newest, head = self._head({hasher.key_id for hasher in hashers})
         self.hasher = next((hasher for hasher in hashers if head and hasher.key_id == head.key_id), hashers[0])
         self._index, self._parts = self._series * SERIES, 0
         self._failed_batch: str | None = None
@@ -168,6 +168,9 @@ class JournalLog:
                 segment = _read(Segment.from_json, stored.value)
                 if self._readable_series and segment.continues(self._last):
                     yield from (_read(LogEntry.from_text, batch) for batch in segment.batches)
+                elif segment.resend_epoch > self._last.resend_epoch:
+                    # Other secrets wrote it after the head, and these have their hashes.
+                    self._last.lost = REKEYED
                 if series == self._series:
                     self._continue_after(stored, segment)
 
@@ -233,12 +236,14 @@ class JournalLog:
 
     def _continue_after(self, stored: Stored, segment: Segment) -> None:
         """Set the position of the next write after a segment that is stored."""
-        if self._shared and stored.parts is not None:
-            self._index, self._parts, self._last = stored.index, stored.parts, segment
-        elif self._shared:
-            self._index, self._parts, self._last = stored.index + 1, 0, segment.following()
-        else:
+        if not self._shared:
             self._index = next_index(stored.index)
+        elif stored.parts is not None and segment.continues(self._last):
+            segment.lost = segment.lost or self._last.lost
+            self._index, self._parts, self._last = stored.index, stored.parts, segment
+        else:
+            # A segment of other secrets, or of an earlier clear, must not give its head to what follows.
+            self._index, self._parts, self._last = stored.index + 1, 0, self._last.following()
 
     def _write(self, key: str, batches: list[str], what: str) -> None:
         self._last.clear_epoch = self.tries.clear_epoch
@@ -249,13 +254,23 @@ class JournalLog:
             raise storage_error(error, what) from None
         self._has_written = True
 
-    def _head(self) -> tuple[int, Segment | None]:
-        """Return the number and the head of the newest series; -1 and ``None`` if there is none."""
+    def _head(self, key_ids: Collection[str]) -> tuple[int, Segment | None]:
+        """Return the number and the head of the newest series; -1 and ``None`` if there is none.
+
+        Other secrets may have written the end of a series than its beginning: after a deferral, or in the log of an
+        idempotency key. Then the head is that of its last segment.
+
+        :param key_ids: the ids of the connection's secrets
+        """
         newest = newest_series(self._get, self._series + 1)
         if newest is None:
             return -1, None
         series, first_part = newest
-        return series, _read(Segment.from_json, first_part)
+        head = _read(Segment.from_json, first_part)
+        if self._shared or head.key_id not in key_ids:
+            for stored in read_series(self._get, series):
+                head = _read(Segment.from_json, stored.value)
+        return series, head
 
     def _may_have_sent(self, head: Segment) -> bool:
         """Return whether a log with the hashes of another secret has a request that may have been accepted."""
