@@ -257,8 +257,8 @@ class JournalLog:
     def _head(self, key_ids: Collection[str]) -> tuple[int, Segment | None]:
         """Return the number and the head of the newest series; -1 and ``None`` if there is none.
 
-        Other secrets may have written the end of a series than its beginning: after a deferral, or in the log of an
-        idempotency key. Then the head is that of its last segment.
+        The secrets may have changed while a try was deferred, and others have written the end of its series than its
+        beginning. Then the head is that of the last segment.
 
         :param key_ids: the ids of the connection's secrets
         """
@@ -267,7 +267,7 @@ class JournalLog:
             return -1, None
         series, first_part = newest
         head = _read(Segment.from_json, first_part)
-        if self._shared or head.key_id not in key_ids:
+        if head.key_id not in key_ids:
             for stored in read_series(self._get, series):
                 head = _read(Segment.from_json, stored.value)
         return series, head
