@@ -598,8 +598,8 @@ class World:
         facts = TryInfo(self.number, self.max_tries, self.retries, self.clear_number)
         empty, stored_before = not self.has_journal, self.requests_at_rest
         # What each try left, and that there is no more of it; after a clear, also whether nothing was sent.
-        # With other secrets it reads all of it once more, to see whether anything was sent.
-        reads = 1 if self.number == 1 and empty else 2 * (3 * len(self.keys) + 8 * self.number) + 1
+        # With other secrets it reads all of it twice more: for the last head, and to see whether anything was sent.
+        reads = 1 if self.number == 1 and empty else 3 * (3 * len(self.keys) + 8 * self.number) + 1
         lost = self._lost(facts)
         if lost:
             self.was_lost = True
