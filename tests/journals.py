@@ -10,12 +10,21 @@ from typing import Any
 KEY = "cpaas_journal"
 _MEMBER_BYTES = 9
 _WORDS_BYTES = 6
+_SEGMENTS_OF_A_TRY = 1_000_000
 _PRECEDENCE = {"not_sent": 0, "rejected": 1, "pending": 2, "unknown": 2, "accepted": 3}
 
 
 def is_key(key: str) -> bool:
     """Tell whether a part of a journal stands under a key."""
     return key == KEY or key.startswith(f"{KEY}.")
+
+
+def is_of_try(key: str, number: int) -> bool:
+    """Tell whether a try stored a part of a journal under a key, or somebody who decided a request during that try."""
+    if not is_key(key):
+        return False
+    index = int((key.removeprefix(KEY).split(".")[1:] or (0,))[0])
+    return index // _SEGMENTS_OF_A_TRY == number - 1
 
 
 def segments(stored: Mapping[str, Any]) -> list[dict[str, Any]]:

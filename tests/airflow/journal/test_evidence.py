@@ -119,6 +119,17 @@ def test_until_there_is_some_the_task_is_deferred_and_uses_up_no_try(stage: Stag
     assert "A probe may still resolve it. The task is deferred until" in first.log
 
 
+def test_a_secret_that_is_gone_meanwhile_ends_the_try_and_listed_again_it_is_found(stage: Stage, sending: Any) -> None:
+    run = sending(Reports(after=1), on_unknown="resend", retries=2)
+    assert run.once().state == "deferred"
+    stage.connect("cpaas_default", callback_secret="new", password="sk_test_the_new_one")
+    ended = run.fires(early=True).once()
+    assert (ended.state, SMS.requests(stage)) == ("up_for_retry", 1)
+    assert "after the new one" in ended.error
+    stage.connect("cpaas_default", callback_secret=f"new, {stage.sandbox.api_key}", password="sk_test_the_new_one")
+    assert (run.once().state, SMS.requests(stage)) == ("success", 1)
+
+
 def test_what_airflow_keeps_meanwhile_holds_nothing_private(sending: Any) -> None:
     deferred = sending(Reports(after=9)).once()
     assert phone("somebody")[1:] not in str((deferred.trigger, deferred.kept))

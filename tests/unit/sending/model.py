@@ -598,9 +598,10 @@ class World:
         facts = TryInfo(self.number, self.max_tries, self.retries, self.clear_number)
         empty, stored_before = not self.has_journal, self.requests_at_rest
         # What each try left, and that there is no more of it; after a clear, also whether nothing was sent.
-        # With other secrets it reads all of it twice more: for the last head, and to see whether anything was sent.
-        reads = 1 if self.number == 1 and empty else 3 * (3 * len(self.keys) + 8 * self.number) + 1
-        lost = self._lost(facts)
+        # With other secrets it reads all of it once more, to see whether anything was sent.
+        reads = 1 if self.number == 1 and empty else 2 * (3 * len(self.keys) + 8 * self.number) + 1
+        refused = self._is_rekeyed_while_deferred()
+        lost = not refused and self._lost(facts)
         if lost:
             self.was_lost = True
             self._forget_texts()
@@ -649,6 +650,10 @@ class World:
         if len(attempt.requests) > most:
             self.violations.append(f"{len(attempt.requests)} requests in one try")
         self._judge_start(attempt, facts, empty=empty, lost=lost)
+        if refused and (attempt.requests or attempt.set_count or attempt.outcome):
+            self.violations.append("a try went on in the series of a secret that it does not have")
+        if refused:
+            attempt.happened.add("store")
         if not attempt.killed and "replaced" not in attempt.happened:
             self._judge_end(attempt, first_after_clear=first_after_clear, stored_before=stored_before)
         return attempt
@@ -681,11 +686,21 @@ class World:
         stored = journals.segments(self.keys)[-1]
         if self.resend_on_clear and stored["clear_epoch"] < self.max_tries:
             return False
-        return stored["key_id"] not in {KeyedHasher(secret, IDENTITY).key_id for secret in self.secrets}
+        return stored["key_id"] not in self._key_ids
+
+    def _is_rekeyed_while_deferred(self) -> bool:
+        """Tell whether this try has stored something already, with a secret that is gone."""
+        if not any(journals.is_of_try(key, self.number) for key in self.keys):
+            return False
+        return journals.segments(self.keys)[-1]["key_id"] not in self._key_ids
+
+    @property
+    def _key_ids(self) -> set[str]:
+        return {KeyedHasher(secret, IDENTITY).key_id for secret in self.secrets}
 
     def _settled_at_rest(self) -> set[str]:
         stored = journals.segments(self.keys)[-1] if self.has_journal else None
-        if stored is None or stored["key_id"] not in {KeyedHasher(secret, IDENTITY).key_id for secret in self.secrets}:
+        if stored is None or stored["key_id"] not in self._key_ids:
             return set()
         if self.resend_on_clear and stored["clear_epoch"] < self.max_tries:
             return set()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 from collections import deque
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
 from cpaas_provider.sending.errors import JournalUnavailableError, PartitionChangedError
@@ -55,6 +55,13 @@ MAX_BYTES = 60_000
 MAX_RECIPIENTS_PER_INTENT = 2_500
 """The most recipients of a request, so that its intent fits into a segment."""
 
+# All segments of a series have one key, so that its first part decides whether the series can be read.
+_REKEYED_WHILE_DEFERRED = (
+    "The connection's secrets changed while this try was deferred, so the try cannot read what it stored before. Since "
+    "then it has sent nothing. List the earlier secret in callback_secret, after the new one, before the next try. "
+    "Without it, the next try treats earlier sends as unknown."
+)
+
 
 class JournalLog:
     """The log of a journal, opened by one try. Exhaust ``replay`` before the first ``append``.
@@ -66,7 +73,7 @@ class JournalLog:
     :param tries: what Airflow states about this try
     :param partition: the partition of the campaign
     :param resend_on_clear: after a clear, send to all recipients again
-    :raises JournalUnavailableError: when the log cannot be read
+    :raises JournalUnavailableError: when the log cannot be read, or other secrets began the series of this try
     :raises PartitionChangedError: when an earlier try had another partition
     """
 
@@ -88,7 +95,7 @@ class JournalLog:
         self._shared = bool(tries.run)
         self._series = 0 if self._shared else max(0, tries.number - 1)
         hashers = [KeyedHasher(secret, identity) for secret in secrets]
-        self._newest, head = self._head({hasher.key_id for hasher in hashers})
+        self._newest, head = self._head()
         self.hasher = next((hasher for hasher in hashers if head and hasher.key_id == head.key_id), hashers[0])
         self._index, self._parts = self._series * SERIES, 0
         self._failed_batch: str | None = None
@@ -100,6 +107,8 @@ class JournalLog:
             self._last.lost = LOST if tries.after_clear and self._get(NOTHING_SENT_KEY) is None else None
             is_cleared = bool(self._last.lost) and tries.max_tries > tries.retries
         elif head.key_id != self.hasher.key_id:
+            if self._newest == self._series:
+                raise JournalUnavailableError(_REKEYED_WHILE_DEFERRED)
             self._last.operation = head.operation
             self._last.lost = REKEYED if self._may_have_sent(head) else None
             # Another epoch, so that this log and that of the first secret stay apart if the secret is changed back.
@@ -168,9 +177,6 @@ class JournalLog:
                 segment = _read(Segment.from_json, stored.value)
                 if self._readable_series and segment.continues(self._last):
                     yield from (_read(LogEntry.from_text, batch) for batch in segment.batches)
-                elif segment.resend_epoch > self._last.resend_epoch:
-                    # Other secrets wrote it after the head, and these have their hashes.
-                    self._last.lost = REKEYED
                 if series == self._series:
                     self._continue_after(stored, segment)
 
@@ -236,14 +242,12 @@ class JournalLog:
 
     def _continue_after(self, stored: Stored, segment: Segment) -> None:
         """Set the position of the next write after a segment that is stored."""
-        if not self._shared:
-            self._index = next_index(stored.index)
-        elif stored.parts is not None and segment.continues(self._last):
-            segment.lost = segment.lost or self._last.lost
+        if self._shared and stored.parts is not None:
             self._index, self._parts, self._last = stored.index, stored.parts, segment
+        elif self._shared:
+            self._index, self._parts, self._last = stored.index + 1, 0, segment.following()
         else:
-            # A segment of other secrets, or of an earlier clear, must not give its head to what follows.
-            self._index, self._parts, self._last = stored.index + 1, 0, self._last.following()
+            self._index = next_index(stored.index)
 
     def _write(self, key: str, batches: list[str], what: str) -> None:
         self._last.clear_epoch = self.tries.clear_epoch
@@ -254,23 +258,13 @@ class JournalLog:
             raise storage_error(error, what) from None
         self._has_written = True
 
-    def _head(self, key_ids: Collection[str]) -> tuple[int, Segment | None]:
-        """Return the number and the head of the newest series; -1 and ``None`` if there is none.
-
-        The secrets may have changed while a try was deferred, and others have written the end of its series than its
-        beginning. Then the head is that of the last segment.
-
-        :param key_ids: the ids of the connection's secrets
-        """
+    def _head(self) -> tuple[int, Segment | None]:
+        """Return the number and the head of the newest series; -1 and ``None`` if there is none."""
         newest = newest_series(self._get, self._series + 1)
         if newest is None:
             return -1, None
         series, first_part = newest
-        head = _read(Segment.from_json, first_part)
-        if head.key_id not in key_ids:
-            for stored in read_series(self._get, series):
-                head = _read(Segment.from_json, stored.value)
-        return series, head
+        return series, _read(Segment.from_json, first_part)
 
     def _may_have_sent(self, head: Segment) -> bool:
         """Return whether a log with the hashes of another secret has a request that may have been accepted."""

@@ -96,10 +96,6 @@ class JournalView:
             for stored in read_series(get_and_record_missing, series):
                 segment = Segment.from_json(stored.value)
                 index = max(index, next_index(stored.index))
-                if segment.resend_epoch > last.resend_epoch:
-                    # Other secrets wrote it after the first part. What came before has other hashes.
-                    last, latest = segment, None
-                    requests.clear()
                 if segment.continues(last):
                     last = segment
                     for batch in segment.batches:

@@ -15,7 +15,6 @@ from cpaas_provider.sending.journal.log import MAX_BYTES, MAX_RECIPIENTS_PER_INT
 from cpaas_provider.sending.journal.model import JOURNAL_KEY, NOTHING_SENT_KEY, VERSION, Intent, LogEntry, Result, State
 from cpaas_provider.sending.journal.segments import MOST_PARTS, SERIES, part_key, whole_key
 from cpaas_provider.sending.journal.store import LOST, REKEYED, TryInfo, record_nothing_sent
-from cpaas_provider.sending.journal.view import JournalView
 from cpaas_provider.sending.partitions import Partition
 from tests.unit.sending.campaign.parts import (
     CLEARED,
@@ -350,62 +349,36 @@ class TestWhatIsLost:
         assert journal_log(store, last).lost == REKEYED
 
 
-A, B, AB, BA = SECRETS[:1], SECRETS[1:2], SECRETS[:2], SECRETS[1::-1]
+class TestSecretsThatChangeWhileATryIsDeferred:
+    """A later try with both secrets must not find two journals in one series."""
 
+    OLD, NEW, BOTH = SECRETS[:1], SECRETS[1:2], SECRETS[1::-1]
 
-@pytest.mark.parametrize("segments", [0, 1])
-class TestTwoSecretsInOneSeries:
-    """A try that was deferred continues a series that other secrets may have begun, and so does a shared log."""
+    @pytest.fixture(autouse=True)
+    def deferred(self, store: MemoryStore) -> None:
+        opened(store, FIRST_TRY, self.OLD).append(batch([claim(0, *phones(1))], [settled(0)]))
 
-    DEFERRED = (FIRST_TRY, FIRST_TRY, SECOND_TRY)
-    SHARED = tuple(TryInfo(1, 0, 0, run=run) for run in ("monday", "tuesday", "wednesday"))
-
-    def begun(self, store: MemoryStore, tries: tuple[TryInfo, ...], segments: int) -> TryInfo:
-        """Let the first of these tries write with secret A, and the second with B; return the third."""
-        first = opened(store, tries[0], A)
-        first.append(batch([claim(0, *phones(1))], [settled(0)], tries=tries[0]))
-        for number in range(1, 1 + 80 * segments):
-            first.append(batch([claim(number, *phones(500, number * 500))], [settled(number)], tries=tries[0]))
-        second = opened(store, tries[1], B)
-        assert second.lost == REKEYED
-        second.append(batch([claim(0, *phones(1, 50))], tries=tries[1]))
-        second.append(batch([], [settled(0)], tries=tries[1]))
-        return tries[2]
-
-    @pytest.mark.parametrize("tries", [DEFERRED, SHARED], ids=["deferred", "shared"])
-    @pytest.mark.parametrize("secrets", [B, BA])
-    def test_what_the_newer_one_wrote_is_found_and_what_the_older_one_wrote_stays_lost(
-        self, store: MemoryStore, tries: tuple[TryInfo, ...], secrets: tuple[str, ...], segments: int
+    @pytest.mark.parametrize("tries", [FIRST_TRY, TryInfo(1, 0, 0, run="monday")], ids=["deferred", "shared"])
+    def test_without_the_earlier_secret_the_try_ends_and_writes_nothing(
+        self, store: MemoryStore, tries: TryInfo
     ) -> None:
-        third = self.begun(store, tries, segments)
-        journal = journal_log(store, third, secrets)
-        found = list(journal.replay())
-        assert journal.lost == REKEYED
-        if journal.hasher.key_id == KeyedHasher(B[0], IDENTITY).key_id:
-            assert [one.results for one in found] == [[], [settled(0)]]
-        journal.append(batch([claim(7, *phones(1, 60))], tries=third))
-        assert opened(store, third, secrets).lost == REKEYED
+        before = dict(store.values)
+        with pytest.raises(JournalUnavailableError, match="callback_secret, after the new one"):
+            journal_log(store, tries, self.NEW)
+        assert store.values == before
 
-    @pytest.mark.parametrize("tries", [DEFERRED, SHARED], ids=["deferred", "shared"])
-    @pytest.mark.parametrize("secrets", [A, AB])
-    def test_the_older_one_finds_that_something_is_lost(
-        self, store: MemoryStore, tries: tuple[TryInfo, ...], secrets: tuple[str, ...], segments: int
+    @pytest.mark.parametrize("secrets", [OLD, BOTH])
+    def test_with_the_earlier_secret_the_next_try_finds_everything(
+        self, store: MemoryStore, secrets: tuple[str, ...]
     ) -> None:
-        third = self.begun(store, tries, segments)
-        journal = opened(store, third, secrets)
-        assert journal.lost == REKEYED
-        journal.append(batch([claim(7, *phones(1, 60))], tries=third))
-        assert opened(store, third, secrets).lost == REKEYED
+        with pytest.raises(JournalUnavailableError):
+            journal_log(store, FIRST_TRY, self.NEW)
+        journal = journal_log(store, SECOND_TRY, secrets)
+        assert [entry.results for entry in journal.replay()] == [[settled(0)]]
+        assert journal.lost is None
 
-    @pytest.mark.parametrize("tries", [DEFERRED, SHARED], ids=["deferred", "shared"])
-    def test_the_view_shows_what_the_newer_one_wrote(
-        self, store: MemoryStore, tries: tuple[TryInfo, ...], segments: int
-    ) -> None:
-        self.begun(store, tries, segments)
-        view = JournalView.read(store.get)
-        assert view.lost == REKEYED
-        assert [one.state for one in view.entries()] == [State.ACCEPTED]
-        assert [one.members for one in view.entries()] == [[member(phones(1, 50)[0])]]
+    def test_without_it_the_next_try_knows_that_something_is_lost(self, store: MemoryStore) -> None:
+        assert opened(store, SECOND_TRY, self.NEW).lost == REKEYED
 
 
 class TestPartitions:
