@@ -8,7 +8,13 @@ from datetime import timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self, TypeVar
 
-from cpaas_provider.sending.journal.model import RequestRecord, State, by_reference, members_of, unresolved
+from cpaas_provider.sending.journal.model import (
+    RequestRecord,
+    accepted_by_reference,
+    by_reference,
+    members_of,
+    unresolved,
+)
 
 if TYPE_CHECKING:
     from cpaas_provider.api.core import Call, RunnableCall
@@ -169,8 +175,7 @@ class Outcome:
     def of(cls, entries: Iterable[RequestRecord], *, earlier: bool = True) -> Self:
         """Return the outcome of requests."""
         entries = tuple(entries)
-        accepted = by_reference(entry for entry in entries if entry.state is State.ACCEPTED)
-        return cls(tuple(accepted), tuple(by_reference(unresolved(entries))), earlier)
+        return cls(tuple(accepted_by_reference(entries)), tuple(by_reference(unresolved(entries))), earlier)
 
     def __bool__(self) -> bool:
         """Return whether a request was accepted, or may have been."""

@@ -470,6 +470,18 @@ def test_rejected_within_a_repetition_says_nothing_about_what_it_repeats(world: 
     assert (end.once.outcome().sent, end.once.outcome().unknown_recipients) == (1, 1)
 
 
+def test_a_request_resolved_by_hand_counts_for_those_whom_its_repetition_was_rejected_for(world: World) -> None:
+    world.policy, world.source = OnUnknown.RESEND, PEOPLE[:3]
+    world.run(Plan(requests=(AtRequest.UNKNOWN_ACCEPTED, Form.ACCEPTED_FOR_OTHERS)))
+    (unknown,) = world.doubtful
+    world.mark(unknown, Resolution.SENT)
+    world.clear(dropped=False)
+    outcome = world.run().outcome
+    assert outcome is not None
+    assert (outcome.sent, outcome.unknown_recipients, len(outcome.accepted)) == (3, 0, 1)
+    assert outcome.accepted[0].result == {"id": "m2"}
+
+
 def test_accepted_for_nobody_is_rejected(world: World) -> None:
     world.source = PEOPLE[:1]
     end = world.run(Plan(requests=(Form.ACCEPTED_FOR_OTHERS,)))

@@ -434,3 +434,22 @@ def members_of(records: Iterable[RequestRecord]) -> set[bytes]:
 def by_reference(records: Iterable[RequestRecord]) -> list[RequestRecord]:
     """Return the newest request of each reference, in the order of the first ones."""
     return list({record.reference: record for record in records}.values())
+
+
+def accepted_by_reference(records: Iterable[RequestRecord]) -> list[RequestRecord]:
+    """Return the newest accepted request of each reference, with the recipients of all accepted ones of it.
+
+    The service may reject a recipient from a request, and a manual resolution establish that an earlier one of the same
+    reference was accepted for all.
+    """
+    accepted: dict[str, RequestRecord] = {}
+    for record in records:
+        if record.outcome is None or record.state is not State.ACCEPTED:
+            continue
+        earlier = accepted.get(record.reference)
+        accepted[record.reference] = record
+        if record.outcome.left_out and earlier is not None:
+            reached = set(earlier.members)
+            left_out = b"".join(one for one in split_members(record.outcome.left_out) if one not in reached)
+            accepted[record.reference] = dataclasses.replace(record, outcome=record.outcome._replace(left_out=left_out))
+    return list(accepted.values())
