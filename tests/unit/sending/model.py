@@ -225,7 +225,7 @@ class World:
         # Airflow's.
         self.clock = datetime(2026, 3, 1, tzinfo=UTC)
         self.number, self.max_tries, self.clear_number = 0, retries, 0
-        self.owner = 0
+        self.owner = self.first_owner_at_rest = 0
         self.state = "none"
         self.keys: dict[str, str] = {}
         self.copies: list[tuple[str, str]] = []
@@ -310,6 +310,8 @@ class World:
         for reference, facts in self.requests_at_rest.items():
             if facts["state"] in {"pending", "unknown"}:
                 self.open.setdefault(reference, False)
+            else:
+                self._note_state(reference, facts)
 
     def clear_another_task(self) -> None:
         self.clear_number += 1
@@ -340,7 +342,7 @@ class World:
 
     def _drop(self) -> None:
         """Forget the task's state; of what stood there nobody can tell how it stands."""
-        self.keys, self.copies = {}, []
+        self.keys, self.copies, self.first_owner_at_rest = {}, [], self.owner
         self.open, self.claims, self.left = {}, {}, set()
         self._forget_texts()
 
@@ -452,7 +454,10 @@ class World:
         self.left.add(reference)
         # A try of an earlier edition does what was ordered then.
         for one in people if resend_epoch == self.resend_epoch else ():
-            self.maybe.setdefault(one, set()).add(self._text_for(one))
+            texts = self.maybe.setdefault(one, set())
+            # Where its claim was dropped meanwhile, nobody can know the text later.
+            if attempt.owner >= self.first_owner_at_rest:
+                texts.add(self._text_for(one))
         what = next(attempt.answers, AtRequest.ACCEPTED)
         attempt.happened.add(what)
         if isinstance(what, Form):

@@ -44,6 +44,9 @@ from tests.unit.sending.model import (
 @pytest.fixture(autouse=True)
 def hurried(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(writer_module, "_FIRST_PAUSE", 0.0)
+    monkeypatch.setattr(writer_module, "_LONGEST_WAIT", 0.0)
+    # So large that the writer waits for the next intent, whatever time a write took.
+    monkeypatch.setattr(writer_module, "_WAIT_RATIO", 1e12)
     monkeypatch.setattr(writer_module, "ThreadPoolExecutor", Inline)
     monkeypatch.setattr(engine_module, "_FIRST_PAUSE", 0.0)
     logging.disable(logging.CRITICAL)
@@ -100,10 +103,13 @@ class Tries(RuleBasedStateMachine):
         retries=st.sampled_from([0, 2, 5]),
         looks=st.booleans(),
         clears_drop=st.sampled_from([False, False, True]),
+        waits=st.booleans(),
     )
-    def make(self, policy: OnUnknown, resend_on_clear: bool, retries: int, looks: bool, clears_drop: bool) -> None:
+    def make(self, clears_drop: bool, waits: bool, **given: Any) -> None:
         self.clears_drop = clears_drop
-        self.world = World(policy=policy, resend_on_clear=resend_on_clear, retries=retries, looks=looks)
+        # Whether a result is stored together with the next intent. Real time would let one story happen in two ways.
+        writer_module._LONGEST_WAIT = 60.0 if waits else 0.0
+        self.world = World(**given)
 
     @rule(plan=plans(st.none() | plans()), edits=st.lists(EDITS, max_size=2), dropped=DROPPED)
     def disturbed_try(self, plan: Plan, edits: list[tuple[str, Any]], dropped: bool) -> None:
