@@ -56,9 +56,10 @@ MAX_RECIPIENTS_PER_INTENT = 2_500
 """The most recipients of a request, so that its intent fits into a segment."""
 
 # All segments of a series have one key, so that its first part decides whether the series can be read.
-_REKEYED_WHILE_DEFERRED = (
-    "The connection's secrets changed while this try was deferred, so the try cannot read what it stored before. Since "
-    "then it has sent nothing. List the earlier secret in callback_secret, after the new one, before the next try. "
+_REKEYED_IN_THIS_TRY = (
+    "Another secret began the journal of this try. Either the connection's secrets changed while the try was deferred, "
+    "or the task used another connection before, and a task's journal belongs to one connection. Nothing was sent with "
+    "this secret. If it changed, list the earlier one in callback_secret, after the new one, before the next try. "
     "Without it, the next try treats earlier sends as unknown."
 )
 
@@ -108,7 +109,7 @@ class JournalLog:
             is_cleared = bool(self._last.lost) and tries.max_tries > tries.retries
         elif head.key_id != self.hasher.key_id:
             if self._newest == self._series:
-                raise JournalUnavailableError(_REKEYED_WHILE_DEFERRED)
+                raise JournalUnavailableError(_REKEYED_IN_THIS_TRY)
             self._last.operation = head.operation
             self._last.lost = REKEYED if self._may_have_sent(head) else None
             # Another epoch, so that this log and that of the first secret stay apart if the secret is changed back.
