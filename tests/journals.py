@@ -96,6 +96,18 @@ def requests(stored: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     return found
 
 
+def accepted_ids(stored: Mapping[str, Any], reference: str) -> set[str | None]:
+    """Return the ids of the messages that the requests of a reference are recorded to have made."""
+    numbers, ids = set(), set()
+    for batch in batches(stored):
+        numbers |= {intent[0] for intent in batch["intents"] if intent[1] == reference}
+        for number, state, told, _, _, *more in batch["results"]:
+            if number in numbers and state == "accepted":
+                extra = more[1] if len(more) > 1 else None
+                ids.add((extra or {}).get("id") or (told or (None,))[0])
+    return ids
+
+
 def _in_part(facts: Mapping[str, Any], others: Iterable[Mapping[str, Any]]) -> bool:
     """Tell whether another request of the same reference is unknown for recipients that this one does not go to."""
     return facts["state"] == "accepted" and any(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Protocol
@@ -64,6 +64,12 @@ class Unresolved(Protocol):
 
     def is_changed(self, request: RequestRecord) -> bool:
         """Return whether the content of a request differs from the content of this try."""
+
+    def accepted_ids(self) -> Mapping[str, Collection[str | None]]:
+        """Return the service's ids of accepted requests whose reference an unresolved request has, too.
+
+        :return: the ids by reference, ``None`` for an id that is not recorded
+        """
 
     def confirm(self, accepted: Mapping[int, dict[str, Any]]) -> Sequence[Result]:
         """Record that requests were accepted, and return the results for the journal.
@@ -139,9 +145,12 @@ class UnknownResolver:
         """
         self._probe_error = None
         accepted: dict[int, dict[str, Any]] = {}
+        requests = self.send.requests() if self.policy.probes else ()
+        recorded = self.send.accepted_ids() if requests else {}
         try:
-            for request in self.send.requests() if self.policy.probes else ():
-                if (result := await self._established(request)) is not None:
+            for request in requests:
+                result = await self._established(request)
+                if result is not None and not _is_recorded(result, recorded.get(request.reference, ())):
                     log.info("A probe established that request %s of unknown outcome was accepted.", request.reference)
                     accepted[request.number] = result
         finally:
@@ -224,6 +233,17 @@ class UnknownResolver:
                 "these requests were made, so the task neither sends nor skips them. "
                 f"{self.advice()}. Or start a new run."
             )
+
+
+def _is_recorded(result: Mapping[str, Any], ids: Collection[str | None]) -> bool:
+    """Return whether a probe may have found the message of an accepted request of the same reference.
+
+    A resend has the reference of the request that it repeats. The service may have rejected recipients from it.
+
+    :param ids: the ids of these messages, ``None`` for one that is not recorded
+    """
+    found = result.get("id")
+    return bool(ids) and (found is None or None in ids or str(found) in ids)
 
 
 def describe_unknown(requests: Sequence[RequestRecord], recipients: int, lost: str | None = None) -> str:

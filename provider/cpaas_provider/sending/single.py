@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from datetime import UTC, datetime
 from functools import partial
@@ -259,6 +259,18 @@ class SingleSendState:
     def recipients(self) -> int:
         """Return the number of recipients of unknown outcome."""
         return count_recipients(self.requests())
+
+    def accepted_ids(self) -> Mapping[str, Collection[str | None]]:
+        """Return the service's ids of accepted requests whose reference an unresolved request has, too.
+
+        :return: the ids by reference, ``None`` for an id that is not recorded
+        """
+        ids: dict[str, set[str | None]] = {}
+        for request in self.records:
+            if request.state is State.ACCEPTED:
+                message_id = (request.result or {}).get("id")
+                ids.setdefault(request.reference, set()).add(None if message_id is None else str(message_id))
+        return ids
 
     def confirm(self, accepted: Mapping[int, dict[str, Any]]) -> Sequence[Result]:
         """Record the requests that a probe established to be accepted."""

@@ -482,6 +482,24 @@ def test_a_request_resolved_by_hand_counts_for_those_whom_its_repetition_was_rej
     assert outcome.accepted[0].result == {"id": "m2"}
 
 
+def test_a_probe_that_finds_the_repetition_proves_nothing_of_what_it_repeats() -> None:
+    world = World(policy=OnUnknown.RESEND, retries=0, looks=True)
+    world.source = PEOPLE[:3]
+    blind = (AtLook.BLIND,) * 2
+    world.run(Plan(requests=(AtRequest.UNKNOWN_NOT,), looks=(AtLook.FINE, *blind)))
+    while world.state == "deferred":
+        world.run(Plan(requests=(Form.ACCEPTED_FOR_OTHERS,), looks=blind))
+    assert world.reached == {*PEOPLE[1:3]}
+    world.policy = OnUnknown.FAIL
+    world.clear(dropped=False)
+    end = world.run()
+    while world.state == "deferred":
+        end = world.run()
+    assert end.once is not None
+    assert (end.once.outcome().sent, end.once.outcome().unknown_recipients, end.requests) == (2, 1, [])
+    assert isinstance(end.error, UnknownOutcomeError)
+
+
 def test_accepted_for_nobody_is_rejected(world: World) -> None:
     world.source = PEOPLE[:1]
     end = world.run(Plan(requests=(Form.ACCEPTED_FOR_OTHERS,)))

@@ -102,6 +102,7 @@ class Tries(RuleBasedStateMachine):
         resend_on_clear=st.sampled_from([False, False, True]),
         retries=st.sampled_from([0, 2, 5]),
         looks=st.booleans(),
+        counts_ahead=st.booleans(),
         clears_drop=st.sampled_from([False, False, True]),
         waits=st.booleans(),
     )

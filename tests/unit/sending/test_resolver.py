@@ -37,6 +37,7 @@ class Send:
         self.open = list(requests)
         self.lost, self.changed = lost, changed
         self.accepted: dict[int, Any] = {}
+        self.recorded: dict[str, set[str | None]] = {}
         self.refuted: list[int] = []
         self.written: list[Result] = []
 
@@ -48,6 +49,9 @@ class Send:
 
     def is_changed(self, request: RequestRecord) -> bool:
         return self.changed
+
+    def accepted_ids(self) -> dict[str, set[str | None]]:
+        return self.recorded
 
     def confirm(self, found: Mapping[int, dict[str, Any]]) -> Sequence[Result]:
         self.accepted.update(found)
@@ -102,6 +106,25 @@ def test_accepted_by_a_probe_is_recorded_and_nothing_else_is_done() -> None:
     resolve(send, probe(), probe(lambda one: {"id": one.number}))
     assert send.accepted == {0: {"id": 0}, 1: {"id": 1}}
     assert [one.state for one in send.written] == [State.ACCEPTED] * 2
+
+
+@pytest.mark.parametrize("recorded", [{"7"}, {"7", "8"}, {None}, {None, "8"}])
+@pytest.mark.parametrize("found", ["7", 7, None])
+def test_message_of_an_accepted_request_of_the_same_reference_proves_nothing(
+    recorded: set[str | None], found: Any
+) -> None:
+    send = Send(request(0), request(1))
+    send.recorded = {"ref-0": recorded}
+    with pytest.raises(UnknownOutcomeError):
+        resolve(send, probe(lambda one: {"id": found}))
+    assert send.accepted == {1: {"id": found}}
+
+
+def test_another_message_of_that_reference_proves_it() -> None:
+    send = Send(request(0))
+    send.recorded = {"ref-0": {"7"}}
+    resolve(send, probe(lambda one: {"id": "8"}))
+    assert send.accepted == {0: {"id": "8"}}
 
 
 def test_each_probe_sees_its_own_snapshot() -> None:

@@ -60,13 +60,15 @@ class SharedJournal:
     """The journal of a task that makes several sends, one at a time, through one connection."""
 
     journal: Journal
-    conn_id: str
     lock: threading.Lock = field(default_factory=threading.Lock)
 
 
 _open_journals: WeakValueDictionary[tuple[Any, int], SharedJournal] = WeakValueDictionary()
 """The journals of this process, by task instance and try. Two clients of one task share one, and lose no entry."""
 _opening = threading.Lock()
+_connections: dict[tuple[Any, int], str] = {}
+"""The connections of the last tries of this process, also after their clients are closed."""
+_MOST_CONNECTIONS = 1_000
 
 
 class IdempotentClient:
@@ -299,16 +301,19 @@ class IdempotentClient:
             runtime = self._runtime
             instance: Any = runtime.context["ti"]
             which = (instance.id, instance.try_number)
-            found = _open_journals.get(which)
-            if found is None:
-                found = SharedJournal(open_journal(runtime, self._options, several=True), runtime.conn_id)
-                _open_journals[which] = found
-            elif found.conn_id != runtime.conn_id:
+            conn_id = _connections.setdefault(which, runtime.conn_id)
+            if conn_id != runtime.conn_id:
                 raise PreflightError(
-                    f"This task already sends through connection {found.conn_id!r}, and a task's journal belongs to "
+                    f"This task already sends through connection {conn_id!r}, and a task's journal belongs to "
                     "one connection. Nothing was sent. Send through the other connection in a task of its own.",
                     permanent=True,
                 )
+            if len(_connections) > _MOST_CONNECTIONS:
+                del _connections[next(iter(_connections))]
+            found = _open_journals.get(which)
+            if found is None:
+                found = SharedJournal(open_journal(runtime, self._options, several=True))
+                _open_journals[which] = found
             self._journal = found
         return self._journal
 

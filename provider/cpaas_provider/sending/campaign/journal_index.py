@@ -98,6 +98,18 @@ class JournalIndex:
             (RecipientStatus.SENT,),
         )
 
+    def accepted_ids(self) -> dict[str, set[str | None]]:
+        """Return the service's ids of accepted requests whose reference an unresolved request has, too.
+
+        :return: the ids by reference, ``None`` for an id that is not recorded
+        """
+        ids: dict[str, set[str | None]] = {}
+        query = """SELECT reference, id FROM request WHERE state = ? AND reference IN (SELECT reference FROM request
+            WHERE number IN (SELECT request FROM recipient WHERE status = ?))"""
+        for reference, message_id in self.plan.database.execute(query, (_ACCEPTED, RecipientStatus.UNKNOWN)):
+            ids.setdefault(reference, set()).add(message_id)
+        return ids
+
     def unresolved_recipients(self, number: int) -> list[tuple[bytes, str | None, bytes | None]]:
         """Return the recipients of an unresolved request: member, placeholder values, hash of the values sent."""
         return self.plan.database.execute(

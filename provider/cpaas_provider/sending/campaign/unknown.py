@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -48,6 +48,13 @@ class UnknownRecipients(Unresolved):
             sent_hash and values is not None and hasher.values_hash(values) != sent_hash
             for _, values, sent_hash in self.index.unresolved_recipients(request.number)
         )
+
+    def accepted_ids(self) -> Mapping[str, Collection[str | None]]:
+        """Return the service's ids of accepted requests whose reference an unresolved request has, too.
+
+        :return: the ids by reference, ``None`` for an id that is not recorded
+        """
+        return self.index.accepted_ids()
 
     def confirm(self, accepted: Mapping[int, dict[str, Any]]) -> Sequence[Result]:
         """Record the requests that a probe established to be accepted."""

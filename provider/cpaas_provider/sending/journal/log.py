@@ -59,8 +59,8 @@ MAX_RECIPIENTS_PER_INTENT = 2_500
 _REKEYED_IN_THIS_TRY = (
     "Another secret began the journal of this try. Either the connection's secrets changed while the try was deferred, "
     "or the task used another connection before, and a task's journal belongs to one connection. Nothing was sent with "
-    "this secret. If it changed, list the earlier one in callback_secret, after the new one, before the next try. "
-    "Without it, the next try treats earlier sends as unknown."
+    "this secret in this try. If it changed, list the earlier one in callback_secret, after the new one, before the "
+    "next try. Without it, the next try may treat earlier sends as unknown."
 )
 
 

@@ -32,7 +32,7 @@ from cpaas_provider.sending.journal.resolution import (
     check_result_id,
     check_unresolved,
 )
-from cpaas_provider.sending.journal.segments import SERIES, newest_series, next_index, part_key, read_series
+from cpaas_provider.sending.journal.segments import newest_series, next_index, part_key, read_series
 
 _AFTER_LOSS = (
     " The journal of an earlier try is lost, so no command can resolve its requests. To send all the same, start a new "
@@ -91,7 +91,8 @@ class JournalView:
         last = Segment.from_json(first)
         latest: LogEntry | None = None
         requests: dict[int, RequestRecord] = {}
-        index = (tries - 1) * SERIES
+        # A resolution continues the newest series. If it began that of the coming try, it would be its head.
+        index = 0
         for series in range(newest + 1):
             for stored in read_series(get_and_record_missing, series):
                 segment = Segment.from_json(stored.value)

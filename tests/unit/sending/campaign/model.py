@@ -45,6 +45,7 @@ from cpaas_provider.sending.journal.model import JOURNAL_KEY, LogEntry, RequestR
 from cpaas_provider.sending.journal.store import TryInfo
 from cpaas_provider.sending.shutdown import AnswerNotAwaitedError, StopSignal
 from cpaas_provider.sending.spec import OnUnknown, UnknownPolicy
+from tests import journals
 from tests.unit.sending.answers import Form, read, untouched
 from tests.unit.sending.campaign.parts import IDENTITY, OPERATION, SECRETS, GoneError, Rows, message, phones
 from tests.unit.sending.ports import FunctionClient, NoDelivery, Ports, send
@@ -191,7 +192,9 @@ class World:
         self.bad: frozenset[str] = frozenset()
         self.epoch = 0
         self.reached: dict[str, int] = {}
-        self.accepted: dict[str, str] = {}
+        self.messages = 0
+        self.accepted: dict[str, list[str]] = {}
+        """The ids of the messages that the service made of the requests of each reference."""
         self.established = set[str]()
         """Who counts as reached because a probe said that of their request."""
         self.maybe: dict[str, set[str]] = {}
@@ -363,8 +366,8 @@ class World:
             if left_out and (what.accepted or (what.rejected and len(people) == 1)):
                 attempt.refused.update(left_out)
             taken = [one for one in people if one not in left_out]
-            self._accept(attempt, taken, reference)
-            return self._priced(read(what, people, f"m{len(attempt.requests)}"), len(taken))
+            message_id = self._accept(attempt, taken, reference)
+            return self._priced(read(what, people, message_id), len(taken))
         if what in {A.NOT_SENT, A.NO_BALANCE} or self.bad & set(people):
             if attempt.epoch == self.epoch and "replaced" not in attempt.happened:
                 self._as_before(people, before, were_in_doubt)
@@ -380,7 +383,7 @@ class World:
             # The stop's grace ends it, or, should the stop have come without one, nothing does.
             attempt.happened.add("abandoned")
             await asyncio.Event().wait()
-        self._accept(attempt, people, reference)
+        message_id = self._accept(attempt, people, reference)
         if what is A.KILLED_AFTER:
             self._kill(attempt)
         if what is A.STOPPED_ACCEPTED:
@@ -389,7 +392,7 @@ class World:
             raise BugError
         if what in {A.UNKNOWN_ACCEPTED, A.KILLED_AFTER}:
             raise CpaasUnknownOutcomeError("No readable answer came.")
-        return self._priced(read(Form.ACCEPTED_PLAIN, people, f"m{len(attempt.requests)}"), len(people))
+        return self._priced(read(Form.ACCEPTED_PLAIN, people, message_id), len(people))
 
     def _as_before(self, people: Iterable[str], before: dict[str, set[str]], were_in_doubt: set[str]) -> None:
         for one in people:
@@ -404,13 +407,16 @@ class World:
         meta = SimpleNamespace(estimate=SimpleNamespace(charge=charge, available_balance=balance))
         return answer.model_copy(update={"meta": meta})
 
-    def _accept(self, attempt: Attempt, people: Iterable[str], reference: str) -> None:
+    def _accept(self, attempt: Attempt, people: Iterable[str], reference: str) -> str:
         people = list(people)
+        self.messages += 1
+        message_id = f"m{self.messages}"
         if people:
-            self.accepted[reference] = "m"
+            self.accepted.setdefault(reference, []).append(message_id)
         if attempt.epoch == self.epoch:
             for one in people:
                 self.reached[one] = self.reached.get(one, 0) + 1
+        return message_id
 
     def _refusal(self, people: Iterable[str]) -> CpaasRejectedError:
         error = CpaasRejectedError("A recipient is refused.", status=400)
@@ -528,9 +534,12 @@ class World:
     async def check(self, client: Any, entry: RequestRecord) -> dict[str, Any] | None:
         if entry.reference not in self.accepted:
             return None
-        # Whom a response that was lost rejected by name, nothing tells: they count as accepted.
-        self.established |= {_BY_HASH[member] for member in entry.members}
-        return {"id": self.accepted[entry.reference]}
+        recorded = journals.accepted_ids(self.stored, entry.reference)
+        found = next((one for one in self.accepted[entry.reference] if one not in recorded), None)
+        if found is not None:
+            # Whom a response that was lost rejected by name, nothing tells: they count as accepted.
+            self.established |= {_BY_HASH[member] for member in entry.members}
+        return {"id": found or self.accepted[entry.reference][0]}
 
     # --- what must be true ----------------------------------------------------------------------------------------
 

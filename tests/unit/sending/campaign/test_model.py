@@ -258,6 +258,17 @@ def test_after_a_lost_journal_a_rejected_repetition_leaves_its_recipient_unknown
     assert {last.statuses[one] for one in PEOPLE[1:4]} == {RecipientStatus.SENT}
 
 
+def test_a_probe_that_finds_the_repetition_proves_nothing_of_what_it_repeats() -> None:
+    world = World(policy=OnUnknown.RESEND, retries=0, evidence=True, per_request=4)
+    world.run(Script(requests=(AtRequest.UNKNOWN_NOT, Form.ACCEPTED_FOR_OTHERS)))
+    (left_out,) = {*PEOPLE[:4]} - set(world.reached)
+    world.policy = OnUnknown.FAIL
+    world.clear(dropped=False)
+    last = world.run()
+    assert world.violations == []
+    assert last.statuses == dict.fromkeys(PEOPLE[:4], RecipientStatus.SENT) | {left_out: RecipientStatus.UNKNOWN}
+
+
 def test_an_undisturbed_campaign_writes_once_a_window() -> None:
     world = World(window=3, per_request=1)
     world.source = PEOPLE[:6]

@@ -119,6 +119,12 @@ class TestDeciding:
         assert (added.at, added.try_number, added.clear_epoch, added.intents) == (now, 1, 3, [])
         assert [(end.number, end.state, end.resolution) for end in added.results] == [(2, State.NOT_SENT, "not_sent")]
 
+    def test_it_continues_the_newest_series_also_when_the_next_try_is_counted_already(self) -> None:
+        # As the first part of the next try's series it would be its head: after a clear, with the old clear epoch.
+        kept = log_of(*MIXED)
+        for tries in (1, 2, 3):
+            assert list(JournalView.read(kept.get, tries).resolve(UNSENT).values) == [part_key(2, 0)]
+
 
 REFUSED: dict[str, tuple[Resolution, list[str], str | None, str]] = {
     "not there": (SENT, ["ref-claimed", "ref-other"], None, "no request ref-other"),
