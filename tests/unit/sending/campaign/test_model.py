@@ -258,6 +258,13 @@ def test_after_a_lost_journal_a_rejected_repetition_leaves_its_recipient_unknown
     assert {last.statuses[one] for one in PEOPLE[1:4]} == {RecipientStatus.SENT}
 
 
+def test_a_probe_that_finds_the_message_settles_its_recipients() -> None:
+    world = World(policy=OnUnknown.FAIL, evidence=True, per_request=4)
+    last = world.run(Script(requests=(AtRequest.UNKNOWN_ACCEPTED,)))
+    assert (world.violations, world.state) == ([], "success")
+    assert last.statuses == dict.fromkeys(PEOPLE[:4], RecipientStatus.SENT)
+
+
 def test_a_probe_that_finds_the_repetition_proves_nothing_of_what_it_repeats() -> None:
     world = World(policy=OnUnknown.RESEND, retries=0, evidence=True, per_request=4)
     world.run(Script(requests=(AtRequest.UNKNOWN_NOT, Form.ACCEPTED_FOR_OTHERS)))
