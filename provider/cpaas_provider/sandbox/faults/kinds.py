@@ -22,7 +22,7 @@ Record = dict[str, Any]
 Effect = Callable[[Wire, Params, Answer, str], Awaitable[None]]
 
 OddForm = Literal[
-    "empty_errors",  # the record beside an empty list of errors
+    "empty_errors",  # the record with a list of errors, empty unless recipients are left out
     "queued",  # an envelope of another type than success
     "status_beside",  # an envelope that names a failure's status, with the record in it
     "status_alone",  # a body that names a failure's status, without the record
@@ -118,7 +118,7 @@ def _odd_answer(params: Params, answer: Answer, result: str) -> Answer:
     failure = {"status": params["body_status"], "message": "The request failed", "errors": []}
     queued = {"status": 200, "message": "The request was queued"}
     forms: dict[str, Answer] = {
-        "empty_errors": Answer(200, _in_records(record, lambda item: item | {"errors": []})),
+        "empty_errors": Answer(200, _in_records(record, lambda item: {"errors": [], **item})),
         "queued": Answer(200, queued | {"type": "queued", "data": record}),
         "status_beside": Answer(200, failure | {"data": record}),
         "status_alone": Answer(200, failure),

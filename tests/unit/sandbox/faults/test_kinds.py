@@ -87,6 +87,14 @@ def test_odd_answer_comes_after_acceptance(sandbox: Harness, form: str, envelope
     assert body.get("status") == {"status_beside": 429, "status_alone": 429, "queued": 200, "redirect": 302}.get(form)
 
 
+def test_empty_errors_take_the_place_of_none_that_name_a_recipient_left_out(sandbox: Harness) -> None:
+    sandbox.settings(refused_recipients="leave_out")
+    sandbox.control("POST", "seed", {"refused_recipients": ["2348030001111"]})
+    sandbox.fault("send_sms", "odd_answer", times=1, form="empty_errors")
+    body = sandbox.sms(recipients="2348030001111,2348030002222").json()
+    assert (bool(body["id"]), [error["type"] for error in body["errors"]]) == (True, ["invalid_recipient"])
+
+
 def test_rejection_carries_the_words_given(sandbox: Harness) -> None:
     sandbox.fault("send_sms", "reject", after=1, message="Sender ID not approved")
     assert sandbox.sms().status_code == 200
