@@ -66,7 +66,7 @@ class Unresolved(Protocol):
         """Return whether the content of a request differs from the content of this try."""
 
     def accepted_ids(self) -> Mapping[str, Collection[str | None]]:
-        """Return the service's ids of accepted requests whose reference an unresolved request has, too.
+        """Return the service's ids of accepted requests, at least of references that an unresolved request has, too.
 
         :return: the ids by reference, ``None`` for an id that is not recorded
         """

@@ -261,7 +261,7 @@ class SingleSendState:
         return count_recipients(self.requests())
 
     def accepted_ids(self) -> Mapping[str, Collection[str | None]]:
-        """Return the service's ids of accepted requests whose reference an unresolved request has, too.
+        """Return the service's ids of accepted requests.
 
         :return: the ids by reference, ``None`` for an id that is not recorded
         """
