@@ -29,6 +29,8 @@ _DATE = re.compile(
 )
 _ABROAD = re.compile(r"(?:\+|(?<!\d)00)[\s(]{0,2}([1-9][\d\s().\-/]{0,6})\Z")
 """A country code before a number, and the separators or digits between the two."""
+_MOST_ABROAD = 12
+"""The characters that it looks at."""
 
 _NO_DIGIT = re.compile(r"\D")
 _POWER = re.compile(r"\d[eE][+-]?\d")
@@ -84,7 +86,10 @@ class RecipientMatcher:
         return any(self._is_in(reading, field) for reading in _readings(text))
 
     def in_body(self, body: str) -> bool:
-        """Return whether JSON names the recipient, in any value or name of a field, however it is escaped."""
+        """Return whether JSON names the recipient, in any value or name of a field, however it is escaped.
+
+        Its sender may have written anything. The caller decides what an error means, whatever its class.
+        """
         return self._may_be_in(body) and any(self.in_text(text, field) for field, text in _texts(body))
 
     def _may_be_in(self, text: str) -> bool:
@@ -105,7 +110,8 @@ class RecipientMatcher:
 
     def _is_own_country(self, text: str, start: int) -> bool:
         """Return whether the national number at ``start`` is not the end of another country's number."""
-        before = _ABROAD.search(text, 0, start)
+        # As many characters as it can match: the whole text, searched for every number in it, takes quadratic time.
+        before = _ABROAD.search(text, max(0, start - _MOST_ABROAD), start)
         return before is None or before[1].startswith(self.code)
 
 
@@ -212,7 +218,11 @@ class _Pairs:
 
 def _figure(text: str) -> str:
     """Return an integer that is written with a decimal point or exponent, as spreadsheets do, as its digits."""
-    figure = Decimal(text)
+    try:
+        figure = Decimal(text)
+    except ArithmeticError:
+        # Its exponent is larger than those of decimals, so it is no number that somebody has.
+        return text
     if figure.is_finite() and figure.adjusted() < _MAX_FIGURE_DIGITS and figure == figure.to_integral_value():
         return str(int(figure))
     return text
