@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import unicodedata
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from decimal import Decimal
@@ -15,14 +14,12 @@ import phonenumbers
 
 from cpaas_provider.api.recipients.email_address import InvalidEmailAddressError, normalise_email
 from cpaas_provider.api.recipients.msisdn import InvalidMsisdnError, normalise_msisdn
+from cpaas_provider.api.recipients.notation import SEPARATORS, spaced, spaced_in_bytes, with_ascii_digits
 from cpaas_provider.api.text import strip_invisible
 from cpaas_provider.delivery.reports import normalise_recipient
 
 SHORTEST_NATIONAL = 7
 """The fewest digits of a number that is found without its country code. Fewer digits may be any figure."""
-
-_BETWEEN = r"[\s().\-/_\u00b7\u2010-\u2015\u2212]{0,3}"
-"""The separators between the digits of one number."""
 
 _DATE = re.compile(
     r"(?<!\d)[12]\d{3}[-/.][01]?\d[-/.][0-3]?\d(?!\d)(?:[T ]{1,2}[0-2]?\d[:.h][0-5]\d(?:[:.][0-5]\d(?:[.,]\d+)?)?)?"
@@ -73,8 +70,7 @@ class RecipientMatcher:
     @property
     def may_be_left_in(self) -> bytes:
         """A regular expression for bytes that may name the recipient."""
-        text = re.escape(self.hint) if "@" in self.hint else r"[ ().\-/_]{0,3}".join(self.hint)
-        return text.encode()
+        return re.escape(self.hint).encode() if "@" in self.hint else spaced_in_bytes(self.hint)
 
     def in_text(self, text: str | None, field: str = "") -> bool:
         """Return whether a text names the recipient.
@@ -161,10 +157,10 @@ def _number(text: str, region: str | None) -> RecipientMatcher:
     code, national = str(number.country_code), phonenumbers.national_significant_number(number)
     home = phonenumbers.region_code_for_number(number) or phonenumbers.region_code_for_country_code(int(code))
     trunk = _trunk(number, national, home)
-    spaced = _BETWEEN.join(national)
-    extra = rf"(?:\(?{re.escape(trunk)}\)?{_BETWEEN})?" if trunk else ""
-    full = rf"(?<!\d)(?:(?:00|011|0011){_BETWEEN})?{_BETWEEN.join(code)}{_BETWEEN}{extra}{spaced}(?!\d)"
-    short = re.compile(rf"(?<!\d){extra}{spaced}(?!\d)") if len(national) >= SHORTEST_NATIONAL else None
+    number_pattern = spaced(national)
+    extra = rf"(?:\(?{re.escape(trunk)}\)?{SEPARATORS})?" if trunk else ""
+    full = rf"(?<!\d)(?:(?:00|011|0011){SEPARATORS})?{spaced(code)}{SEPARATORS}{extra}{number_pattern}(?!\d)"
+    short = re.compile(rf"(?<!\d){extra}{number_pattern}(?!\d)") if len(national) >= SHORTEST_NATIONAL else None
     keys = {digits, f"{code}{trunk}{national}"}
     keys |= {national, f"{trunk}{national}"} if short else set()
     return RecipientMatcher(frozenset(keys), f"a phone number of {home}", national, re.compile(full), short, code)
@@ -180,9 +176,7 @@ def _trunk(number: phonenumbers.PhoneNumber, national: str, home: str | None) ->
 
 def _readings(text: str) -> Iterator[str]:
     """Yield a text with the digits of all scripts as ASCII, and once more with URL escapes decoded."""
-    if not text.isascii():
-        text = strip_invisible(unicodedata.normalize("NFKC", text))
-        text = "".join(str(unicodedata.digit(char)) if char.isdecimal() else char for char in text)
+    text = with_ascii_digits(text)
     yield text
     if "%" in text:
         yield unquote_plus(text)

@@ -97,6 +97,7 @@ class Wire:
         self.raw_path: str = scope["raw_path"].partition(b"?")[0].decode("latin-1")
         self.query: bytes = scope["query_string"]
         self.status: int | None = None
+        self.received = b""
         self._headers: list[tuple[bytes, bytes]] = scope["headers"]
 
     def header(self, name: str) -> str | None:
@@ -117,7 +118,8 @@ class Wire:
             if size > MAX_BODY:
                 text = f"The body is larger than {MAX_BODY} bytes"
                 raise ServiceError(413, text, [FieldError("body", text, "too_large")], {"Connection": "close"})
-        return b"".join(chunks)
+        self.received = b"".join(chunks)
+        return self.received
 
     async def answer(self, answer: Answer) -> None:
         """Send a whole response."""
