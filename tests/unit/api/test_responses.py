@@ -286,7 +286,11 @@ def test_the_repr_of_a_resource_shows_nobody() -> None:
 
 # Not sent -----------------------------------------------------------------------------------------------------------
 
-NOT_REACHED = [one for one in TransportFailure if not one.may_have_left]
+NOT_REACHED = [
+    failure
+    for failure in vars(TransportFailure).values()
+    if isinstance(failure, TransportFailure) and not failure.may_have_left
+]
 
 
 @every_case(("reason",), [(reason,) for reason in NOT_REACHED])
@@ -778,7 +782,7 @@ def test_what_each_operation_does_to_the_world() -> None:
 
 @every_kind
 @pytest.mark.parametrize(
-    "reason", [TransportFailure.RESPONSE_TIMEOUT, TransportFailure.CONNECTION_LOST], ids=lambda reason: reason.name
+    "reason", [TransportFailure.RESPONSE_TIMEOUT, TransportFailure.CONNECTION_LOST], ids=lambda reason: reason.reason
 )
 def test_no_answer(endpoint: Endpoint[Any], reason: TransportFailure) -> None:
     error = failure(endpoint, reason, "https://api.example.com")
