@@ -17,11 +17,11 @@ from cpaas_provider.api.errors import CpaasConfigurationError, CpaasError, Cpaas
 from cpaas_provider.api.http.transport import AsyncTransport
 from cpaas_provider.api.http.wire import HttpResponse, TransportFailure
 from cpaas_provider.api.settings import ClientSettings
+from tests.certificates import Authority
+from tests.tls_server import Conversation, Script, TlsServer, connect_proxy
 
-from .certificates import Authority
 from .conftest import KEY, Send
 from .loopback import Loopback, answering, http
-from .tls_server import Conversation, Script, TlsServer, connect_proxy
 
 ADA = "2348031234567"
 SEND = ask.send_sms(ADA, "Clinic", "Hello")

@@ -36,6 +36,7 @@ class ReloadingClient:
         self.conn_id = conn_id
         self._client: AsyncCpaasClient | None = None
         self._connection: CpaasConnection | None = None
+        self._files_version: tuple[object, ...] = ()
         self._reload_at = -math.inf
         self._failures = 0
         self._failing_since = 0.0
@@ -76,14 +77,23 @@ class ReloadingClient:
         return client
 
     async def _read(self) -> AsyncCpaasClient:
+        from cpaas_provider.api.http.tls import client_files_version
         from cpaas_provider.hooks.cpaas import CpaasHook
 
         async with asyncio.timeout(RELOAD_TIMEOUT):
             connection = (await CpaasHook(self.conn_id).aget_connection_settings()).without_retries()
-            if self._client is not None and connection == self._connection:
-                return self._client
-            client = await asyncio.to_thread(connection.make_async_client)
-        self._connection = connection
+            current = self._client if connection == self._connection else None
+            try:
+                version = await asyncio.to_thread(client_files_version, connection.settings)
+                if current is not None and version == self._files_version:
+                    return current
+                client = await asyncio.to_thread(connection.make_async_client)
+            except CpaasConfigurationError:
+                if current is None:
+                    raise
+                # Only the files of the client certificate have changed. They may be in the middle of a renewal.
+                return current
+        self._connection, self._files_version = connection, version
         return client
 
     def _fall_back(self, error: Exception) -> AsyncCpaasClient | None:

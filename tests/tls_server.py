@@ -10,6 +10,7 @@ import ssl
 import struct
 import threading
 from collections.abc import Callable, Iterator
+from http.client import HTTPResponse
 from pathlib import Path
 from typing import Self
 
@@ -17,7 +18,7 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.kdf.hkdf import HKDFExpand
 
-from .loopback import http
+from tests.unit.api.loopback import http
 
 Script = Callable[["Conversation"], None]
 _ALERT = b"\x15"
@@ -50,8 +51,8 @@ class Conversation:
         finally:
             self._flush(is_counted=True)
 
-    def read_request(self) -> None:
-        """Read a request to the end of its body."""
+    def read_request(self) -> bytes:
+        """Read a request to the end of its body, and return it."""
         request = b""
         while b"\r\n\r\n" not in request:
             request += self._read()
@@ -59,6 +60,7 @@ class Conversation:
         length = int(head.lower().partition(b"content-length:")[2].split(b"\r\n")[0] or 0)
         while len(body) < length:
             body += self._read()
+        return head + b"\r\n\r\n" + body
 
     def send(self, data: bytes) -> None:
         """Send bytes of a response."""
@@ -96,6 +98,11 @@ class Conversation:
             self._socket.shutdown(socket.SHUT_WR)
             while self._socket.recv(65536):
                 pass
+
+    def abort(self) -> None:
+        """End the connection from another thread."""
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
 
     def _read(self) -> bytes:
         while True:
@@ -169,6 +176,22 @@ def answer(conversation: Conversation) -> None:
             conversation.send(http(201, {"id": "sms-1"}))
 
 
+def relay_to(url: str) -> Script:
+    """Return a script that relays requests to a server of plain http."""
+    host, _, port = url.removeprefix("http://").partition(":")
+
+    def script(conversation: Conversation) -> None:
+        while True:
+            request = conversation.read_request()
+            with socket.create_connection((host, int(port)), timeout=10) as server:
+                server.sendall(request)
+                response = HTTPResponse(server)
+                response.begin()
+                conversation.send(http(response.status, response.read()))
+
+    return script
+
+
 class TlsServer:
     """A server on the loopback address. ``bytes_read`` is what its application read over all connections."""
 
@@ -197,6 +220,8 @@ class TlsServer:
 
     def __exit__(self, *_: object) -> None:
         self._listener.close()
+        for conversation in self._conversations:
+            conversation.abort()
         for thread in self._threads:
             thread.join(10)
 
