@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import ssl
 from collections.abc import Callable, Iterator
@@ -14,6 +15,7 @@ from cpaas_provider.api import operations as ask
 from cpaas_provider.api.client import CpaasClient
 from cpaas_provider.api.core import Call
 from cpaas_provider.api.errors import CpaasConfigurationError, CpaasError, CpaasNotSentError, CpaasUnknownOutcomeError
+from cpaas_provider.api.http.connections import Connection, ConnectionPool
 from cpaas_provider.api.http.transport import AsyncTransport
 from cpaas_provider.api.http.wire import HttpResponse, TransportFailure
 from cpaas_provider.api.settings import ClientSettings
@@ -223,17 +225,15 @@ async def test_other_alert_is_unknown_although_this_server_read_nothing(
 async def test_connection_that_ends_by_an_alert_before_the_request_left_is_not_sent(
     authority: Authority, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import cpaas_provider.api.http.connections as connections
+    connect = ConnectionPool._connect
 
-    connect = connections.ConnectionPool._connect
-
-    async def connect_and_lose(pool: connections.ConnectionPool) -> connections.Connection:
+    async def connect_and_lose(pool: ConnectionPool) -> Connection:
         connection = await connect(pool)
-        while connection.is_open():
-            await connections.asyncio.sleep(0.001)
+        while connection.is_open():  # noqa: ASYNC110 - nothing else tells that it has ended
+            await asyncio.sleep(0.001)
         return connection
 
-    monkeypatch.setattr(connections.ConnectionPool, "_connect", connect_and_lose)
+    monkeypatch.setattr(ConnectionPool, "_connect", connect_and_lose)
     with TlsServer(authority.server_context(), tmp_path, alert_at_once(INTERNAL_ERROR)) as server:
         (failure,) = await exchange(at(server.url, authority))
     assert isinstance(failure, TransportFailure)
@@ -358,10 +358,10 @@ async def test_client_certificate_is_loaded_once_and_serves_every_connection(
         cert.unlink()
         key.unlink()
         request = SEND.build(settings)[0]
-        for _ in range(2):
-            assert isinstance(await transport.send(request), HttpResponse)
+        replies = await asyncio.gather(*(transport.send(request) for _ in range(3)))
         await transport.aclose()
-    assert server.peers == ["client"]
+    assert replies == [HttpResponse(201, None, b'{"id": "sms-1"}')] * 3
+    assert server.peers == ["client"] * 3
 
 
 async def test_renewed_client_certificate_is_used_by_the_next_client(authority: Authority, tmp_path: Path) -> None:

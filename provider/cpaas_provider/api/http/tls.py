@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import functools
 import os
 import re
 import ssl
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-
-import httpx
 
 from cpaas_provider.api.errors import CpaasConfigurationError
 from cpaas_provider.api.http.wire import TransportFailure
@@ -94,65 +92,56 @@ class _ServiceTls(ssl.SSLObject):
         return self.session is not None and not self.session.has_ticket
 
 
-def tls_context(settings: ClientSettings) -> ssl.SSLContext:
-    """Return the context of TLS connections to the service.
+@dataclass(frozen=True, slots=True)
+class ClientCertificate:
+    """The certificate that a client shows to a service that asks for one.
 
-    Clients share it, because making one reads the whole CA bundle (tens of milliseconds).
-
-    :raises CpaasConfigurationError: when a file of certificates or the key cannot be used; no content of it is shown
+    :param version: changes when a file changes, as in a renewal
     """
-    return _context(
-        settings.verify,
-        settings.client_cert,
-        settings.client_key,
-        settings.client_key_password,
-        client_files_version(settings),
-    )
+
+    cert: str
+    key: str | None
+    key_password: str | None = field(repr=False)
+    version: tuple[object, ...]
 
 
-def client_files_version(settings: ClientSettings) -> tuple[object, ...]:
-    """Return a value that changes when the files of the client certificate change, as in a renewal.
+def find_client_certificate(settings: ClientSettings) -> ClientCertificate | None:
+    """Return the client certificate of the settings.
 
     :raises CpaasConfigurationError: when a file cannot be read
     """
-    version: list[object] = []
-    for option in ("client_cert", "client_key"):
-        path: str | None = getattr(settings, option)
-        if path is None:
-            continue
-        try:
-            with Path(path).open("rb") as file:
-                status = os.fstat(file.fileno())
-        except (OSError, ValueError) as error:
-            raise CpaasConfigurationError(
-                f"{option} names a file that cannot be read ({type(error).__name__}). Give the path of a PEM file on "
-                "every machine that runs tasks or triggers."
-            ) from None
-        version.append((status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns))
-    return tuple(version)
+    if settings.client_cert is None:
+        return None
+    paths = {"client_cert": settings.client_cert, "client_key": settings.client_key}
+    version = tuple(_file_version(option, path) for option, path in paths.items() if path is not None)
+    return ClientCertificate(settings.client_cert, settings.client_key, settings.client_key_password, version)
 
 
-@functools.lru_cache(maxsize=8)
-def _context(
-    verify: bool | str, cert: str | None, key: str | None, key_password: str | None, _version: tuple[object, ...]
-) -> ssl.SSLContext:
+def _file_version(option: str, path: str) -> tuple[int, ...]:
     try:
-        context = (
-            httpx.create_ssl_context(verify=verify)
-            if isinstance(verify, bool)
-            else ssl.create_default_context(cafile=verify)
-        )
-    except (OSError, ssl.SSLError):
-        raise CpaasConfigurationError("verify names a CA bundle that cannot be read.") from None
-    context.set_alpn_protocols(["http/1.1"])
+        with Path(path).open("rb") as file:
+            status = os.fstat(file.fileno())
+    except (OSError, ValueError) as error:
+        raise CpaasConfigurationError(
+            f"{option} names a file that cannot be read ({type(error).__name__}). Give the path of a PEM file on "
+            "every machine that runs tasks or triggers."
+        ) from None
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
+
+
+def prepare_context(context: ssl.SSLContext, certificate: ClientCertificate | None) -> None:
+    """Let connections of a context turn alerts into ``TlsAlertError``, and show the client certificate.
+
+    :raises CpaasConfigurationError: when certificate or key cannot be used; no content of a file is shown
+    """
     context.sslobject_class = _ServiceTls
-    if cert is not None:
-        _load_client_certificate(context, cert, key, key_password)
-    return context
+    if certificate is not None:
+        _load(context, certificate)
 
 
-def _load_client_certificate(context: ssl.SSLContext, cert: str, key: str | None, key_password: str | None) -> None:
-    holder = "client_cert" if key is None else "client_key"
+def _load(context: ssl.SSLContext, certificate: ClientCertificate) -> None:
+    key_password = certificate.key_password
+    holder = "client_cert" if certificate.key is None else "client_key"
     is_encrypted = False
 
     def get_password() -> str:
@@ -162,7 +151,7 @@ def _load_client_certificate(context: ssl.SSLContext, cert: str, key: str | None
         return key_password or ""
 
     try:
-        context.load_cert_chain(cert, key, get_password)
+        context.load_cert_chain(certificate.cert, certificate.key, get_password)
     except (OSError, ValueError) as error:
         reason = getattr(error, "reason", None)
         if reason == "KEY_VALUES_MISMATCH":
