@@ -96,7 +96,7 @@ CONNECTION_FIELDS: dict[str, dict[str, object]] = {
     "verify": _text("TLS verification", "true, false, or the path of a CA bundle.", default="true"),
     "client_cert": _text(
         "Client certificate",
-        "Path, on every worker and triggerer, of a PEM file with the certificate for a service that asks for one, "
+        "Path of a PEM file on every worker and triggerer. It holds the certificate for a service that asks for one, "
         "followed by those of its issuers.",
     ),
     "client_key": _text(

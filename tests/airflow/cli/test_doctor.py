@@ -100,7 +100,7 @@ class TestConnection:
         with TlsServer(context, tmp_path, relay_to(stage.sandbox.url)) as front:
             for client, found, words in (
                 ({}, "failed", "alert certificate_required"),
-                ({"client_cert": str(cert)}, "failed", "client_cert must hold the private key"),
+                ({"client_cert": str(cert)}, "failed", "file in client_cert must hold the private key"),
                 ({"client_cert": str(cert), "client_key": str(key)}, "ok", "accepted"),
             ):
                 stage.connect("cpaas_default", host=front.url, verify=str(authority.path), **client)

@@ -1,4 +1,4 @@
-"""TLS to the service: whom the client trusts, who it is, and what an alert of the server proves."""
+"""TLS to the service: the client certificate, and what an alert of the server proves."""
 
 from __future__ import annotations
 
@@ -162,8 +162,8 @@ def _load(context: ssl.SSLContext, certificate: ClientCertificate) -> None:
             what = f"The private key in {holder} cannot be decrypted with client_key_password."
         else:
             what = (
-                f"client_cert must be a PEM file of the client certificate, followed by those of its issuers, and "
-                f"{holder} must hold the private key in PEM form (OpenSSL: {reason or 'not PEM'})."
+                "client_cert must be a PEM file of the client certificate, followed by those of its issuers. "
+                f"The file in {holder} must hold the private key in PEM form (OpenSSL: {reason or 'not PEM'})."
             )
         raise CpaasConfigurationError(what) from None
 
