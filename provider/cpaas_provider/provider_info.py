@@ -94,6 +94,17 @@ CONNECTION_FIELDS: dict[str, dict[str, object]] = {
         "Signature header", "Header that carries the signature of the account's delivery reports."
     ),
     "verify": _text("TLS verification", "true, false, or the path of a CA bundle.", default="true"),
+    "client_cert": _text(
+        "Client certificate",
+        "Path of a PEM file on every worker and triggerer. It holds the certificate for a service that asks for one, "
+        "followed by those of its issuers.",
+    ),
+    "client_key": _text(
+        "Client key", "Path of a PEM file with the private key. Empty if the file of the client certificate holds it."
+    ),
+    "client_key_password": _text(
+        "Client key password", "Password of the private key, if it is encrypted.", format="password"
+    ),
     "proxy": _text("Proxy", "URL of an HTTP proxy, without its password."),
     "proxy_password": _text("Proxy password", "Password of the proxy.", format="password"),
     "callback_secret": _text(

@@ -35,6 +35,9 @@ class ClientOptions(TypedDict, total=False):
     keepalive_expiry: float
     max_response_bytes: int
     verify: bool | str
+    client_cert: str | None
+    client_key: str | None
+    client_key_password: str | None
     proxy: str | None
     proxy_password: str | None
     allow_http: bool
@@ -64,6 +67,10 @@ class ClientSettings:
         the outcome of a send unknown
     :param max_response_bytes: the largest response that is read
     :param verify: ``True``, ``False`` (no TLS verification: for tests only), or the path of a CA bundle
+    :param client_cert: path of a PEM file with the certificate that the client shows to a service that asks for one,
+        followed by those of its issuers
+    :param client_key: path of a PEM file with the private key of ``client_cert``; by default ``client_cert`` holds it
+    :param client_key_password: the password of an encrypted private key
     :param proxy: URL of an HTTP proxy, without a password
     :param proxy_password: the proxy's password
     :param allow_http: permit plain http to hosts other than this machine
@@ -88,6 +95,9 @@ class ClientSettings:
     keepalive_expiry: float = 2.0
     max_response_bytes: int = 16 * 1024 * 1024
     verify: bool | str = True
+    client_cert: str | None = None
+    client_key: str | None = None
+    client_key_password: str | None = field(default=None, repr=False)
     proxy: str | None = field(default=None, repr=False)
     proxy_password: str | None = field(default=None, repr=False)
     allow_http: bool = False
@@ -114,6 +124,8 @@ class ClientSettings:
         # Parsed now, so that an invalid entry is an error of the settings.
         _ = self.allowed
         object.__setattr__(self, "insufficient_balance_words", _checked_words(self.insufficient_balance_words))
+        if self.client_cert is None and (self.client_key is not None or self.client_key_password is not None):
+            raise CpaasConfigurationError("client_key and client_key_password need client_cert: set it as well.")
         if self.proxy is not None and not _is_proxy(self.proxy):
             raise CpaasConfigurationError("proxy must be a URL such as http://proxy.example.com:3128.")
 

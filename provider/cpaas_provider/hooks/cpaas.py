@@ -205,7 +205,7 @@ def describe_failure(error: CpaasError) -> str:
     if isinstance(error, (errors.CpaasRateLimitedError, errors.CpaasUnavailableError)):
         return f"The host responds, but accepts requests only later (HTTP {error.status}). {error}"
     if isinstance(error, errors.CpaasNotSentError):
-        return f"Wrong host, or the host is not reachable: {error}"
+        return f"No connection to the host: {error}"
     if error.status is None:
         return f"A server is reachable, but it sent no response: {error}"
     redirected = 300 <= error.status < 400

@@ -27,7 +27,9 @@ from cpaas_provider.hooks._receiver import get_receiver_connection
 from cpaas_provider.sending.journal.model import CAMPAIGN_DATABASE
 from tests.airflow.harness.command_line import CommandLine, Said
 from tests.airflow.harness.stage import Stage
+from tests.certificates import Authority
 from tests.ports import listening
+from tests.tls_server import TlsServer, relay_to
 from tests.unit.database.conftest import postgres_url as postgres_url
 from tests.unit.delivery.running_receiver import running
 
@@ -88,6 +90,22 @@ class TestConnection:
         said = doctor("cpaas_refused")
         assert (said.status, status(said, "API key")) == (1, "failed")
         assert status(said, "clock of the service") == "skipped"
+
+    def test_missing_or_unusable_client_certificate_is_named(
+        self, doctor: Doctor, stage: Stage, tmp_path: Path
+    ) -> None:
+        authority = Authority(tmp_path, "service")
+        cert, key = authority.issue("client")
+        context = authority.server_context(clients=authority.path)
+        with TlsServer(context, tmp_path, relay_to(stage.sandbox.url)) as front:
+            for client, found, words in (
+                ({}, "failed", "alert certificate_required"),
+                ({"client_cert": str(cert)}, "failed", "file in client_cert must hold the private key"),
+                ({"client_cert": str(cert), "client_key": str(key)}, "ok", "accepted"),
+            ):
+                stage.connect("cpaas_default", host=front.url, verify=str(authority.path), **client)
+                ((status_of_key, message, _),) = of(doctor(), "API key")
+                assert (status_of_key, words in message) == (found, True), message
 
     def test_an_extra_that_cannot_be_used(self, doctor: Doctor, stage: Stage) -> None:
         stage.connect("cpaas_default", requests_per_second="many")

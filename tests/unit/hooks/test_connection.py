@@ -69,6 +69,9 @@ EXTRAS: dict[str, tuple[list[tuple[Any, Any]], list[Any]]] = {
     "max_concurrency": (WHOLE, ["many", 0, -1, 1.5, True, "nan", "inf"]),
     "timeout": (NUMBER, ["long", {}, False]),
     "verify": ([*SWITCH, ("/etc/ca.pem", "/etc/ca.pem")], []),
+    "client_cert": (WORD, [5]),
+    "client_key": (WORD, [5]),
+    "client_key_password": (WORD, [5]),
     "proxy": (WORD, [8080]),
     "proxy_password": (WORD, [8080]),
     "allow_http": (SWITCH, ["maybe", 2, []]),
@@ -181,6 +184,8 @@ class TestExtras:
             {"allowed_recipients": "nobody"},
             {"proxy": "proxy"},
             {"verify": "/no/such/bundle.pem"},
+            {"client_cert": "/no/such/client.pem"},
+            {"client_key": "/no/such/client.key"},
         ],
     )
     def test_what_only_a_client_can_judge_is_refused_by_name_too(self, extra: dict[str, Any]) -> None:

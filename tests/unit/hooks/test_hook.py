@@ -85,12 +85,12 @@ class TestConnectionTest:
         with closed_port() as url:
             works, words = await checked(connect(host=url))
         assert not works
-        assert words.startswith("Wrong host, or the host is not reachable: ")
+        assert words.startswith("No connection to the host: ")
 
     async def test_a_host_that_does_not_exist(self, connect: Connect) -> None:
         works, words = await checked(connect(host="https://cpaas.invalid"))
         assert not works
-        assert words.startswith("Wrong host, or the host is not reachable: ")
+        assert words.startswith("No connection to the host: ")
 
     async def test_plain_http_to_elsewhere(self, connect: Connect) -> None:
         works, words = await checked(connect(host="http://api.example.com"))
