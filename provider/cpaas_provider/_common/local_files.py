@@ -14,6 +14,8 @@ from typing import IO
 PRIVATE = 0o600
 """The mode of a file that only its owner may read."""
 
+_DESCRIPTORS = "/proc/self/fd"
+
 
 def make_folders(folder: Path, mode: int = PRIVATE) -> None:
     """Create a folder and its missing parents. Existing ones keep their permissions.
@@ -41,6 +43,41 @@ def create_file(path: Path, mode: int = PRIVATE) -> IO[bytes]:
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE)
     _share(descriptor, mode)
     return os.fdopen(descriptor, "wb")
+
+
+@contextlib.contextmanager
+def create_whole_file(path: Path, mode: int = PRIVATE) -> Iterator[IO[bytes]]:
+    """Create a file that is at its path once the block succeeded. The file system may show it there before.
+
+    Most file systems do not. A kill leaves nothing of it there.
+
+    :param mode: as for ``create_file``
+    :raises FileExistsError: when the path exists, also as a symbolic link
+    """
+    descriptor = _open_unnamed(path.parent)
+    if descriptor is None:
+        with create_file(path, mode) as file:
+            yield file
+        return
+    with os.fdopen(descriptor, "wb") as file:
+        _share(descriptor, mode)
+        yield file
+        file.flush()
+        folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            # Only with the descriptor of a folder does it link the file, and not the entry in /proc.
+            os.link(f"{_DESCRIPTORS}/{descriptor}", path.name, dst_dir_fd=folder)
+        finally:
+            os.close(folder)
+
+
+def _open_unnamed(folder: Path) -> int | None:
+    """Return the descriptor of a new file that can get a name in a folder; ``None`` where there is no such file."""
+    if Path(_DESCRIPTORS).is_dir() and hasattr(os, "O_TMPFILE"):
+        # What else is wrong with the folder is said by what creates a file with a name.
+        with contextlib.suppress(OSError):
+            return os.open(folder, os.O_WRONLY | os.O_TMPFILE, PRIVATE)
+    return None
 
 
 def _share(target: Path | int, mode: int) -> None:

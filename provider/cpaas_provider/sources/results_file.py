@@ -13,7 +13,7 @@ from json.encoder import encode_basestring
 from pathlib import Path
 from typing import IO, Any, Literal
 
-from cpaas_provider._common.local_files import create_file, make_folders
+from cpaas_provider._common.local_files import create_whole_file, make_folders
 from cpaas_provider.sources.files import redacted_path
 
 Columns = Mapping[str, Literal["text", "number", "flag"]]
@@ -137,7 +137,7 @@ def _temporary(path: Any) -> Any:
 
 
 def _create(path: Any, target: Any) -> Any:
-    """Open a file for the content of the results file."""
+    """Open a file for the content of the results file, as a context manager."""
     final = _local(path)
     if final is None:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -145,7 +145,7 @@ def _create(path: Any, target: Any) -> Any:
     mode = results_file_mode()
     make_folders(final.parent, mode)
     _delete_abandoned(final)
-    return create_file(target, mode)
+    return create_whole_file(target, mode)
 
 
 def _delete_abandoned(path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -90,7 +91,7 @@ def test_a_place_that_cannot_be_written_is_found_before_anything_is_sent(
 def full_disk() -> Iterator[None]:
     """Let what is written to a new file fail, as on a full disk."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(results_file, "create_file", lambda *_: Path("/dev/full").open("wb"))
+        patch.setattr(results_file, "create_whole_file", lambda *_: os.fdopen(os.open("/dev/full", os.O_WRONLY), "wb"))
         yield
 
 

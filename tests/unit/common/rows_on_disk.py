@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 PHONE = "2348031234567"
@@ -54,11 +56,24 @@ def fill_lookups(folder: str) -> Any:
     return file
 
 
+def fill_results(folder: str) -> Any:
+    """Write a part of a results file."""
+    from cpaas_provider._common.local_files import create_whole_file, make_folders
+
+    make_folders(Path(folder))
+    writing = ExitStack()
+    file = writing.enter_context(create_whole_file(Path(folder) / "part"))
+    file.writelines(b"%s\n" % PHONE.encode() for _ in ROWS)
+    file.flush()
+    return writing
+
+
 KINDS: dict[str, Callable[[str], Any]] = {
     "spool": fill_spool,
     "staging": fill_staging,
     "recipients": fill_recipients,
     "lookups": fill_lookups,
+    "results": fill_results,
 }
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from cpaas_provider._common.local_files import create_file, create_text_file, make_folders
+from cpaas_provider._common.local_files import create_file, create_text_file, create_whole_file, make_folders
 from tests.unit.common.rows_on_disk import KINDS, PHONE
 
 ROOT = Path(__file__).parents[3]
@@ -56,10 +56,43 @@ def test_symbolic_link_in_the_way_is_not_followed(tmp_path: Path) -> None:
     assert not (tmp_path / "elsewhere").exists()
 
 
+class TestWholeFile:
+    def test_file_has_no_name_before_it_is_complete(self, tmp_path: Path) -> None:
+        with create_whole_file(tmp_path / "file", 0o640) as file:
+            file.write(b"rows")
+            assert list(tmp_path.iterdir()) == []
+        assert ((tmp_path / "file").read_bytes(), mode(tmp_path / "file")) == (b"rows", 0o640)
+
+    def test_nothing_is_left_of_an_incomplete_file(self, tmp_path: Path) -> None:
+        def stopped() -> None:
+            with create_whole_file(tmp_path / "file") as file:
+                file.write(b"rows")
+                raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            stopped()
+        assert list(tmp_path.iterdir()) == []
+
+    @pytest.mark.parametrize("is_link", [False, True])
+    def test_what_has_its_name_is_left_alone(self, tmp_path: Path, is_link: bool) -> None:
+        if is_link:
+            (tmp_path / "file").symlink_to(tmp_path / "elsewhere")
+        else:
+            (tmp_path / "file").write_text("of another try")
+        with pytest.raises(FileExistsError), create_whole_file(tmp_path / "file"):
+            pass
+        assert not (tmp_path / "elsewhere").exists()
+        assert is_link or (tmp_path / "file").read_text() == "of another try"
+
+
 def test_incomplete_text_file_is_removed(tmp_path: Path) -> None:
-    with pytest.raises(KeyboardInterrupt), create_text_file(tmp_path / "file") as file:
-        file.write(PHONE)
-        raise KeyboardInterrupt
+    def stopped() -> None:
+        with create_text_file(tmp_path / "file") as file:
+            file.write(PHONE)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        stopped()
     assert list(tmp_path.iterdir()) == []
 
 
@@ -79,5 +112,5 @@ def test_kill_leaves_no_file_with_a_recipient(tmp_path: Path, kind: str) -> None
 
 
 def _is_unlinked(descriptor: Path, folder: Path) -> bool:
-    name = os.readlink(descriptor)
+    name = str(descriptor.readlink())
     return name.startswith(str(folder)) and name.endswith(" (deleted)")

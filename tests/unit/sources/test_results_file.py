@@ -159,7 +159,12 @@ def no_umask() -> Iterator[None]:
 @pytest.mark.usefixtures("no_umask")
 class TestModes:
     @pytest.mark.parametrize("name", ["out.jsonl", "out.parquet"])
-    def test_results_file_is_readable_by_owner_only(self, tmp_path: Path, name: str) -> None:
+    @pytest.mark.parametrize("has_unnamed_files", [True, False])
+    def test_results_file_is_readable_by_owner_only(
+        self, tmp_path: Path, name: str, has_unnamed_files: bool, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        if not has_unnamed_files:
+            monkeypatch.delattr(os, "O_TMPFILE", raising=False)
         folder = tmp_path / "new" / "folder"
         while_written: list[int] = []
 
@@ -168,7 +173,7 @@ class TestModes:
             yield from LINES
 
         write_outcomes(as_results_path(str(folder / name)), lines())
-        assert while_written == [0o600]
+        assert while_written == ([] if has_unnamed_files else [0o600])
         assert mode(folder / name) == 0o600
         assert [mode(one) for one in (folder, folder.parent)] == [0o700, 0o700]
 
@@ -204,7 +209,12 @@ def test_mode_that_cannot_be_used_is_refused_for_files_on_a_disk(
     as_results_path("memory://bucket/out.jsonl")
 
 
-def test_symbolic_link_in_the_way_is_not_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("has_unnamed_files", [True, False])
+def test_symbolic_link_in_the_way_is_not_followed(
+    tmp_path: Path, has_unnamed_files: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not has_unnamed_files:
+        monkeypatch.delattr(os, "O_TMPFILE", raising=False)
     monkeypatch.setattr("cpaas_provider.sources.results_file.secrets.token_hex", lambda size: "guessed")
     (tmp_path / ".out.jsonl.guessed.part").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(ResultsFileError, match="File exists"):
