@@ -102,6 +102,16 @@ def test_a_full_disk_is_found_before_anything_is_sent(stage: Stage, tmp_path: Pa
     assert "No space left on device" in failed.error
 
 
+def test_mode_that_cannot_be_used_fails_before_anything_is_sent(
+    stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AIRFLOW__CPAAS__RESULTS_FILE_MODE", "rw")
+    failed = sms(stage, rows(3), results_path=str(tmp_path / "o.jsonl")).once()
+    assert (failed.state, stage.sandbox.counters()["sms"]["requests"]) == ("failed", 0)
+    assert "[cpaas] results_file_mode is 'rw'" in failed.error
+    assert "Nothing was sent." in failed.error
+
+
 def test_trying_a_place_leaves_nothing_there_and_an_earlier_file_alone(stage: Stage, tmp_path: Path) -> None:
     (tmp_path / "o.jsonl").write_text("of an earlier run")
     failed = sms(stage, rows(3), results_path=str(tmp_path / "o.jsonl"), max_recipients=1).once()
