@@ -27,7 +27,7 @@ def open_lock(path: Path, timeout: float) -> Iterator[None]:
     """Create the file if it is missing, and let no other process open it during the block.
 
     SQLite's switch to WAL mode does not wait for other processes. An existing file or folder keeps its permissions. The
-    lock is on a file of its own, because whoever may read a file or folder can lock it. It ends with the process.
+    lock is on a file of its own, because all who may read a file or folder can lock it. It ends with the process.
 
     :param timeout: seconds to wait for another process
     :raises DatabaseError: when the file cannot be created, or the lock cannot be had
@@ -52,13 +52,13 @@ def open_lock(path: Path, timeout: float) -> Iterator[None]:
 
 
 def _open_lock_file(lock_path: Path, path: Path) -> int:
-    # Somebody else may have put another kind of file there.
+    # Another user may have put another kind of file there.
     flags = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK
     try:
         lock = os.open(lock_path, flags | os.O_CREAT | os.O_EXCL, PRIVATE)
     except FileExistsError:
         return os.open(lock_path, flags)
-    # Who may write to an existing database file can lock that as well.
+    # Users who may write to an existing database file can lock that as well.
     with contextlib.suppress(OSError):
         database = path.stat()
         os.fchown(lock, database.st_uid if os.geteuid() == 0 else -1, database.st_gid)
