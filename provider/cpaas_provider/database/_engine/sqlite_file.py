@@ -17,7 +17,6 @@ from cpaas_provider.database.errors import DatabaseError
 Identity = tuple[int, int]
 """Device and inode of a file."""
 
-
 _LOCK_PAUSE = 0.02
 """Seconds between two attempts to get the lock."""
 
@@ -46,8 +45,9 @@ def open_lock(path: Path, timeout: float) -> Iterator[None]:
         _create(path)
         yield
     finally:
-        # Closing does not unlock it if the process was forked meanwhile.
-        fcntl.flock(lock, fcntl.LOCK_UN)
+        # Closing does not unlock it if the process was forked meanwhile. Some file systems have no locks at all.
+        with contextlib.suppress(OSError):
+            fcntl.flock(lock, fcntl.LOCK_UN)
         os.close(lock)
 
 
