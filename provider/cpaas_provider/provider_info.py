@@ -238,6 +238,18 @@ def get_provider_info() -> dict[str, object]:
                         "example": None,
                         "default": None,
                     },
+                    "results_file_mode": {
+                        "description": (
+                            "The mode of results files on a disk, as three octal digits: 6 for the owner, then 0, 4 or "
+                            "6 for the group, then 0 or 4 for all other users. The umask does not change it. Folders "
+                            "that the provider creates for a results file can be listed by those who may read the "
+                            "file. Results files in object storage have no mode."
+                        ),
+                        "version_added": "0.1.0",
+                        "type": "string",
+                        "example": "640",
+                        "default": "600",
+                    },
                     "invalid_number_words": {
                         "description": (
                             "Comma-separated. A delivery report of an undelivered SMS with one of these in its status "

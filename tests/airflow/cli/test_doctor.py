@@ -274,6 +274,11 @@ class TestAirflow:
         monkeypatch.setenv("AIRFLOW__CPAAS__CALLBACK_DAYS", "ninety")
         assert status(doctor(), "configuration") == "failed"
 
+    def test_mode_of_results_files_that_cannot_be_used(self, doctor: Doctor, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("AIRFLOW__CPAAS__RESULTS_FILE_MODE", "777")
+        ((_, words, _),) = [said for said in of(doctor(), "configuration") if said[0] == "failed"]
+        assert words.startswith("[cpaas] results_file_mode is '777'. It must be three octal digits")
+
     def test_several_machines_without_a_shared_database(self, doctor: Doctor, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("AIRFLOW__CORE__EXECUTOR", "CeleryExecutor")
         monkeypatch.delenv("AIRFLOW__CPAAS__DATABASE")
