@@ -94,7 +94,9 @@ CONNECTION_FIELDS: dict[str, dict[str, object]] = {
         "Signature header", "Header that carries the signature of the account's delivery reports."
     ),
     "verify": _text("TLS verification", "true, false, or the path of a CA bundle.", default="true"),
-    "proxy": _text("Proxy", "URL of an HTTP proxy, without its password."),
+    "proxy": _text(
+        "Proxy", "URL of an HTTP proxy, e.g. http://user@proxy.example.com:3128. A password in it is refused."
+    ),
     "proxy_password": _text("Proxy password", "Password of the proxy.", format="password"),
     "callback_secret": _text(
         "Callback secrets",

@@ -64,7 +64,7 @@ class ClientSettings:
         the outcome of a send unknown
     :param max_response_bytes: the largest response that is read
     :param verify: ``True``, ``False`` (no TLS verification: for tests only), or the path of a CA bundle
-    :param proxy: URL of an HTTP proxy, without a password
+    :param proxy: URL of an HTTP proxy, with its user name if it needs one; a password in it is refused
     :param proxy_password: the proxy's password
     :param allow_http: permit plain http to hosts other than this machine
     :param otp_revoke_path: path of the revoke operation, which the contract does not show; holds ``{id}``
@@ -114,8 +114,8 @@ class ClientSettings:
         # Parsed now, so that an invalid entry is an error of the settings.
         _ = self.allowed
         object.__setattr__(self, "insufficient_balance_words", _checked_words(self.insufficient_balance_words))
-        if self.proxy is not None and not _is_proxy(self.proxy):
-            raise CpaasConfigurationError("proxy must be a URL such as http://proxy.example.com:3128.")
+        if self.proxy is not None:
+            _check_proxy(self.proxy)
 
     @functools.cached_property
     def allowed(self) -> AllowedRecipients | None:
@@ -179,12 +179,20 @@ def _is_loopback(host: str) -> bool:
         return False
 
 
-def _is_proxy(proxy: str) -> bool:
+def _check_proxy(proxy: str) -> None:
+    # Not by the parsed URL: its user ends before a "/" that a password may contain.
+    if ":" in proxy.rpartition("@")[0].partition("://")[2]:
+        raise CpaasConfigurationError(
+            "proxy must not contain a password, because Airflow shows this field. Remove it from the URL and set "
+            "proxy_password, which Airflow masks."
+        )
     try:
         parts = urlsplit(proxy)
-        return parts.scheme in _PROXY_SCHEMES and bool(parts.hostname) and parts.port != 0
+        is_usable = parts.scheme in _PROXY_SCHEMES and bool(parts.hostname) and parts.port != 0
     except ValueError:
-        return False
+        is_usable = False
+    if not is_usable:
+        raise CpaasConfigurationError("proxy must be a URL such as http://proxy.example.com:3128.")
 
 
 def _checked_key(api_key: str, auth_scheme: str) -> str:
