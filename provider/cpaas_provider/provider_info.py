@@ -105,7 +105,9 @@ CONNECTION_FIELDS: dict[str, dict[str, object]] = {
     "client_key_password": _text(
         "Client key password", "Password of the private key, if it is encrypted.", format="password"
     ),
-    "proxy": _text("Proxy", "URL of an HTTP proxy, without its password."),
+    "proxy": _text(
+        "Proxy", "URL of an HTTP proxy, e.g. http://user@proxy.example.com:3128. A password in it is refused."
+    ),
     "proxy_password": _text("Proxy password", "Password of the proxy.", format="password"),
     "callback_secret": _text(
         "Callback secrets",

@@ -120,6 +120,35 @@ class TestConnection:
         assert any("the webhook endpoint is closed" in words for words in warnings)
         assert (said.status, "of-webhooks" in said.out) == (0, False)
 
+    @pytest.mark.parametrize(
+        ("secrets", "expected"),
+        [
+            ({}, ["callback_secret is not set, so the API key signs callback URLs."]),
+            (
+                {"callback_secret": "a long enough secret,hunter22", "webhook_secret": "hunter22"},
+                ["callback_secret has a secret that is shorter than 16", "webhook_secret is shorter than 16"],
+            ),
+        ],
+    )
+    def test_weak_secrets_are_warned_of_and_not_shown(
+        self, doctor: Doctor, stage: Stage, secrets: dict[str, str], expected: list[str]
+    ) -> None:
+        stage.connect("cpaas_default", callback_url="http://127.0.0.1:9", signature_header="X-Signature", **secrets)
+        said = doctor()
+        warnings = [words for found, words, _ in of(said, "connection") if found == "warning"]
+        if "webhook_secret" not in secrets:
+            warnings = [words for words in warnings if "the webhook endpoint is closed" not in words]
+        assert len(warnings) == len(expected)
+        assert all(map(str.startswith, warnings, expected))
+        assert "hunter22" not in said.out + said.err
+
+    def test_proxy_with_its_password_in_the_url(self, doctor: Doctor, stage: Stage) -> None:
+        stage.connect("cpaas_default", proxy="http://ada:hunter22@127.0.0.1:9")
+        said = doctor()
+        ((found, words, _),) = of(said, "connection")
+        assert (said.status, found, "set proxy_password" in words) == (1, "failed", True)
+        assert "hunter22" not in said.out + said.err
+
     def test_another_type_of_connection(self, doctor: Doctor, stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
         connection = {**stage.sandbox.connection, "conn_type": "http"}
         monkeypatch.setenv("AIRFLOW_CONN_CPAAS_HTTP", json.dumps(connection))
