@@ -62,7 +62,8 @@ class Harness:
         return {one["field"]: one["type"] for one in shown["errors"]}
 
     def control(self, method: str, path: str, body: Any = None, **more: Any) -> Any:
-        answer = self.call(method, f"/_control/{path}", body, **more)
+        headers = {"Content-Type": "application/json"}
+        answer = self.call(method, f"/_control/{path}", body, headers=headers, **more)
         assert answer.is_success, answer.text
         return answer.json()
 
@@ -138,7 +139,7 @@ class Raw:
         self.socket = socket.create_connection(sandbox.address, timeout=timeout)
 
     def ask(self, method: str, path: str, body: bytes = b"", **headers: str) -> None:
-        fields = {"Host": "sandbox", "Authorization": f"Bearer {KEY}", "Content-Length": str(len(body))}
+        fields = {"Host": "localhost", "Authorization": f"Bearer {KEY}", "Content-Length": str(len(body))}
         fields |= {"Content-Type": "application/json"} | {name.replace("_", "-"): one for name, one in headers.items()}
         head = "".join(f"{name}: {value}\r\n" for name, value in fields.items())
         self.socket.sendall(f"{method} {path} HTTP/1.1\r\n{head}\r\n".encode() + body)

@@ -134,7 +134,8 @@ def test_a_body_too_large(sandbox: Harness) -> None:
 
 def test_client_that_disconnects_within_its_body_is_not_counted(sandbox: Harness) -> None:
     with closing(socket.create_connection(sandbox.address, timeout=10)) as connection:
-        head = f"POST /sms/send HTTP/1.1\r\nHost: sandbox\r\nAuthorization: Bearer {KEY}\r\nContent-Length: 100\r\n\r\n"
+        head = f"POST /sms/send HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {KEY}\r\nContent-Length: 100\r\n"
+        head += "Content-Type: application/json\r\n\r\n"
         connection.sendall(head.encode() + b"{")
     assert sandbox.sms().status_code == 200
     assert sandbox.counters()["requests"] == {"send_sms": 1}
