@@ -5,6 +5,7 @@ All requests are bytes on a socket, because an HTTP library would repair or refu
 
 from __future__ import annotations
 
+import asyncio
 import json
 import socket
 from collections.abc import Iterator
@@ -18,7 +19,11 @@ from typing import Any, NamedTuple
 import httpx
 import pytest
 
+from starlette.responses import PlainTextResponse
+from starlette.types import Message, Receive, Scope, Send
+
 from cpaas_provider.sandbox.core.context import Options
+from cpaas_provider.sandbox.guard import Guard
 from tests.unit.sandbox.conftest import ADA, KEY, Harness, running, until
 from tests.unit.sandbox.page.browser import CHROMIUM, DRIVER, browsing
 
@@ -269,6 +274,39 @@ def test_allowed_host_is_served_and_no_other() -> None:
             assert send(sandbox, "GET", "/_control/health", [f"Host: {host}"]).status == 200
         for host in ("sandbox_2", "sandbox_1.evil.example", "[fd00::2]", "fd00::1"):
             check_refused(send(sandbox, "GET", "/_control/health", [f"Host: {host}"]), 421)
+
+
+@pytest.mark.parametrize(
+    ("address", "host", "status"),
+    [
+        ("192.0.2.1", "192.0.2.1:8025", 200),
+        ("::ffff:192.0.2.1", "192.0.2.1", 200),
+        ("2001:db8::1", "[2001:DB8:0::1]:8025", 200),
+        ("192.0.2.1", "192.0.2.2", 421),
+        ("192.0.2.1", "0.0.0.0", 421),
+        ("192.0.2.1", "evil.example", 421),
+    ],
+)
+def test_host_may_be_the_address_that_the_connection_came_to(address: str, host: str, status: int) -> None:
+    """Without a socket, because tests listen on loopback addresses only."""
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await PlainTextResponse("served")(scope, receive, send)
+
+    async def serve() -> int:
+        sent: list[Message] = []
+        scope = {"type": "http", "method": "GET", "headers": [(b"host", host.encode())], "server": (address, 8025)}
+
+        async def receive() -> Message:
+            return {"type": "http.request"}
+
+        async def send(message: Message) -> None:
+            sent.append(message)
+
+        await Guard(app, ())(scope, receive, send)
+        return int(sent[0]["status"])
+
+    assert asyncio.run(serve()) == status
 
 
 class AttackersPage(BaseHTTPRequestHandler):
