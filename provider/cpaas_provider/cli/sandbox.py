@@ -43,10 +43,7 @@ _SWITCHES = {
 
 SANDBOX_ARGS = (
     *(Arg((option,), metavar=metavar, help=words) for option, (metavar, words) in _VALUES.items()),
-    *(
-        Arg((option,), metavar=metavar, action="append", help=words)
-        for option, (metavar, words) in _REPEATED.items()
-    ),
+    *(Arg((option,), metavar=metavar, action="append", help=words) for option, (metavar, words) in _REPEATED.items()),
     *(Arg((option,), action="store_true", help=words) for option, words in _SWITCHES.items()),
 )
 

@@ -94,7 +94,7 @@ def _parser() -> argparse.ArgumentParser:
         action="append",
         default=[],
         help="one more name under which clients reach the sandbox, such as that of its container; may be given several "
-        "times. Requests for other hosts than this machine are refused, because a web page can make a browser send them",
+        "times. Requests for other hosts are refused, because a web page can make a browser send them",
     )
     parser.add_argument(
         "--api-key",
@@ -102,8 +102,12 @@ def _parser() -> argparse.ArgumentParser:
         default=os.environ.get("CPAAS_SANDBOX_API_KEY"),
         help="API key that clients must send (required, here or in the variable CPAAS_SANDBOX_API_KEY)",
     )
-    parser.add_argument("--db", metavar="FILE", help="SQLite file for the state (default: in memory). It holds "
-        "numbers, messages and passcodes, so only its owner may read it: its mode is set to 0600")
+    parser.add_argument(
+        "--db",
+        metavar="FILE",
+        help="SQLite file for the state (default: in memory). It holds numbers, messages and passcodes, so only its "
+        "owner may read it: its mode is set to 0600",
+    )
     parser.add_argument("--balance", type=_balance, default=DEFAULT_BALANCE, help="initial balance")
     parser.add_argument(
         "--set",

@@ -14,7 +14,8 @@ from cpaas_provider.sandbox.__main__ import _parser
 GIVEN = [
     *("--port", "0", "--host", "127.0.0.2", "--api-key", "-dashed", "--db", "a b.db", "--balance", "12.5"),
     *("--set", "price_sms=4", "--set", "otp_status_mode=sent", "--access-log", "--allow-remote-callbacks"),
-    *("--allow-host", "sandbox", "--allow-host", "[fd00::1]", "--webhook-url", "http://127.0.0.1:9/", "--webhook-secret", "s", "--signature-header", "X-Sign"),
+    *("--webhook-url", "http://127.0.0.1:9/", "--webhook-secret", "s", "--signature-header", "X-Sign"),
+    *("--allow-host", "sandbox", "--allow-host", "[fd00::1]"),
 ]
 
 

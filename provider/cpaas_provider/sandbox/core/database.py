@@ -10,6 +10,7 @@ import os
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 from pydantic_core import to_json
@@ -99,7 +100,7 @@ def _make_private(file: str) -> None:
     """Take an existing database, and the files beside it, away from others: they hold messages and passcodes."""
     for suffix in ("", "-wal", "-shm", "-journal"):
         with suppress(FileNotFoundError):
-            os.chmod(file + suffix, _OWNER_ONLY)
+            Path(file + suffix).chmod(_OWNER_ONLY)
 
 
 class Database:
@@ -107,7 +108,7 @@ class Database:
 
     def __init__(self, path: str | None = None) -> None:
         # An absolute path is a file, whatever its name is to SQLite. Of a link, SQLite takes the file it leads to.
-        file = os.path.realpath(path) if path else ":memory:"
+        file = str(Path(path).resolve()) if path else ":memory:"
         try:
             if path:
                 # SQLite gives the files beside it the mode of this file.
