@@ -75,13 +75,6 @@ def read_query(raw: bytes) -> dict[str, str]:
     return {name: values[0] for name, values in parameters.items()}
 
 
-def check_content_type(content_type: str) -> None:
-    """Raise the 415 unless the media type is application/json (INTERFACE.md, opening)."""
-    if content_type.partition(";")[0].strip().lower() != "application/json":
-        message = "Content-Type must be application/json"
-        raise ServiceError(415, message, [FieldError("Content-Type", message, "content_type")])
-
-
 class DisconnectedError(Exception):
     """The client closed the connection before its request was complete."""
 
