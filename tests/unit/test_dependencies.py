@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 import ast
-import functools
 import re
-import sys
 import tomllib
 from collections.abc import Iterable, Mapping
-from importlib.metadata import packages_distributions
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-ROOT = Path(__file__).parents[2]
+from tests.imports import ROOT, Import, distributions_of, imports_of
+
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-OURS = {"cpaas_provider", "airflow_provider_cpaas", "tests", "cpaas_docs"}
-CALLS = {"import_module", "importorskip"}
 PIN = re.compile(r"[a-z0-9.-]+==[^\s;]+")
 
 TEST_TOOLS = {
@@ -46,90 +41,6 @@ BENCHMARK_PEERS = {"aiohttp", "apache-airflow-providers-http"}
 """What benchmarks compare with, from ``tests/benchmarks/campaign/peers.txt``."""
 
 
-class Import(NamedTuple):
-    """An import statement, or a call that imports.
-
-    :param is_optional: whether the module around it loads without this import: it is in a function, or for types only
-    """
-
-    module: str
-    where: str
-    is_optional: bool
-
-
-class _Collector(ast.NodeVisitor):
-    def __init__(self, where: str) -> None:
-        self.imports: list[Import] = []
-        self._where = where
-        self._is_optional = False
-
-    def visit_Import(self, node: ast.Import) -> None:
-        for alias in node.names:
-            self._add(alias.name, node)
-
-    def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
-        if not node.level and node.module:
-            # "from airflow.providers import x" is about airflow.providers.x.
-            for alias in node.names:
-                self._add(f"{node.module}.{alias.name}", node)
-
-    def visit_Call(self, node: ast.Call) -> None:
-        called = getattr(node.func, "attr", getattr(node.func, "id", None))
-        if called in CALLS and node.args and isinstance(node.args[0], ast.Constant):
-            self._add(str(node.args[0].value), node, is_optional=called == "importorskip")
-        self.generic_visit(node)
-
-    def visit_If(self, node: ast.If) -> None:
-        if "TYPE_CHECKING" in ast.unparse(node.test):
-            self._visit_optional(node)
-        else:
-            self.generic_visit(node)
-
-    def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
-        self._visit_optional(node)
-
-    def visit_AsyncFunctionDef(self, node: ast.AsyncFunctionDef) -> None:
-        self._visit_optional(node)
-
-    def _visit_optional(self, node: ast.AST) -> None:
-        before, self._is_optional = self._is_optional, True
-        self.generic_visit(node)
-        self._is_optional = before
-
-    def _add(self, module: str, node: ast.stmt | ast.expr, is_optional: bool = False) -> None:
-        top = module.partition(".")[0]
-        if top not in sys.stdlib_module_names and top not in OURS:
-            self.imports.append(Import(module, f"{self._where}:{node.lineno}", is_optional or self._is_optional))
-
-
-def imports_of(*paths: Path) -> list[Import]:
-    """Return the imports of other distributions in files, and in all files of folders."""
-    collected = []
-    for path in paths:
-        for file in sorted(path.rglob("*.py")) if path.is_dir() else [path]:
-            collector = _Collector(str(file.relative_to(ROOT) if file.is_relative_to(ROOT) else file.name))
-            collector.visit(ast.parse(file.read_text(encoding="utf-8")))
-            collected += collector.imports
-    return collected
-
-
-@functools.cache
-def _installed() -> Mapping[str, set[str]]:
-    return {top: {canonicalize_name(name) for name in names} for top, names in packages_distributions().items()}
-
-
-def distributions_of(module: str) -> set[str]:
-    """Return the distributions that a module may come from."""
-    top, *parts = module.split(".")
-    if top != "airflow":
-        return _installed().get(top, {top})
-    if parts[:1] != ["providers"]:
-        return {"apache-airflow"}
-    # Some have names of two parts, as common.sql.
-    names = ["-".join(["apache-airflow-providers", *parts[1:end]]) for end in range(len(parts), 1, -1)]
-    return {next((name for name in names if name in _installed()["airflow"]), names[-1])}
-
-
 def undeclared(imports: Iterable[Import], declared: Iterable[str], optional: Iterable[str] = ()) -> list[str]:
     """Return the imports that no declared distribution brings.
 
@@ -137,15 +48,15 @@ def undeclared(imports: Iterable[Import], declared: Iterable[str], optional: Ite
     """
     always, sometimes = set(declared), {*declared, *optional}
     return [
-        f"{one.where} imports {one.module}"
-        for one in imports
-        if not distributions_of(one.module) & (sometimes if one.is_optional else always)
+        f"{imported.where} imports {imported.module}"
+        for imported in imports
+        if not distributions_of(imported.module) & (sometimes if imported.is_optional else always)
     ]
 
 
 def unused(imports: Iterable[Import], declared: Iterable[str]) -> set[str]:
     """Return the declared distributions that nothing imports."""
-    return set(declared).difference(*(distributions_of(one.module) for one in imports))
+    return set(declared).difference(*(distributions_of(imported.module) for imported in imports))
 
 
 def requirements(texts: Iterable[str | Mapping[str, str]]) -> dict[str, Requirement]:
@@ -206,10 +117,10 @@ class TestProvider:
 
     def test_imports_of_an_extra_are_in_the_modules_that_need_it(self, provider_imports: list[Import]) -> None:
         importing: dict[str, set[str]] = {extra: set() for extra in EXTRAS}
-        for one in provider_imports:
+        for imported in provider_imports:
             for extra, needed in EXTRAS.items():
-                if distributions_of(one.module) & needed.keys():
-                    importing[extra].add(one.where.partition(":")[0].removeprefix("provider/cpaas_provider/"))
+                if distributions_of(imported.module) & needed.keys():
+                    importing[extra].add(imported.where.partition(":")[0].removeprefix("provider/cpaas_provider/"))
         assert importing == EXTRA_MODULES
 
     def test_what_an_extra_brings_is_no_dependency(self) -> None:
@@ -265,7 +176,7 @@ class TestPlantedViolations:
 
 class TestVersions:
     @pytest.mark.parametrize(
-        ("name", "requirement"), [*DIRECT.items(), *(one for group in GROUPS.values() for one in group.items())]
+        ("name", "requirement"), [*DIRECT.items(), *(item for group in GROUPS.values() for item in group.items())]
     )
     def test_requirement_has_a_floor_and_no_upper_bound(self, name: str, requirement: Requirement) -> None:
         assert floor_of(requirement) is not None, name
