@@ -92,7 +92,9 @@ class Sandbox:
 
     def control(self, method: str, path: str, body: Any = None) -> Any:
         """Ask its control API, ``path`` being what follows ``/_control/``; return the answer's JSON."""
-        answer = self._http.request(method, f"/_control/{path.lstrip('/')}", json=body)
+        # The sandbox refuses a POST without this header, also one without a body.
+        headers = {"Content-Type": "application/json"}
+        answer = self._http.request(method, f"/_control/{path.lstrip('/')}", json=body, headers=headers)
         if answer.is_error:
             raise SandboxError(f"{method} {path}: {answer.status_code} {answer.text}")
         return answer.json() if answer.content else None

@@ -94,7 +94,20 @@ CONNECTION_FIELDS: dict[str, dict[str, object]] = {
         "Signature header", "Header that carries the signature of the account's delivery reports."
     ),
     "verify": _text("TLS verification", "true, false, or the path of a CA bundle.", default="true"),
-    "proxy": _text("Proxy", "URL of an HTTP proxy, without its password."),
+    "client_cert": _text(
+        "Client certificate",
+        "Path of a PEM file on every worker and triggerer. It holds the certificate for a service that asks for one, "
+        "followed by those of its issuers.",
+    ),
+    "client_key": _text(
+        "Client key", "Path of a PEM file with the private key. Empty if the file of the client certificate holds it."
+    ),
+    "client_key_password": _text(
+        "Client key password", "Password of the private key, if it is encrypted.", format="password"
+    ),
+    "proxy": _text(
+        "Proxy", "URL of an HTTP proxy, e.g. http://user@proxy.example.com:3128. A password in it is refused."
+    ),
     "proxy_password": _text("Proxy password", "Password of the proxy.", format="password"),
     "callback_secret": _text(
         "Callback secrets",
@@ -226,6 +239,18 @@ def get_provider_info() -> dict[str, object]:
                         "sensitive": True,
                         "example": None,
                         "default": None,
+                    },
+                    "results_file_mode": {
+                        "description": (
+                            "The mode of results files on a disk, as three octal digits: 6 for the owner, then 0, 4 or "
+                            "6 for the group, then 0 or 4 for all other users. The umask does not change it. Folders "
+                            "that the provider creates for a results file can be listed by those who may read the "
+                            "file. Results files in object storage have no mode."
+                        ),
+                        "version_added": "0.1.0",
+                        "type": "string",
+                        "example": "640",
+                        "default": "600",
                     },
                     "invalid_number_words": {
                         "description": (

@@ -7,6 +7,7 @@ author's own: wherever it is found afterwards, it was put there by us.
 from __future__ import annotations
 
 import datetime as dt
+import functools
 import itertools
 import re
 from collections.abc import Iterator
@@ -66,6 +67,7 @@ VAULT = {
     "looked_up": LOOKED_UP,
 }
 NUMBERS: list[str] = []
+TROUBLE = ("cut_after", "broken_json", "error_under_200", "unauthorized", "echo", "echo_rejection")
 
 
 def secret(name: str) -> str:
@@ -136,7 +138,7 @@ def played(airflow_db: Path, sandbox_process: Sandbox) -> Iterator[Stage]:
                     operation, operation
                 )
                 each(kind, **given)
-                for trouble in ("cut_after", "broken_json", "error_under_200", "unauthorized"):
+                for trouble in TROUBLE:
                     each(kind, fault(operation, trouble), **given)
                 each(kind, fault(operation, "rate_limit", times=ATTEMPTS, retry_after=0), **given)
                 each(kind, fault(operation, "rate_limit", times=1, retry_after=90), **given)
@@ -166,19 +168,29 @@ def played(airflow_db: Path, sandbox_process: Sandbox) -> Iterator[Stage]:
                                          token="{{ secret('long_code') }}")  # fmt: skip
             wrong = VerifyOtpOperator(task_id="wrong", otp_id=requested, token="{{ secret('code') }}")
             told = VerifyOtpOperator(
-                task_id="told", otp_id=requested, token="{{ secret('code') }}", fail_if_not_verified=False
+                task_id=stage.set("told", fault("verify_otp", "echo_rejection")),
+                otp_id=requested,
+                token="{{ secret('code') }}",
+                fail_if_not_verified=False,
             )
             right = VerifyOtpOperator(
-                task_id="right", otp_id=requested, token="{{ secret('long_code') }}", trigger_rule="all_done"
+                task_id=stage.set("right", fault("verify_otp", "echo")),
+                otp_id=requested,
+                token="{{ secret('long_code') }}",
+                trigger_rule="all_done",
             )
             passing = fault("get_otp", "error_500", times=ATTEMPTS)
+            # A read does not know the code that the service may tell.
+            told_code = functools.partial(fault, kind="echo", text=f"the code is {CODE[0]} {CODE[1:]} or {LONG_CODE}")
             (
                 request
                 >> [wrong, told]
                 >> right
                 >> [
-                    GetOtpOperator(task_id="get", otp_id=requested),
-                    FindOtpsOperator(task_id="find", recipient="{{ number('requested') }}"),
+                    GetOtpOperator(task_id=stage.set("get", told_code("get_otp")), otp_id=requested),
+                    FindOtpsOperator(
+                        task_id=stage.set("find", told_code("find_otps")), recipient="{{ number('requested') }}"
+                    ),
                     OtpStatusSensor(task_id=stage.set("waited", passing), otp_id=requested, deferrable=True),
                     RevokeOtpOperator(task_id="revoke", otp_id=requested),
                 ]

@@ -20,6 +20,7 @@ from airflow.sdk import DAG, BaseOperator, task
 from airflow.sdk.definitions.mappedoperator import MappedOperator
 from airflow.sdk.execution_time import comms, task_runner
 from uvicorn import _subprocess
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from cpaas_provider.cli.journal.instances import Instance, coordinates
 from cpaas_provider.operators.base import CpaasOperator
@@ -27,7 +28,10 @@ from cpaas_provider.operators.sms import SendSmsOperator
 from tests.imports import ROOT, Import, imports_of
 
 PROVIDER = ROOT / "provider"
-PRIVATE_IMPORTS = {"uvicorn._subprocess": "cli/receiver/workers.py"}
+PRIVATE_IMPORTS = {
+    "uvicorn._subprocess": "cli/receiver/workers.py",
+    "uvicorn.protocols.http.httptools_impl.HttpToolsProtocol": "sandbox/server.py",
+}
 PRIVATE_ATTRIBUTES = {"_queue_partitioned_dags": "assets/subscriptions.py"}
 DOCUMENTED_ATTRIBUTES = {"_asdict"}
 """Of named tuples, in spite of the underscore."""
@@ -145,6 +149,19 @@ class TestWorkers:
         assert process is context.Process.return_value, (
             "uvicorn starts its workers no longer through uvicorn._subprocess.spawn, so each would import Airflow anew."
         )
+
+
+class TestRequestTarget:
+    """What ``sandbox/server.py`` uses. ASGI does not have the host of a request target."""
+
+    def test_uvicorn_has_target_and_headers_when_a_head_is_complete(self) -> None:
+        for method, attribute in (
+            ("on_url", "self.url"),
+            ("on_header", "self.headers"),
+            ("on_headers_complete", "self.url"),
+        ):
+            source = inspect.getsource(getattr(HttpToolsProtocol, method))
+            assert attribute in source, f"uvicorn's HttpToolsProtocol.{method} has no {attribute} any more."
 
 
 class TestMissedRuns:

@@ -7,6 +7,7 @@ for each, because the resource itself is changed, and a cut.
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -175,6 +176,17 @@ def test_words_of_no_balance_in_a_rejection_are_about_the_account(
     assert (speak.requests, speak.accepted) == (1, 0)
 
 
+@struck_by(("echo_rejection", {"text": "Dear Ada, your blood test was positive"}))
+def test_rejection_that_repeats_the_request_shows_none_of_it(
+    speak: Speaker, operation: Operation, kind: str, params: dict[str, Any]
+) -> None:
+    error = attempt(speak, operation, kind, params)
+    assert isinstance(error, CpaasRejectedError)
+    assert (speak.requests, speak.accepted) == (1, 0)
+    assert speak.api_key not in str(error)
+    assert not re.search(r"\d{7}", str(error))
+
+
 @struck_by(("unauthorized", {}))
 def test_a_refused_key_is_not_tried_again(
     speak: Speaker, operation: Operation, kind: str, params: dict[str, Any]
@@ -197,6 +209,7 @@ def test_a_redirect_is_not_followed(speak: Speaker, operation: Operation, kind: 
 @struck_by(
     ("unknown_enum", {}),
     ("extra_fields", {}),
+    ("echo", {"text": "over and out"}),
     ("no_charge", {}),
     ("slow_drip", {"seconds": 0.1}),
     ("latency", {"ms": 50}),

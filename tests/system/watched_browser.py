@@ -79,5 +79,5 @@ class WatchedBrowser:
 def watching(profile: Path, axe: str | None = None) -> Iterator[WatchedBrowser]:
     """Start a browser that is watched, and end it."""
     logs = {"goog:loggingPrefs": {"browser": "ALL", "performance": "ALL"}}
-    with browsing(profile, logs) as browser:
+    with browsing(profile, capabilities=logs) as browser:
         yield WatchedBrowser(browser, axe)

@@ -172,7 +172,7 @@ def test_the_plugin_is_light_in_task_processes(added: dict[str, list[str]]) -> N
 
 
 def test_the_package_of_sources_loads_none(added: dict[str, list[str]]) -> None:
-    assert set(added["sources"]) <= {"__future__", OURS, f"{OURS}._lazy", f"{OURS}.sources"}
+    assert set(added["sources"]) <= {"__future__", OURS, f"{OURS}._common", f"{OURS}.sources"}
 
 
 def test_a_dag_file_that_names_all_sources_loads_no_library(added: dict[str, list[str]]) -> None:

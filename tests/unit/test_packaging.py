@@ -107,6 +107,7 @@ def test_the_sdist_holds_what_is_needed_to_build_and_test(built: Path) -> None:
     with tarfile.open(sdist) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
     assert names >= {"pyproject.toml", "README.md", "LICENSE", "Makefile", "constraints.txt", "tests/conftest.py"}
+    assert "SECURITY.md" in names
     assert names >= {"docs/conf.py", "docs/index.md", "docs/_ext/cpaas_docs/__init__.py", "docs/_static/messages.js"}
 
 

@@ -69,7 +69,7 @@ SUBJECTS: tuple[tuple[str, str], ...] = (
     (r"^notifications/|database/alerts", "notifications"),
     (r"campaign|^task_groups/", "campaigns"),
     (r"^(api|operators)/", "sends"),
-    (r"^sending/|^_lazy", "journal"),
+    (r"^sending/|^_common", "journal"),
 )
 """Which part of the code a message comes from says which section it stands in; the first pattern that fits counts."""
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cpaas_provider._lazy import lazy_names
+from cpaas_provider._common import lazy_names
 
 if TYPE_CHECKING:
     from cpaas_provider.api.client import AsyncCpaasClient as AsyncCpaasClient

@@ -24,7 +24,7 @@ from cpaas_provider.api.endpoints import REVOKE_OTP, Endpoint, RetrySafety
 from cpaas_provider.api.http.wire import Delay, HttpResponse, OutgoingRequest, TransportFailure
 from cpaas_provider.api.models.base import WireRequest
 from cpaas_provider.api.rate_limit import Pace
-from cpaas_provider.api.redact import sensitive_values
+from cpaas_provider.api.redact import RequestSecrets
 from cpaas_provider.api.responses.error_items import is_message_error, rejected_recipients
 from cpaas_provider.api.responses.failures import check_for_insufficient_balance, describe, failure
 from cpaas_provider.api.responses.parsing import parse_response
@@ -134,8 +134,7 @@ def run_call(call: RunnableCall[T_co], settings: ClientSettings, rate_limiter: P
 def _outcome(call: RunnableCall[T_co], settings: ClientSettings, fields: Mapping[str, Any], reply: Reply) -> T_co:
     if isinstance(reply, HttpResponse):
         try:
-            # A lazy chain: a large request has thousands of values, and only an error needs them.
-            private = itertools.chain([settings.api_key], sensitive_values(fields))
+            private = RequestSecrets(settings.api_key, fields)
             result: T_co = parse_response(call.endpoint, reply, private, fields)
         except errors.CpaasRejectedError as error:
             error = check_for_insufficient_balance(error, call.endpoint, settings.insufficient_balance_words)

@@ -35,6 +35,9 @@ class ClientOptions(TypedDict, total=False):
     keepalive_expiry: float
     max_response_bytes: int
     verify: bool | str
+    client_cert: str | None
+    client_key: str | None
+    client_key_password: str | None
     proxy: str | None
     proxy_password: str | None
     allow_http: bool
@@ -64,7 +67,11 @@ class ClientSettings:
         the outcome of a send unknown
     :param max_response_bytes: the largest response that is read
     :param verify: ``True``, ``False`` (no TLS verification: for tests only), or the path of a CA bundle
-    :param proxy: URL of an HTTP proxy, without a password
+    :param client_cert: path of a PEM file with the certificate that the client shows to a service that asks for one,
+        followed by those of its issuers
+    :param client_key: path of a PEM file with the private key of ``client_cert``; by default ``client_cert`` holds it
+    :param client_key_password: the password of an encrypted private key
+    :param proxy: URL of an HTTP proxy, with its user name if it needs one; a password in it is refused
     :param proxy_password: the proxy's password
     :param allow_http: permit plain http to hosts other than this machine
     :param otp_revoke_path: path of the revoke operation, which the contract does not show; holds ``{id}``
@@ -88,6 +95,9 @@ class ClientSettings:
     keepalive_expiry: float = 2.0
     max_response_bytes: int = 16 * 1024 * 1024
     verify: bool | str = True
+    client_cert: str | None = None
+    client_key: str | None = None
+    client_key_password: str | None = field(default=None, repr=False)
     proxy: str | None = field(default=None, repr=False)
     proxy_password: str | None = field(default=None, repr=False)
     allow_http: bool = False
@@ -114,8 +124,10 @@ class ClientSettings:
         # Parsed now, so that an invalid entry is an error of the settings.
         _ = self.allowed
         object.__setattr__(self, "insufficient_balance_words", _checked_words(self.insufficient_balance_words))
-        if self.proxy is not None and not _is_proxy(self.proxy):
-            raise CpaasConfigurationError("proxy must be a URL such as http://proxy.example.com:3128.")
+        if self.client_cert is None and (self.client_key is not None or self.client_key_password is not None):
+            raise CpaasConfigurationError("client_key and client_key_password need client_cert: set it as well.")
+        if self.proxy is not None:
+            _check_proxy(self.proxy)
 
     @functools.cached_property
     def allowed(self) -> AllowedRecipients | None:
@@ -179,12 +191,20 @@ def _is_loopback(host: str) -> bool:
         return False
 
 
-def _is_proxy(proxy: str) -> bool:
+def _check_proxy(proxy: str) -> None:
+    # Not by the parsed URL: its user ends before a "/" that a password may contain.
+    if ":" in proxy.rpartition("@")[0].partition("://")[2]:
+        raise CpaasConfigurationError(
+            "proxy must not contain a password, because Airflow shows this field. Remove it from the URL and set "
+            "proxy_password, which Airflow masks."
+        )
     try:
         parts = urlsplit(proxy)
-        return parts.scheme in _PROXY_SCHEMES and bool(parts.hostname) and parts.port != 0
+        is_usable = parts.scheme in _PROXY_SCHEMES and bool(parts.hostname) and parts.port != 0
     except ValueError:
-        return False
+        is_usable = False
+    if not is_usable:
+        raise CpaasConfigurationError("proxy must be a URL such as http://proxy.example.com:3128.")
 
 
 def _checked_key(api_key: str, auth_scheme: str) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cpaas_provider._lazy import lazy_names
+from cpaas_provider._common import lazy_names
 
 if TYPE_CHECKING:
     from cpaas_provider.assets.schedules import airtime_succeeded as airtime_succeeded

@@ -33,7 +33,7 @@ _RECEIVER = (
         "the same public address (default: %(default)s)",
         default="/cpaas",
     ),
-    switch("--describe", "Also serve PREFIX/docs and PREFIX/openapi.json, without a login"),
+    switch("--describe", "Also serve PREFIX/openapi.json, without a login"),
 )
 _DAYS = number("--days", 90, "Delete what has not changed for this many days", most=MOST_DAYS)
 _LOOKUP_DAYS = number(

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from argparse import Namespace
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
 
 from cpaas_provider.api.amounts import counted
-from cpaas_provider.cli.running import guarded
+from cpaas_provider.cli.running import describe, guarded
 from cpaas_provider.cli.terminal import say, typed
 from cpaas_provider.contacts.key_map.erasure import erase_entries
-from cpaas_provider.database.database import open_database
+from cpaas_provider.database.database import Database, open_database
 from cpaas_provider.database.migrations import REVISIONS
 from cpaas_provider.database.recipients.frequency import erase_counts
 from cpaas_provider.database.recipients.suppressions import SuppressionTable
 from cpaas_provider.delivery.tracking.erasure import erase
-from cpaas_provider.delivery.tracking.mentions import UnknownRecipientError, find
+from cpaas_provider.delivery.tracking.mentions import RecipientMatcher, UnknownRecipientError, find
 from cpaas_provider.delivery.tracking.retention import prune
 
 
@@ -37,30 +38,51 @@ def cpaas_db_prune(args: Namespace) -> None:
 
 @guarded
 def cpaas_db_erase(args: Namespace) -> None:
-    """Erase a recipient from delivery reports and contact maps, and print how many rows named it."""
+    """Erase a recipient from every table, and print what was erased and what may be left.
+
+    A part that fails does not keep the others from their work.
+    """
     recipient = typed(args.recipient)
     with open_database() as database:
         try:
-            wanted = find(recipient, args.region)
+            matcher = find(recipient, args.region)
         except UnknownRecipientError as error:
             raise SystemExit(str(error)) from None
         # The reports come last: their erasure ends by overwriting all deleted data in a SQLite file.
-        entries = erase_entries(database, recipient, args.region, wanted.keys)
-        if entries.removed:
-            say(
-                f"Removed {counted(entries.removed, 'entry', 'entries')} from {counted(entries.maps, 'contact map')}. "
-                "The contact list and the source still hold the recipient. Remove it there too, or the next sync "
-                "creates its row again."
-            )
-        gone, kept = SuppressionTable(database).erase(wanted.keys)
-        messages = erase_counts(database, wanted.keys)
-        erased = erase(database, recipient, args.region)
-    say(
-        f"Erased the recipient, read as {erased.read_as}, from {counted(erased.rows, 'row')}. Delivery counts are "
-        "unchanged, except that messages in flight count as undelivered."
-    )
-    if messages:
-        say(f"Removed {counted(messages, 'message')} that frequency caps counted.")
+        parts: tuple[tuple[str, Callable[[], Iterable[str]]], ...] = (
+            ("contact maps", lambda: _erase_from_maps(database, recipient, args.region, matcher)),
+            ("the suppression list", lambda: _erase_from_suppressions(database, matcher)),
+            ("frequency caps", lambda: _erase_from_counts(database, matcher)),
+            ("delivery reports", lambda: _erase_from_reports(database, recipient, args.region)),
+        )
+        remaining = []
+        for part, erase_part in parts:
+            try:
+                remaining += erase_part()
+            except Exception as error:  # noqa: BLE001 - the other parts must be erased all the same
+                remaining.append(describe(error, f"The erasure from {part}"))
+    if remaining:
+        raise SystemExit(
+            "\n".join([*remaining, "The database may still hold the recipient. Run the same command again."])
+        )
+
+
+def _erase_from_maps(database: Database, recipient: str, region: str | None, matcher: RecipientMatcher) -> list[str]:
+    entries = erase_entries(database, recipient, region, matcher.keys)
+    if entries.removed:
+        say(
+            f"Removed {counted(entries.removed, 'entry', 'entries')} from {counted(entries.maps, 'contact map')}. "
+            "The contact list and the source still hold the recipient. Remove it there too, or the next sync "
+            "creates its row again."
+        )
+    if not entries.busy:
+        return []
+    busy = counted(entries.busy, "entry", "entries")
+    return [f"Not removed from contact maps: {busy}, because a task syncs these rows now."]
+
+
+def _erase_from_suppressions(database: Database, matcher: RecipientMatcher) -> list[str]:
+    gone, kept = SuppressionTable(database).erase(matcher.keys)
     if gone:
         say(f"Removed {counted(gone, 'entry', 'entries')} from the suppression list.")
     if kept:
@@ -69,13 +91,29 @@ def cpaas_db_erase(args: Namespace) -> None:
             "complained, and would else be sent to again. The entry is a keyed hash. `airflow cpaas suppressions "
             "remove` removes it."
         )
-    if entries.busy:
-        raise SystemExit(
-            f"Not removed from contact maps: {counted(entries.busy, 'entry', 'entries')}, because a task syncs these "
-            "rows now. Run the same command again after it."
+    return []
+
+
+def _erase_from_counts(database: Database, matcher: RecipientMatcher) -> list[str]:
+    if messages := erase_counts(database, matcher.keys):
+        say(f"Removed {counted(messages, 'message')} that frequency caps counted.")
+    return []
+
+
+def _erase_from_reports(database: Database, recipient: str, region: str | None) -> list[str]:
+    erased = erase(database, recipient, region)
+    say(
+        f"Erased the recipient, read as {erased.read_as}, from {counted(erased.rows, 'row')}. Delivery counts are "
+        "unchanged, except that messages in flight count as undelivered."
+    )
+    if erased.unreadable:
+        say(
+            f"Deleted {counted(erased.unreadable, 'report')} that could not be searched, because they may have named "
+            "the recipient."
         )
-    if erased.leftovers:
-        raise SystemExit(
-            "The database file may still hold deleted data. It could not be cleaned, because another process reads it "
-            "or free space is missing. Run the same command again."
-        )
+    if not erased.leftovers:
+        return []
+    return [
+        "The database file may still hold deleted data. It could not be cleaned, because another process reads it or "
+        "free space is missing."
+    ]

@@ -52,14 +52,21 @@ def guarded(work: Callable[[Namespace], None]) -> Callable[[Namespace], None]:
             # The program that reads the output has ended, such as `head`.
             _drop_output()
             raise SystemExit(FAILED) from None
-        except _IN_WORDS as error:
-            raise SystemExit(str(error)) from None
-        except Exception as error:  # noqa: BLE001 - its message may show what was typed
-            place = traceback.extract_tb(error.__traceback__)[-1]
-            where = f"{type(error).__name__} at {place.name}:{place.lineno}"
-            raise SystemExit(f"The command failed because of an unexpected error: {where}.") from None
+        except Exception as error:  # noqa: BLE001 - every failure ends in one line
+            raise SystemExit(describe(error, "The command")) from None
 
     return run
+
+
+def describe(error: Exception, failed: str) -> str:
+    """Return one line on a failure.
+
+    :param failed: what failed, for an unexpected error. Its own message may show what was typed, so it is left out
+    """
+    if isinstance(error, _IN_WORDS):
+        return str(error)
+    place = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{failed} failed because of an unexpected error: {type(error).__name__} at {place.name}:{place.lineno}."
 
 
 def _open_closed_streams() -> None:

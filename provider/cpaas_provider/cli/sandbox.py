@@ -19,7 +19,11 @@ _VALUES = {
         "API key that clients must send (required, here or in the variable CPAAS_SANDBOX_API_KEY). Process lists show "
         "it here",
     ),
-    "--db": ("FILE", "SQLite file for the state (default: in memory)"),
+    "--db": (
+        "FILE",
+        "SQLite file for the state (default: in memory). It holds numbers, messages and passcodes; its mode is set to "
+        "0600",
+    ),
     "--balance": ("AMOUNT", "Initial balance"),
     "--webhook-url": ("URL", "URL of the account's webhook"),
     "--webhook-secret": (
@@ -28,7 +32,10 @@ _VALUES = {
     ),
     "--signature-header": ("HEADER", "Header that carries the signature"),
 }
-_SETTING = "--set"
+_REPEATED = {
+    "--allow-host": ("NAME", "One more name under which clients reach the sandbox; may be given several times"),
+    "--set": ("NAME=VALUE", "A setting; may be given several times. `cpaas-sandbox --help` lists them"),
+}
 _SWITCHES = {
     "--allow-remote-callbacks": "Send delivery reports to other hosts, too",
     "--access-log": "Log operation and status of every request",
@@ -36,12 +43,7 @@ _SWITCHES = {
 
 SANDBOX_ARGS = (
     *(Arg((option,), metavar=metavar, help=words) for option, (metavar, words) in _VALUES.items()),
-    Arg(
-        (_SETTING,),
-        metavar="NAME=VALUE",
-        action="append",
-        help="A setting; may be given several times. `cpaas-sandbox --help` lists them",
-    ),
+    *(Arg((option,), metavar=metavar, action="append", help=words) for option, (metavar, words) in _REPEATED.items()),
     *(Arg((option,), action="store_true", help=words) for option, words in _SWITCHES.items()),
 )
 
@@ -58,7 +60,8 @@ def sandbox_options(args: Namespace) -> list[str]:
     for option in _VALUES:
         if (value := getattr(args, _name(option))) is not None:
             found.append(f"{option}={value}")
-    found += [f"{_SETTING}={setting}" for setting in args.set or ()]
+    for option in _REPEATED:
+        found += [f"{option}={value}" for value in getattr(args, _name(option)) or ()]
     return found + [option for option in _SWITCHES if getattr(args, _name(option))]
 
 

@@ -62,11 +62,12 @@ class Database:
     def __init__(self, url: URL, write_timeout: float | None = None, *, background_checkpoints: bool = False) -> None:
         backend = url.get_backend_name()
         self._write_timeout = write_timeout
+        self._lock_timeout = LOCK_TIMEOUT if write_timeout is None else write_timeout
         self._limit = TimeLimit() if write_timeout is not None and backend == "postgresql" else None
         self._file = DatabaseFile(Path(url.database or "")) if backend == "sqlite" else None
         self._checkpoints = BackgroundCheckpoints(self._file.path) if self._file and background_checkpoints else None
         checkpoint_pages = MAX_LOG_PAGES if self._checkpoints else CHECKPOINT_PAGES
-        self.engine = _engine(url, write_timeout, self._limit, checkpoint_pages)
+        self.engine = _engine(url, write_timeout, self._lock_timeout, self._limit, checkpoint_pages)
         self._opening = threading.RLock()
 
     @property
@@ -149,7 +150,7 @@ class Database:
         """
         with self._opening, contextlib.ExitStack() as held:
             if self._file is not None:
-                held.enter_context(open_lock(self._file.path))
+                held.enter_context(open_lock(self._file.path, self._lock_timeout))
                 self._file.track()
             try:
                 with self.connect() as connection:
@@ -274,12 +275,13 @@ def stored_revision(url: str | None = None) -> tuple[str, str | None]:
         return redacted(address), migrations.read_revision(connection)
 
 
-def _engine(url: URL, write_timeout: float | None, limit: TimeLimit | None, checkpoint_pages: int) -> Engine:
+def _engine(
+    url: URL, write_timeout: float | None, lock_timeout: float, limit: TimeLimit | None, checkpoint_pages: int
+) -> Engine:
     options: dict[str, Any] = {"hide_parameters": True}
-    patience = LOCK_TIMEOUT if write_timeout is None else write_timeout
     if url.get_backend_name() == "sqlite":
         # SQLite takes longer to parse a statement than to run it.
-        options["connect_args"] = {"timeout": patience, "cached_statements": CACHED_STATEMENTS}
+        options["connect_args"] = {"timeout": lock_timeout, "cached_statements": CACHED_STATEMENTS}
     else:
         options |= {"isolation_level": "READ COMMITTED", "pool_pre_ping": limit is None}
     if url.get_backend_name() == "postgresql" and "connect_timeout" not in url.query:

@@ -7,9 +7,10 @@ from datetime import UTC, datetime
 from enum import IntEnum
 from typing import Any, NamedTuple
 
+from cpaas_provider.api.redact import MAX_WORD, service_word
 from cpaas_provider.api.text import blank_unprintable
 
-MAX_STATUS = 50
+MAX_STATUS = MAX_WORD
 MAX_ID = 100
 MAX_REASON = 300
 MAX_RECIPIENT = 254
@@ -72,7 +73,7 @@ class Report(NamedTuple):
     """One report, as far as it can be read.
 
     :param delivery_status: ``None`` where shape or status are unknown
-    :param status: the service's word, lower case, up to 50 characters
+    :param status: the service's word, lower case, redacted, up to 50 characters
     :param recipient: digits of a number without ``+``, or an address in lower case; empty where not told
     :param message_id: the service's id, up to 100 characters
     :param reference: what the sender called it, up to 100 characters
@@ -97,7 +98,7 @@ def read_report(body: Any) -> Report:
     told = happened if happened in STATUS_WORDS else status or happened
     return Report(
         delivery_status=STATUS_WORDS.get(told),
-        status=told,
+        status=told if told in STATUS_WORDS else service_word(told, ()),
         recipient=_first(fields, _RECIPIENTS, normalise_recipient) or "",
         message_id=_first(fields, _IDS, _identifier),
         reference=_first(fields, _REFERENCES, _identifier),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import json
 import logging
 from collections.abc import Callable, Mapping
@@ -24,6 +25,7 @@ log = logging.getLogger(__name__)
 Convert = Callable[[Any], Any]
 _TRUE = frozenset({"true", "yes", "on", "1"})
 _FALSE = frozenset({"false", "no", "off", "0"})
+_SHORTEST_SECRET = 16
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,6 +53,34 @@ class CpaasConnection:
     def hash_secrets(self) -> tuple[str, ...]:
         """The secrets that key stored hashes: the first one keys new hashes, each of them can read old ones."""
         return *self.callback_secret, self.api_key
+
+    def weak_secrets(self) -> list[tuple[str, str]]:
+        """Return what is wrong with the secrets that prove delivery reports, each with what to do. Shows no secret."""
+        short = f"shorter than {_SHORTEST_SECRET} characters, so reports could be forged by guessing it."
+        found = []
+        if self.callback_url is not None and not self.callback_secret:
+            found.append(
+                (
+                    "callback_secret is not set, so the API key signs callback URLs.",
+                    "Set it before you change the API key, or reports to earlier URLs are rejected.",
+                )
+            )
+        if any(len(secret) < _SHORTEST_SECRET for secret in self.callback_secret):
+            found.append(
+                (
+                    f"callback_secret has a secret that is {short}",
+                    "Put a long random secret in front. Remove the short one when no more reports of its time are "
+                    "expected.",
+                )
+            )
+        if self.webhook_secret is not None and len(self.webhook_secret) < _SHORTEST_SECRET:
+            found.append((f"webhook_secret is {short}", "Set a longer one at the service and on the connection."))
+        return found
+
+    def warn_of_weak_secrets(self) -> None:
+        """Log what is wrong with these secrets, once in a process."""
+        if found := self.weak_secrets():
+            _warn_once(self.conn_id, " ".join(f"{fault} {advice}" for fault, advice in found))
 
     @property
     def settings(self) -> ClientSettings:
@@ -99,6 +129,12 @@ class CpaasConnection:
     def __repr__(self) -> str:
         # The client refuses a user and password in the URL. They must not be shown before that.
         return f"<CpaasConnection {self.base_url.rpartition('@')[2]}>"
+
+
+# Cached for its effect: a second call with the same words logs nothing.
+@functools.lru_cache(maxsize=1000)
+def _warn_once(conn_id: str, words: str) -> None:
+    log.warning("Connection %r: %s", conn_id, words)
 
 
 def read_connection(connection: Connection) -> CpaasConnection:

@@ -173,7 +173,8 @@ class CpaasHook(BaseHook):
     def test_connection(self) -> tuple[bool, str]:
         """Test the connection by reading the contact table, which changes nothing and costs nothing.
 
-        :return: whether the connection works, and a sentence that distinguishes a wrong key, host and path
+        :return: whether the connection works, and a sentence that distinguishes a wrong key, host and path. Of one
+            that works, warnings about its secrets follow
         """
         from cpaas_provider.api.client import CpaasClient
         from cpaas_provider.api.errors import CpaasError
@@ -185,9 +186,8 @@ class CpaasHook(BaseHook):
         except CpaasError as error:
             return False, describe_failure(error)
         columns = len(table.columns)
-        return True, (
-            f"Connected to {connection.base_url}. The API key is accepted. The contact table has {columns} columns."
-        )
+        works = f"Connected to {connection.base_url}. The API key is accepted. The contact table has {columns} columns."
+        return True, " ".join([works, *(f"Warning: {fault} {advice}" for fault, advice in connection.weak_secrets())])
 
     async def atest_connection(self) -> tuple[bool, str]:
         """Do what ``test_connection`` does, for code on an event loop."""
@@ -205,7 +205,7 @@ def describe_failure(error: CpaasError) -> str:
     if isinstance(error, (errors.CpaasRateLimitedError, errors.CpaasUnavailableError)):
         return f"The host responds, but accepts requests only later (HTTP {error.status}). {error}"
     if isinstance(error, errors.CpaasNotSentError):
-        return f"Wrong host, or the host is not reachable: {error}"
+        return f"No connection to the host: {error}"
     if error.status is None:
         return f"A server is reachable, but it sent no response: {error}"
     redirected = 300 <= error.status < 400

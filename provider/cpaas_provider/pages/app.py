@@ -26,6 +26,7 @@ _STATIC = {"pages.css": "text/css", "pages.js": "text/javascript"}
 def add_pages(app: FastAPI, viewer: Callable[..., Viewer], database: Callable[[], Database] | None = None) -> FastAPI:
     """Add the pages to an application that is mounted under a path, and return it.
 
+    :param app: the receiver, which gives every response the headers that keep it out of caches
     :param viewer: the dependency that returns the viewer, or rejects the request
     :param database: returns the database; default: the configured one
     """
@@ -54,7 +55,7 @@ def _routes(viewer: Callable[..., Viewer], pages: Pages) -> APIRouter:
         if name not in _STATIC:
             return JSONResponse({"detail": "Not found."}, 404)
         # The browser checks for a new version each time, so that it sees files of a new release at once.
-        headers = {"Cache-Control": "no-cache", "X-Content-Type-Options": "nosniff"}
+        headers = {"Cache-Control": "no-cache"}
         return FileResponse(FOLDER / "static" / name, media_type=_STATIC[name], headers=headers)
 
     @router.get("/", dependencies=[Depends(viewer)])

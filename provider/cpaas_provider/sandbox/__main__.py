@@ -18,6 +18,7 @@ from cpaas_provider.sandbox.core.account import DEFAULT_BALANCE, MAX_MONEY
 from cpaas_provider.sandbox.core.context import Options
 from cpaas_provider.sandbox.core.database import UnusableDatabaseError
 from cpaas_provider.sandbox.core.settings import SETTINGS, read_settings
+from cpaas_provider.sandbox.guard import HOST
 from cpaas_provider.sandbox.server import bind, make_server, url_of
 
 # option -> its setting, and the environment variable that may give it
@@ -44,6 +45,9 @@ def _reader(kind: Any, message: str) -> Callable[[str], Any]:
 _port = _reader(Annotated[int, Field(ge=0, le=65535)], "not a port: 0 to 65535, 0 picks a free one")
 _key = _reader(
     Annotated[str, Field(pattern="^[!-~]([ -~]*[!-~])?$")], "must be printable ASCII without spaces around it"
+)
+_allowed_host = _reader(
+    Annotated[str, Field(pattern=f"^{HOST}$")], "not a host as in a URL: a name, an address, or [an IPv6 address]"
 )
 _balance = _reader(Annotated[float, Field(ge=0, le=MAX_MONEY)], f"not an amount: 0 to {MAX_MONEY:.0f}")
 
@@ -84,12 +88,26 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
     parser.add_argument(
+        "--allow-host",
+        metavar="NAME",
+        type=_allowed_host,
+        action="append",
+        default=[],
+        help="one more name under which clients reach the sandbox, such as that of its container; may be given several "
+        "times. Requests for other hosts are refused, because a web page can make a browser send them",
+    )
+    parser.add_argument(
         "--api-key",
         type=_key,
         default=os.environ.get("CPAAS_SANDBOX_API_KEY"),
         help="API key that clients must send (required, here or in the variable CPAAS_SANDBOX_API_KEY)",
     )
-    parser.add_argument("--db", metavar="FILE", help="SQLite file for the state (default: in memory)")
+    parser.add_argument(
+        "--db",
+        metavar="FILE",
+        help="SQLite file for the state (default: in memory). It holds numbers, messages and passcodes, so only its "
+        "owner may read it: its mode is set to 0600",
+    )
     parser.add_argument("--balance", type=_balance, default=DEFAULT_BALANCE, help="initial balance")
     parser.add_argument(
         "--set",
@@ -123,7 +141,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser.error("the following arguments are required: --api-key")
     settings = dict(args.set)
     settings |= {name: getattr(args, name) for name, _ in _WEBHOOK.values() if getattr(args, name) is not None}
-    options = Options(args.api_key, args.db, args.balance, settings, args.allow_remote_callbacks)
+    allowed_hosts = (args.host, *args.allow_host)
+    options = Options(args.api_key, args.db, args.balance, settings, args.allow_remote_callbacks, allowed_hosts)
     try:
         listener = bind(args.host, args.port)
     except OSError as error:

@@ -36,8 +36,6 @@ class App:
         """Serve one ASGI scope."""
         if scope["type"] == "lifespan":
             await self._lifespan(receive, send)
-        elif scope["type"] == "websocket":
-            await send({"type": "websocket.close", "code": 1000})
         else:
             with contextlib.suppress(DisconnectedError, asyncio.CancelledError):
                 wire = Wire(scope, receive, send, self.sandbox.cut_off)
@@ -69,6 +67,7 @@ class App:
 
     async def _handle_control(self, body: bytes, scope: Scope, receive: Receive, send: Send) -> None:
         """Replay the body, which is already read within its bound, to the control API."""
+        scheduler.tick(self.sandbox)
         messages = iter([{"type": "http.request", "body": body, "more_body": False}])
 
         async def replay() -> Message:
@@ -122,11 +121,10 @@ class App:
         """Accept or reject in one transaction of message, charge and counters; return the response and if accepted."""
         sandbox, name = self.sandbox, operation.name
         scheduler.tick(sandbox)
-        content_type = wire.header("content-type") or ""
         try:
             with sandbox.database.transaction():
                 try:
-                    request = self.service.read(operation, id_, wire.query, content_type, raw)
+                    request = self.service.read(operation, id_, wire.query, raw)
                     answer, outcome = self.service.accept(operation, request), "accepted"
                     if fault is not None:
                         sandbox.counters.add(f"faults.{fault.kind}")

@@ -6,12 +6,24 @@ import logging
 import socket
 
 import uvicorn
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from cpaas_provider.sandbox.app import App
 from cpaas_provider.sandbox.core.context import Options, Sandbox
 from cpaas_provider.sandbox.core.state import begin_closing, open_sandbox
+from cpaas_provider.sandbox.guard import HEADERS, Guard
 
 _GRACE_SECONDS = 3
+
+
+class _Protocol(HttpToolsProtocol):
+    """uvicorn's protocol, which shows the guard a host in the request target: ASGI has only the path after it."""
+
+    def on_headers_complete(self) -> None:
+        """Add the target as a second Host header, which the guard refuses."""
+        if not self.url.startswith(b"/"):
+            self.headers.append((b"host", self.url))
+        super().on_headers_complete()
 
 
 class Server(uvicorn.Server):
@@ -55,7 +67,9 @@ def make_server(options: Options, access_log: bool = False) -> Server:
         logging.basicConfig(format="%(asctime)s %(message)s")
         logging.getLogger("cpaas_sandbox").setLevel(logging.INFO)
     config = uvicorn.Config(
-        App(sandbox),
+        Guard(App(sandbox), options.allowed_hosts),
+        http=_Protocol,
+        headers=HEADERS,
         access_log=False,
         log_level="warning",
         server_header=False,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
+import re
 import secrets
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -12,6 +13,7 @@ from json.encoder import encode_basestring
 from pathlib import Path
 from typing import IO, Any, Literal
 
+from cpaas_provider._common.local_files import create_whole_file, make_folders
 from cpaas_provider.sources.files import redacted_path
 
 Columns = Mapping[str, Literal["text", "number", "flag"]]
@@ -29,6 +31,7 @@ SUFFIXES = (".jsonl", ".ndjson", ".parquet")
 _JSON_BATCH, _PARQUET_BATCH = 1_000, 10_000
 _DISKS = frozenset({"", "file", "local"})
 _ABANDONED_SECONDS = 300.0
+_MODE = re.compile("(?:0o?)?(6[046][04])")
 
 
 class ResultsFileError(Exception):
@@ -54,16 +57,15 @@ def write_outcomes(
     """
     write = _write_parquet if path.name.endswith(".parquet") else _write_json_lines
     # On a disk an incomplete file is visible, in an object store only the complete one.
-    target = _temporary(path) if path.protocol in _DISKS else path
+    final = _local(path)
+    target = path if final is None else _temporary(final)
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        _delete_abandoned(path)
-        with target.open("wb") as file:
+        with _create(path, target) as file:
             write(file, lines, columns)
-        if target != path:
-            target.rename(path)
+        if final is not None:
+            target.replace(final)
     except Exception as error:
-        if target != path:
+        if final is not None:
             _delete(target)
         if unread is not None and isinstance(error, unread):
             raise
@@ -75,13 +77,34 @@ def write_outcomes(
 def as_results_path(path: Any) -> Any:
     """Return the path of a results file as ``write_outcomes`` takes it.
 
-    :raises ValueError: when its suffix is none of ``SUFFIXES``
+    :raises ValueError: when its suffix is none of ``SUFFIXES``, or the file is on a disk and ``results_file_mode``
+        cannot be used
     """
     from airflow.sdk import ObjectStoragePath
 
     if not str(path).endswith(SUFFIXES):
         raise ValueError(f"results_path must end in one of {', '.join(SUFFIXES)}.")
-    return path if isinstance(path, ObjectStoragePath) else ObjectStoragePath(str(path))
+    results_path = path if isinstance(path, ObjectStoragePath) else ObjectStoragePath(str(path))
+    if _local(results_path) is not None:
+        results_file_mode()
+    return results_path
+
+
+def results_file_mode() -> int:
+    """Return the mode of results files on a disk, by ``[cpaas] results_file_mode``.
+
+    :raises ValueError: when it is no such mode
+    """
+    from airflow.sdk.configuration import conf
+
+    configured = conf.get("cpaas", "results_file_mode", fallback=None) or "600"
+    mode = _MODE.fullmatch(configured.strip())
+    if mode is None:
+        raise ValueError(
+            f"[cpaas] results_file_mode is {configured!r}. It must be three octal digits such as 600 or 640: 6 for the "
+            "owner, then 0, 4 or 6 for the group, then 0 or 4 for all other users."
+        )
+    return int(mode[1], 8)
 
 
 def check_writable(path: Any) -> None:
@@ -90,13 +113,11 @@ def check_writable(path: Any) -> None:
     :param path: as ``write_outcomes`` takes it
     :raises ResultsFileError: when it cannot
     """
-    trial = _temporary(path)
+    trial = _temporary(_local(path) or path)
     try:
         if path.name.endswith(".parquet"):
             import pyarrow.parquet  # noqa: F401 - to check that it is installed
-        path.parent.mkdir(parents=True, exist_ok=True)
-        _delete_abandoned(path)
-        with trial.open("wb") as file:
+        with _create(path, trial) as file:
             # Opening a file succeeds even on a full disk.
             file.write(b"\n")
     except Exception as error:  # noqa: BLE001 - storages raise what they like
@@ -105,17 +126,32 @@ def check_writable(path: Any) -> None:
         _delete(trial)
 
 
+def _local(path: Any) -> Path | None:
+    """Return the path of a results file on a disk; ``None`` for one in an object store."""
+    return Path(path.path).expanduser() if path.protocol in _DISKS else None
+
+
 def _temporary(path: Any) -> Any:
     """Return a name that no other try has: one of the same name would delete the file that the other is writing."""
     return path.parent / f".{path.name}.{secrets.token_hex(8)}.part"
 
 
-def _delete_abandoned(path: Any) -> None:
-    """Delete the incomplete files of killed tries on a disk, because they contain recipients."""
-    if path.protocol not in _DISKS:
-        return
+def _create(path: Any, target: Any) -> Any:
+    """Open a file for the content of the results file, as a context manager."""
+    final = _local(path)
+    if final is None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return target.open("wb")
+    mode = results_file_mode()
+    make_folders(final.parent, mode)
+    _delete_abandoned(final)
+    return create_whole_file(target, mode)
+
+
+def _delete_abandoned(path: Path) -> None:
+    """Delete the incomplete files of killed tries, because they contain recipients."""
     latest = time.time() - _ABANDONED_SECONDS
-    with os.scandir(path.parent.path) as files:
+    with os.scandir(path.parent) as files:
         for file in files:
             if file.name.startswith(f".{path.name}.") and file.name.endswith(".part"):
                 # Another try may have deleted it.

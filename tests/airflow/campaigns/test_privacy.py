@@ -15,6 +15,7 @@ from airflow.configuration import conf
 from cpaas_provider.operators.email import EmailCampaignOperator
 from cpaas_provider.operators.sms import SmsCampaignOperator
 from tests.airflow.harness.stage import ATTEMPTS, Stage, fault, on_stage
+from tests.airflow.test_privacy import TROUBLE
 from tests.sandbox import Sandbox
 from tests.system.leaks import Leak, Scan, Secrets
 
@@ -74,7 +75,7 @@ def played(airflow_db: Path, sandbox_process: Sandbox, tmp_path_factory: pytest.
                 play("refused")
                 play("tolerant", max_failure_ratio=1, results_path=str(folder / f"{operation}.jsonl"))
                 play("invalid_rows", source=bad)
-                for trouble in ("cut_after", "broken_json", "error_under_200", "unauthorized", "error_500_after"):
+                for trouble in (*TROUBLE, "error_500_after"):
                     play(trouble, fault(operation, trouble))
                 play("busy", fault(operation, "rate_limit", times=ATTEMPTS, retry_after=0))
                 play("resent", fault(operation, "cut_after", times=1), on_unknown="resend", max_failure_ratio=1)

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from cpaas_provider.operators import SmsCampaignOperator
+from cpaas_provider.sources import results_file
 from tests.airflow.harness.campaigns import (
     accept_all,
     around_requests,
@@ -84,18 +87,29 @@ def test_a_place_that_cannot_be_written_is_found_before_anything_is_sent(
     assert (run.once().state, set(outcomes(path).values())) == ("success", {"sent"})
 
 
-@pytest.fixture
-def part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The incomplete file, by a name that is known before."""
-    monkeypatch.setattr("cpaas_provider.sources.results_file.secrets.token_hex", lambda size: "of_a_test")
-    return tmp_path / ".o.jsonl.of_a_test.part"
+@contextmanager
+def full_disk() -> Iterator[None]:
+    """Let what is written to a new file fail, as on a full disk."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(results_file, "create_whole_file", lambda *_: os.fdopen(os.open("/dev/full", os.O_WRONLY), "wb"))
+        yield
 
 
-def test_a_full_disk_is_found_before_anything_is_sent(stage: Stage, tmp_path: Path, part: Path) -> None:
-    part.symlink_to("/dev/full")
-    failed = sms(stage, rows(3), results_path=str(tmp_path / "o.jsonl")).once()
+def test_a_full_disk_is_found_before_anything_is_sent(stage: Stage, tmp_path: Path) -> None:
+    with full_disk():
+        failed = sms(stage, rows(3), results_path=str(tmp_path / "o.jsonl")).once()
     assert (failed.state, stage.sandbox.counters()["sms"]["requests"]) == ("up_for_retry", 0)
     assert "No space left on device" in failed.error
+
+
+def test_mode_that_cannot_be_used_fails_before_anything_is_sent(
+    stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AIRFLOW__CPAAS__RESULTS_FILE_MODE", "rw")
+    failed = sms(stage, rows(3), results_path=str(tmp_path / "o.jsonl")).once()
+    assert (failed.state, stage.sandbox.counters()["sms"]["requests"]) == ("failed", 0)
+    assert "[cpaas] results_file_mode is 'rw'" in failed.error
+    assert "Nothing was sent." in failed.error
 
 
 def test_trying_a_place_leaves_nothing_there_and_an_earlier_file_alone(stage: Stage, tmp_path: Path) -> None:
@@ -106,23 +120,21 @@ def test_trying_a_place_leaves_nothing_there_and_an_earlier_file_alone(stage: St
 
 
 def test_a_disk_that_fills_up_is_told_with_what_was_sent_and_a_retry_only_writes(
-    stage: Stage, tmp_path: Path, part: Path, monkeypatch: pytest.MonkeyPatch
+    stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fill() -> None:
-        part.symlink_to("/dev/full")
-
-    async def fills_up(request: Callable[[], Awaitable[Any]]) -> Any:
-        fill()
-        return await request()
-
-    around_requests(monkeypatch, fills_up)
     run = sms(stage, rows(3), results_path=str(tmp_path / "o.jsonl"))
-    first = run.once()
+    with ExitStack() as disk:
+
+        async def fills_up(request: Callable[[], Awaitable[Any]]) -> Any:
+            disk.enter_context(full_disk())
+            return await request()
+
+        around_requests(monkeypatch, fills_up)
+        first = run.once()
     assert (first.state, counts(first.report)) == ("up_for_retry", {"sent": 3})
     assert f"The results file {tmp_path}/o.jsonl could not be written (OSError: No space left on device)" in first.error
     assert "All tries together: 3 recipients: 3 sent" in first.error
     assert "The next try writes the file. It sends to no accepted recipient again." in first.error
-    part.unlink(missing_ok=True)
     second = run.once()
     assert (second.state, stage.sandbox.counters()["sms"]["requests"]) == ("success", 1)
     assert set(outcomes(tmp_path / "o.jsonl").values()) == {"sent"}

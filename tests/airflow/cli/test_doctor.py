@@ -27,7 +27,9 @@ from cpaas_provider.hooks._receiver import get_receiver_connection
 from cpaas_provider.sending.journal.model import CAMPAIGN_DATABASE
 from tests.airflow.harness.command_line import CommandLine, Said
 from tests.airflow.harness.stage import Stage
+from tests.certificates import Authority
 from tests.ports import listening
+from tests.tls_server import TlsServer, relay_to
 from tests.unit.database.conftest import postgres_url as postgres_url
 from tests.unit.delivery.running_receiver import running
 
@@ -89,6 +91,22 @@ class TestConnection:
         assert (said.status, status(said, "API key")) == (1, "failed")
         assert status(said, "clock of the service") == "skipped"
 
+    def test_missing_or_unusable_client_certificate_is_named(
+        self, doctor: Doctor, stage: Stage, tmp_path: Path
+    ) -> None:
+        authority = Authority(tmp_path, "service")
+        cert, key = authority.issue("client")
+        context = authority.server_context(clients=authority.path)
+        with TlsServer(context, tmp_path, relay_to(stage.sandbox.url)) as front:
+            for client, found, words in (
+                ({}, "failed", "alert certificate_required"),
+                ({"client_cert": str(cert)}, "failed", "file in client_cert must hold the private key"),
+                ({"client_cert": str(cert), "client_key": str(key)}, "ok", "accepted"),
+            ):
+                stage.connect("cpaas_default", host=front.url, verify=str(authority.path), **client)
+                ((status_of_key, message, _),) = of(doctor(), "API key")
+                assert (status_of_key, words in message) == (found, True), message
+
     def test_an_extra_that_cannot_be_used(self, doctor: Doctor, stage: Stage) -> None:
         stage.connect("cpaas_default", requests_per_second="many")
         ((found, words, _),) = of(doctor(), "connection")
@@ -101,6 +119,35 @@ class TestConnection:
         assert "Unknown extras are ignored: sender." in warnings
         assert any("the webhook endpoint is closed" in words for words in warnings)
         assert (said.status, "of-webhooks" in said.out) == (0, False)
+
+    @pytest.mark.parametrize(
+        ("secrets", "expected"),
+        [
+            ({}, ["callback_secret is not set, so the API key signs callback URLs."]),
+            (
+                {"callback_secret": "a long enough secret,hunter22", "webhook_secret": "hunter22"},
+                ["callback_secret has a secret that is shorter than 16", "webhook_secret is shorter than 16"],
+            ),
+        ],
+    )
+    def test_weak_secrets_are_warned_of_and_not_shown(
+        self, doctor: Doctor, stage: Stage, secrets: dict[str, str], expected: list[str]
+    ) -> None:
+        stage.connect("cpaas_default", callback_url="http://127.0.0.1:9", signature_header="X-Signature", **secrets)
+        said = doctor()
+        warnings = [words for found, words, _ in of(said, "connection") if found == "warning"]
+        if "webhook_secret" not in secrets:
+            warnings = [words for words in warnings if "the webhook endpoint is closed" not in words]
+        assert len(warnings) == len(expected)
+        assert all(map(str.startswith, warnings, expected))
+        assert "hunter22" not in said.out + said.err
+
+    def test_proxy_with_its_password_in_the_url(self, doctor: Doctor, stage: Stage) -> None:
+        stage.connect("cpaas_default", proxy="http://ada:hunter22@127.0.0.1:9")
+        said = doctor()
+        ((found, words, _),) = of(said, "connection")
+        assert (said.status, found, "set proxy_password" in words) == (1, "failed", True)
+        assert "hunter22" not in said.out + said.err
 
     def test_another_type_of_connection(self, doctor: Doctor, stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
         connection = {**stage.sandbox.connection, "conn_type": "http"}
@@ -255,6 +302,11 @@ class TestAirflow:
     def test_a_value_that_cannot_be_used(self, doctor: Doctor, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("AIRFLOW__CPAAS__CALLBACK_DAYS", "ninety")
         assert status(doctor(), "configuration") == "failed"
+
+    def test_mode_of_results_files_that_cannot_be_used(self, doctor: Doctor, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("AIRFLOW__CPAAS__RESULTS_FILE_MODE", "777")
+        ((_, words, _),) = [said for said in of(doctor(), "configuration") if said[0] == "failed"]
+        assert words.startswith("[cpaas] results_file_mode is '777'. It must be three octal digits")
 
     def test_several_machines_without_a_shared_database(self, doctor: Doctor, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("AIRFLOW__CORE__EXECUTOR", "CeleryExecutor")

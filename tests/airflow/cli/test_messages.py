@@ -327,6 +327,7 @@ class TestDeliveryReports:
         record = one(said := sms(cli))
         assert record["delivery_reports"] == "callback"
         assert "did not respond" in said.err
+        assert said.err.count("Connection 'cpaas_default': callback_secret is not set") == 1
         with open_database() as database, database.connect() as connection:
             (send,) = connection.execute(select(sends)).all()
         assert [send.campaign] == record["references"]
@@ -338,7 +339,7 @@ class TestDeliveryReports:
         stage.sandbox.control("POST", "seed", {"outcomes": {"sms": {digits("obi"): "undelivered"}}})
         app = create_app(get_receiver_connection, guard=None, emit_metric=None)
         with listening() as (listener, url), running(app, listener):
-            stage.connect("cpaas_default", callback_url=url, callback_secret="of-callbacks")
+            stage.connect("cpaas_default", callback_url=url, callback_secret="secret-of-callbacks")
             said = sms(keyed, to=(phone("ada"), phone("obi")))
             (reference,) = one(said)["references"]
             assert said.err == ""

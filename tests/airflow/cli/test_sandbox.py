@@ -15,6 +15,7 @@ GIVEN = [
     *("--port", "0", "--host", "127.0.0.2", "--api-key", "-dashed", "--db", "a b.db", "--balance", "12.5"),
     *("--set", "price_sms=4", "--set", "otp_status_mode=sent", "--access-log", "--allow-remote-callbacks"),
     *("--webhook-url", "http://127.0.0.1:9/", "--webhook-secret", "s", "--signature-header", "X-Sign"),
+    *("--allow-host", "sandbox", "--allow-host", "[fd00::1]"),
 ]
 
 
@@ -36,6 +37,7 @@ def test_values_are_handed_on() -> None:
         [
             *("--port=0", "--host=127.0.0.2", "--api-key=-dashed", "--db=a b.db", "--balance=12.5"),
             *("--set=price_sms=4", "--set=otp_status_mode=sent", "--access-log", "--allow-remote-callbacks"),
+            *("--allow-host=sandbox", "--allow-host=[fd00::1]"),
             *("--webhook-url=http://127.0.0.1:9/", "--webhook-secret=s", "--signature-header=X-Sign"),
         ]
     )

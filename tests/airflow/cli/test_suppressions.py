@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import stat
 from pathlib import Path
 
 import pytest
@@ -78,6 +79,7 @@ def test_export_holds_no_recipient_and_is_imported_again(cli: CommandLine, tmp_p
     add_suppressions([f"+{ADA}", "ada@example.com"])
     file = tmp_path / "export.csv"
     assert cli("export", str(file)).out == "Wrote 2 entries.\n"
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
     text = file.read_text()
     assert ADA not in text
     assert "ada@" not in text

@@ -224,6 +224,42 @@ class TestTheLink:
         assert "/cpaas/deliveries?campaign=reference-0&campaign=reference-1&" in address
 
 
+class TestWeakSecrets:
+    def sends(self, stage: Stage, conn_id: str) -> str:
+        """Run three sends and a campaign with a connection in this process, and return what they logged."""
+        sent = [once(stage, SendSmsOperator, cpaas_conn_id=conn_id, **SMS) for _ in range(3)]
+        sent.append(campaigns.sms(stage, rows(2), cpaas_conn_id=conn_id).once("campaign"))
+        assert [done.state for done in sent] == ["success"] * 4
+        return "".join(done.log for done in sent)
+
+    @pytest.mark.parametrize(
+        ("conn_id", "secrets", "fault"),
+        [
+            ("cpaas_keyless", {}, "callback_secret is not set, so the API key signs callback URLs."),
+            ("cpaas_short", {"callback_secret": "hunter22"}, "callback_secret has a secret that is shorter than 16"),
+            ("cpaas_rotated", {"callback_secret": "long-enough-for-anybody,hunter22"}, "callback_secret has a secret"),
+        ],
+    )
+    def test_first_send_of_a_process_warns_and_no_other(
+        self, stage: Stage, received: Received, conn_id: str, secrets: dict[str, str], fault: str
+    ) -> None:
+        stage.connect(conn_id, callback_url=received.url, timeout=TIMEOUT, **secrets)
+        logged = self.sends(stage, conn_id)
+        assert logged.count(f"Connection '{conn_id}': {fault}") == 1
+        assert "hunter22" not in logged
+
+    def test_long_secret_warns_of_nothing(self, stage: Stage, received: Received) -> None:
+        stage.connect("cpaas_strong", callback_url=received.url, timeout=TIMEOUT, callback_secret="x" * 16)
+        assert "callback_secret" not in self.sends(stage, "cpaas_strong")
+
+    def test_short_webhook_secret_warns_at_the_first_send_it_proves(self, stage: Stage, received: Received) -> None:
+        webhook = {"webhook_secret": "hunter22", "signature_header": "X-Signature", "timeout": TIMEOUT}
+        stage.connect("cpaas_webhook", **webhook)
+        done = once(stage, SendSmsOperator, cpaas_conn_id="cpaas_webhook", **SMS)
+        assert done.log.count("Connection 'cpaas_webhook': webhook_secret is shorter than 16 characters") == 1
+        assert "hunter22" not in done.log
+
+
 class TestWhereReportsWouldBeLost:
     def test_by_another_store_nothing_is_sent(
         self, stage: Stage, received: Received, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

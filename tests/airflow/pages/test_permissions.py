@@ -44,7 +44,7 @@ def recorded(server: TestClient) -> None:
             campaign(database, f"of-{dag_id}", dag_id=dag_id)
 
 
-def headers(role: str) -> dict[str, str]:
+def headers(role: str | None) -> dict[str, str]:
     from airflow.api_fastapi.app import get_auth_manager
     from airflow.api_fastapi.auth.managers.simple.user import SimpleAuthManagerUser
 

@@ -19,7 +19,7 @@ from tests.system.killing.parts import AirflowInParts
 from tests.system.killing.strikes import SUPERVISOR, TASK
 from tests.system.killing_contacts.key_maps import unknown_names
 from tests.system.killing_contacts.oracle import violations
-from tests.system.killing_contacts.sources import Contact, first_version, next_version, write
+from tests.system.killing_contacts.sources import PHONES, Contact, first_version, next_version, write
 from tests.system.standalone import wait_for
 from tests.unit.contacts.listed import listed
 
@@ -122,6 +122,7 @@ class Killing:
         self.sandbox.control("DELETE", "faults")
         unknown = self._unknown(name)
         wrongs = violations(contacts, self._listed(name), unknown)
+        wrongs += [f"{file} has rows after a kill" for file in self._spooled()]
         if state != "success":
             wrongs.append(f"the run ended as {state}: {self.airflow.task_log(name, run_id, 'sync')}")
         kind = "first" if len(versions) == 1 else "mixed"
@@ -199,6 +200,11 @@ class Killing:
         low, high = (f"Person {FIRST[name] + part}" for part in (0, 9_999_999))
         rows = listed(self.sandbox)
         return {row_id: row for row_id, row in rows.items() if low <= str(row.get("col_7f3a01")) <= high}
+
+    def _spooled(self) -> list[Path]:
+        """Return the temporary files that contain a phone number."""
+        files = [file for file in (self._folder / "spool").rglob("*") if file.is_file()]
+        return [file for file in files if PHONES in file.read_bytes()]
 
     def _unknown(self, name: str) -> set[str]:
         """Return the names of contacts whose creation the map has as unknown."""

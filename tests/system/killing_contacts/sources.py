@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 PLANS = ("basic", "silver", "gold")
+PHONES = b"23480"
+"""How every phone number begins."""
 
 
 @dataclass(frozen=True)

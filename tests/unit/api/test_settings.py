@@ -197,7 +197,6 @@ def test_regions_that_do_not_exist(region: str) -> None:
         (None, "pa55", None),
         ("http://proxy.example.com:3128", None, "http://proxy.example.com:3128"),
         ("http://ada@proxy.example.com:3128", "p@ss:/w", "http://ada:p%40ss%3A%2Fw@proxy.example.com:3128"),
-        ("http://ada:old@proxy.example.com", "new", "http://ada:new@proxy.example.com"),
         ("https://[::1]:3128", "pa55", "https://:pa55@[::1]:3128"),
     ],
 )
@@ -213,14 +212,35 @@ def test_proxies_that_cannot_be(proxy: str) -> None:
         made(proxy=proxy)
 
 
+@pytest.mark.parametrize("password", [None, "new"])
+@pytest.mark.parametrize(
+    "proxy",
+    [
+        "http://ada:pa55word@proxy.example.com:3128",
+        "http://:pa55word@proxy.example.com",
+        "http://ada:@proxy.example.com",
+        "socks5://ada:pa55word@[::1]:1080",
+        "http://ada:pa55word/with/slashes@proxy.example.com:3128",
+        "http://ada:55/word@proxy.example.com",
+        "http://ada:pa55word?#@proxy.example.com",
+        "http://ada:pa55@word@proxy.example.com",
+        "ftp://ada:pa55word@proxy.example.com",
+    ],
+)
+def test_password_in_the_proxy_is_refused_and_not_shown(proxy: str, password: str | None) -> None:
+    with pytest.raises(CpaasConfigurationError, match="set proxy_password, which Airflow masks") as caught:
+        made(proxy=proxy, proxy_password=password)
+    assert "55" not in str(caught.value)
+
+
 def test_the_repr_holds_no_secret() -> None:
     shown = repr(
         made(
-            proxy="http://ada:pa55word@proxy.example.com",
+            proxy="http://ada@proxy.example.com",
             proxy_password="pa66word",
             allowed_recipients="2348031234567",
         )
     )
     assert "cpaas.example.com" in shown
-    for secret in (KEY, "pa55word", "pa66word", "2348031234567"):
+    for secret in (KEY, "ada", "pa66word", "2348031234567"):
         assert secret not in shown

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import datetime
 import gzip
-import ipaddress
 import json
 import logging
 import socket
@@ -18,9 +16,6 @@ from typing import Any
 
 import httpx
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
 
 from cpaas_provider.api import operations as ask
 from cpaas_provider.api.core import Call
@@ -28,6 +23,7 @@ from cpaas_provider.api.errors import CpaasConfigurationError
 from cpaas_provider.api.http.transport import AsyncTransport, SyncTransport
 from cpaas_provider.api.http.wire import HttpResponse, OutgoingRequest, TransportFailure
 from cpaas_provider.api.settings import ClientSettings
+from tests.certificates import Authority
 
 from .conftest import KEY, Send
 from .loopback import Loopback, Seen, answering, http, reset
@@ -312,36 +308,19 @@ def test_a_damaged_compression(send: Send) -> None:
 
 
 @pytest.fixture(scope="module")
-def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A certificate for 127.0.0.1 that nobody but itself vouches for, with its key."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "loopback")])
-    now = datetime.datetime.now(datetime.UTC)
-    made = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - datetime.timedelta(days=1))
-        .not_valid_after(now + datetime.timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), critical=False)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        .sign(key, hashes.SHA256())
-    )
-    private = key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
-    path = tmp_path_factory.mktemp("tls") / "loopback.pem"
-    path.write_bytes(private + made.public_bytes(serialization.Encoding.PEM))
-    return path
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return Authority(tmp_path_factory.mktemp("tls"), "loopback")
 
 
 @pytest.fixture
-def tls(certificate: Path) -> ssl.SSLContext:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(certificate)
-    return context
+def certificate(authority: Authority) -> Path:
+    """The certificate of the authority of the server's."""
+    return authority.path
+
+
+@pytest.fixture
+def tls(authority: Authority) -> ssl.SSLContext:
+    return authority.server_context()
 
 
 def test_a_certificate_nobody_vouches_for(send: Send, tls: ssl.SSLContext) -> None:

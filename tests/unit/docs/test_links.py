@@ -31,7 +31,7 @@ def links_of(page: Path) -> list[str]:
     return [one or other for one, other in _LINK.findall(without_programs(page))]
 
 
-@pytest.mark.parametrize("page", [README, ROOT / "CHANGELOG.md", *PAGES], ids=named)
+@pytest.mark.parametrize("page", [README, ROOT / "CHANGELOG.md", ROOT / "SECURITY.md", *PAGES], ids=named)
 def test_links_lead_somewhere(page: Path) -> None:
     for link in links_of(page):
         parts = urlsplit(link)

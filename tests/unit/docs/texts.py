@@ -58,7 +58,12 @@ def all_texts() -> Iterator[Text]:
         yield from in_python(path)
     for path in sorted((ROOT / "tests" / "system").glob("demo*.py")):
         yield from in_python(path)
-    for path in (ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))):
+    for path in (
+        ROOT / "README.md",
+        ROOT / "CHANGELOG.md",
+        ROOT / "SECURITY.md",
+        *sorted((ROOT / "docs").rglob("*.md")),
+    ):
         yield from in_markdown(path)
     for path in sorted((ROOT / "docs").rglob("*.svg")):
         yield from in_drawing(path)

@@ -69,6 +69,9 @@ EXTRAS: dict[str, tuple[list[tuple[Any, Any]], list[Any]]] = {
     "max_concurrency": (WHOLE, ["many", 0, -1, 1.5, True, "nan", "inf"]),
     "timeout": (NUMBER, ["long", {}, False]),
     "verify": ([*SWITCH, ("/etc/ca.pem", "/etc/ca.pem")], []),
+    "client_cert": (WORD, [5]),
+    "client_key": (WORD, [5]),
+    "client_key_password": (WORD, [5]),
     "proxy": (WORD, [8080]),
     "proxy_password": (WORD, [8080]),
     "allow_http": (SWITCH, ["maybe", 2, []]),
@@ -180,7 +183,10 @@ class TestExtras:
             {"otp_revoke_path": "otp"},
             {"allowed_recipients": "nobody"},
             {"proxy": "proxy"},
+            {"proxy": "http://ada:hunter22@proxy.example.com"},
             {"verify": "/no/such/bundle.pem"},
+            {"client_cert": "/no/such/client.pem"},
+            {"client_key": "/no/such/client.key"},
         ],
     )
     def test_what_only_a_client_can_judge_is_refused_by_name_too(self, extra: dict[str, Any]) -> None:
@@ -198,6 +204,54 @@ class TestJournalSecrets:
 
     def test_while_it_is_changed_the_new_one_comes_first_and_the_old_one_still_opens(self) -> None:
         assert read({"callback_secret": "new, old"}).hash_secrets == ("new", "old", KEY)
+
+
+LONG = "a long secret of callbacks"
+SHORT = "short-4711"
+UNSET = ["callback_secret is not set, so the API key signs callback URLs."]
+FORGED = "shorter than 16 characters, so reports could be forged by guessing it."
+SHORT_CALLBACK = [f"callback_secret has a secret that is {FORGED}"]
+SHORT_WEBHOOK = [f"webhook_secret is {FORGED}"]
+WITH_URL = {"callback_url": "https://airflow.example.com/cpaas"}
+
+
+class TestWeakSecrets:
+    @pytest.mark.parametrize(
+        ("extra", "faults"),
+        [
+            ({}, []),
+            (WITH_URL, UNSET),
+            ({**WITH_URL, "callback_secret": " , "}, UNSET),
+            ({**WITH_URL, "callback_secret": LONG}, []),
+            ({**WITH_URL, "callback_secret": "x" * 16}, []),
+            ({**WITH_URL, "callback_secret": "x" * 15}, SHORT_CALLBACK),
+            ({**WITH_URL, "callback_secret": f"{LONG},{SHORT}"}, SHORT_CALLBACK),
+            ({**WITH_URL, "callback_secret": [SHORT, LONG]}, SHORT_CALLBACK),
+            ({"callback_secret": SHORT}, SHORT_CALLBACK),
+            ({"webhook_secret": SHORT}, SHORT_WEBHOOK),
+            ({"webhook_secret": LONG}, []),
+            ({**WITH_URL, "webhook_secret": SHORT}, UNSET + SHORT_WEBHOOK),
+            ({**WITH_URL, "callback_secret": SHORT, "webhook_secret": SHORT}, SHORT_CALLBACK + SHORT_WEBHOOK),
+        ],
+    )
+    def test_each_secret_is_judged(self, extra: dict[str, Any], faults: list[str]) -> None:
+        found = read(extra).weak_secrets()
+        assert [fault for fault, _ in found] == faults
+        assert all(advice.endswith(".") for _, advice in found)
+        assert SHORT not in str(found)
+
+    def test_warning_is_logged_once_for_a_connection(self, caplog: pytest.LogCaptureFixture) -> None:
+        for conn_id in ("cpaas_weak", "cpaas_weak_too"):
+            for _ in range(3):
+                weak = read_connection(Connection(conn_id=conn_id, conn_type="cpaas", host="x", extra=WEAK))
+                weak.warn_of_weak_secrets()
+        assert [record.getMessage().partition(" has")[0] for record in caplog.records] == [
+            f"Connection '{conn_id}': callback_secret" for conn_id in ("cpaas_weak", "cpaas_weak_too")
+        ]
+        assert SHORT not in caplog.text
+
+
+WEAK = json.dumps({**WITH_URL, "callback_secret": SHORT})
 
 
 class TestSecrets:

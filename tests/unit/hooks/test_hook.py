@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -13,6 +14,7 @@ from cpaas_provider.hooks.cpaas import CpaasHook
 from tests.airflow.harness.fixed_response import responding
 from tests.ports import closed_port
 from tests.sandbox import Sandbox
+from tests.unit.api.loopback import Loopback, answering
 
 Connect = Callable[..., CpaasHook]
 
@@ -81,16 +83,53 @@ class TestConnectionTest:
         assert not works
         assert "API key is empty" in words
 
+    async def test_weak_secrets_are_named_and_not_shown(self, connect: Connect) -> None:
+        works, words = await checked(
+            connect(
+                {"callback_url": "https://airflow.example.com", "callback_secret": "a long enough secret, hunter22"}
+            )
+        )
+        assert works
+        assert "The contact table has 8 columns. Warning: callback_secret has a secret that is shorter than 16" in words
+        assert "hunter22" not in words
+        works, words = await checked(connect({"callback_url": "https://airflow.example.com"}))
+        assert works
+        assert "Warning: callback_secret is not set, so the API key signs callback URLs." in words
+
+    async def test_proxy_with_its_password_in_the_url(self, connect: Connect, caplog: pytest.LogCaptureFixture) -> None:
+        caplog.set_level(logging.DEBUG)
+        works, words = await checked(connect({"proxy": "http://ada:hunter22@127.0.0.1:9"}))
+        assert not works
+        assert "set proxy_password" in words
+        assert "hunter22" not in words + caplog.text
+
+    @pytest.mark.parametrize("status", [200, 403, 407])
+    async def test_password_of_a_proxy_in_the_environment_is_shown_nowhere(
+        self, connect: Connect, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, status: int
+    ) -> None:
+        caplog.set_level(logging.DEBUG)
+        for name in ("no_proxy", "NO_PROXY"):
+            monkeypatch.delenv(name, raising=False)
+        with Loopback(answering(status)) as proxy:
+            for name in ("https_proxy", "HTTPS_PROXY"):
+                monkeypatch.setenv(name, proxy.url.replace("//", "//ada:hunter22@"))
+            works, words = await checked(hook := connect(host="https://cpaas.invalid"))
+        assert not works
+        assert {seen.headers["proxy-authorization"] for seen in proxy.seen} == {"Basic YWRhOmh1bnRlcjIy"}
+        shown = words + caplog.text + repr(hook.get_connection_settings()) + repr(hook.get_conn().settings)
+        for secret in ("hunter22", "YWRhOmh1bnRlcjIy"):
+            assert secret not in shown
+
     async def test_a_port_nobody_listens_on(self, connect: Connect) -> None:
         with closed_port() as url:
             works, words = await checked(connect(host=url))
         assert not works
-        assert words.startswith("Wrong host, or the host is not reachable: ")
+        assert words.startswith("No connection to the host: ")
 
     async def test_a_host_that_does_not_exist(self, connect: Connect) -> None:
         works, words = await checked(connect(host="https://cpaas.invalid"))
         assert not works
-        assert words.startswith("Wrong host, or the host is not reachable: ")
+        assert words.startswith("No connection to the host: ")
 
     async def test_plain_http_to_elsewhere(self, connect: Connect) -> None:
         works, words = await checked(connect(host="http://api.example.com"))

@@ -10,6 +10,7 @@ from fastapi import FastAPI, Header, HTTPException
 from fastapi.testclient import TestClient
 
 from cpaas_provider.database.database import Database
+from cpaas_provider.delivery.receiver.app import ReceiverApp
 from cpaas_provider.pages.access import Viewer
 from cpaas_provider.pages.app import add_pages
 
@@ -33,7 +34,7 @@ def viewer(x_dags: Annotated[str, Header()] = "", x_totals: Annotated[str, Heade
 def mounted(database: Database) -> FastAPI:
     """Return an application with the pages under the path that the plugin uses."""
     outer = FastAPI()
-    outer.mount("/cpaas", add_pages(FastAPI(), viewer, lambda: database))
+    outer.mount("/cpaas", add_pages(ReceiverApp(openapi_url=None), viewer, lambda: database))
     return outer
 
 

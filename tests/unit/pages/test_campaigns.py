@@ -286,10 +286,8 @@ class TestHeaders:
             assert policy.startswith("default-src 'none'; script-src 'self'; style-src 'self'")
             assert "frame-ancestors 'self'" in policy
             assert "unsafe" not in policy
-            assert answer.headers["cache-control"] == "no-store"
             assert " style=" not in answer.text
             assert not re.search(r"<script(?! src=)", answer.text)
-            assert not re.search(r"(?:src|href)=\"(?:https?:)?//", answer.text)
 
     def test_script_and_style_are_served(self, reader: TestClient) -> None:
         for name in ("pages.js", "pages.css"):

@@ -38,12 +38,12 @@ class Harness:
         auth = {"Authorization": f"Bearer {KEY}"}
         self.http = httpx.Client(base_url=url, headers=auth, timeout=20, trust_env=False)
 
-    def call(self, method: str, path: str, body: Any = None, **more: Any) -> httpx.Response:
-        return (
-            self.http.request(method, path, json=body, **more)
-            if body is not None
-            else self.http.request(method, path, **more)
-        )
+    def call(
+        self, method: str, path: str, body: Any = None, headers: dict[str, str] | None = None, **more: Any
+    ) -> httpx.Response:
+        # The sandbox refuses a POST without this header, also one without a body.
+        content_type = {"Content-Type": "application/json"} if method == "POST" else {}
+        return self.http.request(method, path, json=body, headers=content_type | (headers or {}), **more)
 
     def ok(self, method: str, path: str, body: Any = None, **more: Any) -> Any:
         answer = self.call(method, path, body, **more)
@@ -138,7 +138,7 @@ class Raw:
         self.socket = socket.create_connection(sandbox.address, timeout=timeout)
 
     def ask(self, method: str, path: str, body: bytes = b"", **headers: str) -> None:
-        fields = {"Host": "sandbox", "Authorization": f"Bearer {KEY}", "Content-Length": str(len(body))}
+        fields = {"Host": "localhost", "Authorization": f"Bearer {KEY}", "Content-Length": str(len(body))}
         fields |= {"Content-Type": "application/json"} | {name.replace("_", "-"): one for name, one in headers.items()}
         head = "".join(f"{name}: {value}\r\n" for name, value in fields.items())
         self.socket.sendall(f"{method} {path} HTTP/1.1\r\n{head}\r\n".encode() + body)

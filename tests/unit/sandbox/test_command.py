@@ -7,6 +7,7 @@ import re
 import signal
 import socket
 import sqlite3
+import stat
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -188,6 +189,55 @@ def test_a_file_of_an_earlier_version_keeps_reports_settings_and_money(
         assert sandbox.ok("GET", "/lists/contact") == table
 
 
+def modes(database: Path) -> dict[str, int]:
+    """Return the modes of a database file and of the files beside it."""
+    return {file.name: stat.S_IMODE(file.stat().st_mode) for file in database.parent.glob(f"{database.name}*")}
+
+
+def test_new_database_is_readable_by_its_owner_only_from_the_first_byte(tmp_path: Path) -> None:
+    """The hook sees the file's mode before SQLite opens it, so before it has a byte."""
+    path = tmp_path / "state.sqlite"
+    script = f"""
+import os, sys
+os.umask(0)
+sys.addaudithook(lambda event, _: event == "sqlite3.connect" and print(oct(os.stat({str(path)!r}).st_mode)[-3:]))
+from cpaas_provider.sandbox.core.database import Database
+database = Database({str(path)!r})
+database.save("name", "value")
+print(*(oct(os.stat({str(path)!r} + suffix).st_mode)[-3:] for suffix in ("", "-wal", "-shm")))
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["600"] * 4
+
+
+def test_database_of_a_killed_sandbox_is_taken_from_other_users(tmp_path: Path) -> None:
+    path = tmp_path / "state.sqlite"
+    with program("--db", str(path)) as (_, sandbox):
+        sandbox.sms(external_ref="kept")
+    before = modes(path)
+    assert set(before) == {path.name, f"{path.name}-wal", f"{path.name}-shm"}
+    for name in before:
+        (tmp_path / name).chmod(0o644)
+    with program("--db", str(path)) as (_, sandbox):
+        assert sandbox.inbox("sms", external_ref="kept")
+        assert modes(path) == dict.fromkeys(before, 0o600)
+
+
+def test_database_named_like_memory_is_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with program("--db", ":memory:") as (_, sandbox):
+        sandbox.sms(external_ref="kept")
+    with program("--db", ":memory:") as (_, sandbox):
+        assert sandbox.inbox("sms", external_ref="kept")
+
+
+def test_other_host_is_served_if_its_option_allows_it() -> None:
+    with program("--allow-host", "sandbox", "--allow-host", "[fd00::1]") as (_, sandbox):
+        hosts = ("sandbox:8025", "[fd00::1]", "localhost", "127.0.0.2", "other")
+        served = [sandbox.call("GET", "/_control/health", headers={"Host": host}).status_code for host in hosts]
+        assert served == [200, 200, 200, 200, 421]
+
+
 @pytest.mark.parametrize("options", [[], ["--access-log"]])
 def test_the_log_shows_nobody(options: list[str]) -> None:
     with program(*options) as (process, sandbox):
@@ -215,6 +265,10 @@ def test_the_log_shows_nobody(options: list[str]) -> None:
         (["--port", "0", "--api-key", "k", "--set", "auth_scheme=none"], "'bearer', 'raw' or 'either'"),
         (["--port", "0", "--api-key", "k", "--set", "envelope=perhaps"], "envelope"),
         (["--port", "0", "--api-key", "k", "--host", "300.1.1.1"], "cannot listen"),
+        (["--port", "0", "--api-key", "k", "--allow-host", "*"], "not a host"),
+        (["--port", "0", "--api-key", "k", "--allow-host", "sandbox:8025"], "not a host"),
+        (["--port", "0", "--api-key", "k", "--allow-host", "http://sandbox"], "not a host"),
+        (["--port", "0", "--api-key", "k", "--allow-host", "fd00::1"], "not a host"),
         (["--port", "0", "--api-key", "k", "--webhook-url", "http://127.0.0.1:9/"], "also set webhook_secret"),
         (["--port", "0", "--api-key", "k", "--webhook-url", "hooks"], "http or https URL"),
         (["--port", "0", "--api-key", "k", "--webhook-secret", "short"], "8 to 200"),
@@ -243,11 +297,13 @@ def test_a_port_in_use_is_told(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_a_file_that_is_no_database_is_told_and_left_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     other = tmp_path / "notes.txt"
+    other.touch(0o644)
     other.write_text("not a database, but something of mine " * 50)
     with pytest.raises(SystemExit):
         main(["--port", "0", "--api-key", "k", "--db", str(other)])
     assert "cannot use --db" in capsys.readouterr().err
     assert other.read_text().startswith("not a database")
+    assert stat.S_IMODE(other.stat().st_mode) == 0o644
     newer = tmp_path / "newer.sqlite"
     with sqlite3.connect(newer) as connection:
         connection.execute("PRAGMA user_version = 99")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import stat
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -18,6 +19,7 @@ from cpaas_provider.sources.results_file import (
     CAMPAIGN_COLUMNS,
     Columns,
     ResultsFileError,
+    as_results_path,
     check_writable,
     write_outcomes,
 )
@@ -141,3 +143,80 @@ def test_a_place_that_cannot_be_written_to_is_told_with_its_path_and_the_reason(
     with pytest.raises(ResultsFileError) as caught:
         write_outcomes(ObjectStoragePath(str(tmp_path / "file" / "out.jsonl")), LINES)
     assert f"The results file {tmp_path}/file/out.jsonl could not be written (FileExistsError" in str(caught.value)
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+@pytest.fixture
+def no_umask() -> Iterator[None]:
+    earlier = os.umask(0)
+    yield
+    os.umask(earlier)
+
+
+@pytest.mark.usefixtures("no_umask")
+class TestModes:
+    @pytest.mark.parametrize("name", ["out.jsonl", "out.parquet"])
+    @pytest.mark.parametrize("has_unnamed_files", [True, False])
+    def test_results_file_is_readable_by_owner_only(
+        self, tmp_path: Path, name: str, has_unnamed_files: bool, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        if not has_unnamed_files:
+            monkeypatch.delattr(os, "O_TMPFILE", raising=False)
+        folder = tmp_path / "new" / "folder"
+        while_written: list[int] = []
+
+        def lines() -> Iterator[Mapping[str, Any]]:
+            while_written.extend(mode(file) for file in folder.iterdir())
+            yield from LINES
+
+        write_outcomes(as_results_path(str(folder / name)), lines())
+        assert while_written == ([] if has_unnamed_files else [0o600])
+        assert mode(folder / name) == 0o600
+        assert [mode(one) for one in (folder, folder.parent)] == [0o700, 0o700]
+
+    def test_trial_before_anything_is_sent_creates_private_folders(self, tmp_path: Path) -> None:
+        check_writable(as_results_path(str(tmp_path / "new" / "folder" / "out.jsonl")))
+        assert [mode(one) for one in (tmp_path / "new", tmp_path / "new" / "folder")] == [0o700, 0o700]
+        assert list((tmp_path / "new" / "folder").iterdir()) == []
+
+    def test_file_that_others_may_read_is_replaced_by_a_private_one(self, tmp_path: Path) -> None:
+        tmp_path.chmod(0o755)
+        (tmp_path / "out.jsonl").touch(0o644)
+        write_outcomes(as_results_path(str(tmp_path / "out.jsonl")), LINES[:2])
+        assert (mode(tmp_path / "out.jsonl"), mode(tmp_path)) == (0o600, 0o755)
+
+    @pytest.mark.parametrize("configured", ["640", "0640", "0o640"])
+    @pytest.mark.parametrize("umask", [0, 0o077])
+    def test_configured_mode_holds_whatever_the_umask(
+        self, tmp_path: Path, configured: str, umask: int, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("AIRFLOW__CPAAS__RESULTS_FILE_MODE", configured)
+        os.umask(umask)
+        write_outcomes(as_results_path(str(tmp_path / "new" / "out.jsonl")), LINES[:2])
+        assert (mode(tmp_path / "new" / "out.jsonl"), mode(tmp_path / "new")) == (0o640, 0o750)
+
+
+@pytest.mark.parametrize("configured", ["rw-r-----", "64", "440", "646", "660x", "0x180", "1640", "\u0666\u0660\u0660"])
+def test_mode_that_cannot_be_used_is_refused_for_files_on_a_disk(
+    tmp_path: Path, configured: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AIRFLOW__CPAAS__RESULTS_FILE_MODE", configured)
+    with pytest.raises(ValueError, match=r"\[cpaas\] results_file_mode is .* three octal digits such as 600 or 640"):
+        as_results_path(str(tmp_path / "out.jsonl"))
+    as_results_path("memory://bucket/out.jsonl")
+
+
+@pytest.mark.parametrize("has_unnamed_files", [True, False])
+def test_symbolic_link_in_the_way_is_not_followed(
+    tmp_path: Path, has_unnamed_files: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not has_unnamed_files:
+        monkeypatch.delattr(os, "O_TMPFILE", raising=False)
+    monkeypatch.setattr("cpaas_provider.sources.results_file.secrets.token_hex", lambda size: "guessed")
+    (tmp_path / ".out.jsonl.guessed.part").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(ResultsFileError, match="File exists"):
+        write_outcomes(as_results_path(str(tmp_path / "out.jsonl")), LINES[:2])
+    assert not (tmp_path / "elsewhere").exists()

@@ -7,6 +7,7 @@ import datetime as dt
 import logging
 import time
 from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,7 +20,9 @@ from cpaas_provider.triggers._polling import client, poller
 from cpaas_provider.triggers._polling.poller import WaitEndedError
 from cpaas_provider.triggers.otp import OtpStatusTrigger
 from tests.benchmarks.waiting.bare_otps import VERIFIED, OtpServer
+from tests.certificates import Authority
 from tests.sandbox import Sandbox, connection_json
+from tests.tls_server import TlsServer, relay_to
 
 CONN = "AIRFLOW_CONN_CPAAS_DEFAULT"
 Event = dict[str, Any]
@@ -325,6 +328,33 @@ class TestConnection:
             monkeypatch.setenv(CONN, connection(elsewhere.url))
             assert [(await task)["outcome"] for task in tasks] == ["verified"] * 5
             assert sorted(elsewhere.read) == names(5)
+
+    async def test_renewed_client_certificate_is_used_after_the_reload_and_a_broken_one_is_waited_for(
+        self, server: OtpServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ) -> None:
+        monkeypatch.setattr(client, "RELOAD_SECONDS", 0.05)
+        authority = Authority(tmp_path, "service")
+        cert, key = authority.issue("client")
+        context = authority.server_context(clients=authority.path)
+        with TlsServer(context, tmp_path, relay_to(server.url)) as front:
+            options = {"verify": str(authority.path), "client_cert": str(cert), "client_key": str(key)}
+            monkeypatch.setenv(CONN, connection(front.url, **options))
+            tasks = begun(*names(3))
+            await until_reads(server, 6)
+            content = key.read_bytes()
+            for broken in (b"", authority.issue("other")[1].read_bytes()):
+                key.write_bytes(broken)
+                await until_reads(server, len(server.read) + 30)
+            key.write_bytes(content)
+            assert set(front.peers) == {"client"}
+            renewed_cert, renewed_key = authority.issue("renewed")
+            renewed_key.replace(key)
+            renewed_cert.replace(cert)
+            async with asyncio.timeout(20):
+                while "renewed" not in front.peers:  # noqa: ASYNC110 - the server is what is watched
+                    await asyncio.sleep(0.01)
+            server.says = dict.fromkeys(names(3), VERIFIED)
+            assert [(await task)["outcome"] for task in tasks] == ["verified"] * 3
 
     async def test_invalid_connection_ends_the_waits_with_the_reason(
         self, server: OtpServer, monkeypatch: pytest.MonkeyPatch

@@ -120,6 +120,11 @@ class Connection(asyncio.Protocol):
         """
         return self.is_open() and not self._poll.poll(0)
 
+    @property
+    def alert(self) -> BaseException | None:
+        """The TLS alert by which the server ended the connection, even if the event loop has not closed it yet."""
+        return getattr(self._transport.get_extra_info("ssl_object"), "alert", None)
+
     def close(self) -> None:
         """Close the connection. A response that is still arriving counts as failed."""
         self._fail(None)
@@ -307,7 +312,7 @@ class ConnectionPool:
             connection = await self._connect()
         if self._closed or not connection.is_open():
             connection.close()
-            raise ConnectionAbortedError("The connection was closed before a request left.")
+            raise ConnectionAbortedError("The connection was closed before a request left.") from connection.alert
         self._open.add(connection)
         return connection
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import contextvars
+import dataclasses
 import errno
 import functools
 import logging
@@ -21,6 +22,7 @@ from cpaas_provider.api.errors import CpaasConfigurationError
 from cpaas_provider.api.http.body import BodyReader
 from cpaas_provider.api.http.connections import ConnectionPool, ExchangeError, ExchangeTimeoutError, Headers
 from cpaas_provider.api.http.loop_thread import ClosedError, LoopThread
+from cpaas_provider.api.http.tls import ClientCertificate, alert_failure, find_client_certificate, prepare_context
 from cpaas_provider.api.http.wire import HttpResponse, OutgoingRequest, TransportFailure
 from cpaas_provider.api.settings import ClientSettings
 
@@ -87,7 +89,7 @@ class AsyncTransport:
         incoming = _Incoming(self._settings)
         try:
             await self._connections.exchange(request, incoming)
-        except (httpx.HTTPError, httpx.InvalidURL, ExchangeError, TimeoutError) as error:
+        except (httpx.HTTPError, httpx.InvalidURL, ExchangeError, TimeoutError, ssl.SSLError) as error:
             if incoming.body is None:
                 return _failure(error)
             incoming.body.body_error = _body_error(error)
@@ -142,7 +144,7 @@ class _DirectConnections:
         self._pool = ConnectionPool(
             url.raw_host.decode(),
             url.port or (443 if secure else 80),
-            _verification(settings.verify) if secure else None,
+            _tls_context(settings) if secure else None,
             connect_timeout=settings.connect_timeout,
             timeout=settings.timeout,
             keepalive_expiry=settings.keepalive_expiry,
@@ -221,7 +223,9 @@ class _ProxyConnections:
     def __init__(self, settings: ClientSettings) -> None:
         self._settings = settings
         self._timeout = httpx.Timeout(settings.timeout, connect=settings.connect_timeout).as_dict()
-        self._clients = {_new_client(settings)}
+        # Only once: the files of the client certificate may change or be away later.
+        self._context = _tls_context(settings) if settings.base_url.startswith("https:") else None
+        self._clients = {_new_client(settings, self._context)}
         self._idle = list(self._clients)
 
     async def exchange(self, request: OutgoingRequest, incoming: _Incoming) -> None:
@@ -232,7 +236,7 @@ class _ProxyConnections:
             content=request.body,
             extensions={"timeout": self._timeout},
         )
-        client = self._idle.pop() if self._idle else _new_client(self._settings)
+        client = self._idle.pop() if self._idle else _new_client(self._settings, self._context)
         self._clients.add(client)
         try:
             # httpx limits the wait for each byte only, and a head may arrive byte by byte.
@@ -273,13 +277,13 @@ def _may_use_proxy(settings: ClientSettings) -> bool:
     return not settings.is_local and not {"http", "https", "all"}.isdisjoint(getproxies())
 
 
-def _new_client(settings: ClientSettings) -> httpx.AsyncClient:
+def _new_client(settings: ClientSettings, context: ssl.SSLContext | None) -> httpx.AsyncClient:
     _check_host(settings.base_url, "The base URL")
     if settings.proxy is not None:
         _check_host(settings.proxy, "proxy")
     try:
         return httpx.AsyncClient(
-            verify=_verification(settings.verify) if settings.base_url.startswith("https:") else False,
+            verify=False if context is None else context,
             limits=httpx.Limits(
                 max_connections=1, max_keepalive_connections=1, keepalive_expiry=settings.keepalive_expiry
             ),
@@ -302,8 +306,12 @@ def _check_host(url: str, what: str) -> None:
         raise CpaasConfigurationError(f"{what} does not name a valid host.") from None
 
 
+def _tls_context(settings: ClientSettings) -> ssl.SSLContext:
+    return _shared_context(settings.verify, find_client_certificate(settings))
+
+
 @functools.lru_cache(maxsize=8)
-def _verification(verify: bool | str) -> ssl.SSLContext:
+def _shared_context(verify: bool | str, certificate: ClientCertificate | None) -> ssl.SSLContext:
     """Return a context that clients share, because making one reads the whole CA bundle (tens of milliseconds)."""
     try:
         context = (
@@ -314,6 +322,7 @@ def _verification(verify: bool | str) -> ssl.SSLContext:
     except (OSError, ssl.SSLError):
         raise CpaasConfigurationError("verify names a CA bundle that cannot be read.") from None
     context.set_alpn_protocols(["http/1.1"])
+    prepare_context(context, certificate)
     return context
 
 
@@ -330,7 +339,13 @@ def _failure(error: Exception) -> TransportFailure:
         return TransportFailure.PROXY
     if isinstance(error, (httpx.PoolTimeout, httpx.UnsupportedProtocol, httpx.InvalidURL)):
         return TransportFailure.CONNECT
-    return TransportFailure.RESPONSE_TIMEOUT if isinstance(error, _TIMEOUTS) else TransportFailure.CONNECTION_LOST
+    if isinstance(error, _TIMEOUTS):
+        return TransportFailure.RESPONSE_TIMEOUT
+    return _find_alert(error) or TransportFailure.CONNECTION_LOST
+
+
+def _find_alert(error: BaseException) -> TransportFailure | None:
+    return next(filter(None, map(alert_failure, _causes(error))), None)
 
 
 def _body_error(error: Exception) -> str:
@@ -345,6 +360,8 @@ _CONNECT_FAILURES: tuple[tuple[type[BaseException], TransportFailure], ...] = (
 
 
 def _connect_failure(error: BaseException) -> TransportFailure:
+    if (alert := _find_alert(error)) is not None:
+        return dataclasses.replace(alert, may_have_left=False)
     for cause in _causes(error):
         for kind, failure in _CONNECT_FAILURES:
             if isinstance(cause, kind):

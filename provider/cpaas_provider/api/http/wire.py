@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import Enum
+from typing import ClassVar
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,25 +35,39 @@ class HttpResponse:
     date: str | None = None
 
 
-class TransportFailure(Enum):
-    """Why no response arrived: the reason for an error message, and whether bytes of the request may have left."""
+@dataclass(frozen=True, slots=True)
+class TransportFailure:
+    """Why no response arrived.
 
-    DNS = "the host name could not be resolved", False
-    REFUSED = "the connection was refused", False
-    TLS = (
-        "the TLS connection failed (check the certificate and the verify option; a host without a scheme means https, "
-        "so put http:// before the host of a plain http server)",
-        False,
-    )
-    CONNECT_TIMEOUT = "the host could not be reached in time", False
-    CONNECT = "the host could not be reached", False
-    PROXY = "the proxy refused the connection", False
-    RESPONSE_TIMEOUT = "no response arrived in time", True
-    CONNECTION_LOST = "the connection broke before a response arrived", True
+    :param reason: for an error message
+    :param may_have_left: whether the server may have read bytes of the request
+    """
 
-    def __init__(self, reason: str, may_have_left: bool) -> None:
-        self.reason = reason
-        self.may_have_left = may_have_left
+    reason: str
+    may_have_left: bool
+
+    DNS: ClassVar[TransportFailure]
+    REFUSED: ClassVar[TransportFailure]
+    TLS: ClassVar[TransportFailure]
+    CONNECT_TIMEOUT: ClassVar[TransportFailure]
+    CONNECT: ClassVar[TransportFailure]
+    PROXY: ClassVar[TransportFailure]
+    RESPONSE_TIMEOUT: ClassVar[TransportFailure]
+    CONNECTION_LOST: ClassVar[TransportFailure]
+
+
+TransportFailure.DNS = TransportFailure("the host name could not be resolved", False)
+TransportFailure.REFUSED = TransportFailure("the connection was refused", False)
+TransportFailure.TLS = TransportFailure(
+    "the TLS connection failed (check the certificate and the verify option; a host without a scheme means https, "
+    "so put http:// before the host of a plain http server)",
+    False,
+)
+TransportFailure.CONNECT_TIMEOUT = TransportFailure("the host could not be reached in time", False)
+TransportFailure.CONNECT = TransportFailure("the host could not be reached", False)
+TransportFailure.PROXY = TransportFailure("the proxy refused the connection", False)
+TransportFailure.RESPONSE_TIMEOUT = TransportFailure("no response arrived in time", True)
+TransportFailure.CONNECTION_LOST = TransportFailure("the connection broke before a response arrived", True)
 
 
 @dataclass(frozen=True, slots=True)

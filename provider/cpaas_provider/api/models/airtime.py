@@ -13,6 +13,7 @@ from cpaas_provider.api.models.base import (
     Msisdn,
     Number,
     OptionalTimestamp,
+    ServiceWord,
     Text,
     WireRequest,
     WireResource,
@@ -72,7 +73,7 @@ class AirtimePurchase(WireResource):
     recipient: str | None = None
     external_ref: str | None = None
     callback: str | None = None
-    status: str | None = None
+    status: ServiceWord | None = None
     created_datetime: OptionalTimestamp = None
-    network: str | None = None
+    network: ServiceWord | None = None
     meta: PurchaseMeta | None = None

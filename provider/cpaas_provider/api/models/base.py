@@ -22,8 +22,10 @@ from pydantic import (
     model_validator,
 )
 
+from cpaas_provider.api.bounds import OTP_DIGITS
 from cpaas_provider.api.recipients.email_address import normalise_email
 from cpaas_provider.api.recipients.msisdn import normalise_msisdn
+from cpaas_provider.api.redact import service_word
 
 Number = int | float
 Channel = Literal["sms", "whatsapp"]
@@ -34,7 +36,8 @@ _LARGEST_FIGURE = 10**15
 _HTTP_URL = re.compile(r"https?://[^\s/?#]+\S*", re.IGNORECASE)
 _DATE_AND_TIME = re.compile(r"\d{4}-?\d{2}-?\d{2}[T ]\d{2}")
 
-# The fields that repr() may show in a log. Recipients, texts and cells are private.
+# The fields that repr() may show in a log. Recipients, texts and cells are private. Of the texts of the service, only
+# those that are redacted when they are read.
 _LOGGED_FIELDS = frozenset(
     {
         "id",
@@ -46,15 +49,12 @@ _LOGGED_FIELDS = frozenset(
         "template_id",
         "channel",
         "meta",
-        "method",
-        "resource",
         "estimate",
         "charge",
         "amount",
         "available_balance",
         "balance_before",
         "refunded",
-        "encoding",
         "message_length",
         "pages",
         "created_datetime",
@@ -201,10 +201,25 @@ def _plausible(figure: Number | None) -> Number | None:
     return figure if figure is None or (math.isfinite(figure) and abs(figure) <= _LARGEST_FIGURE) else None
 
 
+def _service_word(value: str, info: ValidationInfo) -> str:
+    return service_word(value, (info.context or {}).get(PRIVATE, ()))
+
+
+def _status_word(value: str, info: ValidationInfo) -> str:
+    return service_word(value, (info.context or {}).get(PRIVATE, ()), shortest_number=OTP_DIGITS[0])
+
+
+PRIVATE = "private"
+"""The key, in the context of a response's validation, of the values of its request that must not reach a log."""
+
 Msisdn = Annotated[str, BeforeValidator(_msisdn)]
 EmailAddress = Annotated[str, BeforeValidator(normalise_email)]
 Timestamp = Annotated[pendulum.DateTime, BeforeValidator(_timestamp)]
 OptionalTimestamp = Timestamp | None
 Text = Annotated[str, StringConstraints(min_length=1)]
+ServiceWord = Annotated[str, AfterValidator(_service_word)]
+"""A status or a name that the service gives. It is logged and returned, so it goes through ``redact.service_word``."""
+PasscodeStatus = Annotated[str, AfterValidator(_status_word)]
+"""The same for a passcode, which a request may not know: every figure that is long enough to be one is hidden."""
 CallbackUrl = Annotated[str, AfterValidator(_http_url)]
 Figure = Annotated[Number | None, AfterValidator(_plausible)]

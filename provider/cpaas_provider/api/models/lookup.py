@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cpaas_provider.api.models.base import Msisdn, WireRequest, WireResource
+from cpaas_provider.api.models.base import Msisdn, ServiceWord, WireRequest, WireResource
 
 
 class LookupPhoneRequest(WireRequest):
@@ -15,7 +15,7 @@ class PhoneLookup(WireResource):
     """The facts about a number; only ``msisdn`` is always set (contract.md)."""
 
     msisdn: str
-    operator: str | None = None
-    country: str | None = None
+    operator: ServiceWord | None = None
+    country: ServiceWord | None = None
     ported: bool | None = None
     dnd: bool | None = None

@@ -25,6 +25,7 @@ from cpaas_provider.api.models.base import (
     Figure,
     Msisdn,
     OptionalTimestamp,
+    ServiceWord,
     Text,
     WireRequest,
     WireResource,
@@ -141,7 +142,7 @@ class Estimate(WireResource):
 
     available_balance: Figure = None
     charge: Figure = None
-    encoding: str | None = None
+    encoding: ServiceWord | None = None
     message_length: Figure = None
     pages: Figure = None
 

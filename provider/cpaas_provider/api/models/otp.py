@@ -15,6 +15,7 @@ from cpaas_provider.api.models.base import (
     Msisdn,
     Number,
     OptionalTimestamp,
+    PasscodeStatus,
     Text,
     Timestamp,
     WireRequest,
@@ -77,7 +78,7 @@ class OtpToken(WireResource):
     id: Text
     recipient: str
     status: Number
-    status_desc: str
+    status_desc: PasscodeStatus
     created_datetime: Timestamp
     updated_datetime: OptionalTimestamp = None
 

@@ -22,6 +22,7 @@ from pydantic import ValidationError
 
 from cpaas_provider.api.endpoints import Endpoint, RetrySafety
 from cpaas_provider.api.http.wire import HttpResponse
+from cpaas_provider.api.models.base import PRIVATE
 from cpaas_provider.api.models.messages import Message
 from cpaas_provider.api.redact import redact
 from cpaas_provider.api.responses import failures
@@ -123,12 +124,12 @@ def parse_response(
 ) -> Any:
     """Return the resource of a response.
 
-    :param private: values that must not appear in an error's message
+    :param private: values that must not appear in a status, a name or an error's message; read several times
     :param fields: the fields of the request, as on the wire; tells the recipients that an accepted request leaves out
     :raises CpaasError: if the outcome is not sent, rejected or unknown
     """
     body = _json(response)
-    resource, presence, defect = _resource(endpoint, response, body)
+    resource, presence, defect = _resource(endpoint, response, body, private)
     if presence is Resource.WHOLE:
         return _with_rejected(endpoint, resource, body, private, fields)
     retry_after = _seconds(response.retry_after)
@@ -170,7 +171,9 @@ def _why_unknown(facts: Facts, defect: str) -> str:
     return defect
 
 
-def _resource(endpoint: Endpoint[Any], response: HttpResponse, body: Any) -> tuple[Any, Resource, str]:
+def _resource(
+    endpoint: Endpoint[Any], response: HttpResponse, body: Any, private: Iterable[str]
+) -> tuple[Any, Resource, str]:
     """Return the resource of a successful response, how much of it there is, and why it cannot be used."""
     if not HTTPStatus.OK <= response.status < HTTPStatus.MULTIPLE_CHOICES:
         return None, Resource.NONE, ""
@@ -189,7 +192,7 @@ def _resource(endpoint: Endpoint[Any], response: HttpResponse, body: Any) -> tup
     unreadable = ""
     for reading in readings:
         try:
-            return endpoint.reader.validate_python(reading), Resource.WHOLE, ""
+            return endpoint.reader.validate_python(reading, context={PRIVATE: private}), Resource.WHOLE, ""
         except ValidationError as error:
             unreadable = ", ".join(sorted({_location(part["loc"]) for part in error.errors(include_input=False)}))
     presence = Resource.TRACE if _is_trace(endpoint, response.status, body) else Resource.NONE

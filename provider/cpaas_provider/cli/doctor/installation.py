@@ -16,6 +16,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from cpaas_provider.cli.doctor.report import Findings, failed, ok, skipped, warning
 from cpaas_provider.provider_info import get_provider_info
+from cpaas_provider.sources.results_file import results_file_mode
 
 _DISTRIBUTION = "airflow-provider-cpaas"
 _SECTION = "cpaas"
@@ -88,6 +89,10 @@ def check_configuration() -> Findings:
         )
     elif not unknown:
         yield ok("configuration", f"[cpaas] callback_days is {days}")
+    try:
+        results_file_mode()
+    except ValueError as error:
+        yield failed("configuration", str(error), "Set it to 600, or to a mode that lets others read the files.")
     executor = conf.get("core", "executor", fallback="")
     spread = [name for name in _SPREAD if name in executor]
     if spread and not conf.get(_SECTION, "database", fallback=None):

@@ -107,12 +107,8 @@ def _check_extras(extra: str | None, connection: CpaasConnection) -> Findings:
             "Only one of webhook_secret and signature_header is set, so the webhook endpoint is closed.",
             "Set both, or neither.",
         )
-    if connection.callback_url is not None and not connection.callback_secret:
-        yield warning(
-            check,
-            "callback_secret is not set, so the API key signs callback URLs.",
-            "Set it before you change the API key, or reports to earlier URLs are rejected.",
-        )
+    for fault, advice in connection.weak_secrets():
+        yield warning(check, fault, advice)
 
 
 def check_rate_limit(connection: CpaasConnection | None, database: Database | None) -> Findings:

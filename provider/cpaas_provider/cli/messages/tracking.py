@@ -60,12 +60,15 @@ class Tracking:
             self.endpoint = "callback"
         elif connection.webhook_secret and connection.signature_header and args.external_ref is None:
             self.endpoint = "webhook"
+        self._weak_secrets = connection.weak_secrets() if self.endpoint else []
 
     def check(self) -> None:
         """Check that the receiver stores reports in our database, before anything is sent.
 
         :raises ReportsLostError: when reports would be lost
         """
+        for fault, advice in self._weak_secrets:
+            warn(f"Connection {self._conn_id!r}: {fault} {advice}")
         if self._receiver is None:
             return
         try:

@@ -12,6 +12,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from cpaas_provider._common.local_files import create_text_file
 from cpaas_provider.api.amounts import counted
 from cpaas_provider.cli.running import guarded
 from cpaas_provider.cli.terminal import aside, print_lines, say, typed
@@ -98,7 +99,7 @@ def cpaas_suppressions_export(args: Namespace) -> None:
     """Write every entry to a CSV file."""
     with _table() as table:
         try:
-            with Path(args.file).open("x", newline="", encoding="utf-8") as file:
+            with create_text_file(Path(args.file)) as file:
                 writer = csv.writer(file)
                 writer.writerow(_EXPORTED)
                 number = 0

@@ -17,8 +17,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
+from cpaas_provider._common.local_files import create_text_file
 from cpaas_provider.contacts.errors import MapFileError
 from cpaas_provider.contacts.key_map.entries import MapEntry, RowState
 from cpaas_provider.contacts.key_map.hashes import KEY_BYTES
@@ -35,7 +36,6 @@ Progress = Callable[[str, int], None]
 _HEAD = "# cpaas contact map "
 _END = "# end of the contact map: "
 _VERSION = 1
-_MODE = 0o600
 _COLUMNS = (
     *("key_hash", "row_id", "state", "raw_hash", "rejected_hash", "missing_hash", "cell_hashes", "source_row"),
     "requested",
@@ -75,33 +75,23 @@ def export_map(key_map: KeyMap, path: Path, progress: Progress, *, with_secret: 
         if others:
             raise MapFileError(f"{others[0]} writes to this contact map now. Nothing was exported. Try again later.")
         try:
-            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _MODE)
+            with create_text_file(path) as file:
+                count = _write(key_map, file, lease, progress, with_secret=with_secret)
+                if not is_alone(lease):
+                    raise MapFileError(
+                        f"Another task wrote to the contact map during the export. {path} was removed, because it "
+                        "would miss rows. Run the command again while no task uses the map."
+                    )
         except FileExistsError:
             raise MapFileError(f"{path} exists. Nothing was exported. Name another file, or remove this one.") from None
         except OSError as error:
-            raise _unwritable(path, error) from None
-        try:
-            with os.fdopen(descriptor, "w", encoding="utf-8", newline="") as file:
-                count = _write(key_map, file, lease, progress, with_secret=with_secret)
-            if not is_alone(lease):
-                raise MapFileError(
-                    f"Another task wrote to the contact map during the export. {path} was removed, because it would "
-                    "miss rows. Run the command again while no task uses the map."
-                )
-        except BaseException as error:
-            with contextlib.suppress(OSError):
-                path.unlink()
-            if isinstance(error, OSError):
-                raise _unwritable(path, error) from None
-            raise
+            raise MapFileError(
+                f"{path} cannot be written ({error.strerror or type(error).__name__}). Nothing was exported."
+            ) from None
     return count
 
 
-def _unwritable(path: Path, error: OSError) -> MapFileError:
-    return MapFileError(f"{path} cannot be written ({error.strerror or type(error).__name__}). Nothing was exported.")
-
-
-def _write(key_map: KeyMap, file: io.TextIOBase, lease: Lease, progress: Progress, *, with_secret: bool) -> int:
+def _write(key_map: KeyMap, file: IO[str], lease: Lease, progress: Progress, *, with_secret: bool) -> int:
     facts = key_map.facts
     values = {name: value for name, value in values_of(key_map).items() if name != IMPORTING}
     head = {

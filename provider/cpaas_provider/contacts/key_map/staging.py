@@ -41,7 +41,7 @@ class Staging(DiskRows):
     """Rows to import."""
 
     def __init__(self) -> None:
-        super().__init__("", _TABLE, cache_kib=16_384)
+        super().__init__(None, _TABLE, cache_kib=16_384)
 
     def add(self, rows: Iterable[tuple[int, MapEntry]]) -> int:
         """Add entries with their lines in the file, and return their number. Called once."""

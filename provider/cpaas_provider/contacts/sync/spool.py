@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import pickle
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from cpaas_provider.contacts.disk_rows import DiskRows
@@ -78,20 +76,14 @@ class WorkItem:
 
 
 class Spool(DiskRows):
-    """A SQLite file in a temporary folder of its own.
+    """A temporary database without a name.
 
-    :param folder: the parent folder; ``None`` for the system's folder for temporary files
-    :raises SpoolError: when the file cannot be written
+    :param folder: a folder on a local disk; ``None`` for the system's folder for temporary files
+    :raises SpoolError: when the rows cannot be stored there
     """
 
     def __init__(self, folder: str | None = None) -> None:
-        try:
-            if folder is not None:
-                Path(folder).mkdir(parents=True, exist_ok=True)
-            self._folder = tempfile.TemporaryDirectory(prefix="cpaas-contacts-", dir=folder)
-        except OSError as error:
-            raise self._disk_error(error.strerror or str(error)) from None
-        super().__init__(Path(self._folder.name) / "rows.db", _TABLES, cache_kib=65_536)
+        super().__init__(folder, _TABLES, cache_kib=65_536)
 
     def add_seen(self, rows: Sequence[tuple[bytes, int]]) -> dict[bytes, int]:
         """Store keys of the source. Return, for each key that was stored already, the number of its first row.
@@ -159,11 +151,6 @@ class Spool(DiskRows):
         with self._disk_errors():
             for number, name, outcome, *rest in self._rows.execute(query):
                 yield OutcomeLine(number, name, Outcome(outcome), *rest)
-
-    def close(self) -> None:
-        """Remove the file."""
-        super().close()
-        self._folder.cleanup()
 
     def _disk_error(self, reason: str) -> SpoolError:
         return SpoolError(

@@ -3,38 +3,103 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
+import stat
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from cpaas_provider._common.local_files import PRIVATE, create_file, make_folders
 from cpaas_provider.database.errors import DatabaseError
 
 Identity = tuple[int, int]
 """Device and inode of a file."""
 
+_LOCK_PAUSE = 0.02
+"""Seconds between two attempts to get the lock."""
+
 
 @contextlib.contextmanager
-def open_lock(path: Path) -> Iterator[None]:
+def open_lock(path: Path, timeout: float) -> Iterator[None]:
     """Create the file if it is missing, and let no other process open it during the block.
 
-    SQLite's switch to WAL mode does not wait for other processes. An existing file or folder keeps its permissions.
+    SQLite's switch to WAL mode does not wait for other processes. An existing file or folder keeps its permissions. The
+    lock is on a file of its own, because all who may read a file or folder can lock it. It ends with the process.
 
-    :raises DatabaseError: when the file cannot be created
+    :param timeout: seconds to wait for another process
+    :raises DatabaseError: when the file cannot be created, or the lock cannot be had
     """
+    lock_path = Path(f"{path}.lock")
     try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+        make_folders(path.parent)
     except OSError as error:
         raise _unusable(path, error) from None
     try:
-        fcntl.flock(folder, fcntl.LOCK_EX)
+        lock = _open_lock_file(lock_path, path)
+    except OSError as error:
+        raise _unusable_lock(lock_path, error) from None
+    try:
+        _wait_for_lock(lock, lock_path, timeout)
         _create(path)
         yield
     finally:
-        # Closing does not unlock it if the process was forked meanwhile.
-        fcntl.flock(folder, fcntl.LOCK_UN)
-        os.close(folder)
+        # Closing does not unlock it if the process was forked meanwhile. Some file systems have no locks at all.
+        with contextlib.suppress(OSError):
+            fcntl.flock(lock, fcntl.LOCK_UN)
+        os.close(lock)
+
+
+def _open_lock_file(lock_path: Path, path: Path) -> int:
+    # Another user may have put another kind of file there.
+    flags = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK
+    try:
+        lock = os.open(lock_path, flags | os.O_CREAT | os.O_EXCL, PRIVATE)
+    except FileExistsError:
+        return os.open(lock_path, flags)
+    # Users who may write to an existing database file can lock that as well.
+    with contextlib.suppress(OSError):
+        database = path.stat()
+        os.fchown(lock, database.st_uid if os.geteuid() == 0 else -1, database.st_gid)
+        os.fchmod(lock, PRIVATE | (database.st_mode & 0o022) * 3)
+    return lock
+
+
+def _wait_for_lock(lock: int, lock_path: Path, timeout: float) -> None:
+    if not stat.S_ISREG(os.fstat(lock).st_mode):
+        raise _planted(lock_path, "not a regular file")
+    deadline = time.monotonic() + timeout
+    while True:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                raise DatabaseError(
+                    f"The database was not opened: another process has locked {lock_path} for {timeout:g} s. It may be "
+                    "migrating the tables after an upgrade. Try again when it is done. If nothing is being migrated, "
+                    f"find the process with `fuser -v {lock_path}`, and end it. Do not delete the file."
+                ) from None
+            time.sleep(_LOCK_PAUSE)
+        except OSError as error:
+            raise _unusable_lock(lock_path, error) from None
+        else:
+            return
+
+
+def _unusable_lock(lock_path: Path, error: OSError) -> DatabaseError:
+    if error.errno == errno.ELOOP:
+        return _planted(lock_path, "a symbolic link")
+    return DatabaseError(
+        f"The database was not opened, because {lock_path} cannot be created or locked ({error.strerror}). Let the "
+        "user that runs tasks write to this file and to its folder, or set [cpaas] database to another."
+    )
+
+
+def _planted(lock_path: Path, kind: str) -> DatabaseError:
+    return DatabaseError(
+        f"The database was not opened, because {lock_path} is {kind}. Find out who created it, and remove it."
+    )
 
 
 class DatabaseFile:
@@ -140,7 +205,7 @@ def _identity(path: Path) -> Identity | None:
 def _create(path: Path) -> None:
     try:
         # Only if it is missing: opening and closing it would drop the locks that SQLite has for this process.
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
+        create_file(path).close()
     except FileExistsError:
         pass
     except OSError as error:

@@ -11,10 +11,8 @@ from datetime import timedelta
 from typing import Any, Protocol
 
 from fastapi import Depends, FastAPI
-from fastapi.openapi.docs import get_swagger_ui_html
 from fastapi.openapi.utils import get_openapi
-from starlette.requests import Request
-from starlette.responses import HTMLResponse, JSONResponse
+from starlette.responses import JSONResponse
 from starlette.routing import Match, Route
 from starlette.types import Receive, Scope, Send
 
@@ -23,7 +21,7 @@ from cpaas_provider.database.database import Database, open_database
 from cpaas_provider.database.errors import DatabaseError
 from cpaas_provider.delivery.callbacks.tokens import LIFETIME
 from cpaas_provider.delivery.receiver.endpoints import CallbackEndpoint, Observe, WebhookEndpoint
-from cpaas_provider.delivery.receiver.http.responses import RESPONSE_TIMEOUT
+from cpaas_provider.delivery.receiver.http.responses import RESPONSE_TIMEOUT, with_private_headers
 from cpaas_provider.delivery.receiver.log_throttle import ThrottledLogger
 from cpaas_provider.delivery.receiver.openapi import endpoint_paths
 from cpaas_provider.delivery.receiver.secrets_cache import ConnectionSecrets, SecretsCache
@@ -143,8 +141,11 @@ class _LazyDatabase:
         return self._store.save(incoming)
 
 
-class _Receiver(FastAPI):
-    """Calls the endpoints directly: FastAPI's own steps before a route cost as much as they do."""
+class ReceiverApp(FastAPI):
+    """Calls the endpoints directly: FastAPI's own steps before a route cost as much as they do.
+
+    Every other response, errors of FastAPI included, gets ``PRIVATE_HEADERS`` here. Those of the endpoints have them.
+    """
 
     endpoints: tuple[Route, ...] = ()
 
@@ -157,6 +158,7 @@ class _Receiver(FastAPI):
                     scope.update(found)
                     await endpoint.app(scope, receive, send)
                     return
+            send = with_private_headers(send)
         await super().__call__(scope, receive, send)
 
 
@@ -193,7 +195,7 @@ def build_app(
         finally:
             await writer.close()
 
-    app = _Receiver(
+    app = ReceiverApp(
         title="CPaaS delivery reports",
         version=__version__,
         lifespan=running,
@@ -222,7 +224,7 @@ def build_app(
     async def health() -> JSONResponse:
         available = await state.database_available()
         said = {"status": "ok" if available else "database unavailable"} | ({"version": __version__} if guard else {})
-        return JSONResponse(said, 200 if available else 503, {"Cache-Control": "no-store"})
+        return JSONResponse(said, 200 if available else 503)
 
     if guard or described:
         _add_description(app, prefix, closed)
@@ -236,11 +238,6 @@ def _add_description(app: FastAPI, prefix: str, closed: list[Any]) -> None:
     @app.get(prefix + "/openapi.json", dependencies=closed, include_in_schema=False)
     async def description() -> dict[str, Any]:
         return document
-
-    @app.get(prefix + "/docs", dependencies=closed, include_in_schema=False)
-    async def pages(request: Request) -> HTMLResponse:
-        root: str = request.scope.get("root_path", "")
-        return get_swagger_ui_html(openapi_url=f"{root}{prefix}/openapi.json", title=app.title)
 
 
 class Health:

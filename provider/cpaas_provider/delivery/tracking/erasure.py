@@ -36,11 +36,13 @@ class Erased:
 
     :param rows: the number of rows that named the recipient
     :param read_as: how the given recipient was understood, without showing it
+    :param unreadable: the number of reports that were deleted because they could not be searched, whoever they name
     :param leftovers: whether the database file may still contain deleted data, because it could not be overwritten
     """
 
     rows: int
     read_as: str
+    unreadable: int = 0
     leftovers: bool = False
 
 
@@ -54,14 +56,16 @@ def erase(database: Database, recipient: str, region: str | None = None) -> Eras
     :param recipient: an email address, a phone number in international form, or a national number of the region
     :param region: the two-letter region of national numbers
     :raises UnknownRecipientError: when ``recipient`` is ambiguous or invalid; nothing was deleted
-    :raises DatabaseError: when the database cannot be used
+    :raises DatabaseError: when the database cannot be used; what was erased before stays erased
     """
     matcher = find(recipient, region)
     database.require_report_support()
-    rows = sum(erase_from(database, matcher) for erase_from in (_erase_deliveries, _erase_requests, _erase_reports))
+    rows = _erase_deliveries(database, matcher) + _erase_requests(database, matcher)
+    named, unreadable = _erase_reports(database, matcher)
     # Summaries contain reasons of reports. A page computes them again when it is opened.
     database.write(executing(delete(delivery_summaries)))
-    return Erased(rows, matcher.read_as, leftovers=not database.wipe(matcher.may_be_left_in))
+    leftovers = not database.wipe(matcher.may_be_left_in)
+    return Erased(rows + named, matcher.read_as, unreadable, leftovers)
 
 
 def _erase_deliveries(database: Database, matcher: RecipientMatcher) -> int:
@@ -132,13 +136,26 @@ def _erase_requests(database: Database, matcher: RecipientMatcher) -> int:
     return erased
 
 
-def _erase_reports(database: Database, matcher: RecipientMatcher) -> int:
-    erased = 0
+def _erase_reports(database: Database, matcher: RecipientMatcher) -> tuple[int, int]:
+    """Delete the reports that name the recipient, and those that cannot be searched. Return both numbers."""
+    erased = unreadable = 0
     for rows in _pages(database, reports, select(reports.c.digest, reports.c.recipient, reports.c.body)):
-        named = [row.digest for row in rows if row.recipient in matcher.keys or matcher.in_body(row.body)]
-        for digests in batched(named):
-            erased += database.write(executing(delete(reports).where(reports.c.digest.in_(digests))))
-    return erased
+        named, unsearchable = [], []
+        for row in rows:
+            try:
+                if row.recipient in matcher.keys or matcher.in_body(row.body):
+                    named.append(row.digest)
+            except Exception:  # noqa: BLE001 - a stranger wrote the body; what breaks the search must not end the erasure
+                unsearchable.append(row.digest)
+        erased += _delete_reports(database, named)
+        unreadable += _delete_reports(database, unsearchable)
+    return erased, unreadable
+
+
+def _delete_reports(database: Database, digests: Sequence[Any]) -> int:
+    return sum(
+        database.write(executing(delete(reports).where(reports.c.digest.in_(batch)))) for batch in batched(digests)
+    )
 
 
 def _pages(database: Database, table: Table, query: Select[Any]) -> Iterator[Sequence[Row[Any]]]:

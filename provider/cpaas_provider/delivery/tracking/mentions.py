@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import unicodedata
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from decimal import Decimal
@@ -15,20 +14,20 @@ import phonenumbers
 
 from cpaas_provider.api.recipients.email_address import InvalidEmailAddressError, normalise_email
 from cpaas_provider.api.recipients.msisdn import InvalidMsisdnError, normalise_msisdn
+from cpaas_provider.api.recipients.notation import SEPARATORS, spaced, spaced_in_bytes, with_ascii_digits
 from cpaas_provider.api.text import strip_invisible
 from cpaas_provider.delivery.reports import normalise_recipient
 
 SHORTEST_NATIONAL = 7
 """The fewest digits of a number that is found without its country code. Fewer digits may be any figure."""
 
-_BETWEEN = r"[\s().\-/_\u00b7\u2010-\u2015\u2212]{0,3}"
-"""The separators between the digits of one number."""
-
 _DATE = re.compile(
     r"(?<!\d)[12]\d{3}[-/.][01]?\d[-/.][0-3]?\d(?!\d)(?:[T ]{1,2}[0-2]?\d[:.h][0-5]\d(?:[:.][0-5]\d(?:[.,]\d+)?)?)?"
 )
 _ABROAD = re.compile(r"(?:\+|(?<!\d)00)[\s(]{0,2}([1-9][\d\s().\-/]{0,6})\Z")
 """A country code before a number, and the separators or digits between the two."""
+_MOST_ABROAD = 12
+"""The characters that it looks at."""
 
 _NO_DIGIT = re.compile(r"\D")
 _POWER = re.compile(r"\d[eE][+-]?\d")
@@ -71,8 +70,7 @@ class RecipientMatcher:
     @property
     def may_be_left_in(self) -> bytes:
         """A regular expression for bytes that may name the recipient."""
-        text = re.escape(self.hint) if "@" in self.hint else r"[ ().\-/_]{0,3}".join(self.hint)
-        return text.encode()
+        return re.escape(self.hint).encode() if "@" in self.hint else spaced_in_bytes(self.hint)
 
     def in_text(self, text: str | None, field: str = "") -> bool:
         """Return whether a text names the recipient.
@@ -84,7 +82,10 @@ class RecipientMatcher:
         return any(self._is_in(reading, field) for reading in _readings(text))
 
     def in_body(self, body: str) -> bool:
-        """Return whether JSON names the recipient, in any value or name of a field, however it is escaped."""
+        """Return whether JSON names the recipient, in any value or name of a field, however it is escaped.
+
+        Its sender may have written anything. The caller decides what an error means, whatever its class.
+        """
         return self._may_be_in(body) and any(self.in_text(text, field) for field, text in _texts(body))
 
     def _may_be_in(self, text: str) -> bool:
@@ -105,7 +106,8 @@ class RecipientMatcher:
 
     def _is_own_country(self, text: str, start: int) -> bool:
         """Return whether the national number at ``start`` is not the end of another country's number."""
-        before = _ABROAD.search(text, 0, start)
+        # As many characters as it can match: the whole text, searched for every number in it, takes quadratic time.
+        before = _ABROAD.search(text, max(0, start - _MOST_ABROAD), start)
         return before is None or before[1].startswith(self.code)
 
 
@@ -155,10 +157,10 @@ def _number(text: str, region: str | None) -> RecipientMatcher:
     code, national = str(number.country_code), phonenumbers.national_significant_number(number)
     home = phonenumbers.region_code_for_number(number) or phonenumbers.region_code_for_country_code(int(code))
     trunk = _trunk(number, national, home)
-    spaced = _BETWEEN.join(national)
-    extra = rf"(?:\(?{re.escape(trunk)}\)?{_BETWEEN})?" if trunk else ""
-    full = rf"(?<!\d)(?:(?:00|011|0011){_BETWEEN})?{_BETWEEN.join(code)}{_BETWEEN}{extra}{spaced}(?!\d)"
-    short = re.compile(rf"(?<!\d){extra}{spaced}(?!\d)") if len(national) >= SHORTEST_NATIONAL else None
+    number_pattern = spaced(national)
+    extra = rf"(?:\(?{re.escape(trunk)}\)?{SEPARATORS})?" if trunk else ""
+    full = rf"(?<!\d)(?:(?:00|011|0011){SEPARATORS})?{spaced(code)}{SEPARATORS}{extra}{number_pattern}(?!\d)"
+    short = re.compile(rf"(?<!\d){extra}{number_pattern}(?!\d)") if len(national) >= SHORTEST_NATIONAL else None
     keys = {digits, f"{code}{trunk}{national}"}
     keys |= {national, f"{trunk}{national}"} if short else set()
     return RecipientMatcher(frozenset(keys), f"a phone number of {home}", national, re.compile(full), short, code)
@@ -174,9 +176,7 @@ def _trunk(number: phonenumbers.PhoneNumber, national: str, home: str | None) ->
 
 def _readings(text: str) -> Iterator[str]:
     """Yield a text with the digits of all scripts as ASCII, and once more with URL escapes decoded."""
-    if not text.isascii():
-        text = strip_invisible(unicodedata.normalize("NFKC", text))
-        text = "".join(str(unicodedata.digit(char)) if char.isdecimal() else char for char in text)
+    text = with_ascii_digits(text)
     yield text
     if "%" in text:
         yield unquote_plus(text)
@@ -212,7 +212,11 @@ class _Pairs:
 
 def _figure(text: str) -> str:
     """Return an integer that is written with a decimal point or exponent, as spreadsheets do, as its digits."""
-    figure = Decimal(text)
+    try:
+        figure = Decimal(text)
+    except ArithmeticError:
+        # Its exponent is larger than those of decimals, so it is no number that somebody has.
+        return text
     if figure.is_finite() and figure.adjusted() < _MAX_FIGURE_DIGITS and figure == figure.to_integral_value():
         return str(int(figure))
     return text

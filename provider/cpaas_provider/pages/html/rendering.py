@@ -24,9 +24,7 @@ HEADERS = {
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
         "form-action 'self'; frame-ancestors 'self'; base-uri 'none'"
     ),
-    "Cache-Control": "no-store",
     "Referrer-Policy": "same-origin",
-    "X-Content-Type-Options": "nosniff",
 }
 
 

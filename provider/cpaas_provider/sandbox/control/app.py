@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from hashlib import blake2b
 from importlib.metadata import version
 from typing import Annotated, Any
@@ -15,7 +15,6 @@ from pydantic import BaseModel, Field
 from pydantic_core import to_json
 from starlette.exceptions import HTTPException
 
-from cpaas_provider.sandbox import scheduler
 from cpaas_provider.sandbox.control import inbox
 from cpaas_provider.sandbox.control.environment import Money, add_setup, add_time_and_money
 from cpaas_provider.sandbox.control.reports import add_reporting
@@ -85,13 +84,6 @@ def control_app(sandbox: Sandbox) -> FastAPI:
         redirect_slashes=False,
         exception_handlers={RequestValidationError: _invalid, ValueError: _wrong_value, HTTPException: _http},
     )
-
-    @app.middleware("http")
-    async def up_to_date(request: Request, call_next: Callable[[Request], Awaitable[Response]]) -> Response:
-        scheduler.tick(sandbox)
-        response = await call_next(request)
-        response.headers["cache-control"] = "no-store"
-        return response
 
     for add in (_add_views, _add_faults, add_setup, add_time_and_money, add_reporting):
         add(app, sandbox)

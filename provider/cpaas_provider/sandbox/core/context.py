@@ -25,6 +25,8 @@ class Options:
     balance: float = DEFAULT_BALANCE
     settings: dict[str, Any] = field(default_factory=dict)
     allow_remote_callbacks: bool = False
+    allowed_hosts: tuple[str, ...] = ()
+    """Names that the Host header may have, beside those of the loopback and the address of the connection."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,9 +6,11 @@ All code runs on the server's one event loop, so one connection is enough and ne
 from __future__ import annotations
 
 import json
+import os
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 from pydantic_core import to_json
@@ -87,19 +89,36 @@ TRAFFIC = ("messages", "deliveries", "otps", "airtime", "lookups", "reports", "c
 SEEDED = ("contacts", "templates", "seeded_lookups", "outcomes", "state")
 
 
+_OWNER_ONLY = 0o600
+
+
 class UnusableDatabaseError(Exception):
     """The file is no SQLite database of this version of the sandbox, or cannot be opened."""
+
+
+def _make_private(file: str) -> None:
+    """Take an existing database, and the files beside it, away from others: they hold messages and passcodes."""
+    for suffix in ("", "-wal", "-shm", "-journal"):
+        with suppress(FileNotFoundError):
+            Path(file + suffix).chmod(_OWNER_ONLY)
 
 
 class Database:
     """One SQLite connection with explicit transactions."""
 
     def __init__(self, path: str | None = None) -> None:
+        # An absolute path is a file, whatever its name is to SQLite. Of a link, SQLite takes the file it leads to.
+        file = str(Path(path).resolve()) if path else ":memory:"
         try:
-            self._connection = sqlite3.connect(path or ":memory:", isolation_level=None, check_same_thread=False)
+            if path:
+                # SQLite gives the files beside it the mode of this file.
+                os.close(os.open(file, os.O_RDWR | os.O_CREAT, _OWNER_ONLY))
+            self._connection = sqlite3.connect(file, isolation_level=None, check_same_thread=False)
             self._connection.row_factory = sqlite3.Row
             self._open()
-        except sqlite3.Error as error:
+            if path:
+                _make_private(file)
+        except (sqlite3.Error, OSError) as error:
             raise UnusableDatabaseError(f"{path}: {error}") from error
 
     def _open(self) -> None:

@@ -14,6 +14,7 @@ from pydantic_core import to_json
 
 from cpaas_provider.sandbox.core.errors import FieldError, ServiceError
 from cpaas_provider.sandbox.core.validation import in_words
+from cpaas_provider.sandbox.faults.echo import echo, echo_rejection
 from cpaas_provider.sandbox.service.http import Answer, Wire
 
 Params = dict[str, Any]
@@ -244,6 +245,12 @@ KINDS: dict[str, Kind] = {
         status=(Literal[400, 402, 409, 422], 400),
         message=(_Text, "Insufficient balance"),
     ),
+    "echo_rejection": Kind(
+        _BEFORE,
+        "a 400 that repeats key and texts of the request, and a text of your choice",
+        echo_rejection,
+        text=(_Text | None, None),
+    ),
     "cut_before": Kind(_BEFORE, "the connection is dropped", _cut, how=(_How, "reset")),
     "cut_after": Kind(_AFTER, "the connection is dropped without a byte", _cut, how=(_How, "reset")),
     "error_500_after": Kind(_AFTER, "500", _refusing(500, "Internal error")),
@@ -275,6 +282,12 @@ KINDS: dict[str, Kind] = {
         _AFTER,
         "200 with fields that the interface document does not have",
         _changing(lambda record, *_: record | _EXTRA),
+    ),
+    "echo": Kind(
+        _AFTER,
+        "200 that repeats key and texts of the request, and a text of your choice, in each of its texts",
+        echo,
+        text=(_Text | None, None),
     ),
     "odd_answer": Kind(
         _AFTER,

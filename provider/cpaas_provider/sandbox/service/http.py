@@ -75,13 +75,6 @@ def read_query(raw: bytes) -> dict[str, str]:
     return {name: values[0] for name, values in parameters.items()}
 
 
-def check_content_type(content_type: str) -> None:
-    """Raise the 415 unless the media type is application/json (INTERFACE.md, opening)."""
-    if content_type.partition(";")[0].strip().lower() != "application/json":
-        message = "Content-Type must be application/json"
-        raise ServiceError(415, message, [FieldError("Content-Type", message, "content_type")])
-
-
 class DisconnectedError(Exception):
     """The client closed the connection before its request was complete."""
 
@@ -97,6 +90,7 @@ class Wire:
         self.raw_path: str = scope["raw_path"].partition(b"?")[0].decode("latin-1")
         self.query: bytes = scope["query_string"]
         self.status: int | None = None
+        self.received = b""
         self._headers: list[tuple[bytes, bytes]] = scope["headers"]
 
     def header(self, name: str) -> str | None:
@@ -117,7 +111,8 @@ class Wire:
             if size > MAX_BODY:
                 text = f"The body is larger than {MAX_BODY} bytes"
                 raise ServiceError(413, text, [FieldError("body", text, "too_large")], {"Connection": "close"})
-        return b"".join(chunks)
+        self.received = b"".join(chunks)
+        return self.received
 
     async def answer(self, answer: Answer) -> None:
         """Send a whole response."""

@@ -10,7 +10,7 @@ from pydantic import TypeAdapter, ValidationError
 from cpaas_provider.sandbox.core.context import Sandbox
 from cpaas_provider.sandbox.core.errors import FieldError, ServiceError, invalid
 from cpaas_provider.sandbox.core.validation import field_errors
-from cpaas_provider.sandbox.service.http import Answer, Request, check_content_type, read_json, read_query
+from cpaas_provider.sandbox.service.http import Answer, Request, read_json, read_query
 from cpaas_provider.sandbox.service.operations import Operation
 from cpaas_provider.sandbox.service.requests import row_body, text_errors
 
@@ -51,12 +51,11 @@ class Service:
         channels = (operation.texts, "any")
         return [id_ for id_, template in self.sandbox.templates.items() if template["channel"] in channels]
 
-    def read(self, operation: Operation, id_: str, query: bytes, content_type: str, raw: bytes) -> Request:
+    def read(self, operation: Operation, id_: str, query: bytes, raw: bytes) -> Request:
         """Return the checked request; raise the 400 that names every offending field."""
         values: Any = read_query(query) if operation.query else {}
-        # A request without body and content type is read as {}, so that the response names the required fields.
-        if operation.body is not None and (raw or content_type):
-            check_content_type(content_type)
+        # A request without body is read as {}, so that the response names the required fields.
+        if operation.body is not None and raw:
             values = read_json(raw)
         checked, errors = values, list[FieldError]()
         try:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import sqlite3
-import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from enum import IntEnum
 from functools import partial
-from pathlib import Path
 from typing import Any, NamedTuple, Self
+
+from cpaas_provider._common.local_files import open_unnamed_database
 
 _CACHE_KIB = 8_000
 _ROWS_PER_STATEMENT = 1_000
@@ -113,7 +112,8 @@ class RecipientTable:
     """
 
     def __init__(self, folder: str | None = None) -> None:
-        self._database = _anonymous_database(folder)
+        self._database = open_unnamed_database(folder, _CACHE_KIB)
+        self._database.isolation_level = None
         self._database.executescript(_TABLES)
         self._buffered: dict[str, list[Sequence[Any]]] = {}
         self._counts: dict[RecipientStatus, int] = {}
@@ -314,22 +314,3 @@ def _runs(places: Sequence[int]) -> Iterator[tuple[int, int]]:
         if end == len(places) or places[end] != places[end - 1] + 1:
             yield places[begin], places[end - 1]
             begin = end
-
-
-def _anonymous_database(folder: str | None) -> sqlite3.Connection:
-    """Open a database and unlink its file at once, so that no recipient stays on the disk."""
-    handle, name = tempfile.mkstemp(prefix="cpaas-plan-", dir=folder)
-    os.close(handle)
-    try:
-        # The event loop's thread and the thread that writes the results file use it, never both at once.
-        database = sqlite3.connect(name, isolation_level=None, check_same_thread=False)
-        database.execute("PRAGMA journal_mode = OFF")
-        database.execute("PRAGMA synchronous = OFF")
-        database.execute("PRAGMA locking_mode = EXCLUSIVE")
-        database.execute("PRAGMA temp_store = FILE")
-        database.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
-        # SQLite opens the file at the first write, which must come before the file is unlinked.
-        database.execute("CREATE TABLE opened (yes)")
-    finally:
-        Path(name).unlink()
-    return database

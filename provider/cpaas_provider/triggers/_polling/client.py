@@ -14,6 +14,7 @@ from cpaas_provider.triggers._polling.poller import WaitEndedError, backoff
 
 if TYPE_CHECKING:
     from cpaas_provider.api.client import AsyncCpaasClient
+    from cpaas_provider.api.http.tls import ClientCertificate
     from cpaas_provider.hooks.connection import CpaasConnection
 
 RELOAD_SECONDS = 300.0
@@ -36,6 +37,7 @@ class ReloadingClient:
         self.conn_id = conn_id
         self._client: AsyncCpaasClient | None = None
         self._connection: CpaasConnection | None = None
+        self._certificate: ClientCertificate | None = None
         self._reload_at = -math.inf
         self._failures = 0
         self._failing_since = 0.0
@@ -76,14 +78,23 @@ class ReloadingClient:
         return client
 
     async def _read(self) -> AsyncCpaasClient:
+        from cpaas_provider.api.http.tls import find_client_certificate
         from cpaas_provider.hooks.cpaas import CpaasHook
 
         async with asyncio.timeout(RELOAD_TIMEOUT):
             connection = (await CpaasHook(self.conn_id).aget_connection_settings()).without_retries()
-            if self._client is not None and connection == self._connection:
-                return self._client
-            client = await asyncio.to_thread(connection.make_async_client)
-        self._connection = connection
+            current = self._client if connection == self._connection else None
+            try:
+                certificate = await asyncio.to_thread(find_client_certificate, connection.settings)
+                if current is not None and certificate == self._certificate:
+                    return current
+                client = await asyncio.to_thread(connection.make_async_client)
+            except CpaasConfigurationError:
+                if current is None:
+                    raise
+                # Only the files of the client certificate have changed. They may be in the middle of a renewal.
+                return current
+        self._connection, self._certificate = connection, certificate
         return client
 
     def _fall_back(self, error: Exception) -> AsyncCpaasClient | None:

@@ -21,6 +21,7 @@ SHARED: dict[str, Any] = {
     "max_deletes": None,
     "on_unknown": "skip",
     "results_path": str(FOLDER / "results" / "{{ dag.dag_id }}_{{ ti.map_index }}_{{ ti.try_number }}.jsonl"),
+    "spool_path": str(FOLDER / "spool"),
     "progress_interval": 2.0,
     "retries": 30,
     "retry_delay": timedelta(seconds=1),

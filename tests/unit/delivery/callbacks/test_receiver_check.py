@@ -6,6 +6,8 @@ import asyncio
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
+from ssl import CERT_OPTIONAL
 from typing import Any
 
 import pytest
@@ -16,7 +18,9 @@ from cpaas_provider.delivery.callbacks.receiver_check import (
     ReceiverClient,
     ReceiverUnreachableError,
 )
+from tests.certificates import Authority
 from tests.ports import closed_port, listening
+from tests.tls_server import TlsServer
 from tests.unit.delivery.running_receiver import running, serving
 
 
@@ -107,3 +111,13 @@ def test_a_receiver_behind_a_running_loop_can_be_asked(database: Any) -> None:
 
     with serving(database) as served:
         asyncio.run(ask(served.url))
+
+
+def test_receiver_does_not_get_the_client_certificate_of_the_service(tmp_path: Path) -> None:
+    authority = Authority(tmp_path, "receivers")
+    cert, key = authority.issue("client")
+    options = {"verify": str(authority.path), "client_cert": str(cert), "client_key": str(key)}
+    context = authority.server_context(clients=authority.path, mode=CERT_OPTIONAL)
+    with TlsServer(context, tmp_path) as server, pytest.raises(HandshakeRefusedError):
+        receiver(server.url, options=options).check("the-store", "here")
+    assert server.peers == [None]

@@ -20,7 +20,7 @@ from cpaas_provider.delivery.reports import DeliveryStatus
 from cpaas_provider.delivery.tracking import erasure
 from cpaas_provider.delivery.tracking import events as delivery_events
 from cpaas_provider.delivery.tracking.erasure import erase
-from cpaas_provider.delivery.tracking.mentions import UnknownRecipientError
+from cpaas_provider.delivery.tracking.mentions import RecipientMatcher, UnknownRecipientError, find
 from cpaas_provider.delivery.tracking.sent_requests import (
     SentRequest,
     TrackedSend,
@@ -28,6 +28,7 @@ from cpaas_provider.delivery.tracking.sent_requests import (
     record_requests,
     record_send_started,
 )
+from tests.growth import growth
 from tests.unit.delivery.report_builders import (
     ADA,
     OBI,
@@ -198,6 +199,57 @@ class TestForms:
         assert erase(database, ADA).rows == 12
         assert len(bodies(database)) == 10
         assert ADA not in everything(database)
+
+
+ODD_BODIES = [
+    '{"to": "+2348030000001", "score": 1e9999999999999999999}',
+    '{"to": "+2348030000001", "score": -1.5E+99999999999999999999, "other": 1e-9999999999999999999}',
+    '{"to": "+2348030000001", "score": ' + "9" * 100_000 + "}",
+    '{"to": "+2348030000001", "score": 0.' + "0" * 100_000 + "1}",
+    '{"to": "+2348030000001", "score": [NaN, Infinity, -Infinity]}',
+    '{"to": "+2348030000001", "half": "\\ud800"}',
+    '{"to": "+2348030000001", "in": ' + "[" * 100_000 + "]" * 100_000 + "}",
+    '{"to": "+2348030000001", "in": "{\\"score\\": 1e9999999999999999999}"}',
+    '{"to": "+2348030000001", "in": "' + "00 1" * 40_000 + '"}',
+    '{"to": "+2348030000001", "in": "' + "8030000001 " * 20_000 + '"}',
+    '{"to": "+2348030000001", "in": "%' + "%25" * 50_000 + '"}',
+    '{"to": "+2348030000001"',
+]
+
+
+class TestOddBodies:
+    @pytest.mark.parametrize("body", ODD_BODIES, ids=range(len(ODD_BODIES)))
+    def test_odd_body_is_removed_and_others_stay(self, sqlite_url: str, body: str) -> None:
+        with open_database(sqlite_url) as database:
+            save_reports(database, report(None, "delivered", token=to()))
+            database.write(lambda connection: connection.execute(update(reports).values(body=body)))
+            save_reports(database, report(OBI, "delivered", token=to(campaign="other")))
+            erased = erase(database, ADA)
+            assert (erased.rows, erased.unreadable) == (1, 0)
+            assert [OBI in body for body in bodies(database)] == [True]
+
+    def test_body_that_breaks_the_search_is_deleted_and_the_erasure_goes_on(
+        self, database: Database, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        in_body = RecipientMatcher.in_body
+
+        def fail(matcher: RecipientMatcher, body: str) -> bool:
+            if "odd" in body:
+                raise OverflowError(body)
+            return in_body(matcher, body)
+
+        monkeypatch.setattr(RecipientMatcher, "in_body", fail)
+        save_reports(database, report(OBI, "delivered", token=to(), note="odd"), report(OBI, "delivered", token=to()))
+        save_reports(database, *(report(ADA, "delivered", token=to(campaign=name)) for name in ("a", "b", "z")))
+        erased = erase(database, ADA)
+        assert (erased.rows, erased.unreadable) == (6, 1)
+        assert ADA not in everything(database)
+        assert len(bodies(database)) == 1
+
+    def test_search_for_a_number_takes_time_in_proportion_to_the_body(self) -> None:
+        matcher = find(ADA)
+        for unit in ("8030000001 ", "00 8030000001 ", "00234 ", "0 ", "234803", "2 3 4 8 0 3 ", "+(", "2026-05-01 "):
+            assert growth(matcher.in_text, unit, 20_000) < 3, unit
 
 
 class TestInFlight:

@@ -65,9 +65,10 @@ class Browser:
 
 
 @contextmanager
-def browsing(profile: Path, capabilities: Mapping[str, Any] | None = None) -> Iterator[Browser]:
+def browsing(profile: Path, *flags: str, capabilities: Mapping[str, Any] | None = None) -> Iterator[Browser]:
     """Start a driver and a browser; end both.
 
+    :param flags: more arguments of the browser's command line
     :param capabilities: what is wanted of the browser beside its options
     """
     process = subprocess.Popen([str(DRIVER), "--port=0"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
@@ -75,7 +76,7 @@ def browsing(profile: Path, capabilities: Mapping[str, Any] | None = None) -> It
         assert process.stdout is not None
         started = (re.search(r"started successfully on port (\d+)", line) for line in process.stdout)
         port = next(found.group(1) for found in started if found)
-        options = {"binary": CHROMIUM, "args": [*FLAGS, f"--user-data-dir={profile}"]}
+        options = {"binary": CHROMIUM, "args": [*FLAGS, *flags, f"--user-data-dir={profile}"]}
         wanted = {
             "capabilities": {
                 "alwaysMatch": {"browserName": "chrome", "goog:chromeOptions": options, **(capabilities or {})}

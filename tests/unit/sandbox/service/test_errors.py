@@ -18,7 +18,8 @@ def _path(path: str) -> str:
 
 
 def _is_refused(sandbox: Harness, operation: Any, header: str | None) -> None:
-    headers = [] if header is None else [(b"authorization", header.encode("latin-1"))]
+    headers = [(b"content-type", b"application/json")]
+    headers += [] if header is None else [(b"authorization", header.encode("latin-1"))]
     answer = httpx.request(operation.method, sandbox.url + _path(operation.path), headers=headers, trust_env=False)
     assert answer.status_code == 401
     assert answer.headers["www-authenticate"] == "Bearer"
@@ -79,7 +80,7 @@ def test_methods_not_allowed(sandbox: Harness, method: str, path: str, allowed: 
 @pytest.mark.parametrize(
     "body",
     [
-        b"",
+        b" ",
         b"{",
         b"not json",
         b'{"a": NaN}',
@@ -95,6 +96,16 @@ def test_methods_not_allowed(sandbox: Harness, method: str, path: str, allowed: 
 def test_bodies_that_are_not_json(sandbox: Harness, body: bytes) -> None:
     headers = {"Content-Type": "application/json"}
     assert sandbox.refused(400, "POST", "/sms/send", content=body, headers=headers) == {"body": "json_invalid"}
+
+
+@pytest.mark.parametrize("method", ["GET", "POST", "PATCH"])
+def test_request_without_a_body_is_told_the_required_fields(sandbox: Harness, method: str) -> None:
+    path, fields = {
+        "GET": ("/lookup/phone", {"phone"}),
+        "POST": ("/otp/verify", {"id", "token"}),
+        "PATCH": ("/lists/contact/rows/x", {"columns"}),
+    }[method]
+    assert sandbox.refused(400, method, path) == dict.fromkeys(fields, "missing")
 
 
 @pytest.mark.parametrize("body", [b"[]", b'"text"', b"3", b"null", b"true"])
@@ -134,7 +145,8 @@ def test_a_body_too_large(sandbox: Harness) -> None:
 
 def test_client_that_disconnects_within_its_body_is_not_counted(sandbox: Harness) -> None:
     with closing(socket.create_connection(sandbox.address, timeout=10)) as connection:
-        head = f"POST /sms/send HTTP/1.1\r\nHost: sandbox\r\nAuthorization: Bearer {KEY}\r\nContent-Length: 100\r\n\r\n"
+        head = f"POST /sms/send HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {KEY}\r\nContent-Length: 100\r\n"
+        head += "Content-Type: application/json\r\n\r\n"
         connection.sendall(head.encode() + b"{")
     assert sandbox.sms().status_code == 200
     assert sandbox.counters()["requests"] == {"send_sms": 1}

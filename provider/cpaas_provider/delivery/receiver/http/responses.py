@@ -5,14 +5,18 @@ from __future__ import annotations
 import json
 from collections.abc import Awaitable, Callable, Mapping
 
+from starlette.datastructures import MutableHeaders
 from starlette.responses import Response
-from starlette.types import Send
+from starlette.types import Message, Send
 
 MAX_BODY = 256 * 1024
 BODY_TIMEOUT = 10.0
 RETRY_AFTER = 10
 RESPONSE_TIMEOUT = 8.0
 """How long a sender waits for a response after its body, whatever the database does."""
+
+PRIVATE_HEADERS = {"cache-control": "no-store", "x-content-type-options": "nosniff"}
+"""The headers of every response under our prefix, unless it sets its own: no copy is stored, and no type is guessed."""
 
 _RETRY = {"retry-after": str(RETRY_AFTER)}
 
@@ -27,7 +31,20 @@ class RefusalError(Exception):
 
 def json_response(status: int, content: Mapping[str, str], headers: Mapping[str, str] | None = None) -> Response:
     """Return a response with a small JSON body."""
-    return Response(json.dumps(content), status, headers, "application/json")
+    return Response(json.dumps(content), status, {**PRIVATE_HEADERS, **(headers or {})}, "application/json")
+
+
+def with_private_headers(send: Send) -> Send:
+    """Return a function that sends responses with those of ``PRIVATE_HEADERS`` that they do not set themselves."""
+
+    async def send_message(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            headers = MutableHeaders(scope=message)
+            for name, value in PRIVATE_HEADERS.items():
+                headers.setdefault(name, value)
+        await send(message)
+
+    return send_message
 
 
 async def send_response(

@@ -161,16 +161,16 @@ class CampaignRunner(BulkAttempt):
 
     def check_may_send(self) -> None:
         """Raise where the run does not send, or where delivery reports would be lost."""
-        spec, runtime, tracker = self._spec, self._runtime, self._tracker
+        spec, runtime, reports = self._spec, self._runtime, self._reports
         if not self._started_in_time:
             runtime.check_run_may_send(allow_backfill=spec.allow_backfill, max_lateness=spec.max_lateness)
         if self._has_siblings:
             # Another task instance that begins its try pushes its number now, and may not have pushed it before.
             check_partition_count(runtime.context, self._partition)
-        if tracker is not None and self._campaign is not None and not self._is_tracked:
+        if reports and reports.tracker and self._campaign is not None and not self._is_tracked:
             reference = self._campaign.reference
-            tracker.begin()
-            tracker.record_begin(reference)
+            reports.begin()
+            reports.tracker.record_begin(reference)
             runtime.delivery_link = page_url([reference])
             push_link(runtime.context, runtime.delivery_link)
             self._is_tracked = True

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import json
 import re
-import tempfile
 import time
 from collections import deque
 from collections.abc import Generator, Mapping, Sequence
@@ -18,6 +17,7 @@ from typing import IO, TYPE_CHECKING, Any, NamedTuple
 from airflow.sdk import timezone
 from airflow.sdk.exceptions import AirflowFailException
 
+from cpaas_provider._common.local_files import open_unnamed_file
 from cpaas_provider.api.amounts import counted
 from cpaas_provider.api.errors import (
     CpaasAuthenticationError,
@@ -156,7 +156,7 @@ class BulkLookup(BulkAttempt):
 
     def _spool(self) -> IO[str]:
         try:
-            return tempfile.TemporaryFile("w+", encoding="utf-8", dir=self._spec.spool_path)
+            return open_unnamed_file(self._spec.spool_path)
         except OSError as error:
             raise PreflightError(
                 f"The file for the rows could not be made ({error.strerror}). Nothing was looked up in this try.",

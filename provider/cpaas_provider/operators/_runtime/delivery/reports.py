@@ -67,6 +67,8 @@ class DeliveryReports:
 
     def begin(self) -> None:
         """Check that the receiver stores reports in this database, before anything is sent."""
+        if self.endpoint is not None:
+            self._runtime.connection.warn_of_weak_secrets()
         if self.tracker is not None:
             self.tracker.begin()
 

@@ -1,4 +1,4 @@
-"""Public names of a package, each imported from its module on first use."""
+"""What packages of all layers use: names that are imported on first use, and files that only their owner may read."""
 
 from __future__ import annotations
 

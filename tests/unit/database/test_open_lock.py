@@ -1,0 +1,140 @@
+"""The lock under which a SQLite file is opened: a file of its own, with a time limit, that nobody else can take."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import stat
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from cpaas_provider.database.database import open_database
+from cpaas_provider.database.errors import DatabaseError
+from tests.airflow.harness.examples import bounded
+
+ROOT = Path(__file__).parents[3]
+HOLDER = """
+import sys
+from pathlib import Path
+from cpaas_provider.database._engine.sqlite_file import open_lock
+with open_lock(Path(sys.argv[1]), 5):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "home" / "store.db"
+
+
+@pytest.fixture
+def lock_path(path: Path) -> Path:
+    path.parent.mkdir()
+    return path.with_name("store.db.lock")
+
+
+def open_and_close(path: Path, timeout: float = 5) -> None:
+    open_database(f"sqlite:///{path}", write_timeout=timeout).close()
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Lock a file or folder that the process may only read."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def test_lock_on_the_folder_by_another_user_blocks_no_task(path: Path, lock_path: Path) -> None:
+    with locked(path.parent), bounded(5):
+        open_and_close(path)
+
+
+def test_lock_that_is_not_released_ends_with_an_error_that_names_it(path: Path, lock_path: Path) -> None:
+    lock_path.touch(0o600)
+    with (
+        locked(lock_path),
+        bounded(5),
+        pytest.raises(DatabaseError, match=rf"another process has locked {lock_path} for 0\.1 s.*fuser -v {lock_path}"),
+    ):
+        open_and_close(path, timeout=0.1)
+    assert not path.exists()
+    open_and_close(path)
+
+
+def test_killed_process_leaves_a_lock_file_that_blocks_nobody(path: Path, lock_path: Path) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLDER, str(path)], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"held\n"
+        with pytest.raises(DatabaseError, match="another process has locked"):
+            open_and_close(path, timeout=0.1)
+        process.kill()
+    assert lock_path.exists()
+    open_and_close(path, timeout=0.1)
+
+
+def test_process_that_ends_normally_leaves_the_lock_file_private(path: Path) -> None:
+    open_and_close(path)
+    assert {file.name: mode(file) for file in path.parent.iterdir()} == {"store.db": 0o600, "store.db.lock": 0o600}
+
+
+def test_write_ahead_log_and_shared_memory_are_private(path: Path) -> None:
+    with open_database(f"sqlite:///{path}") as database:
+        database.check()
+        modes = {file.name.removeprefix("store.db"): mode(file) for file in path.parent.iterdir()}
+    assert modes == dict.fromkeys(("", "-wal", "-shm", ".lock"), 0o600)
+
+
+@pytest.mark.parametrize(("database_mode", "lock_mode"), [(0o660, 0o660), (0o640, 0o600), (0o644, 0o600)])
+def test_those_who_may_write_to_the_database_may_lock_it(
+    path: Path, lock_path: Path, database_mode: int, lock_mode: int
+) -> None:
+    path.touch()
+    path.chmod(database_mode)
+    open_and_close(path)
+    assert mode(lock_path) == lock_mode
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives a file to another user")
+def test_lock_file_that_root_creates_belongs_to_the_owner_of_the_database(path: Path, lock_path: Path) -> None:
+    path.touch(0o600)
+    os.chown(path, 12_345, 12_345)
+    open_and_close(path)
+    assert (lock_path.stat().st_uid, lock_path.stat().st_gid) == (12_345, 12_345)
+
+
+@pytest.mark.parametrize(
+    ("plant", "kind"),
+    [
+        (lambda lock_path: lock_path.symlink_to(lock_path.with_name("elsewhere")), "is a symbolic link"),
+        (os.mkfifo, "is not a regular file"),
+        (Path.mkdir, r"cannot be created or locked \(Is a directory\)"),
+    ],
+    ids=["link", "pipe", "folder"],
+)
+def test_planted_lock_file_is_refused(path: Path, lock_path: Path, plant: Callable[[Path], None], kind: str) -> None:
+    plant(lock_path)
+    with bounded(5), pytest.raises(DatabaseError, match=f"{lock_path} {kind}"):
+        open_and_close(path)
+    assert [file.name for file in path.parent.iterdir()] == [lock_path.name]
+
+
+def test_folder_that_cannot_be_written_is_named() -> None:
+    # Not even root may create a file there.
+    with pytest.raises(DatabaseError, match=r"/sys/store\.db\.lock cannot be created or locked \(.*\)\. Let the user"):
+        open_and_close(Path("/sys/store.db"))
