@@ -1,4 +1,7 @@
-"""A campaign with manual approval: a dry run counts and prices it, and nothing is sent before a user approves."""
+"""A campaign with manual approval: a dry run counts and prices it, and nothing is sent before a user approves.
+
+The approval is of apache-airflow-providers-standard, which comes with Airflow.
+"""
 
 from __future__ import annotations
 

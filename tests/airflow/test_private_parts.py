@@ -1,10 +1,16 @@
-"""The private parts of Airflow that the provider uses: each test says in a sentence what has changed."""
+"""The private parts of Airflow and uvicorn that the provider uses: each test says in a sentence what has changed."""
 
 from __future__ import annotations
 
+import ast
+import importlib
 import inspect
+from unittest.mock import Mock
 from uuid import UUID
 
+import pytest
+import uvicorn
+from airflow.assets.manager import asset_manager
 from airflow.models.renderedtifields import RenderedTaskInstanceFields
 from airflow.models.task_state_store import TaskStateStoreModel
 from airflow.models.taskinstance import TaskInstance
@@ -13,11 +19,25 @@ from airflow.models.xcom import XComModel
 from airflow.sdk import DAG, BaseOperator, task
 from airflow.sdk.definitions.mappedoperator import MappedOperator
 from airflow.sdk.execution_time import comms, task_runner
+from uvicorn import _subprocess
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from cpaas_provider.cli.journal.instances import Instance, coordinates
 from cpaas_provider.operators.base import CpaasOperator
 from cpaas_provider.operators.sms import SendSmsOperator
+from tests.imports import ROOT, Import, imports_of
 
+PROVIDER = ROOT / "provider"
+PRIVATE_IMPORTS = {
+    "uvicorn._subprocess": "cli/receiver/workers.py",
+    "uvicorn.protocols.http.httptools_impl.HttpToolsProtocol": "sandbox/server.py",
+}
+PRIVATE_ATTRIBUTES = {"_queue_partitioned_dags": "assets/subscriptions.py"}
+DOCUMENTED_ATTRIBUTES = {"_asdict"}
+"""Of named tuples, in spite of the underscore."""
+
+FOR_TYPES = {"_Decompress"}
+"""Of zlib, whose only name for this type it is."""
 RENDERING = ["self", "parent", "template_fields", "context", "jinja_env", "seen_oids"]
 
 
@@ -117,3 +137,105 @@ class TestTaskTables:
         else:
             raise AssertionError("Airflow's rendered fields are known by something else now.")
         assert all(hasattr(XComModel, name) for name in by_ids), "XComs no longer have the ids of their task instance."
+
+
+class TestWorkers:
+    """What ``cli/receiver/workers.py`` uses. uvicorn has no public way to fork workers."""
+
+    def test_uvicorn_starts_them_through_a_context_that_can_be_replaced(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        context = Mock()
+        monkeypatch.setattr(_subprocess, "spawn", context)
+        process = _subprocess.get_subprocess(uvicorn.Config("app"), target=print, sockets=[])
+        assert process is context.Process.return_value, (
+            "uvicorn starts its workers no longer through uvicorn._subprocess.spawn, so each would import Airflow anew."
+        )
+
+
+class TestRequestTarget:
+    """What ``sandbox/server.py`` uses. ASGI does not have the host of a request target."""
+
+    def test_uvicorn_has_target_and_headers_when_a_head_is_complete(self) -> None:
+        for method, attribute in (
+            ("on_url", "self.url"),
+            ("on_header", "self.headers"),
+            ("on_headers_complete", "self.url"),
+        ):
+            source = inspect.getsource(getattr(HttpToolsProtocol, method))
+            assert attribute in source, f"uvicorn's HttpToolsProtocol.{method} has no {attribute} any more."
+
+
+class TestMissedRuns:
+    """What ``assets/subscriptions.py`` uses."""
+
+    def test_runs_of_partitioned_dags_are_queued_for_one_event(self) -> None:
+        method = getattr(asset_manager, "_queue_partitioned_dags", None)
+        assert method is not None, "Airflow's asset manager has no _queue_partitioned_dags any more."
+        names = ["asset_id", "partition_dags", "event", "partition_key", "partition_date", "task_instance", "session"]
+        assert set(parameters(method)) == set(names), "Airflow's _queue_partitioned_dags takes other arguments now."
+
+
+@pytest.fixture(scope="module")
+def imports() -> list[Import]:
+    return imports_of(PROVIDER)
+
+
+@pytest.fixture(scope="module")
+def missing(imports: list[Import]) -> list[str]:
+    """Return the imports that fail, those in functions too."""
+    return [
+        f"{imported.where}: there is no {imported.module} any more."
+        for imported in imports
+        if not (imported.is_for_types or exists(imported.module))
+    ]
+
+
+@pytest.fixture(scope="module")
+def foreign_private_attributes() -> dict[str, str]:
+    """Return the files that use names with an underscore which no file of ours defines, by these names."""
+    defined, used = DOCUMENTED_ATTRIBUTES | FOR_TYPES, {}
+    for path in PROVIDER.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+                defined.add(node.name)
+            elif isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Store):
+                defined.add(node.id if isinstance(node, ast.Name) else node.attr)
+            elif isinstance(node, ast.Attribute) and node.attr.startswith("_") and not node.attr.endswith("__"):
+                used[node.attr] = str(path.relative_to(PROVIDER / "cpaas_provider"))
+    return {name: path for name, path in used.items() if name not in defined}
+
+
+def exists(name: str) -> bool:
+    """Return whether a name is a module, or in one."""
+    module, _, attribute = name.rpartition(".")
+    try:
+        return hasattr(importlib.import_module(module or name), attribute) or bool(importlib.import_module(name))
+    except ImportError:
+        return False
+
+
+class TestNames:
+    def test_every_name_that_is_imported_exists(self, missing: list[str]) -> None:
+        assert missing == []
+
+    def test_name_that_does_not_exist_is_found(self) -> None:
+        names = [
+            "airflow.sdk",
+            "airflow.sdk.DAG",
+            "airflow.sdk.exceptions.TaskDeferred",
+            "airflow.sdk.gone",
+            "gone.gone",
+        ]
+        assert [name for name in names if not exists(name)] == ["airflow.sdk.gone", "gone.gone"]
+
+    def test_no_other_private_part_is_imported(self, imports: list[Import]) -> None:
+        # uvicorn documents the names of its first level, and no module.
+        private = {
+            (imported.module, imported.where.partition(":")[0].removeprefix("provider/cpaas_provider/"))
+            for imported in imports
+            if "._" in imported.module
+            or (imported.module.startswith("uvicorn.") and not hasattr(uvicorn, imported.module[8:]))
+        }
+        assert private == set(PRIVATE_IMPORTS.items())
+
+    def test_no_other_private_attribute_is_used(self, foreign_private_attributes: dict[str, str]) -> None:
+        assert foreign_private_attributes == PRIVATE_ATTRIBUTES

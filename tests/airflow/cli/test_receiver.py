@@ -19,6 +19,7 @@ import pytest
 
 from cpaas_provider.database.database import open_database
 from cpaas_provider.delivery.callbacks.tokens import CallbackToken, callback_url
+from cpaas_provider.delivery.tracking.report_store import ReportStore
 from tests.ports import reserved_ports
 from tests.processes import Started
 from tests.receivers import forking, workers
@@ -201,6 +202,9 @@ class TestForkedWorkers:
             assert [one.path for one in forker.open_files() if one.path != str(receiver.log)] == []
 
     def test_what_they_need_is_imported_before(self) -> None:
+        # As the command does before it starts workers: they find the tables there.
+        with open_database() as database:
+            ReportStore(database)
         code = (
             "import sys; from cpaas_provider.cli.receiver import preloaded; before = set(sys.modules);"
             "from cpaas_provider.cli.receiver.command import application; from fastapi.testclient import TestClient;"

@@ -14,7 +14,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from fastapi import FastAPI
+    from starlette.types import ASGIApp
 
 DRAIN_SECONDS = 30
 KEEP_ALIVE_SECONDS = 5
@@ -40,7 +40,7 @@ def cpaas_receiver(args: Any) -> None:
     import uvicorn
 
     from cpaas_provider.cli.receiver.workers import fork_workers
-    from cpaas_provider.delivery.receiver.http.connection_limits import MAX_HEAD, BoundedProtocol
+    from cpaas_provider.delivery.receiver.http.connection_limits import LimitedLoop
 
     os.environ[_PREFIX] = prefix = "/" + args.prefix.strip("/") if args.prefix.strip("/") else ""
     os.environ[_DESCRIBED] = "1" if args.describe else ""
@@ -66,10 +66,9 @@ def cpaas_receiver(args: Any) -> None:
             host=args.host,
             port=args.port,
             workers=args.workers,
-            http=BoundedProtocol,
+            loop=f"{LimitedLoop.__module__}:{LimitedLoop.__name__}",
+            http="httptools",
             ws="none",
-            # Used if httptools is not installed.
-            h11_max_incomplete_event_size=MAX_HEAD,
             timeout_keep_alive=KEEP_ALIVE_SECONDS,
             # An access log would show callback URLs, which are credentials.
             access_log=False,
@@ -81,10 +80,11 @@ def cpaas_receiver(args: Any) -> None:
         )
 
 
-def application() -> FastAPI:
+def application() -> ASGIApp:
     """Return the application of one worker."""
     from cpaas_provider.cli.receiver.workers import end_with_parent
     from cpaas_provider.delivery.receiver.app import create_app
+    from cpaas_provider.delivery.receiver.http.connection_limits import TrackRequests
     from cpaas_provider.hooks._receiver import (
         get_receiver_connection,
         initialize_metrics,
@@ -109,7 +109,7 @@ def application() -> FastAPI:
         described=described,
     )
     _keep_out_of_collections()
-    return app
+    return TrackRequests(app)
 
 
 def _keep_out_of_collections() -> None:

@@ -36,8 +36,7 @@ _NEEDED = (
     "airflow.utils.session",
     "psycopg2",
     "sqlalchemy.dialects.sqlite",
-    "uvicorn.lifespan.on",
-    "uvicorn.server",
+    "uvicorn",
 )
 LOOK_SECONDS = 1.0
 """How often a worker checks that the process that forked it still runs."""
@@ -55,6 +54,7 @@ def fork_workers() -> None:
         return
     from multiprocessing import forkserver
 
+    # Private: uvicorn has no public way to choose how its workers start.
     from uvicorn import _subprocess
 
     context = multiprocessing.get_context("forkserver")

@@ -2,6 +2,9 @@
 
 uvicorn leaves bodies to the application, and does not limit heads that httptools reads. Its limit on concurrency counts
 idle connections, so that enough of them stop all requests.
+
+Everything here is public in asyncio, ASGI and uvicorn. uvicorn runs in a ``LimitedLoop``, which stands between a socket
+and uvicorn's protocol. ``TrackRequests`` stands before the application, and reports when a request begins and ends.
 """
 
 from __future__ import annotations
@@ -9,11 +12,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import resource
-import weakref
+from collections.abc import Callable
 from typing import Any
 
-from uvicorn.protocols.http.auto import AutoHTTPProtocol
-from uvicorn.server import ServerState
+import uvloop
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 MAX_HEAD = 16 * 1024
 """Bytes of a request line with its headers. The last read from the socket may exceed it."""
@@ -43,103 +46,165 @@ def max_connections() -> int:
     return MAX_CONNECTIONS if soft == resource.RLIM_INFINITY else max(1, min(MAX_CONNECTIONS, soft - FILES_BESIDE))
 
 
-class _IdleConnections:
-    """The connections of a server without a request in progress, the longest idle one first."""
+class LimitedLoop(uvloop.Loop):
+    """An event loop whose servers limit their connections."""
+
+    async def create_server(self, protocol_factory: Callable[[], Any], *args: Any, **options: Any) -> Any:
+        """Start a server, as ``asyncio`` describes it."""
+        server = _ServerConnections(self)
+        return await super().create_server(lambda: _Connection(protocol_factory(), server), *args, **options)
+
+
+class TrackRequests:
+    """ASGI middleware that tells a limited connection when a request on it begins and ends."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on."""
+        client, server = scope.get("client"), scope.get("server")
+        connection = connections.get((client and tuple(client), server and tuple(server)))
+        if connection is None:
+            return await self._app(scope, receive, send)
+        is_answered = False
+
+        def end_request() -> None:
+            # Only once: the next request of the connection may have begun before the application returns.
+            nonlocal is_answered
+            if not is_answered:
+                is_answered = True
+                connection.expect_head()
+
+        async def send_and_track(message: Message) -> None:
+            await send(message)
+            if message["type"] == "http.response.body" and not message.get("more_body"):
+                end_request()
+
+        connection.begin_request()
+        try:
+            await self._app(scope, receive, send_and_track)
+        finally:
+            end_request()
+
+
+class _ServerConnections:
+    """The connections of a server: how many are open, and those without a request, the longest idle one first."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self.most = max_connections()
-        self._loop = loop
-        self._deadlines: dict[Limits, float] = {}
+        self.loop = loop
+        self._limit = max_connections()
+        self._open = 0
+        self._deadlines: dict[_Connection, float] = {}
         self._timer: asyncio.TimerHandle | None = None
 
-    def add(self, one: Limits) -> None:
-        self._deadlines.pop(one, None)
-        self._deadlines[one] = self._loop.time() + HEAD_SECONDS
+    def open(self, connection: _Connection) -> None:
+        """Count a new connection. At the limit, close the one that has been idle longest."""
+        self._open += 1
+        self.add_idle(connection)
+        if self._open > self._limit:
+            longest_idle = next(iter(self._deadlines))
+            self.discard_idle(longest_idle)
+            longest_idle.abort()
+
+    def close(self, connection: _Connection) -> None:
+        self._open -= 1
+        self.discard_idle(connection)
+
+    def add_idle(self, connection: _Connection) -> None:
+        self._deadlines.pop(connection, None)
+        self._deadlines[connection] = self.loop.time() + HEAD_SECONDS
         if self._timer is None:
-            self._timer = self._loop.call_later(HEAD_SECONDS, self._sweep)
+            self._timer = self.loop.call_later(HEAD_SECONDS, self._sweep)
 
-    def discard(self, one: Limits) -> None:
-        self._deadlines.pop(one, None)
-
-    def displace(self) -> None:
-        """Close the connection that has been idle longest."""
-        first = next(iter(self._deadlines), None)
-        if first is not None:
-            self._deadlines.pop(first)
-            first.transport.abort()
+    def discard_idle(self, connection: _Connection) -> None:
+        self._deadlines.pop(connection, None)
 
     def _sweep(self) -> None:
-        self._timer, now = None, self._loop.time()
-        for one in [one for one, deadline in self._deadlines.items() if deadline <= now]:
-            self._deadlines.pop(one)
-            one.end(_TOO_SLOW)
+        self._timer, now = None, self.loop.time()
+        for connection in [connection for connection, deadline in self._deadlines.items() if deadline <= now]:
+            connection.end(_TOO_SLOW)
         if self._deadlines:
-            left = next(iter(self._deadlines.values())) - now
-            self._timer = self._loop.call_later(max(left, HEAD_SECONDS / 100), self._sweep)
+            remaining = next(iter(self._deadlines.values())) - now
+            self._timer = self.loop.call_later(max(remaining, HEAD_SECONDS / 100), self._sweep)
 
 
-_idle_connections: weakref.WeakKeyDictionary[ServerState, _IdleConnections] = weakref.WeakKeyDictionary()
-
-
-class Limits(asyncio.Protocol):
-    """Base class that adds limits to a protocol of uvicorn.
+class _Connection(asyncio.Protocol):
+    """One connection, between its transport and the protocol of the HTTP server.
 
     At the limit of connections, a new one displaces the one that has been idle longest. So senders that send their
     requests at once are still served.
     """
 
-    transport: asyncio.Transport
-    loop: asyncio.AbstractEventLoop
-    server_state: ServerState
-    connections: set[Any]
-    cycle: Any
+    _transport: asyncio.Transport
 
-    def connection_made(self, transport: Any) -> None:
-        """Track a new connection."""
-        super().connection_made(transport)
-        self._head = 0
-        if self.server_state not in _idle_connections:
-            _idle_connections[self.server_state] = _IdleConnections(self.loop)
-        self._others = _idle_connections[self.server_state]
-        self._others.add(self)
-        if len(self.connections) > self._others.most:
-            self._others.displace()
+    def __init__(self, protocol: asyncio.Protocol, server: _ServerConnections) -> None:
+        self._protocol = protocol
+        self._server = server
+        self._address: Address = (None, None)
+        self._is_idle = True
+        self._head_bytes = 0
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport  # type: ignore[assignment]  # of a stream, as asyncio says of this kind of protocol
+        with contextlib.suppress(OSError):
+            opened = transport.get_extra_info("socket")
+            # IPv6 adds two numbers that ASGI leaves out.
+            self._address = (opened.getpeername()[:2], opened.getsockname()[:2])
+        connections[self._address] = self
+        self._protocol.connection_made(transport)
+        self._server.open(self)
 
     def data_received(self, data: bytes) -> None:
-        """Read received bytes, and check the size of an incomplete head."""
-        super().data_received(data)
-        if self.transport.is_closing():
-            return
-        if self._has_request():
-            self._head = 0
-            self._others.discard(self)
-            return
-        self._head += len(data)
-        if self._head > MAX_HEAD:
-            self._others.discard(self)
-            self.end(_TOO_LARGE)
+        self._protocol.data_received(data)
+        if self._is_idle:
+            self._head_bytes += len(data)
+            if self._head_bytes > MAX_HEAD:
+                # What was read may hold a whole head and a part of the body. Then the request begins before this call.
+                self._server.loop.call_soon(self._check_head)
 
-    def on_response_complete(self) -> None:
-        """Wait for the next request on the same connection."""
-        super().on_response_complete()  # type: ignore[misc]  # of the protocol that comes after this
-        if not self.transport.is_closing() and not self._has_request():
-            self._others.add(self)
+    def eof_received(self) -> bool | None:
+        return self._protocol.eof_received()
+
+    def pause_writing(self) -> None:
+        self._protocol.pause_writing()
+
+    def resume_writing(self) -> None:
+        self._protocol.resume_writing()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Stop tracking the connection."""
-        self._others.discard(self)
-        super().connection_lost(exc)
+        if connections.get(self._address) is self:
+            del connections[self._address]
+        self._server.close(self)
+        self._protocol.connection_lost(exc)
+
+    def begin_request(self) -> None:
+        """Lift the limits until the response is complete."""
+        self._is_idle, self._head_bytes = False, 0
+        self._server.discard_idle(self)
+
+    def expect_head(self) -> None:
+        """Set the limits for the head of the next request."""
+        self._is_idle, self._head_bytes = True, 0
+        if not self._transport.is_closing():
+            self._server.add_idle(self)
 
     def end(self, response: bytes) -> None:
         """Close the connection, with a response if a part of a request has arrived."""
-        if not self.transport.is_closing():
-            if self._head:
-                self.transport.write(response)
-            self.transport.close()
+        self._server.discard_idle(self)
+        if not self._transport.is_closing():
+            if self._head_bytes:
+                self._transport.write(response)
+            self._transport.close()
 
-    def _has_request(self) -> bool:
-        return self.cycle is not None and not self.cycle.response_complete
+    def abort(self) -> None:
+        self._transport.abort()
+
+    def _check_head(self) -> None:
+        if self._is_idle and self._head_bytes > MAX_HEAD:
+            self.end(_TOO_LARGE)
 
 
-class BoundedProtocol(Limits, AutoHTTPProtocol):  # type: ignore[misc, valid-type]  # chosen by what is installed
-    """uvicorn's HTTP protocol, with limits."""
+Address = tuple[tuple[str, int] | None, tuple[str, int] | None]
+connections: dict[Address, _Connection] = {}
+"""The open connections by the addresses of both ends, as ASGI names them."""
