@@ -55,7 +55,7 @@ def cpaas_db_erase(args: Namespace) -> None:
             ("frequency caps", lambda: _erase_from_counts(database, matcher)),
             ("delivery reports", lambda: _erase_from_reports(database, recipient, args.region)),
         )
-        remaining = []
+        remaining: list[str] = []
         for part, erase_part in parts:
             try:
                 remaining += erase_part()
