@@ -10,10 +10,10 @@ MIN_SECONDS = 0.0005
 """Below this, the clock says nothing; such a function is fast enough at this length."""
 
 
-def seconds(work: Callable[[], object]) -> float:
+def seconds(work: Callable[[], object], rounds: int = ROUNDS) -> float:
     """Return the least CPU time of this thread that some rounds of the work took."""
     best = float("inf")
-    for _ in range(ROUNDS):
+    for _ in range(rounds):
         start = time.thread_time()
         work()
         best = min(best, time.thread_time() - start)
@@ -28,5 +28,6 @@ def growth(function: Callable[[str], object], unit: str, length: int, end: str =
     :param end: what follows at the end of both inputs
     """
     shorter, longer = ((unit * size)[:size] + end for size in (length, 2 * length))
-    taken = seconds(lambda: function(longer))
-    return 0.0 if taken < MIN_SECONDS else taken / seconds(lambda: function(shorter))
+    if seconds(lambda: function(longer), rounds=1) < MIN_SECONDS:
+        return 0.0
+    return seconds(lambda: function(longer)) / seconds(lambda: function(shorter))
