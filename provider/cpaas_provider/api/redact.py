@@ -13,16 +13,24 @@ MAX_WORD = 50
 """The most characters of a status or a name that the service gives."""
 
 _LONGEST = 300
-_MOST_READ = 2_000
+_MOST_READ = 4_000
+_TAIL = 300
+"""Where only the beginning of a text is read, this many characters at its end are hidden: a value may be cut there."""
 _SHORTEST_SECRET = 3
 _SHORTEST_PIECE = 10
 _SHORTEST_NUMBER = 7
 """The fewest digits that are hidden, whoever's number they are."""
 _FIGURE = re.compile(rf"\+?\d(?:{SEPARATORS}\d)*")
+_DIGITS = re.compile(r"\d(?:[^0-9A-Za-z]{0,6}\d)*")
+"""Digits with anything but letters between them. Only known ones are hidden."""
+_MOMENT = re.compile(
+    r"((?<!\d)[12]\d{3}-[01]\d-[0-3]\d(?:[T ][0-2]\d:[0-5]\d(?::[0-5]\d(?:\.\d{1,6})?)?)?(?!\d)"
+    r"|(?<![\d:])[0-2]\d:[0-5]\d:[0-5]\d(?![\d:]))"
+)
 _NO_DIGIT = re.compile(r"\D+")
 _ADDRESS_PART = r"[^\s@,;:<>\"()\[\]]"
 # Matches only at the start of a word. Tried at each letter, a long word would take quadratic time.
-_ADDRESS = re.compile(f"(?<!{_ADDRESS_PART}){_ADDRESS_PART}+@{_ADDRESS_PART}+")
+_ADDRESS = re.compile(f"(?<!{_ADDRESS_PART}){_ADDRESS_PART}+(?:@|%40|=40|&#64;){_ADDRESS_PART}+")
 # Terminals that show a log or the output of a command obey some of them.
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 _HIDDEN = "***"
@@ -57,26 +65,23 @@ def redact(
     """Return a text of the service in one line, shortened, without private values, numbers and addresses.
 
     Private values are found in upper and lower case, and their digits with any separators. Control characters become
-    blanks.
+    blanks. Dates and times of day stay.
 
     :param private: the values of the request, and the API key
     :param longest: the most characters of the result
     :param shortest_number: the fewest digits that are hidden although no private value has them
     """
-    text = _one_line(text)
-    if len(text) > _MOST_READ:
-        # Cut between words: the code below would not recognise a part of a value.
-        text = text[:_MOST_READ].rpartition(" ")[0]
+    is_cut = len(text) > _MOST_READ
+    text = _one_line(text[:_MOST_READ])
     values = {value for value in map(_one_line, private) if len(value) >= _SHORTEST_SECRET}
-    text = _without_values(text, {_fold(value) for value in values})
     codes = {code for code in map(_digits_of_code, values) if len(code) >= _SHORTEST_SECRET}
-
-    def hide(figure: re.Match[str]) -> str:
-        digits = _NO_DIGIT.sub("", figure[0])
-        is_private = len(digits) >= shortest_number or not codes.isdisjoint(_parts(digits))
-        return _HIDDEN if is_private else figure[0]
-
-    text = _ADDRESS.sub(_HIDDEN, _FIGURE.sub(hide, text))
+    text = _without_values(text, {_fold(value) for value in values}, _TAIL if is_cut else 0)
+    text = _without_codes(text, codes)
+    # The pattern has one group, so every second part is a moment.
+    parts = _MOMENT.split(text)
+    for index in range(0, len(parts), 2):
+        parts[index] = _without_numbers(parts[index], shortest_number)
+    text = _ADDRESS.sub(_HIDDEN, "".join(parts))
     return text if len(text) <= longest else text[: longest - 1] + "…"
 
 
@@ -110,36 +115,59 @@ def _fold(text: str) -> str:
     return "".join(letter.lower() if len(letter.lower()) == 1 else letter for letter in text)
 
 
-def _without_values(text: str, values: Collection[str]) -> str:
+def _without_values(text: str, values: Collection[str], tail: int) -> str:
     """Hide values, and parts of them, because services often quote only the beginning of a text.
 
     :param values: in lower case
+    :param tail: how many characters at the end of the text are hidden, whatever they are
     """
     folded = _fold(text)
+    if not text.isascii() and _differs_in_case_alone(text, folded, values):
+        return _HIDDEN
     hidden = bytearray(len(text))
+    places: dict[str, list[int]] = {}
+    for start in range(len(text) - _SHORTEST_PIECE + 1):
+        places.setdefault(folded[start : start + _SHORTEST_PIECE], []).append(start)
     for value in values:
-        start = folded.find(value)
+        start = folded.find(value) if len(value) <= _SHORTEST_PIECE else -1
         while start >= 0:
             hidden[start : start + len(value)] = b"\1" * len(value)
             start = folded.find(value, start + len(value))
-    joined = "\n".join(values)
-    for start in range(len(text) - _SHORTEST_PIECE + 1):
-        if folded[start : start + _SHORTEST_PIECE] in joined:
-            hidden[start : start + _SHORTEST_PIECE] = b"\1" * _SHORTEST_PIECE
+        for start in range(len(value) - _SHORTEST_PIECE + 1):
+            for place in places.get(value[start : start + _SHORTEST_PIECE], ()):
+                hidden[place : place + _SHORTEST_PIECE] = b"\1" * _SHORTEST_PIECE
+    if tail:
+        hidden[-tail:] = b"\1" * len(hidden[-tail:])
     runs = itertools.groupby(zip(text, hidden, strict=True), key=lambda pair: pair[1])
     return "".join(_HIDDEN if is_hidden else "".join(letter for letter, _ in run) for is_hidden, run in runs)
 
 
+def _differs_in_case_alone(text: str, folded: str, values: Collection[str]) -> bool:
+    """Return whether a text has a value whose letters change in number with their case, such as ß."""
+    text = text.casefold()
+    return any(value not in folded and value.casefold() in text for value in values if not value.isascii())
+
+
+def _without_codes(text: str, codes: Collection[str]) -> str:
+    """Hide the digits of known codes and numbers, with anything but letters between them."""
+    lengths = {len(code) for code in codes}
+
+    def hide(run: re.Match[str]) -> str:
+        digits = _NO_DIGIT.sub("", run[0])
+        windows = (digits[start : start + size] for size in lengths for start in range(len(digits) - size + 1))
+        return _HIDDEN if any(window in codes for window in windows) else run[0]
+
+    return _DIGITS.sub(hide, text) if codes else text
+
+
+def _without_numbers(text: str, shortest: int) -> str:
+    """Hide numbers of as many digits or more, whoever they belong to."""
+    return _FIGURE.sub(lambda figure: _HIDDEN if len(_NO_DIGIT.sub("", figure[0])) >= shortest else figure[0], text)
+
+
 def _digits_of_code(value: str) -> str:
     """Return the digits of a number or a code; empty for any other text."""
-    return _NO_DIGIT.sub("", value) if _FIGURE.fullmatch(value.strip()) else ""
-
-
-def _parts(digits: str) -> Iterator[str]:
-    """Yield every part of a few digits that is long enough to be a private value."""
-    for start in range(len(digits) - _SHORTEST_SECRET + 1):
-        for end in range(start + _SHORTEST_SECRET, len(digits) + 1):
-            yield digits[start:end]
+    return _NO_DIGIT.sub("", value) if _FIGURE.fullmatch(value) else ""
 
 
 def sensitive_values(fields: Mapping[str, Any]) -> Iterator[str]:

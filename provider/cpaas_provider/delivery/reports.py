@@ -7,10 +7,9 @@ from datetime import UTC, datetime
 from enum import IntEnum
 from typing import Any, NamedTuple
 
-from cpaas_provider.api.redact import MAX_WORD, service_word
+from cpaas_provider.api.redact import redact, service_word
 from cpaas_provider.api.text import blank_unprintable
 
-MAX_STATUS = MAX_WORD
 MAX_ID = 100
 MAX_REASON = 300
 MAX_RECIPIENT = 254
@@ -168,7 +167,7 @@ def _text(value: Any) -> str | None:
 
 def _word(value: Any) -> str | None:
     text = _text(value) if isinstance(value, str) else None
-    return text.lower()[:MAX_STATUS] if text else None
+    return text.lower() if text else None
 
 
 def _status(value: Any) -> str | None:
@@ -190,12 +189,9 @@ def _identifier(value: Any) -> str | None:
 def _reason(value: Any) -> str | None:
     if not isinstance(value, str):
         return None
-    # Of a long text the beginning tells, where it is long enough by itself and need not be changed.
-    beginning = value[: 2 * MAX_REASON].strip()
-    if len(beginning) >= MAX_REASON and beginning.isprintable():
-        return beginning[:MAX_REASON]
     text = _text(value)
-    return text[:MAX_REASON] if text else None
+    # Redacted before it is cut: a part of a number or of an address would be recognised by nobody.
+    return text if text is None or len(text) <= MAX_REASON else redact(text, (), longest=MAX_REASON)
 
 
 def _moment(value: Any) -> datetime | None:

@@ -8,7 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cpaas_provider.api.redact import redact, sensitive_values
+from cpaas_provider.api.recipients.notation import with_ascii_digits
+from cpaas_provider.api.redact import MAX_WORD, redact, sensitive_values, service_word
+from tests.growth import seconds
 
 # Without the two signs that scrubbing itself puts in.
 letters = st.characters(exclude_characters="*…", exclude_categories=("Cs",))
@@ -57,6 +59,60 @@ def test_numbers_and_addresses_are_hidden_whoever_they_belong_to(words: str, sho
 )
 def test_what_the_request_held_is_hidden_also_in_part(words: str, private: list[str], shown: str) -> None:
     assert redact(words, private) == shown
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "code 7413 is wrong", "code 7 4 1 3", "code 7-4-1-3", "code 74-13", "7_4_1_3", "7,4,1,3", "7:4:1:3", "7\u20134\u20131\u20133",
+        "7\u00a04\u00a01\u00a03", "\uff17\uff14\uff11\uff13", "\u0667\u0664\u0661\u0663", "7, 4, 1, 3", "(7) - (4) - (1) - (3)", "7'4'1'3",
+        "7\ufe0f\u20e34\ufe0f\u20e31\ufe0f\u20e33\ufe0f\u20e3", "0000741300", "ada lovelace", "Dear ADA LOVELACE", "Weiss", "WEISS",
+        "0803: 123: 4567", "234,803,123,4567", "234:803:1234567", "0803_123_4567", "0803\u2013123\u20134567",
+        "ada%40example.org", "ada=40example.org", "ada&#64;example.org", "x" * 4_000 + " 7413", "\u0301" * 50_000 + "7413",
+    ],
+)  # fmt: skip
+def test_private_value_is_hidden_however_it_is_written(words: str) -> None:
+    private = ["7413", "Ada Lovelace", "Wei\u00df", "2348031234567", "ada@example.org"]
+    shown = redact(words, private)
+    digits = re.sub(r"[^0-9]", "", with_ascii_digits(shown))
+    assert "7413" not in digits
+    assert "803" not in digits
+    assert not re.search("ada|lovelace|weiss|wei\u00df", shown, re.IGNORECASE)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "Insufficient balance", "page 3 of 12, 160 characters, error 40023", "must be one of 100, 200, 500", "MTN Nigeria", "62130",
+        "Retry after Wed, 21 Oct 2026 07:28:00 GMT", "valid until 2026-10-21T07:28:00Z", "SENT", "HTTP 503 from 10.0.0.1",
+    ],
+)  # fmt: skip
+def test_text_without_a_person_is_shown(words: str) -> None:
+    assert redact(words, ["2348031234567", "7413"]) == words
+    assert service_word(words, []) == words[:MAX_WORD] or len(words) > MAX_WORD
+
+
+@pytest.mark.parametrize(
+    "word", ["VERIFIED\nWARNING forged line", "v" * 60, "\x1b[2Jsent", "sent to 2348031234567", ""]
+)
+def test_service_word_is_one_short_line(word: str) -> None:
+    shown = service_word(word, [])
+    assert len(shown) <= MAX_WORD
+    assert shown.isprintable()
+    assert "2348031234567" not in shown
+
+
+@pytest.mark.parametrize("unit", ["a\u0301\u0327", "\ufdfa", "1 ", "a@", "&#64;", "2026-01-01 ", "\u0301"])
+def test_time_to_redact_is_bounded_whatever_the_length(unit: str) -> None:
+    longer, longest = (unit * size for size in (20_000, 80_000))
+    assert seconds(lambda: redact(longest, ["7413"])) < 4 * seconds(lambda: redact(longer, ["7413"])) + 0.05
+
+
+def test_time_to_redact_is_in_proportion_to_the_private_values() -> None:
+    def redacting(count: int) -> None:
+        redact("x " * 1_000, [f"{number} " + "private words " * 30 for number in range(count)])
+
+    assert seconds(lambda: redacting(1_000), 2) < 4 * seconds(lambda: redacting(500), 2)
 
 
 @given(

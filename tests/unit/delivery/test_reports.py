@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cpaas_provider.api.redact import MAX_WORD
 from cpaas_provider.delivery.reports import (
     MAX_ID,
     MAX_REASON,
     MAX_RECIPIENT,
-    MAX_STATUS,
     DeliveryStatus,
     Report,
     normalise_recipient,
@@ -147,7 +147,7 @@ class TestStatus:
         assert read_report({"event": "text.report", "status": "failed"}).delivery_status is DeliveryStatus.UNDELIVERED
 
     def test_an_unknown_word_is_kept_in_bounds(self) -> None:
-        assert read_report({"status": "X" * 1000}).status == "x" * MAX_STATUS
+        assert read_report({"status": "X" * 1000}).status == "x" * (MAX_WORD - 1) + "…"
 
 
 class TestFields:
@@ -186,9 +186,22 @@ class TestFields:
             "x" * 700 + "\ud800" * 5,
         ],
     )
-    def test_long_reason_is_cut_as_if_all_of_it_was_read(self, text: str) -> None:
-        whole = "".join(letter if letter.isprintable() else " " for letter in text).strip()[:MAX_REASON]
-        assert read_report({"reason": text}).reason == whole
+    def test_long_reason_is_cut(self, text: str) -> None:
+        whole = " ".join("".join(letter if letter.isprintable() else " " for letter in text).split())
+        reason = read_report({"reason": text}).reason
+        assert reason is not None
+        assert len(reason) <= MAX_REASON
+        assert reason.removesuffix("…") == whole[: len(reason.removesuffix("…"))]
+        assert len(reason) >= min(len(whole), MAX_REASON - 1)
+
+    @pytest.mark.parametrize("at", range(30, 55))
+    @pytest.mark.parametrize("private", ["ada.lovelace@example.org", "+234 803 123 4567", "2348031234567"])
+    def test_recipient_at_the_end_of_a_status_or_reason_is_hidden_before_it_is_cut(self, private: str, at: int) -> None:
+        status = read_report({"status": "x" * at + " " + private}).status
+        reason = read_report({"reason": "x" * (at + 250) + " " + private}).reason
+        for shown in (status, reason):
+            assert "ada" not in str(shown)
+            assert "803" not in str(shown)
 
     @pytest.mark.parametrize(("channel", "kind"), [("sms", "sms"), ("TEXT", "sms"), ("email", "email"), ("fax", None)])
     def test_the_kind_by_the_channel(self, channel: str, kind: str | None) -> None:
@@ -300,7 +313,7 @@ class TestAnything:
         report = read_report(body)
         reported_at(body)
         assert report.delivery_status is None or isinstance(report.delivery_status, DeliveryStatus)
-        bounds = {"status": MAX_STATUS, "recipient": MAX_RECIPIENT, "message_id": MAX_ID, "reference": MAX_ID}
+        bounds = {"status": MAX_WORD, "recipient": MAX_RECIPIENT, "message_id": MAX_ID, "reference": MAX_ID}
         for name, bound in {**bounds, "reason": MAX_REASON, "kind": 10}.items():
             text = getattr(report, name)
             assert text is None or len(text) <= bound, name

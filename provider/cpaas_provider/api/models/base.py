@@ -46,7 +46,6 @@ _LOGGED_FIELDS = frozenset(
         "status",
         "status_desc",
         "network",
-        "template_id",
         "channel",
         "meta",
         "estimate",

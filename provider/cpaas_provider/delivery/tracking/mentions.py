@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 import re
 from collections.abc import Iterable, Iterator
@@ -10,11 +11,18 @@ from decimal import Decimal
 from typing import Any
 from urllib.parse import unquote_plus
 
+import idna
 import phonenumbers
 
 from cpaas_provider.api.recipients.email_address import InvalidEmailAddressError, normalise_email
 from cpaas_provider.api.recipients.msisdn import InvalidMsisdnError, normalise_msisdn
-from cpaas_provider.api.recipients.notation import SEPARATORS, spaced, spaced_in_bytes, with_ascii_digits
+from cpaas_provider.api.recipients.notation import (
+    SEPARATORS_OF_KNOWN,
+    SIGNS,
+    spaced,
+    spaced_in_bytes,
+    with_ascii_digits,
+)
 from cpaas_provider.api.text import strip_invisible
 from cpaas_provider.delivery.reports import normalise_recipient
 
@@ -24,13 +32,17 @@ SHORTEST_NATIONAL = 7
 _DATE = re.compile(
     r"(?<!\d)[12]\d{3}[-/.][01]?\d[-/.][0-3]?\d(?!\d)(?:[T ]{1,2}[0-2]?\d[:.h][0-5]\d(?:[:.][0-5]\d(?:[.,]\d+)?)?)?"
 )
-_ABROAD = re.compile(r"(?:\+|(?<!\d)00)[\s(]{0,2}([1-9][\d\s().\-/]{0,6})\Z")
+_ABROAD = re.compile(
+    rf"(?:\+|(?<!\d)(?:00|011|0011))[\s{re.escape(SIGNS)}]{{0,2}}([1-9][\d\s,:{re.escape(SIGNS)}]{{0,8}})\Z"
+)
 """A country code before a number, and the separators or digits between the two."""
-_MOST_ABROAD = 12
+_MOST_ABROAD = 15
 """The characters that it looks at."""
 
+_EXIT_CODES = "00|0011|011|009|010|000|001|810"
 _NO_DIGIT = re.compile(r"\D")
 _POWER = re.compile(r"\d[eE][+-]?\d")
+_ESCAPE = re.compile(r"\\u([0-9a-fA-F]{4})|\\[nrt]")
 _PLAIN_DIGITS = re.compile(r"\d+")
 _NO_NUMBERS = frozenset(
     {"id", "message_id", "transaction_id", "external_ref", "client_ref", "timestamp", "updated_datetime",
@@ -90,13 +102,16 @@ class RecipientMatcher:
 
     def _may_be_in(self, text: str) -> bool:
         """Return quickly whether a text needs the full check. Most texts are about other recipients."""
-        if "\\" in text or "%" in text or not text.isascii():
+        if "\\" in text or "%" in text or "&" in text or not text.isascii():
             return True
         if "@" in self.hint:
             return self.hint.partition("@")[0] in text.lower()
         return self.hint in _NO_DIGIT.sub("", text) or bool(_POWER.search(text))
 
     def _is_in(self, text: str, field: str) -> bool:
+        # After a plus, a number is no date, even if it looks like one.
+        if any(text.endswith("+", 0, match.start()) for match in self.in_full.finditer(text)):
+            return True
         text = _DATE.sub(" ", text)
         if self.in_full.search(text):
             return True
@@ -127,12 +142,12 @@ def _address(text: str) -> RecipientMatcher:
     except InvalidEmailAddressError as error:
         raise UnknownRecipientError(f"The email address {error}. Nothing was deleted.") from None
     local, _, domain = address.rpartition("@")
-    domains = {domain, domain.encode("idna").decode() if not domain.isascii() else domain}
+    domains = {domain, idna.encode(domain, uts46=True).decode() if not domain.isascii() else domain}
     normalised = normalise_recipient(text)
     keys = {f"{local}@{name}" for name in domains} | ({normalised} if normalised else set())
     any_domain = "|".join(re.escape(name) for name in sorted(domains))
-    # An apostrophe before the local part belongs to the address only after a letter.
-    pattern = rf"(?<![\w.+~-])(?<!\w'){re.escape(local)}@(?:{any_domain})(?![\w-])(?!\.\w)"
+    # An apostrophe or a dot before the local part belongs to the address only after a letter.
+    pattern = rf"(?<![\w+~-])(?<!\w[.']){re.escape(local)}@(?:{any_domain})(?![\w-])(?!\.\w)"
     return RecipientMatcher(
         frozenset(keys), "an email address", f"{local}@{domain}", re.compile(pattern, re.IGNORECASE)
     )
@@ -158,8 +173,9 @@ def _number(text: str, region: str | None) -> RecipientMatcher:
     home = phonenumbers.region_code_for_number(number) or phonenumbers.region_code_for_country_code(int(code))
     trunk = _trunk(number, national, home)
     number_pattern = spaced(national)
-    extra = rf"(?:\(?{re.escape(trunk)}\)?{SEPARATORS})?" if trunk else ""
-    full = rf"(?<!\d)(?:(?:00|011|0011){SEPARATORS})?{spaced(code)}{SEPARATORS}{extra}{number_pattern}(?!\d)"
+    extra = rf"(?:\(?{spaced(trunk)}\)?{SEPARATORS_OF_KNOWN})?" if trunk else ""
+    before = rf"(?<!\d)(?:(?:{_EXIT_CODES}){SEPARATORS_OF_KNOWN})?"
+    full = rf"{before}{spaced(code)}{SEPARATORS_OF_KNOWN}{extra}{number_pattern}(?!\d)"
     short = re.compile(rf"(?<!\d){extra}{number_pattern}(?!\d)") if len(national) >= SHORTEST_NATIONAL else None
     keys = {digits, f"{code}{trunk}{national}"}
     keys |= {national, f"{trunk}{national}"} if short else set()
@@ -175,11 +191,19 @@ def _trunk(number: phonenumbers.PhoneNumber, national: str, home: str | None) ->
 
 
 def _readings(text: str) -> Iterator[str]:
-    """Yield a text with the digits of all scripts as ASCII, and once more with URL escapes decoded."""
-    text = with_ascii_digits(text)
-    yield text
-    if "%" in text:
-        yield unquote_plus(text)
+    """Yield a text with the digits of all scripts as ASCII, and again with escapes of URLs, JSON and HTML decoded."""
+    yield with_ascii_digits(text)
+    for _ in range(_DEPTH):
+        decoded = html.unescape(_unescaped(unquote_plus(text) if "%" in text else text))
+        if decoded == text:
+            return
+        text = decoded
+        yield with_ascii_digits(text)
+
+
+def _unescaped(text: str) -> str:
+    """Return a text with the escapes of JSON strings decoded, as a text inside a text has them."""
+    return _ESCAPE.sub(lambda match: chr(int(match[1], 16)) if match[1] else " ", text) if "\\" in text else text
 
 
 def _texts(body: str, depth: int = _DEPTH, field: str = "") -> Iterator[tuple[str, str]]:

@@ -162,6 +162,30 @@ class TestForms:
         assert erase(database, ADA).rows == 1
         assert bodies(database) == []
 
+    @pytest.mark.parametrize(
+        ("recipient", "text"),
+        [
+            (f"+{ADA}", "(0803) - (000) - (0001)"), (f"+{ADA}", "0803, 000, 0001"), (f"+{ADA}", "0092348030000001"),
+            (f"+{ADA}", "234+803+000+0001"), (f"+{ADA}", "%25252B2348030000001"), (f"+{ADA}", "0803\u2011000\u20110001"),
+            ("+375 29 491 19 11", "8 029 491-19-11"), ("+45 2012 0131", "+45 2012-01-31"),
+            ("ada@example.org", r'smtp: {"err":"user \u003cada@example.org\u003e unknown"}'),
+            ("ada@example.org", r"error:\nada@example.org"), ("ada@example.org", "to ...ada@example.org"),
+            ("ada@example.org", "ada&#64;example.org"), ("ada@stra\u00dfe.de", "ada@xn--strae-oqa.de"),
+        ],
+    )  # fmt: skip
+    def test_recipient_is_found_in_unusual_notation(self, recipient: str, text: str) -> None:
+        assert find(recipient).in_body(json.dumps({"note": text}))
+
+    @pytest.mark.parametrize(
+        ("recipient", "text"),
+        [
+            (f"+{ADA}", "+1\u2011803\u2011000\u20110001"), (f"+{ADA}", "+1_803_000_0001"), (f"+{ADA}", "+1,8030000001"),
+            (f"+{ADA}", "011 1 803 000 0001"), ("ada@stra\u00dfe.de", "ada@strasse.de"),
+        ],
+    )  # fmt: skip
+    def test_another_recipient_is_left_alone(self, recipient: str, text: str) -> None:
+        assert not find(recipient).in_body(json.dumps({"note": text}))
+
     def test_a_report_stays_that_only_looks_like_it(self, database: Database) -> None:
         save_reports(database, *(received_report(body, token=to(campaign="odd")) for body in OTHERS))
         for one in (ADA, "ann@example.com", "+1 202 605 0112", "+20 26050112"):
@@ -213,6 +237,7 @@ ODD_BODIES = [
     '{"to": "+2348030000001", "in": "' + "00 1" * 40_000 + '"}',
     '{"to": "+2348030000001", "in": "' + "8030000001 " * 20_000 + '"}',
     '{"to": "+2348030000001", "in": "%' + "%25" * 50_000 + '"}',
+    '{"to": "+2348030000001", "in": "' + "a\u0301\u0327" * 30_000 + '"}',
     '{"to": "+2348030000001"',
 ]
 
@@ -248,7 +273,18 @@ class TestOddBodies:
 
     def test_search_for_a_number_takes_time_in_proportion_to_the_body(self) -> None:
         matcher = find(ADA)
-        for unit in ("8030000001 ", "00 8030000001 ", "00234 ", "0 ", "234803", "2 3 4 8 0 3 ", "+(", "2026-05-01 "):
+        for unit in (
+            "8030000001 ",
+            "00 8030000001 ",
+            "00234 ",
+            "0 ",
+            "234803",
+            "2 3 4 8 0 3 ",
+            "+(",
+            "2026-05-01 ",
+            "\u0301\u0327",
+            "&#64;",
+        ):
             assert growth(matcher.in_text, unit, 20_000) < 3, unit
 
 
