@@ -26,7 +26,8 @@ PRERELEASE = hatchling editables 'apache-airflow>=3.4.0a0' 'apache-airflow-core>
 # each waits for servers and disks at times.
 WORKERS ?= $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1)))
 # tests/tiers.py says which test belongs where. SEED=7 runs the fast tests in a random order, the same for the same seed.
-FAST = -m "not slow and not system" -n $(WORKERS) --dist loadfile $(if $(SEED),--random-order-seed=$(SEED))
+SHARED = -n $(WORKERS) --dist loadfile $(if $(SEED),--random-order-seed=$(SEED))
+FAST = -m "not slow and not system" $(SHARED)
 # Hundreds of small databases are made: in memory, where that can be had, a commit does not wait for a disk.
 IN_MEMORY = TMPDIR=$(shell test -w /dev/shm && echo /dev/shm || echo $${TMPDIR:-/tmp})
 RECORDED = .tiers
@@ -49,7 +50,7 @@ test: setup ## Run the fast tests, in minutes (ARGS="-k sms" selects some)
 	@$(RUN) $(IN_MEMORY) $(BIN)/python -m pytest $(FAST) --write-durations=$(RECORDED)/fast.json $(ARGS)
 
 test-slow: setup ## Run the slow tests: programs, browsers, builds, larger samples of generated input
-	@$(RUN) EXAMPLES=sample $(BIN)/python -m pytest -m "slow or generated" \
+	@$(RUN) EXAMPLES=sample $(BIN)/python -m pytest -m "slow or generated" $(SHARED) \
 	  --write-durations=$(RECORDED)/slow.json $(ARGS)
 
 test-system: setup ## Run the tests with real Airflow processes: demo, kills, delivery
@@ -63,12 +64,14 @@ test-tiers: setup ## Check that every test of the last `make test` was fast
 slowest: setup ## Show the slowest tests of the last runs
 	@$(RUN) $(BIN)/python -m tests.tiers slowest $(RECORDED)/fast.json $(RECORDED)/slow.json $(RECORDED)/system.json
 
-test-floors: ## Run the fast tests at the lowest versions that pyproject.toml accepts
+test-floors: ## Run the fast tests that depend on versions, at the lowest versions that pyproject.toml accepts
 test-prerelease: ## Run the fast tests on the newest pre-release of Airflow
+test-floors: OF_FAST = -m "versioned and not slow and not system" $(SHARED)
+test-prerelease: OF_FAST = $(FAST)
 test-floors test-prerelease: test-%: setup
 	@$(OTHER_FROM) | cmp -s - .venv-$*/.installed || $(MAKE) --no-print-directory install-$*
 	@env -u PYTHONDONTWRITEBYTECODE PATH="$(CURDIR)/.venv-$*/bin:$$PATH" VIRTUAL_ENV="$(CURDIR)/.venv-$*" \
-	  $(IN_MEMORY) .venv-$*/bin/python -m pytest $(FAST) $(ARGS)
+	  $(IN_MEMORY) .venv-$*/bin/python -m pytest $(OF_FAST) $(ARGS)
 
 bench-journal: setup ## Measure a single send with and without the journal
 	@$(RUN) $(BIN)/python -m tests.benchmarks.journal_cost

@@ -5,6 +5,7 @@
 * system: ``make test-system``. Real Airflow processes, one test at a time.
 
 ``make test-all`` runs the three; ``make torture`` runs the slow and the system tests whole instead of a sample.
+``make test-floors`` runs those of the fast tests that depend on the versions of what is installed, see ``VERSIONED``.
 
 Run as a program, this module looks at what a run of the fast tests took: ``python -m tests.tiers check FILE``.
 """
@@ -75,6 +76,43 @@ PLACES = {
     ),
 }
 
+VERSIONED = (
+    "tests/airflow/campaigns/test_results.py",
+    "tests/airflow/campaigns/test_sources.py",
+    "tests/airflow/campaigns/test_stopping.py",
+    "tests/airflow/campaigns/test_tries.py",
+    "tests/airflow/cli/test_journal.py",
+    "tests/airflow/contacts/",
+    "tests/airflow/delivery/",
+    "tests/airflow/journal/test_clear.py",
+    "tests/airflow/journal/test_retries.py",
+    "tests/airflow/journal/test_store.py",
+    "tests/airflow/notifications/",
+    "tests/airflow/operators/",
+    "tests/airflow/pages/",
+    "tests/airflow/test_",
+    "tests/contract/",
+    "tests/unit/api/test_c",
+    "tests/unit/api/test_models_built_late.py",
+    "tests/unit/api/test_re",
+    "tests/unit/api/test_t",
+    "tests/unit/api/recipients/",
+    "tests/unit/contacts/key_map/",
+    "tests/unit/database/",
+    "tests/unit/delivery/receiver/",
+    "tests/unit/delivery/tracking/test_report_store.py",
+    "tests/unit/hooks/",
+    "tests/unit/pages/",
+    "tests/unit/sandbox/control/",
+    "tests/unit/sandbox/service/",
+    "tests/unit/sending/test_shutdown.py",
+    "tests/unit/sources/",
+    "tests/unit/test_dependencies.py",
+    "tests/unit/test_import_cost.py",
+    "tests/unit/triggers/",
+)
+"""Imports, real tasks, SQL and HTTP. What the other tests check is the same whatever the versions are."""
+
 # State machines, which hypothesis does not mark as its own.
 MACHINES = ("tests/unit/sending/test_model.py", "tests/unit/sending/campaign/test_model.py")
 
@@ -92,6 +130,8 @@ def mark(items: Iterable[pytest.Item]) -> None:
     for item in items:
         path = item.path.relative_to(ROOT).as_posix()
         tier = tier_of(path)
+        if path.startswith(VERSIONED):
+            item.add_marker("versioned")
         if tier:
             item.add_marker(tier)
         elif path in MACHINES or item.get_closest_marker("hypothesis"):

@@ -39,11 +39,11 @@ def killing(postgres, tmp_path, request):
 
 @pytest.mark.parametrize("killing", [SEED], indirect=True)
 def test_a_sample_of_kills(killing):
-    killing.round(Plan(whole=2, mapped=0, kills=6, outages=0, foul=False, each=2, size=3_000, broken=("forgetful",)))
+    killing.round(Plan(whole=1, mapped=0, kills=5, outages=0, foul=False, each=1, size=3_000, broken=("forgetful",)))
     killing.round(Plan(whole=1, mapped=1, kills=6, outages=1, foul=True, each=1, size=3_000))
     print(killing.outcome)
     assert not killing.outcome.violations(), "\n\n".join(killing.outcome.violations())
-    assert killing.outcome.died >= 4
+    assert killing.outcome.died >= 3
     # Where the journal is forgotten, the same deaths do harm, and it is seen.
     assert any("more than once" in wrong for wrong in killing.outcome.seen("forgetful"))
 

@@ -22,6 +22,7 @@ from tests.system.standalone import wait_for
 
 MINUTE = 60.0
 WHOLE = Size(recipients=100_000, contacts=20_000)
+SAMPLE = Size(recipients=4_000, contacts=800)
 
 
 @pytest.fixture
@@ -46,7 +47,7 @@ def see(holding: Rounds, moments: tuple[Moment, ...]) -> None:
 def test_worker_killed_in_the_middle_sends_nothing_twice_and_loses_nothing(
     servers: Servers, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with capsys.disabled(), rounds(servers, tmp_path, Size(), print) as holding:
+    with capsys.disabled(), rounds(servers, tmp_path, SAMPLE, print) as holding:
         held = holding.round(Moment(0.35, False))
         print(held)
         assert not held.violations(), "\n".join(held.violations())
@@ -74,7 +75,7 @@ def test_100_000_recipients_and_20_000_contacts_with_a_worker_killed_at_ten_mome
 def test_tries_in_new_homes_continue_what_killed_ones_began_and_need_one_database(
     servers: Servers, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with capsys.disabled(), rounds(servers, tmp_path, Size(2_000, 300), print, PodCluster) as holding:
+    with capsys.disabled(), rounds(servers, tmp_path, Size(1_000, 200), print, PodCluster) as holding:
         see(holding, (Moment(0.35, True),))
         cluster, before = holding.cluster, holding.sandbox.counters()["requests"]
         run_id = cluster.trigger("bare")

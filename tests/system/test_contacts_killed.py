@@ -29,10 +29,9 @@ def killing(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Killing]
 @pytest.mark.parametrize("killing", ["postgres"], indirect=True)
 def test_sample_of_kills_leaves_the_list_equal_to_the_source(killing: Killing) -> None:
     killing.round("whole", size=600, kills=2, foul=False)
-    killing.round("whole", size=600, kills=1, foul=True)
     killing.round("parted", size=600, kills=2, foul=True)
     assert not killing.outcome.wrongs, "\n".join(killing.outcome.wrongs)
-    assert killing.outcome.died >= 3
+    assert killing.outcome.died >= 2
 
 
 @pytest.mark.skipif(not os.environ.get("TORTURE"), reason="long: make torture")

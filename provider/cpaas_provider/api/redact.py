@@ -20,6 +20,8 @@ _SHORTEST_SECRET = 3
 _SHORTEST_PIECE = 10
 _SHORTEST_NUMBER = 7
 """The fewest digits that are hidden, whoever's number they are."""
+_TELLING_DIGITS = 9
+"""The digits at the end of a number by which it is known."""
 _FIGURE = re.compile(rf"\+?\d(?:{SEPARATORS}\d)*")
 _DIGITS = re.compile(r"\d(?:[^0-9A-Za-z]{0,6}\d)*")
 """Digits with anything but letters between them. Only known ones are hidden."""
@@ -75,6 +77,8 @@ def redact(
     text = _one_line(text[:_MOST_READ])
     values = {value for value in map(_one_line, private) if len(value) >= _SHORTEST_SECRET}
     codes = {code for code in map(_digits_of_code, values) if len(code) >= _SHORTEST_SECRET}
+    # A number may be written without its country code.
+    codes |= {code[-_TELLING_DIGITS:] for code in codes}
     text = _without_values(text, {_fold(value) for value in values}, _TAIL if is_cut else 0)
     text = _without_codes(text, codes)
     # The pattern has one group, so every second part is a moment.
@@ -122,7 +126,7 @@ def _without_values(text: str, values: Collection[str], tail: int) -> str:
     :param tail: how many characters at the end of the text are hidden, whatever they are
     """
     folded = _fold(text)
-    if not text.isascii() and _differs_in_case_alone(text, folded, values):
+    if _differs_in_case_alone(text, folded, values):
         return _HIDDEN
     hidden = bytearray(len(text))
     places: dict[str, list[int]] = {}

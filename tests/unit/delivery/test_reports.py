@@ -198,7 +198,7 @@ class TestFields:
     @pytest.mark.parametrize("private", ["ada.lovelace@example.org", "+234 803 123 4567", "2348031234567"])
     def test_recipient_at_the_end_of_a_status_or_reason_is_hidden_before_it_is_cut(self, private: str, at: int) -> None:
         status = read_report({"status": "x" * at + " " + private}).status
-        reason = read_report({"reason": "x" * (at + 250) + " " + private}).reason
+        reason = read_report({"reason": "x" * (at + 270) + " " + private}).reason
         for shown in (status, reason):
             assert "ada" not in str(shown)
             assert "803" not in str(shown)
