@@ -15,6 +15,10 @@ from tests.sandbox import Sandbox, connection_json
 from tests.system.demo import EXAMPLES
 from tests.system.standalone import Standalone, wait_for
 
+pytestmark = pytest.mark.skipif(
+    not os.environ.get("TORTURE"), reason="make torture: test_campaigns_killed.py kills campaigns at any moment"
+)
+
 COLLEAGUE = "2348035550100"
 NUMBERS = [f"234803555010{n}" for n in range(1, 7)]
 DAG_ID, TASK_ID = "customer_campaign", "send_sms"

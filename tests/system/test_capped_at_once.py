@@ -1,4 +1,4 @@
-"""Two campaigns at a time over the same recipients with a cap of one, on a real Airflow, and under kills.
+"""Two campaigns at a time over the same 10,000 recipients with a cap of one, on a real Airflow, and under kills.
 
 Each recipient gets exactly one message, by the sandbox. After kills, a recipient may have none only if the results file
 of the campaign that was killed names it as unknown.
@@ -26,8 +26,12 @@ from tests.unit.database.conftest import postgres_url as postgres_url
 from tests.unit.database.conftest import sqlite_url as sqlite_url
 from tests.unit.database.conftest import url as url
 
+pytestmark = pytest.mark.skipif(
+    not os.environ.get("TORTURE"), reason="make torture: the slow tests do the same with processes"
+)
+
 DAGS = Path(__file__).parent / "capped" / "dags"
-RECIPIENTS = 10_000 if os.environ.get("TORTURE") else 4_000
+RECIPIENTS = 10_000
 KILLS = 6
 MORNING, EVENING = "morning", "evening"
 
@@ -96,8 +100,6 @@ def has_sent(service: Sandbox, recipients: int) -> bool | None:
     return service.counters()["sms"]["recipients"] >= recipients or None
 
 
-# Both databases have the same tests with processes instead of a whole Airflow, among the slow ones.
-@pytest.mark.parametrize("url", ["sqlite", "postgres"] if os.environ.get("TORTURE") else ["sqlite"], indirect=True)
 def test_each_recipient_gets_exactly_one_message_also_under_kills(
     airflow: Standalone, service: Sandbox, tmp_path: Path
 ) -> None:

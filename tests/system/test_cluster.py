@@ -22,7 +22,7 @@ from tests.system.standalone import wait_for
 
 MINUTE = 60.0
 WHOLE = Size(recipients=100_000, contacts=20_000)
-SAMPLE = Size(recipients=4_000, contacts=800)
+SAMPLE = Size(recipients=3_000, contacts=500)
 
 
 @pytest.fixture

@@ -16,10 +16,14 @@ from tests.unit.database.conftest import sqlite_url as sqlite_url
 from tests.unit.database.conftest import url as url
 from tests.unit.database.test_rate_limit_processes import arrivals
 
+pytestmark = pytest.mark.skipif(
+    not os.environ.get("TORTURE"), reason="make torture: the slow tests do the same with processes"
+)
+
 DAGS = Path(__file__).parent / "rate_limited" / "dags"
 RATE = 10
-RECIPIENTS = 80
-"""Of each campaign. Two at a time without a shared limit would take 8 seconds, and with it they take 16."""
+RECIPIENTS = 150
+"""Of each campaign. Two at a time without a shared limit would take 15 seconds, and with it they take 30."""
 
 
 @pytest.fixture
@@ -37,8 +41,6 @@ def airflow(tmp_path: Path, service: Sandbox, url: str) -> Iterator[Standalone]:
         yield running
 
 
-# Both databases have the same test with processes instead of a whole Airflow, among the slow ones.
-@pytest.mark.parametrize("url", ["sqlite", "postgres"] if os.environ.get("TORTURE") else ["sqlite"], indirect=True)
 def test_two_mapped_campaigns_at_a_time_keep_to_one_limit(
     airflow: Standalone, service: Sandbox, tmp_path: Path
 ) -> None:

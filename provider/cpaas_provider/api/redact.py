@@ -19,8 +19,8 @@ _TAIL = 300
 _SHORTEST_SECRET = 3
 _SHORTEST_PIECE = 10
 _SHORTEST_NUMBER = 7
-"""The fewest digits that are hidden, whoever's number they are."""
-_TELLING_DIGITS = 9
+"""The fewest digits that are hidden although they belong to no private value."""
+_LAST_DIGITS = 9
 """The digits at the end of a number by which it is known."""
 _FIGURE = re.compile(rf"\+?\d(?:{SEPARATORS}\d)*")
 _DIGITS = re.compile(r"\d(?:[^0-9A-Za-z]{0,6}\d)*")
@@ -40,6 +40,7 @@ _KNOWN_WORDS = frozenset(
     {"SENT", "VERIFIED", "EXPIRED", "FAILED", "REVOKED", "DELETED"}
     | {"pending", "sent", "failed", "error", "success", "duplicate"}
     | {"Airtel", "MTN", "Glo", "9mobile", "NTEL", "GSM-7", "GSM7", "UCS-2", "UCS2"}
+    | {"TEXT", "NUMBER", "DATE", "PHONE NUMBER", "EMAIL", "URL", "SELECT", "MULTI SELECT"}
 )
 """Words that nearly all answers have. They are no secret, and to compare them with a large request would take long."""
 _PUBLIC_FIELDS = frozenset({"channel", "network", "id", "row_id", "template_id", "is_trackable"})
@@ -78,7 +79,7 @@ def redact(
     values = {value for value in map(_one_line, private) if len(value) >= _SHORTEST_SECRET}
     codes = {code for code in map(_digits_of_code, values) if len(code) >= _SHORTEST_SECRET}
     # A number may be written without its country code.
-    codes |= {code[-_TELLING_DIGITS:] for code in codes}
+    codes |= {code[-_LAST_DIGITS:] for code in codes}
     text = _without_values(text, {_fold(value) for value in values}, _TAIL if is_cut else 0)
     text = _without_codes(text, codes)
     # The pattern has one group, so every second part is a moment.
@@ -165,7 +166,7 @@ def _without_codes(text: str, codes: Collection[str]) -> str:
 
 
 def _without_numbers(text: str, shortest: int) -> str:
-    """Hide numbers of as many digits or more, whoever they belong to."""
+    """Hide all numbers of as many digits or more."""
     return _FIGURE.sub(lambda figure: _HIDDEN if len(_NO_DIGIT.sub("", figure[0])) >= shortest else figure[0], text)
 
 

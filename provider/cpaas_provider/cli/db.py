@@ -63,7 +63,7 @@ def cpaas_db_erase(args: Namespace) -> None:
                 remaining.append(describe(error, f"The erasure from {part}"))
     if remaining:
         raise SystemExit(
-            "\n".join([*remaining, "The database may still hold the recipient. Run the same command again."])
+            "\n".join([*remaining, "The database may still contain the recipient. Run the same command again."])
         )
 
 

@@ -190,7 +190,7 @@ def _reason(value: Any) -> str | None:
     if not isinstance(value, str):
         return None
     text = _text(value)
-    # Redacted before it is cut: a part of a number or of an address would be recognised by nobody.
+    # Redacted before it is cut, because a part of a number or of an address cannot be recognised.
     return text if text is None or len(text) <= MAX_REASON else redact(text, (), longest=MAX_REASON)
 
 

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from cpaas_provider.api.models.base import OptionalTimestamp, Text, WireRequest, WireResource
+from cpaas_provider.api.models.base import OptionalTimestamp, ServiceWord, Text, WireRequest, WireResource
 
 Cells = Annotated[dict[Text, Any], Field(min_length=1)]
 
@@ -34,7 +34,7 @@ class ContactColumn(WireResource):
 
     id: Text
     name: str
-    type: str
+    type: ServiceWord
 
 
 class ContactTable(WireResource):

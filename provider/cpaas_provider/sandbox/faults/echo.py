@@ -11,8 +11,19 @@ from cpaas_provider.sandbox.core.errors import FieldError, ServiceError
 from cpaas_provider.sandbox.service.http import Answer, Wire
 
 # Fields that a client compares, stores as the name of something, or reads as a time or a cell.
-_KEPT = {"id", "external_ref", "template_id", "callback", "msisdn", "recipient", "recipients", "to", "columns", "type"}
-_KEPT |= {"created_datetime", "updated_datetime", "personalisation", "substitutions"}
+_UNCHANGED = {
+    "id",
+    "external_ref",
+    "template_id",
+    "callback",
+    "msisdn",
+    "recipient",
+    "recipients",
+    "to",
+    "columns",
+    "type",
+}
+_UNCHANGED |= {"created_datetime", "updated_datetime", "personalisation", "substitutions"}
 
 
 def _texts(value: Any) -> Iterator[str]:
@@ -34,7 +45,7 @@ def _echo(wire: Wire, more: str | None) -> str:
 
 
 def _with(value: Any, echo: str, name: str = "") -> Any:
-    if name in _KEPT:
+    if name in _UNCHANGED:
         return value
     if isinstance(value, dict):
         return {key: _with(member, echo, key) for key, member in value.items()}

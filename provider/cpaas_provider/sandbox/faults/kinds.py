@@ -247,7 +247,7 @@ KINDS: dict[str, Kind] = {
     ),
     "echo_rejection": Kind(
         _BEFORE,
-        "a 400 that repeats key and texts of the request, and a text of your choice",
+        "a 400 with key and texts of the request, and a text of your choice",
         echo_rejection,
         text=(_Text | None, None),
     ),
@@ -285,7 +285,7 @@ KINDS: dict[str, Kind] = {
     ),
     "echo": Kind(
         _AFTER,
-        "200 that repeats key and texts of the request, and a text of your choice, in each of its texts",
+        "200 with key and texts of the request, and a text of your choice, in each of its texts",
         echo,
         text=(_Text | None, None),
     ),
