@@ -62,9 +62,8 @@ def cpaas_db_erase(args: Namespace) -> None:
             except Exception as error:  # noqa: BLE001 - the other parts must be erased all the same
                 remaining.append(describe(error, f"The erasure from {part}"))
     if remaining:
-        raise SystemExit(
-            "\n".join([*remaining, "The database may still contain the recipient. Run the same command again."])
-        )
+        failures = "\n".join(remaining)
+        raise SystemExit(f"The database may still contain the recipient. Run the same command again.\n{failures}")
 
 
 def _erase_from_maps(database: Database, recipient: str, region: str | None, matcher: RecipientMatcher) -> list[str]:

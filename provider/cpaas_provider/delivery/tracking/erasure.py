@@ -36,7 +36,7 @@ class Erased:
 
     :param rows: the number of rows that named the recipient
     :param read_as: how the given recipient was understood, without showing it
-    :param unreadable: the number of reports that were deleted because they could not be searched, whoever they name
+    :param unreadable: the number of reports that were deleted because they could not be searched
     :param leftovers: whether the database file may still contain deleted data, because it could not be overwritten
     """
 

@@ -239,7 +239,7 @@ def _figure(text: str) -> str:
     try:
         figure = Decimal(text)
     except ArithmeticError:
-        # Its exponent is larger than those of decimals, so it is no number that somebody has.
+        # Its exponent is larger than those of decimals, so it is no phone number.
         return text
     if figure.is_finite() and figure.adjusted() < _MAX_FIGURE_DIGITS and figure == figure.to_integral_value():
         return str(int(figure))

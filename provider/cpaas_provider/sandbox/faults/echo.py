@@ -11,19 +11,8 @@ from cpaas_provider.sandbox.core.errors import FieldError, ServiceError
 from cpaas_provider.sandbox.service.http import Answer, Wire
 
 # Fields that a client compares, stores as the name of something, or reads as a time or a cell.
-_UNCHANGED = {
-    "id",
-    "external_ref",
-    "template_id",
-    "callback",
-    "msisdn",
-    "recipient",
-    "recipients",
-    "to",
-    "columns",
-    "type",
-}
-_UNCHANGED |= {"created_datetime", "updated_datetime", "personalisation", "substitutions"}
+_UNCHANGED = {"id", "external_ref", "template_id", "callback", "msisdn", "recipient", "recipients", "to", "columns"}
+_UNCHANGED |= {"type", "created_datetime", "updated_datetime", "personalisation", "substitutions"}
 
 
 def _texts(value: Any) -> Iterator[str]:
