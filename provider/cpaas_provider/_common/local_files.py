@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import io
 import os
 import sqlite3
@@ -54,10 +55,19 @@ def create_whole_file(path: Path, mode: int = PRIVATE) -> Iterator[IO[bytes]]:
     :param mode: as for ``create_file``
     :raises FileExistsError: when the path exists, also as a symbolic link
     """
+    if os.path.lexists(path):
+        # Not only when the file gets its name: that may be after minutes.
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
     descriptor = _open_unnamed(path.parent)
     if descriptor is None:
-        with create_file(path, mode) as file:
-            yield file
+        file = create_file(path, mode)
+        try:
+            with file:
+                yield file
+        except BaseException:
+            with contextlib.suppress(OSError):
+                path.unlink()
+            raise
         return
     with os.fdopen(descriptor, "wb") as file:
         _share(descriptor, mode)
@@ -90,18 +100,13 @@ def _share(target: Path | int, mode: int) -> None:
 
 @contextlib.contextmanager
 def create_text_file(path: Path) -> Iterator[IO[str]]:
-    """Create a text file that only its owner may read. It is removed if the block fails.
-
-    :raises FileExistsError: when the path exists, also as a symbolic link
-    """
-    file = io.TextIOWrapper(create_file(path), encoding="utf-8", newline="")
-    try:
-        with file:
-            yield file
-    except BaseException:
-        with contextlib.suppress(OSError):
-            path.unlink()
-        raise
+    """Create a text file that only its owner may read, as ``create_whole_file`` does."""
+    with create_whole_file(path) as file:
+        text = io.TextIOWrapper(file, encoding="utf-8", newline="")
+        try:
+            yield text
+        finally:
+            text.detach()
 
 
 def open_unnamed_file(folder: str | None) -> IO[str]:

@@ -80,12 +80,25 @@ class TestWholeFile:
         else:
             (tmp_path / "file").write_text("of another try")
         with pytest.raises(FileExistsError), create_whole_file(tmp_path / "file"):
-            pass
+            pytest.fail("the file should not have been begun")
         assert not (tmp_path / "elsewhere").exists()
         assert is_link or (tmp_path / "file").read_text() == "of another try"
 
 
-def test_incomplete_text_file_is_removed(tmp_path: Path) -> None:
+def test_text_file_is_complete_private_and_has_no_name_before(tmp_path: Path) -> None:
+    with create_text_file(tmp_path / "file") as file:
+        file.write("Adé\r\n")
+        assert list(tmp_path.iterdir()) == []
+    assert ((tmp_path / "file").read_bytes(), mode(tmp_path / "file")) == ("Adé\r\n".encode(), 0o600)
+
+
+@pytest.mark.parametrize("has_unnamed_files", [True, False])
+def test_incomplete_text_file_is_removed(
+    tmp_path: Path, has_unnamed_files: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not has_unnamed_files:
+        monkeypatch.delattr("os.O_TMPFILE")
+
     def stopped() -> None:
         with create_text_file(tmp_path / "file") as file:
             file.write(PHONE)
