@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TypedDict
-from urllib.parse import quote, urlsplit, urlunsplit
+from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
 from cpaas_provider.api.errors import CpaasConfigurationError
 from cpaas_provider.api.recipients.allowlist import AllowedRecipients
@@ -192,8 +192,8 @@ def _is_loopback(host: str) -> bool:
 
 
 def _check_proxy(proxy: str) -> None:
-    # Not by the parsed URL: its user ends before a "/" that a password may contain.
-    if ":" in proxy.rpartition("@")[0].partition("://")[2]:
+    # Not by the parsed URL: its user ends before a "/" that a password may contain. It is sent decoded.
+    if ":" in unquote(proxy.rpartition("@")[0].partition("://")[2]):
         raise CpaasConfigurationError(
             "proxy must not contain a password, because Airflow shows this field. Remove it from the URL and set "
             "proxy_password, which Airflow masks."
@@ -201,6 +201,8 @@ def _check_proxy(proxy: str) -> None:
     try:
         parts = urlsplit(proxy)
         is_usable = parts.scheme in _PROXY_SCHEMES and bool(parts.hostname) and parts.port != 0
+        # The parser drops some of these characters.
+        is_usable = is_usable and proxy.isprintable() and " " not in proxy
     except ValueError:
         is_usable = False
     if not is_usable:

@@ -205,7 +205,11 @@ def test_the_password_of_a_proxy_is_filled_in(proxy: str | None, password: str |
 
 
 @pytest.mark.parametrize(
-    "proxy", ["", "proxy.example.com:3128", "ftp://p", "http://", "http://[::1", "http://p:99999", "http://p:0"]
+    "proxy",
+    [
+        *("", "proxy.example.com:3128", "ftp://p", "http://", "http://[::1", "http://p:99999", "http://p:0"),
+        *("http://p\n", "ht\ttp://p", " http://p", "http://a da@p", "http://p/\0", "http://\x7fp", "http://\u2028p"),
+    ],
 )
 def test_proxies_that_cannot_be(proxy: str) -> None:
     with pytest.raises(CpaasConfigurationError, match="proxy must be a URL"):
@@ -224,6 +228,8 @@ def test_proxies_that_cannot_be(proxy: str) -> None:
         "http://ada:55/word@proxy.example.com",
         "http://ada:pa55word?#@proxy.example.com",
         "http://ada:pa55@word@proxy.example.com",
+        "http://ada%3Apa55word@proxy.example.com",
+        "http://ada%3apa55word@proxy.example.com",
         "ftp://ada:pa55word@proxy.example.com",
     ],
 )
