@@ -126,6 +126,9 @@ class ClientSettings:
         object.__setattr__(self, "insufficient_balance_words", _checked_words(self.insufficient_balance_words))
         if self.client_cert is None and (self.client_key is not None or self.client_key_password is not None):
             raise CpaasConfigurationError("client_key and client_key_password need client_cert: set it as well.")
+        for option in ("client_key_password", "proxy", "proxy_password"):
+            if not isinstance(getattr(self, option), str | None):
+                raise CpaasConfigurationError(f"{option} must be a text. In JSON, put it in quotation marks.")
         if self.proxy is not None:
             _check_proxy(self.proxy)
 

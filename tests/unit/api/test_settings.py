@@ -239,6 +239,16 @@ def test_password_in_the_proxy_is_refused_and_not_shown(proxy: str, password: st
     assert "55" not in str(caught.value)
 
 
+@pytest.mark.parametrize("value", [12345, b"http://ada@proxy.example.com", True, ["pa12345"]])
+@pytest.mark.parametrize("option", ["proxy", "proxy_password", "client_key_password"])
+def test_option_that_is_no_text_is_named_and_not_shown(option: str, value: Any) -> None:
+    options = {"proxy": "http://ada@proxy.example.com", "client_cert": "/etc/cpaas.pem", option: value}
+    with pytest.raises(CpaasConfigurationError, match=f"^{option} must be a text") as caught:
+        made(**options)
+    assert "12345" not in str(caught.value)
+    assert "ada" not in str(caught.value)
+
+
 def test_the_repr_holds_no_secret() -> None:
     shown = repr(
         made(
