@@ -95,8 +95,9 @@ class ClientSettings:
     keepalive_expiry: float = 2.0
     max_response_bytes: int = 16 * 1024 * 1024
     verify: bool | str = True
-    client_cert: str | None = None
-    client_key: str | None = None
+    # Instead of a path, someone may paste the key itself.
+    client_cert: str | None = field(default=None, repr=False)
+    client_key: str | None = field(default=None, repr=False)
     client_key_password: str | None = field(default=None, repr=False)
     proxy: str | None = field(default=None, repr=False)
     proxy_password: str | None = field(default=None, repr=False)

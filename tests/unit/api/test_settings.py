@@ -254,9 +254,12 @@ def test_the_repr_holds_no_secret() -> None:
         made(
             proxy="http://ada@proxy.example.com",
             proxy_password="pa66word",
+            client_cert="-----BEGIN PRIVATE KEY-----",
+            client_key="-----BEGIN PRIVATE KEY-----",
+            client_key_password="pa77word",
             allowed_recipients="2348031234567",
         )
     )
     assert "cpaas.example.com" in shown
-    for secret in (KEY, "ada", "pa66word", "2348031234567"):
+    for secret in (KEY, "ada", "pa66word", "PRIVATE KEY", "pa77word", "2348031234567"):
         assert secret not in shown
