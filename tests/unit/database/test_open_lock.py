@@ -29,6 +29,17 @@ with open_lock(Path(sys.argv[1]), 5):
 """
 
 
+FORKED = """
+import os, sys
+from pathlib import Path
+from cpaas_provider.database._engine.sqlite_file import open_lock
+with open_lock(Path(sys.argv[1]), 5):
+    if os.fork():
+        print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     return tmp_path / "home" / "store.db"
@@ -87,6 +98,29 @@ def test_killed_process_leaves_a_lock_file_that_blocks_nobody(path: Path, lock_p
         process.kill()
     assert lock_path.exists()
     open_and_close(path, timeout=0.1)
+
+
+@pytest.mark.parametrize("is_killed", [True, False])
+def test_forked_process_neither_keeps_nor_ends_the_lock_of_its_parent(
+    path: Path, lock_path: Path, is_killed: bool
+) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", FORKED, str(path)], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdin is not None
+        assert process.stdout.readline() == b"held\n"
+        with pytest.raises(DatabaseError, match="another process has locked"):
+            open_and_close(path, timeout=0.1)
+        if is_killed:
+            process.kill()
+            process.wait()
+            # The forked process waits for the end of its input.
+            open_and_close(path, timeout=0.1)
+        process.stdin.close()
+        # Both processes have ended.
+        assert process.stdout.read() == b""
+    assert process.returncode == (-9 if is_killed else 0)
 
 
 def test_process_that_ends_normally_leaves_the_lock_file_private(path: Path) -> None:
