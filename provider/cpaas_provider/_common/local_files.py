@@ -32,7 +32,14 @@ def make_folders(folder: Path, mode: int = PRIVATE) -> None:
         if not folder.is_dir():
             raise
     else:
-        _share(folder, mode | (mode & 0o444) >> 2)
+        set_mode(folder, mode | (mode & 0o444) >> 2)
+
+
+def set_mode(target: Path | int, mode: int) -> None:
+    """Give a new file or folder its mode, whatever the umask is."""
+    # Some file systems have no modes. A folder may have inherited the bit that files get its group.
+    with contextlib.suppress(OSError):
+        os.chmod(target, os.stat(target).st_mode & 0o7000 | mode)  # noqa: PTH101, PTH116 - or a descriptor
 
 
 def create_file(path: Path, mode: int = PRIVATE) -> IO[bytes]:
@@ -42,7 +49,7 @@ def create_file(path: Path, mode: int = PRIVATE) -> IO[bytes]:
     :raises FileExistsError: when the path exists, also as a symbolic link
     """
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE)
-    _share(descriptor, mode)
+    set_mode(descriptor, mode)
     return os.fdopen(descriptor, "wb")
 
 
@@ -70,7 +77,7 @@ def create_whole_file(path: Path, mode: int = PRIVATE) -> Iterator[IO[bytes]]:
             raise
         return
     with os.fdopen(descriptor, "wb") as file:
-        _share(descriptor, mode)
+        set_mode(descriptor, mode)
         yield file
         file.flush()
         folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
@@ -88,14 +95,6 @@ def _open_unnamed(folder: Path) -> int | None:
         with contextlib.suppress(OSError):
             return os.open(folder, os.O_WRONLY | os.O_TMPFILE, PRIVATE)
     return None
-
-
-def _share(target: Path | int, mode: int) -> None:
-    """Give a new file or folder to more than its owner."""
-    if mode & 0o077:
-        # Some file systems have no modes. A folder may have inherited the bit that files get its group.
-        with contextlib.suppress(OSError):
-            os.chmod(target, os.stat(target).st_mode & 0o7000 | mode)  # noqa: PTH101, PTH116 - or a descriptor
 
 
 @contextlib.contextmanager
@@ -127,6 +126,7 @@ def open_unnamed_database(folder: str | None, cache_kib: int) -> sqlite3.Connect
     """
     _make_spool_folder(folder)
     descriptor, name = tempfile.mkstemp(prefix="cpaas-", dir=folder)
+    set_mode(descriptor, PRIVATE)
     os.close(descriptor)
     try:
         database = sqlite3.connect(name, check_same_thread=False)

@@ -21,7 +21,7 @@ def mode(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
 
 
-@pytest.fixture(params=[0, 0o077], ids=["umask 0", "umask 077"])
+@pytest.fixture(params=[0, 0o077, 0o277, 0o777], ids="umask {:03o}".format)
 def umask(request: pytest.FixtureRequest) -> Iterator[None]:
     earlier = os.umask(request.param)
     yield
@@ -37,6 +37,9 @@ class TestModes:
         with create_file(folder / "file", file_mode):
             assert mode(folder / "file") == file_mode
         assert (mode(folder), mode(folder.parent)) == (folder_mode, folder_mode)
+        with create_text_file(folder / "export"):
+            pass
+        assert mode(folder / "export") == 0o600
 
     def test_existing_folder_keeps_its_mode(self, tmp_path: Path) -> None:
         tmp_path.chmod(0o755)

@@ -123,8 +123,14 @@ def test_forked_process_neither_keeps_nor_ends_the_lock_of_its_parent(
     assert process.returncode == (-9 if is_killed else 0)
 
 
-def test_process_that_ends_normally_leaves_the_lock_file_private(path: Path) -> None:
-    open_and_close(path)
+@pytest.mark.parametrize("umask", [0, 0o077, 0o277, 0o777])
+def test_process_that_ends_normally_leaves_the_lock_file_private(path: Path, umask: int) -> None:
+    earlier = os.umask(umask)
+    try:
+        open_and_close(path)
+    finally:
+        os.umask(earlier)
+    assert mode(path.parent) == 0o700
     assert {file.name: mode(file) for file in path.parent.iterdir()} == {"store.db": 0o600, "store.db.lock": 0o600}
 
 

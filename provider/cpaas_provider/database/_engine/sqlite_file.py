@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from cpaas_provider._common.local_files import PRIVATE, create_file, make_folders
+from cpaas_provider._common.local_files import PRIVATE, create_file, make_folders, set_mode
 from cpaas_provider.database.errors import DatabaseError
 
 Identity = tuple[int, int]
@@ -76,6 +76,7 @@ def _open_lock_file(lock_path: Path, path: Path) -> int:
         lock = os.open(lock_path, flags | os.O_CREAT | os.O_EXCL, PRIVATE)
     except FileExistsError:
         return os.open(lock_path, flags)
+    set_mode(lock, PRIVATE)
     # Users who may write to an existing database file can lock that as well.
     with contextlib.suppress(OSError):
         database = path.stat()
