@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import io
 import os
 import sqlite3
@@ -31,7 +32,14 @@ def make_folders(folder: Path, mode: int = PRIVATE) -> None:
         if not folder.is_dir():
             raise
     else:
-        _share(folder, mode | (mode & 0o444) >> 2)
+        set_mode(folder, mode | (mode & 0o444) >> 2)
+
+
+def set_mode(target: Path | int, mode: int) -> None:
+    """Give a new file or folder its mode, whatever the umask is."""
+    # Some file systems have no modes. A folder may have inherited the bit that files get its group.
+    with contextlib.suppress(OSError):
+        os.chmod(target, os.stat(target).st_mode & 0o7000 | mode)  # noqa: PTH101, PTH116 - or a descriptor
 
 
 def create_file(path: Path, mode: int = PRIVATE) -> IO[bytes]:
@@ -41,7 +49,7 @@ def create_file(path: Path, mode: int = PRIVATE) -> IO[bytes]:
     :raises FileExistsError: when the path exists, also as a symbolic link
     """
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE)
-    _share(descriptor, mode)
+    set_mode(descriptor, mode)
     return os.fdopen(descriptor, "wb")
 
 
@@ -54,13 +62,22 @@ def create_whole_file(path: Path, mode: int = PRIVATE) -> Iterator[IO[bytes]]:
     :param mode: as for ``create_file``
     :raises FileExistsError: when the path exists, also as a symbolic link
     """
+    if os.path.lexists(path):
+        # Not only when the file gets its name: that may be after minutes.
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
     descriptor = _open_unnamed(path.parent)
     if descriptor is None:
-        with create_file(path, mode) as file:
-            yield file
+        file = create_file(path, mode)
+        try:
+            with file:
+                yield file
+        except BaseException:
+            with contextlib.suppress(OSError):
+                path.unlink()
+            raise
         return
     with os.fdopen(descriptor, "wb") as file:
-        _share(descriptor, mode)
+        set_mode(descriptor, mode)
         yield file
         file.flush()
         folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
@@ -80,28 +97,15 @@ def _open_unnamed(folder: Path) -> int | None:
     return None
 
 
-def _share(target: Path | int, mode: int) -> None:
-    """Give a new file or folder to more than its owner."""
-    if mode & 0o077:
-        # Some file systems have no modes. A folder may have inherited the bit that files get its group.
-        with contextlib.suppress(OSError):
-            os.chmod(target, os.stat(target).st_mode & 0o7000 | mode)  # noqa: PTH101, PTH116 - or a descriptor
-
-
 @contextlib.contextmanager
 def create_text_file(path: Path) -> Iterator[IO[str]]:
-    """Create a text file that only its owner may read. It is removed if the block fails.
-
-    :raises FileExistsError: when the path exists, also as a symbolic link
-    """
-    file = io.TextIOWrapper(create_file(path), encoding="utf-8", newline="")
-    try:
-        with file:
-            yield file
-    except BaseException:
-        with contextlib.suppress(OSError):
-            path.unlink()
-        raise
+    """Create a text file that only its owner may read, as ``create_whole_file`` does."""
+    with create_whole_file(path) as file:
+        text = io.TextIOWrapper(file, encoding="utf-8", newline="")
+        try:
+            yield text
+        finally:
+            text.detach()
 
 
 def open_unnamed_file(folder: str | None) -> IO[str]:
@@ -122,6 +126,7 @@ def open_unnamed_database(folder: str | None, cache_kib: int) -> sqlite3.Connect
     """
     _make_spool_folder(folder)
     descriptor, name = tempfile.mkstemp(prefix="cpaas-", dir=folder)
+    set_mode(descriptor, PRIVATE)
     os.close(descriptor)
     try:
         database = sqlite3.connect(name, check_same_thread=False)

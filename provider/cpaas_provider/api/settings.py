@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TypedDict
-from urllib.parse import quote, urlsplit, urlunsplit
+from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
 from cpaas_provider.api.errors import CpaasConfigurationError
 from cpaas_provider.api.recipients.allowlist import AllowedRecipients
@@ -95,8 +95,9 @@ class ClientSettings:
     keepalive_expiry: float = 2.0
     max_response_bytes: int = 16 * 1024 * 1024
     verify: bool | str = True
-    client_cert: str | None = None
-    client_key: str | None = None
+    # Instead of a path, someone may paste the key itself.
+    client_cert: str | None = field(default=None, repr=False)
+    client_key: str | None = field(default=None, repr=False)
     client_key_password: str | None = field(default=None, repr=False)
     proxy: str | None = field(default=None, repr=False)
     proxy_password: str | None = field(default=None, repr=False)
@@ -126,6 +127,9 @@ class ClientSettings:
         object.__setattr__(self, "insufficient_balance_words", _checked_words(self.insufficient_balance_words))
         if self.client_cert is None and (self.client_key is not None or self.client_key_password is not None):
             raise CpaasConfigurationError("client_key and client_key_password need client_cert: set it as well.")
+        for option in ("client_key_password", "proxy", "proxy_password"):
+            if not isinstance(getattr(self, option), str | None):
+                raise CpaasConfigurationError(f"{option} must be a text. In JSON, put it in quotation marks.")
         if self.proxy is not None:
             _check_proxy(self.proxy)
 
@@ -192,8 +196,8 @@ def _is_loopback(host: str) -> bool:
 
 
 def _check_proxy(proxy: str) -> None:
-    # Not by the parsed URL: its user ends before a "/" that a password may contain.
-    if ":" in proxy.rpartition("@")[0].partition("://")[2]:
+    # Not by the parsed URL: its user ends before a "/" that a password may contain. It is sent decoded.
+    if ":" in unquote(proxy.rpartition("@")[0].partition("://")[2]):
         raise CpaasConfigurationError(
             "proxy must not contain a password, because Airflow shows this field. Remove it from the URL and set "
             "proxy_password, which Airflow masks."
@@ -201,6 +205,8 @@ def _check_proxy(proxy: str) -> None:
     try:
         parts = urlsplit(proxy)
         is_usable = parts.scheme in _PROXY_SCHEMES and bool(parts.hostname) and parts.port != 0
+        # The parser drops some of these characters.
+        is_usable = is_usable and proxy.isprintable() and " " not in proxy
     except ValueError:
         is_usable = False
     if not is_usable:

@@ -21,4 +21,5 @@ def default_file() -> Path:
 
 def may_exist() -> bool:
     """Return whether a database may exist. If none does, nothing was ever stored."""
-    return bool(configured()) or default_file().exists()
+    # A symbolic link to a file that is missing now shows that there was one.
+    return bool(configured()) or os.path.lexists(default_file())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from importlib.util import find_spec
 from pathlib import Path
@@ -40,8 +41,27 @@ def resolve_url(store: str | None = None) -> URL:
     """
     store = (store or configured()).strip()
     if not store:
-        return URL.create("sqlite", database=str(default_file()))
-    return _usable(_parse(store) if "://" in store else _read_connection(store))
+        return _of_file(URL.create("sqlite", database=str(default_file())))
+    return _of_file(_usable(_parse(store) if "://" in store else _read_connection(store)))
+
+
+def _of_file(url: URL) -> URL:
+    """Return the URL of the file itself if the URL names a symbolic link to it.
+
+    SQLite names its write-ahead log after the file. So must the lock be, or two processes migrate at once.
+    """
+    path = url.database or ""
+    if url.get_backend_name() != "sqlite" or not os.path.islink(path):  # noqa: PTH114 - it raises no PermissionError
+        return url
+    try:
+        return url.set(database=str(Path(path).resolve(strict=True)))
+    except (OSError, RuntimeError) as error:
+        # Before Python 3.13, a loop is a RuntimeError.
+        reason = error.strerror if isinstance(error, OSError) else "the links form a loop"
+        raise DatabaseError(
+            f"The database was not opened, because {path} is a symbolic link that leads to no file ({reason}). Create "
+            "the file that it should name, or remove the link. Nothing was stored."
+        ) from None
 
 
 def redacted(url: URL) -> str:

@@ -1,7 +1,8 @@
 """Stands before every route and refuses what only a page of another site makes a developer's browser send.
 
 A page may send a plain POST to the loopback address. By DNS rebinding it may also read, under a name of its own: then
-the Host header has that name. No answer has a CORS header, so a browser sends nothing that needs a preflight.
+the Host header has that name. No answer has a CORS header, so a browser sends nothing that needs a preflight. Of an
+image or a script it sends no Origin, but Sec-Fetch-Site, which no page can change.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ HEADERS = [
 ]
 """Headers of every response: no page of another site may frame it, or load it as something else."""
 
+Headers = dict[str, list[str]]
+
 _AUTHORITY = re.compile(rf"({HOST})(?::[0-9]{{1,5}})?")
 
 
@@ -37,6 +40,16 @@ def _normalized(host: str) -> str:
     except ValueError:
         return host.lower()
     return str(getattr(address, "ipv4_mapped", None) or address)
+
+
+def _is_from_own_page(headers: Headers) -> bool:
+    """Return whether a program, the user or a page of the sandbox made a request, as far as its browser tells."""
+    return headers.get("sec-fetch-site", ["none"]) in (["none"], ["same-origin"])
+
+
+def _is_link_to_page(headers: Headers, scope: Scope) -> bool:
+    mode, path = headers.get("sec-fetch-mode"), scope["path"]
+    return scope["method"] == "GET" and path == "/" and mode == ["navigate"]
 
 
 def _refusal(status: int, header: str, message: str) -> ServiceError:
@@ -50,6 +63,9 @@ _HOST = _refusal(
     "sandbox listens on. Start the sandbox with --allow-host NAME to allow another name",
 )
 _ORIGIN = _refusal(403, "Origin", "A page that uses the sandbox must come from the sandbox itself")
+_SITE = _refusal(
+    403, "Sec-Fetch-Site", "A page of another site must not load anything of the sandbox. It may link to the inbox page"
+)
 _CONTENT_TYPE = _refusal(
     415, "Content-Type", "Content-Type must be application/json, also for a POST request without a body"
 )
@@ -72,7 +88,7 @@ class Guard:
             await self._app(scope, receive, send)
 
     def _error(self, scope: Scope) -> ServiceError | None:
-        headers: dict[str, list[str]] = {}
+        headers: Headers = {}
         for name, value in scope["headers"]:
             headers.setdefault(name.decode("latin-1"), []).append(value.decode("latin-1"))
         hosts, origins, content_types = (headers.get(name, []) for name in ("host", "origin", "content-type"))
@@ -80,6 +96,8 @@ class Guard:
             return _HOST
         if origins not in ([], [f"http://{hosts[0]}"], [f"https://{hosts[0]}"]):
             return _ORIGIN
+        if not _is_from_own_page(headers) and not _is_link_to_page(headers, scope):
+            return _SITE
         # A browser sends a POST of some content types without a preflight. It sends no other method so.
         has_body = headers.get("content-length", ["0"]) != ["0"] or "transfer-encoding" in headers
         media_types = [content_type.partition(";")[0].strip(" \t").lower() for content_type in content_types]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import itertools
 import os
 import re
@@ -142,6 +143,9 @@ def _create(path: Any, target: Any) -> Any:
     if final is None:
         path.parent.mkdir(parents=True, exist_ok=True)
         return target.open("wb")
+    if final.is_dir():
+        # No file replaces a folder, and that would fail only after everything was sent.
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
     mode = results_file_mode()
     make_folders(final.parent, mode)
     _delete_abandoned(final)

@@ -205,7 +205,11 @@ def test_the_password_of_a_proxy_is_filled_in(proxy: str | None, password: str |
 
 
 @pytest.mark.parametrize(
-    "proxy", ["", "proxy.example.com:3128", "ftp://p", "http://", "http://[::1", "http://p:99999", "http://p:0"]
+    "proxy",
+    [
+        *("", "proxy.example.com:3128", "ftp://p", "http://", "http://[::1", "http://p:99999", "http://p:0"),
+        *("http://p\n", "ht\ttp://p", " http://p", "http://a da@p", "http://p/\0", "http://\x7fp", "http://\u2028p"),
+    ],
 )
 def test_proxies_that_cannot_be(proxy: str) -> None:
     with pytest.raises(CpaasConfigurationError, match="proxy must be a URL"):
@@ -224,6 +228,8 @@ def test_proxies_that_cannot_be(proxy: str) -> None:
         "http://ada:55/word@proxy.example.com",
         "http://ada:pa55word?#@proxy.example.com",
         "http://ada:pa55@word@proxy.example.com",
+        "http://ada%3Apa55word@proxy.example.com",
+        "http://ada%3apa55word@proxy.example.com",
         "ftp://ada:pa55word@proxy.example.com",
     ],
 )
@@ -233,14 +239,27 @@ def test_password_in_the_proxy_is_refused_and_not_shown(proxy: str, password: st
     assert "55" not in str(caught.value)
 
 
+@pytest.mark.parametrize("value", [12345, b"http://ada@proxy.example.com", True, ["pa12345"]])
+@pytest.mark.parametrize("option", ["proxy", "proxy_password", "client_key_password"])
+def test_option_that_is_no_text_is_named_and_not_shown(option: str, value: Any) -> None:
+    options = {"proxy": "http://ada@proxy.example.com", "client_cert": "/etc/cpaas.pem", option: value}
+    with pytest.raises(CpaasConfigurationError, match=f"^{option} must be a text") as caught:
+        made(**options)
+    assert "12345" not in str(caught.value)
+    assert "ada" not in str(caught.value)
+
+
 def test_the_repr_holds_no_secret() -> None:
     shown = repr(
         made(
             proxy="http://ada@proxy.example.com",
             proxy_password="pa66word",
+            client_cert="-----BEGIN PRIVATE KEY-----",
+            client_key="-----BEGIN PRIVATE KEY-----",
+            client_key_password="pa77word",
             allowed_recipients="2348031234567",
         )
     )
     assert "cpaas.example.com" in shown
-    for secret in (KEY, "ada", "pa66word", "2348031234567"):
+    for secret in (KEY, "ada", "pa66word", "PRIVATE KEY", "pa77word", "2348031234567"):
         assert secret not in shown

@@ -264,17 +264,37 @@ def error_of(settings: ClientSettings, call: str) -> CpaasError:
     return caught.value
 
 
-@pytest.mark.parametrize("call", CALLS)
-def test_request_of_any_kind_is_not_sent_if_the_server_refused_the_handshake(
-    authority: Authority, tmp_path: Path, proxy: str | None, call: str
+@pytest.mark.parametrize(
+    ("call", "tls12"),
+    # Such a purchase is unknown: see below.
+    [(call, tls12) for call in CALLS for tls12 in (False, True) if tls12 or call != "purchase"],
+)
+def test_request_is_not_sent_if_the_server_refused_the_handshake(
+    authority: Authority, tmp_path: Path, proxy: str | None, call: str, tls12: bool
 ) -> None:
-    with TlsServer(authority.server_context(clients=authority.path), tmp_path) as server:
+    with TlsServer(authority.server_context(clients=authority.path, tls12=tls12), tmp_path) as server:
         error = error_of(at(server.url, authority, proxy=proxy), call)
     assert type(error) is CpaasNotSentError
     assert (error.retryable, error.maybe_sent) == (True, False)
-    assert "alert certificate_required; check client_cert and client_key" in str(error)
+    assert f"alert {'handshake_failure' if tls12 else 'certificate_required'}; " in str(error)
+    assert "client_cert and client_key of the connection" in str(error)
     assert "Nothing was sent" in str(error)
     assert server.bytes_read == 0
+
+
+@pytest.mark.parametrize("was_read", [False, True], ids=["refused", "read, then alert"])
+def test_purchase_that_left_before_the_client_certificate_was_refused_is_unknown_and_named(
+    authority: Authority, tmp_path: Path, proxy: str | None, was_read: bool
+) -> None:
+    context = authority.server_context() if was_read else authority.server_context(clients=authority.path)
+    context.num_tickets = 0
+    with TlsServer(context, tmp_path, read_then_alert(116)) as server:
+        error = error_of(at(server.url, authority, proxy=proxy), "purchase")
+    assert type(error) is CpaasUnknownOutcomeError
+    assert (error.retryable, error.maybe_sent) == (False, True)
+    assert "because of the client certificate (alert certificate_required; check client_cert and client_k" in str(error)
+    assert "A server that follows the TLS standard has not read it." in str(error)
+    assert (server.bytes_read > 0) is was_read
 
 
 @pytest.mark.parametrize("call", ["send", "purchase", "passcode", "creation"])

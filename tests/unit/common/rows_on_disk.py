@@ -68,12 +68,25 @@ def fill_results(folder: str) -> Any:
     return writing
 
 
+def fill_export(folder: str) -> Any:
+    """Write a part of an export."""
+    from cpaas_provider._common.local_files import create_text_file, make_folders
+
+    make_folders(Path(folder))
+    writing = ExitStack()
+    file = writing.enter_context(create_text_file(Path(folder) / "export.csv"))
+    file.writelines(f"{PHONE}\n" for _ in ROWS)
+    file.flush()
+    return writing
+
+
 KINDS: dict[str, Callable[[str], Any]] = {
     "spool": fill_spool,
     "staging": fill_staging,
     "recipients": fill_recipients,
     "lookups": fill_lookups,
     "results": fill_results,
+    "export": fill_export,
 }
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ def mode(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
 
 
-@pytest.fixture(params=[0, 0o077], ids=["umask 0", "umask 077"])
+@pytest.fixture(params=[0, 0o077, 0o277, 0o777], ids="umask {:03o}".format)
 def umask(request: pytest.FixtureRequest) -> Iterator[None]:
     earlier = os.umask(request.param)
     yield
@@ -37,6 +37,9 @@ class TestModes:
         with create_file(folder / "file", file_mode):
             assert mode(folder / "file") == file_mode
         assert (mode(folder), mode(folder.parent)) == (folder_mode, folder_mode)
+        with create_text_file(folder / "export"):
+            pass
+        assert mode(folder / "export") == 0o600
 
     def test_existing_folder_keeps_its_mode(self, tmp_path: Path) -> None:
         tmp_path.chmod(0o755)
@@ -80,12 +83,25 @@ class TestWholeFile:
         else:
             (tmp_path / "file").write_text("of another try")
         with pytest.raises(FileExistsError), create_whole_file(tmp_path / "file"):
-            pass
+            pytest.fail("the file should not have been begun")
         assert not (tmp_path / "elsewhere").exists()
         assert is_link or (tmp_path / "file").read_text() == "of another try"
 
 
-def test_incomplete_text_file_is_removed(tmp_path: Path) -> None:
+def test_text_file_is_complete_private_and_has_no_name_before(tmp_path: Path) -> None:
+    with create_text_file(tmp_path / "file") as file:
+        file.write("Adé\r\n")
+        assert list(tmp_path.iterdir()) == []
+    assert ((tmp_path / "file").read_bytes(), mode(tmp_path / "file")) == ("Adé\r\n".encode(), 0o600)
+
+
+@pytest.mark.parametrize("has_unnamed_files", [True, False])
+def test_incomplete_text_file_is_removed(
+    tmp_path: Path, has_unnamed_files: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not has_unnamed_files:
+        monkeypatch.delattr("os.O_TMPFILE")
+
     def stopped() -> None:
         with create_text_file(tmp_path / "file") as file:
             file.write(PHONE)

@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from cpaas_provider.database.database import open_database
+from cpaas_provider.database.database import open_database, stored_revision
+from cpaas_provider.database.default_file import default_file, may_exist
 from cpaas_provider.database.errors import DatabaseError
 from tests.airflow.harness.examples import bounded
 
@@ -24,6 +25,17 @@ from pathlib import Path
 from cpaas_provider.database._engine.sqlite_file import open_lock
 with open_lock(Path(sys.argv[1]), 5):
     print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+FORKED = """
+import os, sys
+from pathlib import Path
+from cpaas_provider.database._engine.sqlite_file import open_lock
+with open_lock(Path(sys.argv[1]), 5):
+    if os.fork():
+        print("held", flush=True)
     sys.stdin.read()
 """
 
@@ -88,8 +100,37 @@ def test_killed_process_leaves_a_lock_file_that_blocks_nobody(path: Path, lock_p
     open_and_close(path, timeout=0.1)
 
 
-def test_process_that_ends_normally_leaves_the_lock_file_private(path: Path) -> None:
-    open_and_close(path)
+@pytest.mark.parametrize("is_killed", [True, False])
+def test_forked_process_neither_keeps_nor_ends_the_lock_of_its_parent(
+    path: Path, lock_path: Path, is_killed: bool
+) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", FORKED, str(path)], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdin is not None
+        assert process.stdout.readline() == b"held\n"
+        with pytest.raises(DatabaseError, match="another process has locked"):
+            open_and_close(path, timeout=0.1)
+        if is_killed:
+            process.kill()
+            process.wait()
+            # The forked process waits for the end of its input.
+            open_and_close(path, timeout=0.1)
+        process.stdin.close()
+        # Both processes have ended.
+        assert process.stdout.read() == b""
+    assert process.returncode == (-9 if is_killed else 0)
+
+
+@pytest.mark.parametrize("umask", [0, 0o077, 0o277, 0o777])
+def test_process_that_ends_normally_leaves_the_lock_file_private(path: Path, umask: int) -> None:
+    earlier = os.umask(umask)
+    try:
+        open_and_close(path)
+    finally:
+        os.umask(earlier)
+    assert mode(path.parent) == 0o700
     assert {file.name: mode(file) for file in path.parent.iterdir()} == {"store.db": 0o600, "store.db.lock": 0o600}
 
 
@@ -132,6 +173,64 @@ def test_planted_lock_file_is_refused(path: Path, lock_path: Path, plant: Callab
     with bounded(5), pytest.raises(DatabaseError, match=f"{lock_path} {kind}"):
         open_and_close(path)
     assert [file.name for file in path.parent.iterdir()] == [lock_path.name]
+
+
+@pytest.fixture
+def link(path: Path, tmp_path: Path) -> Path:
+    """A symbolic link, in another folder, to the path of the database."""
+    link = tmp_path / "elsewhere" / "link.db"
+    link.parent.mkdir()
+    link.symlink_to(path)
+    return link
+
+
+def test_database_by_a_link_to_its_file_is_the_same_and_has_the_same_lock(path: Path, link: Path) -> None:
+    open_and_close(path)
+    with open_database(f"sqlite:///{link}") as database:
+        database.check()
+        with open_database(f"sqlite:///{path}") as direct:
+            assert database.identity == direct.identity
+        assert [file.name for file in link.parent.iterdir()] == ["link.db"]
+    for held, opened in ((path, link), (link, path)):
+        with (
+            locked(held.resolve().with_name("store.db.lock")),
+            pytest.raises(DatabaseError, match=f"another process has locked {path}.lock"),
+        ):
+            open_and_close(opened, timeout=0.1)
+
+
+def test_database_in_a_linked_folder_is_the_same(path: Path, tmp_path: Path) -> None:
+    open_and_close(path)
+    folder = tmp_path / "linked"
+    folder.symlink_to(path.parent)
+    with open_database(f"sqlite:///{path}") as direct, open_database(f"sqlite:///{folder}/store.db") as linked:
+        assert linked.identity == direct.identity
+
+
+@pytest.mark.parametrize(
+    ("is_loop", "reason"), [(False, "No such file or directory"), (True, ".*loop.*|Too many levels.*")]
+)
+def test_link_that_leads_to_no_file_is_named_and_creates_none(
+    path: Path, link: Path, is_loop: bool, reason: str
+) -> None:
+    if is_loop:
+        path.parent.mkdir()
+        path.symlink_to(link)
+    for use in (open_database, stored_revision):
+        with pytest.raises(DatabaseError, match=rf"{link} is a symbolic link that leads to no file \(({reason})\)\."):
+            use(f"sqlite:///{link}")
+    assert [file.name for file in link.parent.iterdir()] == ["link.db"]
+    assert path.is_symlink() is is_loop
+
+
+def test_default_database_behind_a_link_to_a_missing_file_may_exist(
+    path: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("AIRFLOW_HOME", str(tmp_path))
+    assert not may_exist()
+    default_file().parent.mkdir()
+    default_file().symlink_to(path)
+    assert may_exist()
 
 
 def test_folder_that_cannot_be_written_is_named() -> None:

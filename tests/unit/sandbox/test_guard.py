@@ -219,6 +219,38 @@ def test_other_methods_need_json_for_a_body_and_no_other_origin(full: Harness, m
         check_refused(send(full, method, path, [own, "Origin: http://evil.example"]), 403)
 
 
+@pytest.mark.parametrize(
+    "fields",
+    [
+        ["Sec-Fetch-Site: cross-site", "Sec-Fetch-Mode: no-cors", "Sec-Fetch-Dest: image"],
+        ["Sec-Fetch-Site: same-site", "Sec-Fetch-Mode: no-cors", "Sec-Fetch-Dest: script"],
+        ["Sec-Fetch-Site: cross-site", "Sec-Fetch-Mode: navigate", "Sec-Fetch-Dest: document"],
+        ["Sec-Fetch-Site: another", "Sec-Fetch-Mode: no-cors"],
+        ["Sec-Fetch-Site: cross-site"],
+        ["Sec-Fetch-Site: same-origin", "Sec-Fetch-Site: cross-site"],
+    ],
+    ids=["image", "script of another port", "link", "unknown site", "no mode", "two sites"],
+)
+def test_page_of_another_site_loads_nothing(full: Harness, fields: list[str]) -> None:
+    own = "Host: 127.0.0.1:{port}"
+    for path in ("/lists/contact", "/otp/x", "//", *READS[1:]):
+        check_refused(send(full, "GET", path, [own, *fields]), 403)
+
+
+@pytest.mark.parametrize("site", ["cross-site", "same-site", "same-origin", "none"])
+def test_link_to_the_inbox_page_is_served(sandbox: Harness, site: str) -> None:
+    fields = ["Host: 127.0.0.1:{port}", f"Sec-Fetch-Site: {site}", "Sec-Fetch-Mode: navigate"]
+    assert send(sandbox, "GET", "/", fields).status == 200
+    assert send(sandbox, "GET", "/?view=otp", fields).status == 200
+
+
+@pytest.mark.parametrize("site", ["same-origin", "none"])
+def test_own_page_and_user_load_everything(sandbox: Harness, site: str) -> None:
+    for path in READS:
+        fields = ["Host: 127.0.0.1:{port}", f"Sec-Fetch-Site: {site}", "Sec-Fetch-Mode: cors"]
+        assert send(sandbox, "GET", path, fields).status == 200
+
+
 def test_chunked_body_needs_json_too(full: Harness) -> None:
     chunked = ["Host: localhost", "Transfer-Encoding: chunked"]
     with closing(socket.create_connection(full.address, timeout=10)) as connection:
@@ -318,7 +350,7 @@ class AttackersPage(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         target = self.path.partition("?")[2]
         page = f"""<!doctype html><title>waiting</title>
-            <iframe name=frame></iframe>
+            <iframe name=frame></iframe><img src="{target}/lists/contact">
             <form target=frame method=post action="{target}/_control/reset"><input name=a></form>
             <form target=frame method=post enctype=text/plain action="{target}/_control/reset"><input name={{}}></form>
             <script>

@@ -6,7 +6,7 @@ import json
 import os
 import stat
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -90,6 +90,16 @@ def test_what_breaks_off_leaves_the_file_there_was(tmp_path: Path, name: str) ->
     with pytest.raises(ResultsFileError, match=r"could not be written \(OSError.*\). Check results_path"):
         write_outcomes(path, broken())
     assert read(tmp_path / name) == LINES[:3]
+
+
+@pytest.mark.parametrize(
+    "use", [check_writable, lambda path: write_outcomes(path, iter(LINES))], ids=["check", "write"]
+)
+def test_folder_of_that_name_is_found_before_anything_is_sent(tmp_path: Path, use: Callable[[Any], None]) -> None:
+    (tmp_path / "out.jsonl").mkdir()
+    with pytest.raises(ResultsFileError, match=r"\(IsADirectoryError: Is a directory\)\. Check results_path\."):
+        use(as_results_path(str(tmp_path / "out.jsonl")))
+    assert [file.name for file in tmp_path.iterdir()] == ["out.jsonl"]
 
 
 def test_a_later_try_writes_it_anew(tmp_path: Path) -> None:

@@ -72,15 +72,20 @@ class _ServiceTls(ssl.SSLObject):
         return error if name is None else self._ended(name)
 
     def _ended(self, alert: str) -> TlsAlertError:
-        self.alert = TlsAlertError(_failure(alert, may_have_left=not self._is_refusal(alert)))
+        has_left = self._version is not None
+        self.alert = TlsAlertError(
+            _failure(alert, may_have_left=not self._is_refusal(alert), unread_by_standard=has_left)
+        )
         return self.alert
 
     def _is_refusal(self, alert: str) -> bool:
-        """Tell whether an alert proves that the server refused the handshake.
+        """Tell whether an alert of a server that follows the standard means that it refused the handshake.
 
         In TLS 1.3 the client finishes its handshake, and sends its request, before the server has checked the client's
         certificate. A server that refuses it has not accepted the handshake, so it cannot have read data of this
         connection: there is no early data, and the client does not offer authentication after the handshake.
+        Without a session ticket, only the standard distinguishes a refusal from a later alert about the certificate:
+        both are the same bytes. It allows the later one only after authentication that this client does not offer.
         The server has accepted the handshake if it sent a byte of a response, on this request or an earlier one, or a
         session ticket (RFC 8446, 4.6.1). In TLS 1.2 it has done so before the client's handshake is finished, and may
         ask for a certificate after it has read a request (renegotiation).
@@ -183,7 +188,7 @@ def _alert_name(error: ssl.SSLError) -> str | None:
     return match and match[1].lower()
 
 
-def _failure(name: str, *, may_have_left: bool) -> TransportFailure:
+def _failure(name: str, *, may_have_left: bool, unread_by_standard: bool = False) -> TransportFailure:
     if may_have_left:
         return TransportFailure(
             f"the server ended the TLS connection before a response arrived (alert {name})", may_have_left=True
@@ -193,6 +198,7 @@ def _failure(name: str, *, may_have_left: bool) -> TransportFailure:
             f"the server refused the TLS connection because of the client certificate (alert {name}; check client_cert "
             "and client_key of the connection)",
             may_have_left=False,
+            unread_by_standard=unread_by_standard,
         )
     return TransportFailure(
         f"the server refused the TLS connection (alert {name}; if it asks for a client certificate, set client_cert "

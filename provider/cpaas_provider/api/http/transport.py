@@ -361,7 +361,7 @@ _CONNECT_FAILURES: tuple[tuple[type[BaseException], TransportFailure], ...] = (
 
 def _connect_failure(error: BaseException) -> TransportFailure:
     if (alert := _find_alert(error)) is not None:
-        return dataclasses.replace(alert, may_have_left=False)
+        return dataclasses.replace(alert, may_have_left=False, unread_by_standard=False)
     for cause in _causes(error):
         for kind, failure in _CONNECT_FAILURES:
             if isinstance(cause, kind):

@@ -41,10 +41,12 @@ class TransportFailure:
 
     :param reason: for an error message
     :param may_have_left: whether the server may have read bytes of the request
+    :param unread_by_standard: whether bytes have left that only a server which breaks the standard can have read
     """
 
     reason: str
     may_have_left: bool
+    unread_by_standard: bool = False
 
     DNS: ClassVar[TransportFailure]
     REFUSED: ClassVar[TransportFailure]

@@ -53,6 +53,10 @@ def failure(endpoint: Endpoint[Any], reason: TransportFailure, origin: str) -> e
     """
     if reason.may_have_left:
         return unknown_outcome(endpoint, reason.reason)
+    if reason.unread_by_standard and endpoint.retry_safety is RetrySafety.PURCHASE:
+        return unknown_outcome(
+            endpoint, f"{reason.reason}. The purchase had left. A server that follows the TLS standard has not read it"
+        )
     return errors.CpaasNotSentError(
         f"{endpoint.operation}: {reason.reason} ({origin}). Nothing was sent. Check the base URL and the network, or "
         "try again.",

@@ -79,8 +79,8 @@ def export_map(key_map: KeyMap, path: Path, progress: Progress, *, with_secret: 
                 count = _write(key_map, file, lease, progress, with_secret=with_secret)
                 if not is_alone(lease):
                     raise MapFileError(
-                        f"Another task wrote to the contact map during the export. {path} was removed, because it "
-                        "would miss rows. Run the command again while no task uses the map."
+                        "Another task wrote to the contact map during the export. Nothing was exported, because "
+                        "the file would miss rows. Run the command again while no task uses the map."
                     )
         except FileExistsError:
             raise MapFileError(f"{path} exists. Nothing was exported. Name another file, or remove this one.") from None

@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from cpaas_provider._common.local_files import PRIVATE, create_file, make_folders
+from cpaas_provider._common.local_files import PRIVATE, create_file, make_folders, set_mode
 from cpaas_provider.database.errors import DatabaseError
 
 Identity = tuple[int, int]
@@ -40,15 +40,33 @@ def open_lock(path: Path, timeout: float) -> Iterator[None]:
         lock = _open_lock_file(lock_path, path)
     except OSError as error:
         raise _unusable_lock(lock_path, error) from None
+    _open_locks.add(lock)
     try:
         _wait_for_lock(lock, lock_path, timeout)
         _create(path)
         yield
     finally:
-        # Closing does not unlock it if the process was forked meanwhile. Some file systems have no locks at all.
+        # In a process that was forked meanwhile, the descriptor is closed.
+        if lock in _open_locks:
+            _open_locks.discard(lock)
+            # Some file systems have no locks.
+            with contextlib.suppress(OSError):
+                fcntl.flock(lock, fcntl.LOCK_UN)
+            os.close(lock)
+
+
+_open_locks: set[int] = set()
+"""The descriptors of lock files of this process."""
+
+
+def _close_inherited_locks() -> None:
+    """Close the locks of the parent: a forked process would keep them after a kill of the parent."""
+    while _open_locks:
         with contextlib.suppress(OSError):
-            fcntl.flock(lock, fcntl.LOCK_UN)
-        os.close(lock)
+            os.close(_open_locks.pop())
+
+
+os.register_at_fork(after_in_child=_close_inherited_locks)
 
 
 def _open_lock_file(lock_path: Path, path: Path) -> int:
@@ -58,6 +76,7 @@ def _open_lock_file(lock_path: Path, path: Path) -> int:
         lock = os.open(lock_path, flags | os.O_CREAT | os.O_EXCL, PRIVATE)
     except FileExistsError:
         return os.open(lock_path, flags)
+    set_mode(lock, PRIVATE)
     # Users who may write to an existing database file can lock that as well.
     with contextlib.suppress(OSError):
         database = path.stat()

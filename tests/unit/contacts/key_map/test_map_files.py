@@ -184,9 +184,11 @@ class TestFile:
         path, opened = tmp_path / "map.csv", os.open
 
         def on_full_disk(file: Any, *options: Any, **more: Any) -> int:
-            return opened("/dev/full", os.O_WRONLY) if file == path else opened(file, *options, **more)
+            return opened("/dev/full", os.O_WRONLY) if file in (path, tmp_path) else opened(file, *options, **more)
 
         monkeypatch.setattr(os, "open", on_full_disk)
+        # The device keeps its mode.
+        monkeypatch.setattr(os, "chmod", lambda *_: None)
         with pytest.raises(MapFileError, match=r"cannot be written \(No space left on device\)"):
             export_map(key_map, path, silent)
 
