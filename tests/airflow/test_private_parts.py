@@ -29,8 +29,9 @@ from tests.imports import ROOT, Import, imports_of
 
 PROVIDER = ROOT / "provider"
 PRIVATE_IMPORTS = {
-    "uvicorn._subprocess": "cli/receiver/workers.py",
-    "uvicorn.protocols.http.httptools_impl.HttpToolsProtocol": "sandbox/server.py",
+    ("uvicorn._subprocess", "cli/receiver/workers.py"),
+    ("uvicorn.protocols.http.httptools_impl.HttpToolsProtocol", "delivery/receiver/http/connection_limits.py"),
+    ("uvicorn.protocols.http.httptools_impl.HttpToolsProtocol", "sandbox/server.py"),
 }
 PRIVATE_ATTRIBUTES = {"_queue_partitioned_dags": "assets/subscriptions.py"}
 DOCUMENTED_ATTRIBUTES = {"_asdict"}
@@ -164,6 +165,28 @@ class TestRequestTarget:
             assert attribute in source, f"uvicorn's HttpToolsProtocol.{method} has no {attribute} any more."
 
 
+class TestBoundedParsing:
+    """What ``delivery/receiver/http/connection_limits.py`` uses. uvicorn limits no headers, trailers and requests."""
+
+    @pytest.mark.parametrize(
+        ("method", "statement"),
+        [
+            ("on_message_begin", "self.headers = []"),
+            ("on_message_begin", '"headers": self.headers'),
+            ("on_header", "self.headers.append("),
+            ("on_headers_complete", "scope=self.scope"),
+            ("on_headers_complete", "self.pipeline.appendleft("),
+        ],
+    )
+    def test_uvicorn_stores_headers_and_requests_in_lists_that_can_be_limited(
+        self, method: str, statement: str
+    ) -> None:
+        source = inspect.getsource(getattr(HttpToolsProtocol, method))
+        assert statement in source, (
+            f"uvicorn's HttpToolsProtocol.{method} has no {statement} any more, so LimitedProtocol may not limit it."
+        )
+
+
 class TestMissedRuns:
     """What ``assets/subscriptions.py`` uses."""
 
@@ -235,7 +258,7 @@ class TestNames:
             if "._" in imported.module
             or (imported.module.startswith("uvicorn.") and not hasattr(uvicorn, imported.module[8:]))
         }
-        assert private == set(PRIVATE_IMPORTS.items())
+        assert private == PRIVATE_IMPORTS
 
     def test_no_other_private_attribute_is_used(self, foreign_private_attributes: dict[str, str]) -> None:
         assert foreign_private_attributes == PRIVATE_ATTRIBUTES

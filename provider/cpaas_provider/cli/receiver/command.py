@@ -40,7 +40,7 @@ def cpaas_receiver(args: Any) -> None:
     import uvicorn
 
     from cpaas_provider.cli.receiver.workers import fork_workers
-    from cpaas_provider.delivery.receiver.http.connection_limits import LimitedLoop
+    from cpaas_provider.delivery.receiver.http.connection_limits import LimitedLoop, LimitedProtocol
 
     os.environ[_PREFIX] = prefix = "/" + args.prefix.strip("/") if args.prefix.strip("/") else ""
     os.environ[_DESCRIBED] = "1" if args.describe else ""
@@ -67,7 +67,7 @@ def cpaas_receiver(args: Any) -> None:
             port=args.port,
             workers=args.workers,
             loop=f"{LimitedLoop.__module__}:{LimitedLoop.__name__}",
-            http="httptools",
+            http=LimitedProtocol,
             ws="none",
             timeout_keep_alive=KEEP_ALIVE_SECONDS,
             # An access log would show callback URLs, which are credentials.

@@ -1,43 +1,78 @@
-"""The server of a receiver by itself: heads that are too long or too slow, and connections that say nothing."""
+"""The server of a receiver by itself: what it stores of a connection, and how long it waits for a client."""
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import logging
 import socket
+import struct
 import threading
 from collections.abc import Iterator
 
 import pytest
 import uvicorn
+from starlette.types import Receive, Scope, Send
 
 from cpaas_provider.delivery.receiver.http import connection_limits
-from cpaas_provider.delivery.receiver.http.connection_limits import MAX_HEAD, LimitedLoop, TrackRequests
+from cpaas_provider.delivery.receiver.http.connection_limits import (
+    MAX_HEAD,
+    MAX_HEADERS,
+    MAX_PIPELINED,
+    MAX_REQUEST,
+    LimitedLoop,
+    LimitedProtocol,
+    TrackRequests,
+)
 from tests.ports import listening
 from tests.unit.delivery.receiver.slow_senders import answer_of
 from tests.unit.delivery.running_receiver import PATIENCE, until
 
 MOST = 20
 GET = b"GET / HTTP/1.1\r\nHost: here\r\n\r\n"
+GET_LATER = GET.replace(b"/", b"/later", 1)
+GET_LARGE = GET.replace(b"/", b"/large", 1)
+LARGE = bytes(16 * 1024 * 1024)
+"""More than the buffers of a connection hold."""
 
-
-async def answers(scope: object, receive: object, send: object) -> None:
-    while (await receive())["more_body"]:  # type: ignore[operator]  # as ASGI has it
-        pass
-    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})  # type: ignore[operator]  # as ASGI has it
-    await send({"type": "http.response.body", "body": b"ok"})  # type: ignore[operator]  # likewise
+FLOOD = 64 * 1024 * 1024
+BUFFERED = FLOOD // 2
+"""More than the systems of both ends store of what the server does not read."""
 
 
 class Bounded:
-    """A server with the limits."""
+    """A server with the limits.
 
-    def __init__(self, listener: socket.socket, http: str) -> None:
+    :ivar headers: the headers of each request, and what was added to them since
+    :ivar queued: the most requests that waited on a connection when another one began
+    :ivar proceed: lets requests for ``/later`` be answered
+    """
+
+    def __init__(self, listener: socket.socket) -> None:
         self.port: int = listener.getsockname()[1]
+        self.headers: list[list[tuple[bytes, bytes]]] = []
+        self.queued = 0
+        self.proceed = threading.Event()
         loop = f"{LimitedLoop.__module__}:{LimitedLoop.__name__}"
-        app = TrackRequests(answers)  # type: ignore[arg-type]  # its messages are of ASGI, if not by their type
-        config = uvicorn.Config(app, loop=loop, http=http, log_level="critical", lifespan="off")
+        app = TrackRequests(self.answer)
+        config = uvicorn.Config(app, loop=loop, http=LimitedProtocol, log_config=None, lifespan="off")
         self.server = uvicorn.Server(config)
         self.thread = threading.Thread(target=self.server.run, kwargs={"sockets": [listener]}, daemon=True)
         self.thread.start()
+
+    async def answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self.headers.append(scope["headers"])
+        for protocol in self.server.server_state.connections:
+            self.queued = max(self.queued, len(protocol.pipeline))  # type: ignore[union-attr]  # it is httptools'
+        message = await receive()
+        while message.get("more_body"):
+            message = await receive()
+        if scope["path"] == "/later":
+            await asyncio.to_thread(self.proceed.wait, PATIENCE)
+        body = LARGE if scope["path"] == "/large" else b"ok"
+        headers = [(b"content-length", b"%d" % len(body))]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": body})
 
     def connect(self) -> socket.socket:
         return socket.create_connection(("127.0.0.1", self.port), timeout=PATIENCE)
@@ -47,16 +82,30 @@ class Bounded:
             connection.sendall(GET)
             return connection.recv(1000)
 
+    def in_progress(self) -> int:
+        return len(self.server.server_state.tasks)
 
-@pytest.fixture(params=["httptools", "h11"])
-def bounded(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bounded]:
+
+@pytest.fixture
+def bounded(monkeypatch: pytest.MonkeyPatch) -> Iterator[Bounded]:
     monkeypatch.setattr(connection_limits, "MAX_CONNECTIONS", MOST)
     with listening() as (listener, _):
-        running = Bounded(listener, request.param)
+        running = Bounded(listener)
         until(lambda: running.server.started)
         yield running
+        running.proceed.set()
         running.server.should_exit = True
         running.thread.join(PATIENCE)
+
+
+def send_until_closed(connection: socket.socket, data: bytes) -> int:
+    """Send ``data`` again and again, and return how many bytes were sent before the connection ended."""
+    sent = 0
+    with contextlib.suppress(ConnectionError):
+        while sent < FLOOD:
+            connection.sendall(data)
+            sent += len(data)
+    return sent
 
 
 def test_requests_are_answered_one_after_the_other_and_together(bounded: Bounded) -> None:
@@ -76,12 +125,8 @@ def test_requests_are_answered_one_after_the_other_and_together(bounded: Bounded
 @pytest.mark.parametrize("head", [b"GET /" + b"a" * 100_000, b"GET / HTTP/1.1\r\nX: " + b"a" * 100_000])
 def test_head_that_is_too_long_ends_the_connection(bounded: Bounded, head: bytes) -> None:
     with bounded.connect() as connection:
-        sent = 0
-        with contextlib.suppress(ConnectionError):
-            while sent < 1000:
-                connection.sendall(head if not sent else b"a" * 100_000)
-                sent += 1
-        assert sent < 1000
+        connection.sendall(head)
+        assert send_until_closed(connection, b"a" * 100_000) < BUFFERED
     assert bounded.get().startswith(b"HTTP/1.1 200")
 
 
@@ -98,7 +143,7 @@ def test_body_that_arrives_with_its_head_is_not_counted_as_head(bounded: Bounded
 def test_head_that_does_not_come_ends_the_connection(
     bounded: Bounded, begun: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connection_limits, "HEAD_SECONDS", 0.2)
+    monkeypatch.setattr(connection_limits, "CLIENT_SECONDS", 0.2)
     with bounded.connect() as connection:
         connection.sendall(begun)
         said = answer_of(connection)
@@ -107,7 +152,7 @@ def test_head_that_does_not_come_ends_the_connection(
 
 
 def test_so_does_the_head_of_a_second_request(bounded: Bounded, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection_limits, "HEAD_SECONDS", 0.2)
+    monkeypatch.setattr(connection_limits, "CLIENT_SECONDS", 0.2)
     with bounded.connect() as connection:
         connection.sendall(GET)
         assert connection.recv(1000).startswith(b"HTTP/1.1 200")
@@ -123,6 +168,97 @@ def test_half_open_connections_keep_nobody_out(bounded: Bounded) -> None:
                 connection.sendall(b"GET / HT")
         assert [bounded.get()[:12] for _ in range(MOST)] == [b"HTTP/1.1 200"] * MOST
         until(lambda: len(connection_limits.connections) <= MOST)
+
+
+@pytest.mark.parametrize(("count", "status"), [(MAX_HEADERS, b"200"), (MAX_HEADERS + 1, b"400")])
+def test_number_of_headers_is_limited(bounded: Bounded, count: int, status: bytes) -> None:
+    with bounded.connect() as connection:
+        connection.sendall(b"GET / HTTP/1.1\r\n" + b"a:b\r\n" * count + b"\r\n")
+        assert connection.recv(1000).startswith(b"HTTP/1.1 " + status)
+
+
+@pytest.mark.parametrize(
+    ("begun", "more"),
+    [
+        pytest.param(b"0\r\n", b"a:b\r\n" * 20_000, id="trailers"),
+        pytest.param(b"0\r\nX: ", b"a" * 100_000, id="long trailer"),
+        pytest.param(b"1;x=", b"a" * 100_000, id="chunk extension"),
+        pytest.param(b"", b"1\r\na\r\n" * 20_000, id="body"),
+    ],
+)
+def test_request_that_does_not_end_is_not_stored_and_ends_the_connection(
+    bounded: Bounded, begun: bytes, more: bytes
+) -> None:
+    with bounded.connect() as connection:
+        connection.sendall(b"POST / HTTP/1.1\r\nHost: here\r\nTransfer-Encoding: chunked\r\n\r\n" + begun)
+        until(lambda: bounded.in_progress() == 1)
+        assert send_until_closed(connection, more) < BUFFERED
+        assert bounded.get().startswith(b"HTTP/1.1 200")
+    assert [len(headers) for headers in bounded.headers] == [2, 1]
+
+
+def test_trailers_are_no_headers_and_the_connection_stays_open(bounded: Bounded) -> None:
+    head = b"POST / HTTP/1.1\r\nHost: here\r\nTransfer-Encoding: chunked\r\n\r\n"
+    with bounded.connect() as connection:
+        connection.sendall(head + b"2\r\n{}\r\n0\r\nX-Signature: forged\r\n\r\n")
+        assert connection.recv(1000).startswith(b"HTTP/1.1 200")
+        connection.sendall(GET)
+        assert connection.recv(1000).startswith(b"HTTP/1.1 200")
+    assert bounded.headers == [[(b"host", b"here"), (b"transfer-encoding", b"chunked")], [(b"host", b"here")]]
+
+
+def test_largest_request_is_answered(bounded: Bounded) -> None:
+    body = bytes(MAX_REQUEST - MAX_HEAD)
+    with bounded.connect() as connection:
+        connection.sendall(b"POST / HTTP/1.1\r\nHost: here\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+        assert connection.recv(1000).startswith(b"HTTP/1.1 200")
+
+
+@pytest.mark.parametrize("first", [GET, GET_LATER])
+def test_few_pipelined_requests_are_queued(bounded: Bounded, first: bytes) -> None:
+    with bounded.connect() as connection:
+        connection.sendall(first + GET * 4000)
+        assert b"HTTP/1.1 400" in answer_of(connection)
+        assert bounded.get().startswith(b"HTTP/1.1 200")
+    assert bounded.queued <= MAX_PIPELINED
+    assert len(bounded.headers) <= 1 + MAX_PIPELINED + 1
+
+
+@pytest.mark.parametrize(
+    ("requests", "begun"),
+    [(GET_LARGE + GET * 2, 2), (GET_LARGE.replace(b"1.1", b"1.0"), 1)],
+    ids=["next response waits", "end of the connection waits"],
+)
+def test_clients_that_do_not_read_keep_nobody_out(bounded: Bounded, requests: bytes, begun: int) -> None:
+    with contextlib.ExitStack() as crowd:
+        for _ in range(MOST):
+            crowd.enter_context(bounded.connect()).sendall(requests)
+        until(lambda: len(bounded.headers) == begun * MOST)
+        assert len(connection_limits.connections) == MOST
+        assert [bounded.get()[:12] for _ in range(3)] == [b"HTTP/1.1 200"] * 3
+
+
+def test_unread_response_ends_the_connection(bounded: Bounded, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection_limits, "CLIENT_SECONDS", 0.2)
+    with contextlib.ExitStack() as crowd:
+        for requests in (GET_LARGE, GET_LARGE + GET * 2, GET_LARGE.replace(b"1.1", b"1.0")):
+            crowd.enter_context(bounded.connect()).sendall(requests)
+        until(lambda: len(bounded.headers) >= 3)
+        until(lambda: not connection_limits.connections and not bounded.in_progress())
+
+
+def test_client_that_leaves_with_requests_in_progress_causes_no_error(
+    bounded: Bounded, caplog: pytest.LogCaptureFixture
+) -> None:
+    with bounded.connect() as connection:
+        connection.sendall(GET_LATER + GET * 2)
+        until(lambda: bounded.in_progress() == 1)
+        # The connection is reset.
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    until(lambda: not connection_limits.connections)
+    bounded.proceed.set()
+    until(lambda: not bounded.in_progress())
+    assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
 
 
 def test_process_is_allowed_the_files_it_needs_where_that_can_be_had() -> None:
