@@ -165,6 +165,16 @@ class TestAttacked:
                 assert httpx.post(receiver.callback(), json=body, trust_env=False, timeout=5).status_code == 200
         assert len(receiver.bodies()) == 10
 
+    def test_request_that_the_server_cannot_use_leaves_no_line_in_the_log(self, tmp_path: Path) -> None:
+        upgrade = b"GET /cpaas/health HTTP/1.1\r\nHost: here\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n"
+        with running(tmp_path) as receiver:
+            before = receiver.log.read_text()
+            for request in (upgrade, upgrade.replace(b"websocket", b"h2c"), b"nonsense\r\n\r\n"):
+                with socket.create_connection(("127.0.0.1", receiver.port), timeout=PATIENCE) as connection:
+                    connection.sendall(request)
+                    assert connection.recv(100)
+            assert receiver.log.read_text() == before
+
     def test_workers_of_a_supervisor_that_was_killed_end_and_it_can_be_started_again(self, tmp_path: Path) -> None:
         with running(tmp_path, "--workers", "2") as receiver:
             assert httpx.post(receiver.callback(), json=REPORT, trust_env=False).status_code == 200
