@@ -72,6 +72,7 @@ PLACES = {
         "tests/unit/docs/test_site.py",
         "tests/unit/sandbox/test_command.py",
         "tests/unit/sandbox/page/test_page.py",
+        "tests/unit/sandbox/test_guard.py",
         "tests/unit/sending/campaign/guards/test_send_window_everywhere.py",
         "tests/unit/sending/campaign/test_capped_many.py",
         "tests/unit/sources/test_memory.py",
