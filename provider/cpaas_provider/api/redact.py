@@ -124,23 +124,23 @@ def _without_values(text: str, values: Collection[str], tail: int) -> str:
     """Hide values, and parts of them, because services often quote only the beginning of a text.
 
     :param values: in lower case
-    :param tail: how many characters at the end of the text are hidden, whatever they are
+    :param tail: how many characters at the end of the text are hidden in any case
     """
     folded = _fold(text)
     if _differs_in_case_alone(text, folded, values):
         return _HIDDEN
     hidden = bytearray(len(text))
-    places: dict[str, list[int]] = {}
+    positions: dict[str, list[int]] = {}
     for start in range(len(text) - _SHORTEST_PIECE + 1):
-        places.setdefault(folded[start : start + _SHORTEST_PIECE], []).append(start)
+        positions.setdefault(folded[start : start + _SHORTEST_PIECE], []).append(start)
     for value in values:
         start = folded.find(value) if len(value) <= _SHORTEST_PIECE else -1
         while start >= 0:
             hidden[start : start + len(value)] = b"\1" * len(value)
             start = folded.find(value, start + len(value))
         for start in range(len(value) - _SHORTEST_PIECE + 1):
-            for place in places.get(value[start : start + _SHORTEST_PIECE], ()):
-                hidden[place : place + _SHORTEST_PIECE] = b"\1" * _SHORTEST_PIECE
+            for position in positions.get(value[start : start + _SHORTEST_PIECE], ()):
+                hidden[position : position + _SHORTEST_PIECE] = b"\1" * _SHORTEST_PIECE
     if tail:
         hidden[-tail:] = b"\1" * len(hidden[-tail:])
     runs = itertools.groupby(zip(text, hidden, strict=True), key=lambda pair: pair[1])

@@ -77,7 +77,7 @@ class TestWholeFile:
         assert list(tmp_path.iterdir()) == []
 
     @pytest.mark.parametrize("is_link", [False, True])
-    def test_what_has_its_name_is_left_alone(self, tmp_path: Path, is_link: bool) -> None:
+    def test_existing_file_or_link_at_the_path_is_left_alone(self, tmp_path: Path, is_link: bool) -> None:
         if is_link:
             (tmp_path / "file").symlink_to(tmp_path / "elsewhere")
         else:

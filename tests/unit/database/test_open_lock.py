@@ -142,7 +142,7 @@ def test_write_ahead_log_and_shared_memory_are_private(path: Path) -> None:
 
 
 @pytest.mark.parametrize(("database_mode", "lock_mode"), [(0o660, 0o660), (0o640, 0o600), (0o644, 0o600)])
-def test_those_who_may_write_to_the_database_may_lock_it(
+def test_group_that_may_write_to_the_database_may_lock_it(
     path: Path, lock_path: Path, database_mode: int, lock_mode: int
 ) -> None:
     path.touch()

@@ -71,7 +71,7 @@ def test_every_route_has_the_headers_with_every_status(database: Database) -> No
 
 
 @pytest.mark.parametrize(("error", "status"), [(DatabaseError("It is away."), 503), (KeyError("unforeseen"), 500)])
-def test_so_it_is_where_the_database_fails(error: Exception, status: int) -> None:
+def test_response_to_a_failing_database_has_the_headers(error: Exception, status: int) -> None:
     def closed() -> Database:
         raise error
 
