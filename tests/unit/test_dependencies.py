@@ -123,7 +123,7 @@ class TestProvider:
                     importing[extra].add(imported.where.partition(":")[0].removeprefix("provider/cpaas_provider/"))
         assert importing == EXTRA_MODULES
 
-    def test_package_that_only_an_extra_brings_is_named(self) -> None:
+    def test_package_of_an_extra_is_no_dependency(self) -> None:
         assert OPTIONAL.keys() & DEPENDENCIES.keys() == set()
 
     def test_quickstart_names_every_extra(self) -> None:
