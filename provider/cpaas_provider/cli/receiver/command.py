@@ -31,7 +31,7 @@ START_SECONDS = 120
 """How long a worker may take to answer its supervisor. On a busy machine the import of Airflow takes long."""
 
 # The environment is the only configuration that uvicorn passes to its worker processes.
-_LOGGED_BY_STRANGERS = ("Invalid HTTP request", "Unsupported upgrade request", "No supported WebSocket library")
+_CAUSED_BY_ANY_CLIENT = ("Invalid HTTP request", "Unsupported upgrade request", "No supported WebSocket library")
 """How lines of the server's log begin that any request can cause. They could fill the disk."""
 
 _PREFIX = "CPAAS_RECEIVER_PREFIX"
@@ -100,7 +100,7 @@ def application() -> ASGIApp:
     sys.setswitchinterval(SWITCH_SECONDS)
     initialize_metrics()
     end_with_parent()
-    logging.getLogger("uvicorn.error").addFilter(lambda record: not str(record.msg).startswith(_LOGGED_BY_STRANGERS))
+    logging.getLogger("uvicorn.error").addFilter(lambda record: not str(record.msg).startswith(_CAUSED_BY_ANY_CLIENT))
     prefix, described = os.environ.get(_PREFIX, ""), bool(os.environ.get(_DESCRIBED))
     app = create_app(
         get_receiver_connection,
