@@ -139,7 +139,8 @@ def _without_values(text: str, values: Collection[str], tail: int) -> str:
             hidden[start : start + len(value)] = b"\1" * len(value)
             start = folded.find(value, start + len(value))
         for start in range(len(value) - _SHORTEST_PIECE + 1):
-            for position in positions.get(value[start : start + _SHORTEST_PIECE], ()):
+            # Each piece is hidden once, however often the values have it.
+            for position in positions.pop(value[start : start + _SHORTEST_PIECE], ()):
                 hidden[position : position + _SHORTEST_PIECE] = b"\1" * _SHORTEST_PIECE
     if tail:
         hidden[-tail:] = b"\1" * len(hidden[-tail:])

@@ -140,6 +140,10 @@ def test_time_to_redact_is_bounded_whatever_the_length(unit: str) -> None:
     assert seconds(lambda: redact(longest, ["7413"])) < 4 * seconds(lambda: redact(longer, ["7413"])) + 0.05
 
 
+def test_time_to_redact_a_repeated_piece_is_in_proportion_to_the_private_value() -> None:
+    assert seconds(lambda: redact("-" * 4_000, ["-" * 40_000]), 1) < 20 * seconds(lambda: redact("-" * 4_000, []), 2)
+
+
 def test_time_to_redact_is_in_proportion_to_the_private_values() -> None:
     def redacting(count: int) -> None:
         redact("x " * 1_000, [f"{number} " + "private words " * 30 for number in range(count)])

@@ -23,13 +23,15 @@ _SEPARATORS = "/&=?"
 
 def hide_tokens(text: str) -> str:
     """Return a path or a query with ``...`` in place of each part that contains a callback token."""
-    shown, position = "", 0
+    shown, position, searched = "", 0, 0
     for match in (_ENCODED_TOKEN_END if "%" in text else _TOKEN_END).finditer(text):
-        start = max(position, *(text.rfind(separator, position, match.start()) + 1 for separator in _SEPARATORS))
+        # A match goes on to the end of its part, so the next part begins behind it.
+        start = max(searched, *(text.rfind(separator, searched, match.start()) + 1 for separator in _SEPARATORS))
+        searched = match.end()
         # Two names come first. Names of files with a number, a time and a checksum have one.
         if _BETWEEN_NAMES.search(text, start, match.start()):
             shown += text[position:start] + HIDDEN
-            position = match.end()
+            position = searched
     return shown + text[position:]
 
 
