@@ -17,6 +17,7 @@ import pytest
 
 from cpaas_provider.api.http.body import BodyReader
 from cpaas_provider.api.http.connections import ConnectionPool, ExchangeError
+from cpaas_provider.api.http.routes import Server
 from cpaas_provider.api.http.transport import AsyncTransport
 from cpaas_provider.api.http.wire import HttpResponse, TransportFailure
 from cpaas_provider.api.settings import ClientSettings
@@ -271,16 +272,16 @@ async def test_server_that_closes_a_new_connection_leaves_nothing_to_wait_for(sa
 
         threading.Thread(target=close, daemon=True).start()
         host, port = listener.getsockname()
-        pool = ConnectionPool(host, port, None, connect_timeout=5, timeout=30, keepalive_expiry=1)
+        pool = ConnectionPool(Server(host, port), connect_timeout=5, timeout=30, keepalive_expiry=1)
         async with asyncio.timeout(5):
             for _ in range(100):
                 try:
-                    connection = await pool.acquire()
+                    connection = await pool.acquire(reuse=True)
                 except ConnectionError:
                     continue
                 with contextlib.suppress(ExchangeError):
                     await connection.exchange(b"GET / HTTP/1.1\r\n\r\n")
-                pool.release(connection)
+                pool.release(connection, reuse=True)
             await pool.aclose()
 
 
