@@ -239,6 +239,8 @@ class Connection(asyncio.Protocol):
             status, headers, length = read_head(bytes(self._head))
         except MalformedHeadError as error:
             raise httptools.HttpParserError(*error.args) from None
+        if length > _MAX_FRAMING_BYTES:
+            raise httptools.HttpParserError("the head is too long")
         if status < 200:
             del self._head[:length]
             return
