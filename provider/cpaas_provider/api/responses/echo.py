@@ -19,7 +19,6 @@ from cpaas_provider.api.endpoints import Echo, Endpoint, RetrySafety
 from cpaas_provider.api.recipients.msisdn import InvalidMsisdnError, normalise_msisdn
 from cpaas_provider.api.responses.evidence import is_empty
 
-_READS = frozenset({RetrySafety.SAFE, RetrySafety.BILLED_READ})
 _WHOLE_FLOAT = re.compile(r"(\d+)\.0+")
 _MASK = re.compile(r"[*•xX#]+")
 
@@ -31,8 +30,8 @@ def contradicts(endpoint: Endpoint[Any], resource: Any, body: Any, fields: Mappi
     :param body: the whole body
     :param fields: the fields of the request, as on the wire
     """
-    if endpoint.retry_safety in _READS and _names_error(body):
-        # For a request that acts, an id counts more. A record beside an error may be that of another request.
+    if endpoint.retry_safety is RetrySafety.BILLED_READ and _names_error(body):
+        # The record of a lookup has no id, which proves elsewhere that the service did what it was asked for.
         return "the response holds a record and an error"
     for record in resource if isinstance(resource, list) else [resource]:
         for echo in endpoint.echoes:
