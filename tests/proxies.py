@@ -112,9 +112,7 @@ def _copy(source: socket.socket, target: socket.socket) -> None:
 
 
 @contextlib.contextmanager
-def proxy_server(
-    tls: ssl.SSLContext | None = None, user: tuple[bytes, bytes] | None = None
-) -> Iterator[ProxyServer]:
+def proxy_server(tls: ssl.SSLContext | None = None, user: tuple[bytes, bytes] | None = None) -> Iterator[ProxyServer]:
     """Run a proxy."""
     server = ProxyServer(tls, user)
     try:

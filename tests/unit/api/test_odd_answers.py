@@ -41,6 +41,7 @@ WHOLE = HttpResponse(200, None, RECORD)
 LOST = TransportFailure.CONNECTION_LOST
 BROKE = "the connection broke"
 DAMAGED = HttpResponse(200, None, b"", "its compression is damaged")
+INCOMPLETE = HttpResponse(200, None, RECORD, "its compression is incomplete")
 
 Verdict = HttpResponse | TransportFailure
 
@@ -155,16 +156,14 @@ ANSWERS: dict[str, tuple[bytes, Verdict]] = {
     ),
     "gzip, then garbage": (packed(b"gzip", PACKED + b"garbage"), DAMAGED),
     "gzip, then zeros": (packed(b"gzip", PACKED + bytes(20)), DAMAGED),
-    "gzip without its end": (packed(b"gzip", PACKED[:-1]), HttpResponse(200, None, RECORD, "its compression is incomplete")),
+    "gzip without its end": (packed(b"gzip", PACKED[:-1]), INCOMPLETE),
     "gzip with a wrong checksum": (packed(b"gzip", PACKED[:-8] + b"\0" * 4 + PACKED[-4:]), DAMAGED),
     "gzip that is none": (packed(b"gzip", RECORD), DAMAGED),
     "empty gzip": (packed(b"gzip", b""), HttpResponse(200)),
     "deflate": (packed(b"deflate", zlib.compress(RECORD)), WHOLE),
     "deflate without zlib": (packed(b"deflate", deflated_raw(RECORD)), WHOLE),
     "deflate, then garbage": (packed(b"deflate", zlib.compress(RECORD) + b"garbage"), DAMAGED),
-    "deflate without its end": (
-        packed(b"deflate", zlib.compress(RECORD)[:-2]), HttpResponse(200, None, RECORD, "its compression is incomplete"),
-    ),
+    "deflate without its end": (packed(b"deflate", zlib.compress(RECORD)[:-2]), INCOMPLETE),
     "two codings": (packed(b"gzip, gzip", PACKED), HttpResponse(200, None, PACKED)),
     "two lines of codings": (
         packed(b"gzip\r\nContent-Encoding: gzip", PACKED), HttpResponse(200, None, PACKED),

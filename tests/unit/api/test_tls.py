@@ -203,7 +203,8 @@ async def test_alert_of_a_server_that_read_the_request_is_unknown_and_named(
     context = authority.server_context(tls12=tls12)
     context.num_tickets = tickets
     with TlsServer(context, tmp_path, script) as server:
-        *_, failure = await exchange(at(server.url, authority, proxy=proxy), *[SEND if requests == 1 else READ] * requests)
+        calls = [SEND if requests == 1 else READ] * requests
+        *_, failure = await exchange(at(server.url, authority, proxy=proxy), *calls)
     assert isinstance(failure, TransportFailure)
     assert failure.may_have_left is UNKNOWN
     ended = f"the server ended the TLS connection before a response arrived (alert {alert})"

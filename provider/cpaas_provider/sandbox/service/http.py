@@ -139,7 +139,9 @@ class Wire:
         ASGI cannot do this, as in ``drop``.
         """
         body = answer.body if isinstance(answer.body, bytes) else to_json(answer.body)
-        head = f"HTTP/1.1 {answer.status} OK\r\nContent-Type: {answer.content_type}\r\nContent-Length: {len(body)}\r\n\r\n"
+        head = (
+            f"HTTP/1.1 {answer.status} OK\r\nContent-Type: {answer.content_type}\r\nContent-Length: {len(body)}\r\n\r\n"
+        )
         self._send.__self__.transport.write(head.encode("latin-1") + body)  # type: ignore[attr-defined] # as in drop
 
     async def drop(self, how: str = "reset") -> None:
