@@ -1,4 +1,4 @@
-"""Compares a response with its request. An answer to another request, as a cache gives it, counts for nothing.
+"""Compares a response with its request. The answer to another one, which a cache may give, counts for nothing.
 
 ``Endpoint.echoes`` lists the fields that a response repeats. A service may write a number in another notation, an id as
 a number, and leave a field out.
