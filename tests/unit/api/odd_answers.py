@@ -10,7 +10,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from tests.unit.api.outcome_oracle import Answer, Question
+from tests.unit.api.question import Answer, Question
 
 GOOD_IDS: tuple[Any, ...] = ("msg-1", "8c1f0a52-5d1e-4b8e-9a60-2f6f6a5d7a11", 7, 1_234_567_890_123)
 DEAD_IDS: tuple[Any, ...] = (
@@ -36,8 +36,8 @@ CODES: tuple[Any, ...] = (
     200, 202, 400, 404, 408, 422, 425, 429, 460, 499, 500, 503, 504, "400", "429", "503", "504", 0, 1, -1, 5000, 503.0,
 )  # fmt: skip
 STATUS_LINES = (
-    100, 102, 200, 200, 200, 200, 200, 201, 202, 204, 206, 226, 300, 302, 307, 400, 400, 400, 401, 402, 403, 404, 405, 408,
-    409, 410, 413, 422, 425, 429, 451, 460, 499, 500, 501, 502, 503, 503, 504, 520, 599,
+    100, 102, 200, 200, 200, 200, 200, 201, 202, 204, 206, 226, 300, 302, 307, 400, 400, 400, 401, 402, 403, 404, 405,
+    408, 409, 410, 413, 422, 425, 429, 451, 460, 499, 500, 501, 502, 503, 503, 504, 520, 599,
 )  # fmt: skip
 RETRY_AFTER = (None, None, None, "1", "0", "Wed, 21 Oct 2065 07:28:00 GMT", "soon", "-1", "")
 NOTES = ("warning", "note", "info", "Warning", "NOTICE")

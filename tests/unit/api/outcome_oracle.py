@@ -4,7 +4,7 @@
 verdict is allowed:
 
 * A 429 by status line whose body speaks of acceptance, and a 503 with Retry-After the like: *not sent* or *unknown*.
-* A negated word of acceptance ("could not be sent"), a word in another language, a figure of money: rejected or unknown.
+* A negated word of acceptance ("could not be sent"), a word in another language, a figure: *rejected* or *unknown*.
 * An id of another name (``request_id``), a status as text ("400"), keys that the documented error does not have.
 * A 401 or 403 whose body speaks of acceptance: *rejected*, whatever the body is (FACTS.md), or *unknown*.
 * An id at a place where the contract has none, but not inside ``errors``: *accepted* or *unknown*.
@@ -23,6 +23,9 @@ from email.utils import parsedate_to_datetime
 from typing import Any
 
 from tests.unit.api.outcome_evidence import Evidence, Level, as_code, id_level, in_body, in_text, is_note
+from tests.unit.api.outcome_purchases import Purchase, purchase_outcomes
+from tests.unit.api.outcome_recipients import rejected_within
+from tests.unit.api.question import Answer, Question
 
 
 class Verdict(enum.Enum):
@@ -34,33 +37,6 @@ class Verdict(enum.Enum):
 
 ACCEPTED, NOT_SENT, REJECTED, UNKNOWN = Verdict
 Verdicts = frozenset[Verdict]
-
-
-class Purchase(enum.Enum):
-    BOUGHT = "bought, or in flight"
-    FAILED = "failed"
-    UNKNOWN = "unknown"
-
-
-@dataclass(frozen=True)
-class Question:
-    """A request: its operation, and its fields as they go over the wire."""
-
-    operation: str
-    fields: Mapping[str, Any]
-
-    @property
-    def recipients(self) -> tuple[str, ...]:
-        return tuple(str(self.fields.get("recipients", "")).split(",")) if "recipients" in self.fields else ()
-
-
-@dataclass(frozen=True)
-class Answer:
-    """A response as it came over the wire."""
-
-    status: int
-    body: bytes = b""
-    retry_after: str | None = None
 
 
 @dataclass(frozen=True)
@@ -176,7 +152,7 @@ def _of_success(question: Question, answer: Answer, body: Any, found: Evidence) 
         # No JSON by its standard, and read by many all the same.
         allowed |= {UNKNOWN}
     if question.recipients and ACCEPTED in allowed:
-        return Judgement(allowed, *_rejected_within(question, body))
+        return Judgement(allowed, *rejected_within(question, body))
     return Judgement(allowed)
 
 
@@ -375,127 +351,3 @@ def _is_whole(question: Question, body: Any) -> bool:
         is_row = isinstance(row, dict) and row.keys() == {"id", "columns"} and isinstance(row["columns"], dict)
         return is_row and body.keys() == {"row"} and row["id"] == question.fields.get("row_id")
     return body.keys() == {"id", *_OTP_FIELDS} and body["id"] == question.fields.get("id") and body["status"] == 1
-
-
-# -- recipients within an accepted request ----------------------------------------------------------------------------
-
-_NUMBER = re.compile(r"(?<![\w+])\+?\d[\d ()-]{5,20}\d(?!\w)")
-_ADDRESS = re.compile(r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+")
-_ABOUT_RECIPIENTS = re.compile(r"\W*(?:recipients?|to|msisdn|phone|email|personalisation)(?:\W.*)?", re.IGNORECASE)
-_INDEX = re.compile(r"\D+(\d{1,3})\D*")
-
-
-def _rejected_within(question: Question, body: Any) -> tuple[frozenset[str], frozenset[str]]:
-    rejected, rejectable, other = set[str](), set[str](), set[str]()
-    for item in _items(body):
-        level, named = _said_of(question, item)
-        (rejected if level is Level.CLEAR else rejectable if level else other).update(named)
-    rejected -= rejectable | other
-    # Where nobody is left, the id and the items contradict one another.
-    sure = rejected if len(rejected) < len(question.recipients) else set()
-    return frozenset(sure), frozenset(rejected | rejectable | (other & _alone(question, body)))
-
-
-def _alone(question: Question, body: Any) -> set[str]:
-    """Return the recipients that at least one item rejects alone, whatever other items say."""
-    said = (_said_of(question, item) for item in _items(body))
-    return {name for level, named in said if level for name in named}
-
-
-def _items(body: Any) -> Iterator[Any]:
-    for holder in (body, body.get("data") if isinstance(body, dict) else None):
-        if isinstance(holder, dict) and isinstance(holder.get("errors"), list):
-            yield from holder["errors"]
-
-
-def _said_of(question: Question, item: Any) -> tuple[Level, set[str]]:
-    """Return which recipients an item names, and how sure it is that it rejects them."""
-    if not isinstance(item, dict):
-        return Level.NO, set(question.recipients)
-    name, message = item.get("field"), item.get("message")
-    exact, loose, strangers = _named(question, message if isinstance(message, str) else "")
-    if isinstance(name, str) and name in question.recipients:
-        loose.add(name)
-    elif not isinstance(name, str) or not _ABOUT_RECIPIENTS.fullmatch(name):
-        return Level.NO, exact | loose
-    elif not exact | loose and (index := _INDEX.fullmatch(name)) and int(index[1]) < len(question.recipients):
-        loose.add(question.recipients[int(index[1])])
-    found = in_body({key: value for key, value in item.items() if key != "type"}, question.fields)
-    if len(exact | loose) != 1 or strangers or is_note(item) or found.acceptance is Level.CLEAR:
-        return Level.NO, exact | loose
-    is_plain = name == "recipients" and item.keys() <= {"field", "message", "type"} and not found.level and exact
-    is_plain = is_plain and item.get("type", "invalid") in ("invalid", "missing", "value_error")
-    return Level.CLEAR if is_plain else Level.DOUBT, exact | loose
-
-
-def _named(question: Question, text: str) -> tuple[set[str], set[str], bool]:
-    """Return the recipients that a text names exactly, those it names in another form, and whether it names others."""
-    exact, loose, strangers = set[str](), set[str](), False
-    digits = {recipient[-9:]: recipient for recipient in question.recipients if recipient.isdigit()}
-    addresses = {recipient.casefold(): recipient for recipient in question.recipients if "@" in recipient}
-    for match in _NUMBER.findall(text):
-        plain = re.sub(r"\D", "", match)
-        recipient = digits.get(plain[-9:])
-        if recipient is None or not recipient.endswith(plain.lstrip("0")):
-            strangers = True
-        else:
-            (exact if match == recipient else loose).add(recipient)
-    for match in _ADDRESS.findall(text):
-        if (recipient := addresses.get(match.rstrip(".").casefold())) is None:
-            strangers = True
-        else:
-            (exact if match == recipient else loose).add(recipient)
-    return exact, loose - exact, strangers
-
-
-# -- airtime ----------------------------------------------------------------------------------------------------------
-
-_STATUSES = {
-    "pending": Purchase.BOUGHT,
-    "sent": Purchase.BOUGHT,
-    "success": Purchase.BOUGHT,
-    "failed": Purchase.FAILED,
-    "error": Purchase.FAILED,
-    "duplicate": Purchase.FAILED,
-}
-
-
-def purchase_outcomes(body: Any) -> frozenset[Purchase]:
-    """Return what a purchase with an id may be called, by all that its body says of its status."""
-    allowed = None
-    records = [body, body.get("data")] if isinstance(body, dict) else []
-    for record in (record for record in records if isinstance(record, dict)):
-        is_envelope = record is body and isinstance(body.get("data"), dict)
-        if as_code(record.get("status")) is None and (record.get("status") is not None or not is_envelope):
-            said = _said_of_purchase(record.get("status"), absent=is_envelope)
-            allowed = said if allowed is None else _both(allowed, said)
-        if _is_refunded(record):
-            refunded = frozenset({Purchase.FAILED, Purchase.UNKNOWN})
-            allowed = refunded if allowed is None else _both(allowed, refunded)
-    return allowed or frozenset({Purchase.BOUGHT, Purchase.UNKNOWN})
-
-
-def _both(one: frozenset[Purchase], other: frozenset[Purchase]) -> frozenset[Purchase]:
-    """Return what may be said where two places speak of the purchase: what both allow, or that it is unknown."""
-    if one == other:
-        return one
-    failed = {Purchase.FAILED} & (one | other)
-    return frozenset({Purchase.UNKNOWN} | failed | (one & other))
-
-
-def _said_of_purchase(status: Any, *, absent: bool) -> frozenset[Purchase]:
-    if status is None and not absent:
-        # The contract has a new purchase pending.
-        return frozenset({Purchase.BOUGHT, Purchase.UNKNOWN})
-    if isinstance(status, str) and status in _STATUSES:
-        return frozenset({_STATUSES[status]})
-    word = status.get("text") if isinstance(status, dict) else status
-    known = _STATUSES.get(word.strip().casefold()) if isinstance(word, str) else None
-    return frozenset({Purchase.UNKNOWN, *([known] if known else [])})
-
-
-def _is_refunded(record: Mapping[str, Any]) -> bool:
-    meta = record.get("meta")
-    charge = meta.get("charge") if isinstance(meta, dict) else None
-    found = [holder.get("refunded") for holder in (record, charge) if isinstance(holder, dict)]
-    return True in found

@@ -21,12 +21,11 @@ from tests.unit.api.outcome_oracle import (
     NOT_SENT,
     REJECTED,
     UNKNOWN,
-    Answer,
     Judgement,
-    Question,
     Verdict,
     judge,
 )
+from tests.unit.api.question import Answer, Question
 
 ADA, BO, CY = "2348031234567", "2348031234568", "2348031234569"
 REFERENCE = "order-1001"
