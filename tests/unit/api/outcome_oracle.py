@@ -9,6 +9,7 @@ verdict is allowed:
 * A 401 or 403 whose body speaks of acceptance: *rejected*, whatever the body is (FACTS.md), or *unknown*.
 * An id at a place where the contract has none, but not inside ``errors``: *accepted* or *unknown*.
 * A recipient named by an index, or in another notation than the request's: rejected within the request, or accepted.
+* A purchase refused under a success: *rejected* by the table of outcomes, *unknown* by FACTS.md.
 * An echo of other recipients than the request's: *accepted*, with a word, or *unknown*.
 """
 
@@ -107,7 +108,7 @@ def _of_failure(question: Question, answer: Answer, found: Evidence) -> Verdicts
         is_odd = status < 400 and question.operation not in _ACTING
         return frozenset({UNKNOWN, REJECTED} if is_odd else {UNKNOWN})
     allowed = _of_proof(Level.CLEAR, found.level)
-    if found.limited:
+    if found.limited and found.acceptance is not Level.CLEAR:
         allowed |= {NOT_SENT, UNKNOWN}
     if status == 425:
         allowed |= {UNKNOWN}
@@ -256,7 +257,9 @@ def _of_refusal(question: Question, body: Any, found: Evidence, *, has_dead_id: 
     if code in _NO_PROOF:
         return frozenset({UNKNOWN})
     proof = max(documented(question, body), _proof_by_status(body, code))
-    allowed = _of_proof(min(proof, Level.DOUBT) if has_dead_id else proof, found.level)
+    if has_dead_id or question.operation in _PURCHASES:
+        proof = min(proof, Level.DOUBT)
+    allowed = _of_proof(proof, found.level)
     if (found.limited or code == 425) and found.acceptance is not Level.CLEAR:
         allowed |= {NOT_SENT, UNKNOWN}
     return allowed
