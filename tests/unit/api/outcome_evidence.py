@@ -6,6 +6,7 @@ allows each verdict that a careful reader may come to.
 
 from __future__ import annotations
 
+import dataclasses
 import enum
 import math
 import re
@@ -26,16 +27,15 @@ class Level(enum.IntEnum):
 
 @dataclass(frozen=True)
 class Evidence:
-    """What a body says besides an answer: ``limited`` is a status or code of 429."""
+    """What a body says besides an answer: ``limited`` is a status or code of 429, ``early`` one of 425."""
 
     acceptance: Level = Level.NO
     fault: Level = Level.NO
     limited: Level = Level.NO
+    early: Level = Level.NO
 
     def __or__(self, other: Evidence) -> Evidence:
-        return Evidence(
-            max(self.acceptance, other.acceptance), max(self.fault, other.fault), max(self.limited, other.limited)
-        )
+        return Evidence(*map(max, dataclasses.astuple(self), dataclasses.astuple(other)))
 
     @property
     def level(self) -> Level:
@@ -43,7 +43,7 @@ class Evidence:
         return max(self.acceptance, self.fault)
 
     def at_most_doubt(self) -> Evidence:
-        return Evidence(min(self.acceptance, Level.DOUBT), min(self.fault, Level.DOUBT), min(self.limited, Level.DOUBT))
+        return Evidence(*(min(level, Level.DOUBT) for level in dataclasses.astuple(self)))
 
 
 NOTHING = Evidence()
@@ -207,7 +207,9 @@ def _in_code(code: int, *, exact: bool, documented: bool) -> Evidence:
         return Evidence(fault=Level.CLEAR if exact else Level.DOUBT)
     if code == 429:
         return Evidence(limited=Level.CLEAR if documented else Level.DOUBT)
-    if code in (408, 425, 460, 499):
+    if code == 425:
+        return Evidence(fault=Level.DOUBT, early=Level.DOUBT)
+    if code in (408, 460, 499):
         return Evidence(fault=Level.DOUBT)
     # The error that the contract shows carries a status of 200.
     if code < 400 and not (documented and code == 200):

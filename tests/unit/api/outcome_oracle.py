@@ -106,16 +106,22 @@ def _of_failure(question: Question, answer: Answer, found: Evidence) -> Verdicts
     if not 400 <= status < 500 or status in _NO_PROOF:
         # What is only read cannot be done twice.
         is_odd = status < 400 and question.operation not in _ACTING
-        return frozenset({UNKNOWN, REJECTED} if is_odd else {UNKNOWN})
-    allowed = _of_proof(Level.CLEAR, found.level)
-    if found.limited and found.acceptance is not Level.CLEAR:
-        allowed |= {NOT_SENT, UNKNOWN}
+        return frozenset({UNKNOWN, REJECTED} if is_odd else {UNKNOWN}) | _if_limited(question, found, harmless=is_odd)
+    allowed = _of_proof(Level.CLEAR, found.level) | _if_limited(question, found)
     if status == 425:
         allowed |= {UNKNOWN}
     if status in (401, 403):
         # FACTS.md: whatever the body is.
         allowed |= {REJECTED}
     return allowed if question.operation in _ACTING else allowed | {REJECTED}
+
+
+def _if_limited(question: Question, found: Evidence, *, harmless: bool = True) -> Verdicts:
+    """Return what is allowed besides, where a body says that the service did nothing for now."""
+    is_limited = found.limited or (found.early and question.operation not in _PURCHASES)
+    if not is_limited or (question.operation in _ACTING and found.acceptance is Level.CLEAR):
+        return frozenset()
+    return frozenset({NOT_SENT, UNKNOWN} if harmless else ())
 
 
 def _with(other: Verdict, level: Level, verdict: Verdict) -> Verdicts:
@@ -149,6 +155,9 @@ def _of_success(question: Question, answer: Answer, body: Any, found: Evidence) 
     if isinstance(body, _NotJson):
         return Judgement(frozenset({UNKNOWN}))
     allowed = _of_acting(question, body, found)
+    if answer.status > 204 and REJECTED in allowed:
+        # Of these nobody has seen an error.
+        allowed |= {UNKNOWN}
     if b"NaN" in answer.body or b"Infinity" in answer.body or answer.body.startswith(b"\xef\xbb\xbf"):
         # No JSON by its standard, and read by many all the same.
         allowed |= {UNKNOWN}
@@ -201,6 +210,9 @@ def _of_accepted(
         _echoes_odd_reference(question, record),
     ]
     allowed = frozenset({ACCEPTED, UNKNOWN} if any(doubts) else {ACCEPTED})
+    if question.operation in _PURCHASES and record is not body and body.get("status") != 200:
+        # FACTS.md: of a purchase, a failure in the body is unknown.
+        allowed |= {UNKNOWN}
     if question.operation in _PURCHASES and Purchase.BOUGHT not in purchase_outcomes(body):
         allowed |= {UNKNOWN, REJECTED} if Purchase.FAILED in purchase_outcomes(body) else {UNKNOWN}
     elif question.operation in _PURCHASES and len(purchase_outcomes(body)) > 1:
@@ -260,9 +272,7 @@ def _of_refusal(question: Question, body: Any, found: Evidence, *, has_dead_id: 
     if has_dead_id or question.operation in _PURCHASES:
         proof = min(proof, Level.DOUBT)
     allowed = _of_proof(proof, found.level)
-    if (found.limited or code == 425) and found.acceptance is not Level.CLEAR:
-        allowed |= {NOT_SENT, UNKNOWN}
-    return allowed
+    return allowed | _if_limited(question, found)
 
 
 def _proof_by_status(body: Any, code: int | None) -> Level:
@@ -315,7 +325,7 @@ def _of_harmless(question: Question, answer: Answer, body: Any, found: Evidence)
         return any_failure
     if documented(question, body) is Level.CLEAR and not found.level and not found.limited:
         return frozenset({REJECTED})
-    allowed = any_failure | ({NOT_SENT} if found.limited else frozenset())
+    allowed = any_failure | _if_limited(question, found)
     if question.operation in _DELETING:
         return allowed | {ACCEPTED} if documented(question, body) is not Level.CLEAR else allowed
     if question.operation == "lookup_phone":
@@ -335,12 +345,17 @@ def _of_lookup(question: Question, body: Any, failures: Verdicts) -> Verdicts:
         # The same number may be written in another way.
         is_same = str(record.get("msisdn")).strip("+ ") == question.fields["phone"]
         return failures | {ACCEPTED} if is_same else failures
-    if body.get("errors") or record.get("errors"):
+    if any(isinstance(item, dict) and "message" in item for item in _errors(body) + _errors(record)):
         return failures
     is_plain = record.keys() <= {"msisdn", "operator", "country", "ported", "dnd"} and (
         record is body or (body.keys() == _ENVELOPE and body["status"] == 200)
     )
     return frozenset({ACCEPTED}) if is_plain else failures | {ACCEPTED}
+
+
+def _errors(record: Mapping[str, Any]) -> list[Any]:
+    errors = record.get("errors")
+    return errors if isinstance(errors, list) else []
 
 
 def _is_whole(question: Question, body: Any) -> bool:
