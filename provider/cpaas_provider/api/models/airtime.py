@@ -40,7 +40,7 @@ def _amount(value: object) -> int | float:
 
 
 class PurchaseOutcome(StrEnum):
-    """What became of a purchase, by its status."""
+    """The outcome of a purchase, by its status."""
 
     BOUGHT = "bought"
     """Bought, or in flight."""
@@ -57,7 +57,7 @@ _OUTCOMES = {
 
 
 def purchase_outcome(status: str | None) -> PurchaseOutcome:
-    """Return what became of a purchase by its status, in a response or in a delivery report (INTERFACE.md 2.1).
+    """Return the outcome of a purchase by its status, in a response or in a delivery report (INTERFACE.md 2.1).
 
     Every word that the contract does not list proves nothing.
     """
@@ -115,7 +115,7 @@ class AirtimePurchase(WireResource):
 
     @property
     def outcome(self) -> PurchaseOutcome:
-        """What became of the purchase. Without a status it was accepted; what was refunded was not bought."""
+        """The outcome of the purchase. Without a status it was accepted. What was refunded was not bought."""
         outcome = PurchaseOutcome.BOUGHT if self.status is None else purchase_outcome(self.status)
         is_refunded = self.meta is not None and self.meta.charge is not None and self.meta.charge.refunded
         return PurchaseOutcome.UNKNOWN if is_refunded and outcome is PurchaseOutcome.BOUGHT else outcome
