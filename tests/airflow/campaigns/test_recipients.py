@@ -142,6 +142,22 @@ class TestDoNotDisturb:
         ended = sms(stage, rows(6), skip_dnd=True, on_lookup_error=on_error).once()
         assert (ended.state, counts(ended.result or ended.report)) == (state, found)
 
+    @pytest.mark.parametrize(
+        "answer",
+        [{"kind": "other_record"}, {"kind": "odd_answer", "form": "status_beside", "body_status": 404}],
+        ids=["of another number", "beside an error"],
+    )
+    def test_answer_that_proves_nothing_is_not_believed_and_not_stored(
+        self, stage: Stage, answer: dict[str, Any]
+    ) -> None:
+        disturbing(stage)
+        stage.sandbox.control(*fault("lookup_phone", times=2, **answer))
+        first = sms(stage, rows(6), skip_dnd=True).once()
+        assert counts(first.result or first.report) == {"sent": 4, "lookup_failed": 2}
+        assert stage.sandbox.counters()["lookups"] == 6
+        second = sms(stage, rows(6), skip_dnd=True).once()
+        assert (counts(second.result), stage.sandbox.counters()["lookups"]) == ({"sent": 6}, 8)
+
     def test_nobody_left_because_of_failures_is_a_failure(self, stage: Stage) -> None:
         disturbing(stage)
         stage.sandbox.control(*fault("lookup_phone", "reject", message="Not now"))

@@ -28,6 +28,7 @@ from cpaas_provider.api.models.base import PRIVATE
 from cpaas_provider.api.models.messages import Message
 from cpaas_provider.api.redact import redact
 from cpaas_provider.api.responses import failures
+from cpaas_provider.api.responses.echo import contradicts
 from cpaas_provider.api.responses.error_items import is_documented_item, names_field, surely_rejected_recipients
 from cpaas_provider.api.responses.purchase import contradicts_itself
 from cpaas_provider.api.responses.statements import (
@@ -146,6 +147,8 @@ def parse_response(
     if isinstance(resource, AirtimePurchase) and contradicts_itself(resource, body):
         raise failures.unknown_outcome(endpoint, _CONTRADICTION, status=response.status)
     if defect is None:
+        if (reason := contradicts(endpoint, resource, body, fields)) is not None:
+            raise failures.unknown_outcome(endpoint, reason, status=response.status)
         return _with_rejected(endpoint, resource, body, private, fields)
     retry_after = _seconds(response.retry_after)
     facts = _facts(endpoint, response, body, fields, waits=retry_after is not None)
