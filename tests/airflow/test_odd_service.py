@@ -17,7 +17,7 @@ from tests.airflow.harness.campaigns import digits, email, outcomes, rows, sms
 from tests.airflow.harness.kinds import AIRTIME, KINDS, Kind
 from tests.airflow.harness.stage import Stage, phone
 from tests.airflow.harness.tries import Run, Try, new_dag
-from tests.unit.api.odd_answers import encoded, envelope, resource
+from tests.unit.api.generated_answers import encoded, envelope, resource
 from tests.unit.api.outcome_oracle import ACCEPTED, NOT_SENT, REJECTED, UNKNOWN, judge
 from tests.unit.api.outcome_purchases import Purchase, purchase_outcomes
 from tests.unit.api.question import Answer, Question

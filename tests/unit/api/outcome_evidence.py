@@ -6,7 +6,6 @@ allows each verdict that a careful reader may come to.
 
 from __future__ import annotations
 
-import dataclasses
 import enum
 import math
 import re
@@ -35,7 +34,7 @@ class Evidence:
     early: Level = Level.NO
 
     def __or__(self, other: Evidence) -> Evidence:
-        return Evidence(*map(max, dataclasses.astuple(self), dataclasses.astuple(other)))
+        return Evidence(*map(max, self._levels, other._levels))
 
     @property
     def level(self) -> Level:
@@ -43,7 +42,11 @@ class Evidence:
         return max(self.acceptance, self.fault)
 
     def at_most_doubt(self) -> Evidence:
-        return Evidence(*(min(level, Level.DOUBT) for level in dataclasses.astuple(self)))
+        return Evidence(*(min(level, Level.DOUBT) for level in self._levels))
+
+    @property
+    def _levels(self) -> tuple[Level, ...]:
+        return self.acceptance, self.fault, self.limited, self.early
 
 
 NOTHING = Evidence()
@@ -89,8 +92,10 @@ def id_level(value: Any) -> Level:
 
 
 def _text_id_level(value: str) -> Level:
+    if len(value) > TOO_LONG_ID:
+        return Level.NO
     shown = "".join(char for char in value if unicodedata.category(char)[0] not in "CZ")
-    if not shown or value.strip().casefold() in _WORDS_FOR_NOTHING or len(value) > TOO_LONG_ID:
+    if not shown or value.strip().casefold() in _WORDS_FOR_NOTHING:
         return Level.NO
     plain = re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._:-]*", value)
     odd = shown.casefold() in _IDS_IN_DOUBT | _WORDS_FOR_NOTHING or not shown.strip("0-.")

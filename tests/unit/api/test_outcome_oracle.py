@@ -15,7 +15,7 @@ from cpaas_provider.api.core import Call, run_call
 from cpaas_provider.api.http.wire import HttpResponse
 from cpaas_provider.api.rate_limit import RateLimiter
 from cpaas_provider.api.settings import ClientSettings
-from tests.unit.api.odd_answers import DEAD_IDS, OddAnswers, encoded
+from tests.unit.api.generated_answers import DEAD_IDS, OddAnswers, encoded
 from tests.unit.api.outcome_oracle import (
     ACCEPTED,
     NOT_SENT,
@@ -30,7 +30,7 @@ from tests.unit.api.question import Answer, Question
 ADA, BO, CY = "2348031234567", "2348031234568", "2348031234569"
 REFERENCE = "order-1001"
 SETTINGS = ClientSettings("https://cpaas.example.com/v1", "sk_live_4eC39HqLyjWDarjtT1zdp7dc", max_retries=0)
-EACH = 20
+EACH = 5
 """Answers of an example: to make one takes less time than the example."""
 
 CALLS: dict[str, Call[Any]] = {

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from tests.unit.api.odd_answers import OddAnswers, encoded, envelope, resource
+from tests.unit.api.generated_answers import OddAnswers, encoded, envelope, resource
 from tests.unit.api.outcome_oracle import ACCEPTED, NOT_SENT, REJECTED, Judgement, judge
 from tests.unit.api.question import Answer, Question
 
