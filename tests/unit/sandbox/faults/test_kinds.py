@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import random
 import time
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
@@ -15,6 +16,8 @@ import pytest
 from cpaas_provider.sandbox.core.context import Options
 from cpaas_provider.sandbox.faults.kinds import KINDS, OddForm
 from cpaas_provider.sandbox.faults.odd_answers import DeadId, NoteForm, PurchaseForm, RefusalForm
+from cpaas_provider.sandbox.faults.rules import MAX_RULES, Rule
+from tests.system.killing.weather import FAULTS, SENDS, misleading
 from tests.unit.sandbox.conftest import ADA, KEY, Harness, Raw, running, until
 
 SMS = json.dumps({"recipients": ADA, "sender_id": "Acme", "content": "Hello"}).encode()
@@ -115,6 +118,12 @@ def test_note_stands_beside_the_record(sandbox: Harness, form: str, envelope: bo
     body = sandbox.sms().json()
     record = body["data"] if envelope else body
     assert (accepted(sandbox), bool(record["id"]), len(record["errors"])) == (1, True, 1)
+
+
+def test_weather_of_the_kill_runs_has_room_for_the_misleading_faults() -> None:
+    rules = [Rule(**fault) for fault in (*FAULTS, *misleading(random.Random(7), 0.1))]
+    latencies = 3
+    assert len(SENDS) * (len(rules) + latencies) < MAX_RULES
 
 
 @pytest.mark.parametrize("form", get_args(PurchaseForm))
