@@ -276,12 +276,12 @@ async def test_server_that_closes_a_new_connection_leaves_nothing_to_wait_for(sa
         async with asyncio.timeout(5):
             for _ in range(100):
                 try:
-                    connection = await pool.acquire(reuse=True)
+                    connection = await pool.acquire()
                 except ConnectionError:
                     continue
                 with contextlib.suppress(ExchangeError):
                     await connection.exchange(b"GET / HTTP/1.1\r\n\r\n")
-                pool.release(connection, reuse=True)
+                pool.release(connection)
             await pool.aclose()
 
 

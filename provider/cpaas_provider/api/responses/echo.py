@@ -1,5 +1,4 @@
-"""Compares a response with its request: an answer to another request, as a cache or a broken server gives it, counts
-for nothing.
+"""Compares a response with its request. The answer to another one, which a cache may give, counts for nothing.
 
 ``Endpoint.echoes`` lists the fields that a response repeats. A service may write a number in another notation, an id as
 a number, and leave a field out.
@@ -17,7 +16,7 @@ import phonenumbers
 
 from cpaas_provider.api.endpoints import Echo, Endpoint, RetrySafety
 from cpaas_provider.api.recipients.msisdn import InvalidMsisdnError, normalise_msisdn
-from cpaas_provider.api.responses.evidence import is_empty
+from cpaas_provider.api.responses.statements import is_empty
 
 _WHOLE_FLOAT = re.compile(r"(\d+)\.0+")
 _MASK = re.compile(r"[*•xX#]+")
