@@ -10,6 +10,7 @@ verdict is allowed:
 * An id at a place where the contract has none, but not inside ``errors``: *accepted* or *unknown*.
 * A recipient named by an index, or in another notation than the request's: rejected within the request, or accepted.
 * A purchase refused under a success: *rejected* by the table of outcomes, *unknown* by FACTS.md.
+* A refusal under another 2xx than 200, as *created* and *accepted* are words of acceptance: *rejected* or *unknown*.
 * An echo of other recipients than the request's: *accepted*, with a word, or *unknown*.
 """
 
@@ -155,8 +156,8 @@ def _of_success(question: Question, answer: Answer, body: Any, found: Evidence) 
     if isinstance(body, _NotJson):
         return Judgement(frozenset({UNKNOWN}))
     allowed = _of_acting(question, body, found)
-    if answer.status > 204 and REJECTED in allowed:
-        # Of these nobody has seen an error.
+    if answer.status != 200 and REJECTED in allowed:
+        # "Created" and "Accepted" speak of acceptance themselves.
         allowed |= {UNKNOWN}
     if b"NaN" in answer.body or b"Infinity" in answer.body or answer.body.startswith(b"\xef\xbb\xbf"):
         # No JSON by its standard, and read by many all the same.
@@ -172,7 +173,7 @@ def _of_acting(question: Question, body: Any, found: Evidence) -> Verdicts:
     if any(_is_of_another(question, holder) for holder in holders):
         return frozenset({UNKNOWN})
     if Level.CLEAR in levels:
-        return _of_accepted(question, body, holders, levels)
+        return _of_accepted(question, body, found, holders, levels)
     allowed = _of_refusal(question, body, found, has_dead_id=any("id" in holder for holder in holders))
     if Level.DOUBT in levels or _has_id_outside_errors(body):
         allowed = frozenset({ACCEPTED, UNKNOWN})
@@ -196,7 +197,7 @@ def _is_of_another(question: Question, holder: Mapping[str, Any]) -> bool:
 
 
 def _of_accepted(
-    question: Question, body: dict[str, Any], holders: list[dict[str, Any]], levels: list[Level]
+    question: Question, body: dict[str, Any], found: Evidence, holders: list[dict[str, Any]], levels: list[Level]
 ) -> Verdicts:
     record = holders[levels.index(Level.CLEAR)]
     is_documented = record is body or body.keys() >= _ENVELOPE or "row" in body
@@ -210,7 +211,8 @@ def _of_accepted(
         _echoes_odd_reference(question, record),
     ]
     allowed = frozenset({ACCEPTED, UNKNOWN} if any(doubts) else {ACCEPTED})
-    if question.operation in _PURCHASES and record is not body and body.get("status") != 200:
+    is_odd = found.fault or (record is not body and body.get("status") != 200)
+    if question.operation in _PURCHASES and is_odd:
         # FACTS.md: of a purchase, a failure in the body is unknown.
         allowed |= {UNKNOWN}
     if question.operation in _PURCHASES and Purchase.BOUGHT not in purchase_outcomes(body):
