@@ -176,7 +176,7 @@ def _of_acting(question: Question, body: Any, found: Evidence) -> Verdicts:
         return _of_accepted(question, body, found, holders, levels)
     allowed = _of_refusal(question, body, found, has_dead_id=any("id" in holder for holder in holders))
     if Level.DOUBT in levels or _has_id_outside_errors(body):
-        allowed = frozenset({ACCEPTED, UNKNOWN})
+        allowed |= {ACCEPTED, UNKNOWN}
     return allowed
 
 

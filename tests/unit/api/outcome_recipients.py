@@ -50,6 +50,8 @@ def _said_of(question: Question, item: Any) -> tuple[Level, set[str]]:
         return Level.NO, exact | loose
     elif not exact | loose and (index := _INDEX.fullmatch(name)) and int(index[1]) < len(question.recipients):
         loose.add(question.recipients[int(index[1])])
+    elif not exact | loose and not index and len(question.recipients) == 1:
+        loose.update(question.recipients)
     found = in_body({key: value for key, value in item.items() if key != "type"}, question.fields)
     if len(exact | loose) != 1 or strangers or is_note(item) or found.acceptance is Level.CLEAR:
         return Level.NO, exact | loose

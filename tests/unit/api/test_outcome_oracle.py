@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Set as AbstractSet
 from typing import Any
 
 import pytest
@@ -70,7 +71,7 @@ def verdict_of(name: str, answer: Answer) -> tuple[Verdict, Any]:
     raise AssertionError("the client asked for more")
 
 
-def words(verdicts: frozenset[Verdict]) -> str:
+def words(verdicts: AbstractSet[Verdict]) -> str:
     return " or ".join(sorted(verdict.value for verdict in verdicts))
 
 
@@ -155,7 +156,9 @@ CASES: list[tuple[int, Any, set[Verdict]]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("status", "body", "allowed"), CASES, ids=lambda value: str(value)[:60])
+@pytest.mark.parametrize(
+    ("status", "body", "allowed"), CASES, ids=lambda value: words(value) if isinstance(value, set) else str(value)[:60]
+)
 def test_verdict_by_hand(status: int, body: Any, allowed: set[Verdict]) -> None:
     answer = Answer(status, encoded(body))
     assert judge(asked("send_sms"), answer).verdicts == allowed
