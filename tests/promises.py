@@ -47,6 +47,8 @@ _OUTCOMES: Mapping[str, Tests] = {
         f"{_API}test_responses.py::test_an_error_body_is_a_rejection_under_success_too",
     ),
     "what is rejected is not repeated, and a batch of a campaign is bisected": (
+        f"{_CAMPAIGN}test_odd_service.py::test_what_is_the_same_for_all_ends_the_campaign_at_the_first_request",
+        f"{_CAMPAIGN}test_odd_service.py::test_recipients_that_are_named_are_taken_out_and_the_rest_is_sent",
         "tests/contract/test_faults.py::test_an_error_under_200_is_a_rejection",
         f"{_CAMPAIGN}test_rejections.py::test_when_nobody_is_named_it_is_halved",
         f"{_AIRFLOW}campaigns/test_tries.py::TestRejected::test_where_nobody_is_named_it_is_halved_until_they_stand_alone",
@@ -63,6 +65,8 @@ _OUTCOMES: Mapping[str, Tests] = {
     ),
     "nothing that may have been accepted is bisected or repeated": (
         f"{_API}test_never_sent_again.py::test_what_may_have_been_accepted_is_never_sent_again",
+        f"{_API}test_outcome_oracle.py::test_verdict_on_any_answer_is_one_that_the_promises_allow",
+        f"{_CAMPAIGN}test_odd_service.py::test_unknown_batch_is_never_bisected_nor_sent_again",
         f"{_CAMPAIGN}test_rejections.py::test_what_is_unknown_is_never_taken_apart",
         f"{_API}test_core.py::test_a_repeat_that_is_unknown_ends_it",
         f"{_AIRFLOW}operators/test_sms.py::TestRetries::test_what_may_have_been_sent_is_never_sent_again",
