@@ -64,7 +64,6 @@ _OUTCOMES: Mapping[str, Tests] = {
         "tests/contract/test_faults.py::test_an_unknown_outcome_is_repeated_only_where_that_is_harmless",
     ),
     "nothing that may have been accepted is bisected or repeated": (
-        f"{_API}test_never_sent_again.py::test_what_may_have_been_accepted_is_never_sent_again",
         f"{_API}test_outcome_oracle.py::test_verdict_on_any_answer_is_one_that_the_promises_allow",
         f"{_CAMPAIGN}test_odd_service.py::test_unknown_batch_is_never_bisected_nor_sent_again",
         f"{_CAMPAIGN}test_rejections.py::test_what_is_unknown_is_never_taken_apart",
