@@ -9,6 +9,7 @@ from pydantic import BeforeValidator, Field
 from cpaas_provider.api.bounds import NETWORKS, SMALLEST_AMOUNT, to_number
 from cpaas_provider.api.models.base import (
     CallbackUrl,
+    Cost,
     Figure,
     Msisdn,
     Number,
@@ -49,7 +50,7 @@ class BuyAirtimeRequest(WireRequest):
 class Charge(WireResource):
     """The cost of an airtime purchase, and the balance before and after it."""
 
-    amount: Figure = None
+    amount: Cost = None
     available_balance: Figure = None
     balance_before: Figure = None
     refunded: bool | None = None

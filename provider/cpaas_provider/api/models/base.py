@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import math
 import re
 import threading
 from collections.abc import Iterable, Iterator, Mapping
@@ -22,16 +21,14 @@ from pydantic import (
     model_validator,
 )
 
-from cpaas_provider.api.bounds import OTP_DIGITS
+from cpaas_provider.api.amounts import known_cost, known_figure
+from cpaas_provider.api.bounds import OTP_DIGITS, to_number
 from cpaas_provider.api.recipients.email_address import normalise_email
 from cpaas_provider.api.recipients.msisdn import normalise_msisdn
 from cpaas_provider.api.redact import service_word
 
 Number = int | float
 Channel = Literal["sms", "whatsapp"]
-
-_LARGEST_FIGURE = 10**15
-"""A larger figure cannot be a price, a balance or a count."""
 
 _HTTP_URL = re.compile(r"https?://[^\s/?#]+\S*", re.IGNORECASE)
 _DATE_AND_TIME = re.compile(r"\d{4}-?\d{2}-?\d{2}[T ]\d{2}")
@@ -195,9 +192,9 @@ def no_line_breaks(value: str) -> str:
     return value
 
 
-def _plausible(figure: Number | None) -> Number | None:
-    """Return a figure that can be summed and stored; ``None`` instead of any other, such as NaN."""
-    return figure if figure is None or (math.isfinite(figure) and abs(figure) <= _LARGEST_FIGURE) else None
+def _figure(value: object) -> Any:
+    """Read a figure, as a number or as text; ``None`` for any other value, such as NaN or a boolean."""
+    return known_figure(to_number(value) if isinstance(value, str) else value)
 
 
 def _service_word(value: str, info: ValidationInfo) -> str:
@@ -221,4 +218,6 @@ ServiceWord = Annotated[str, AfterValidator(_service_word)]
 PasscodeStatus = Annotated[str, AfterValidator(_status_word)]
 """The same for a passcode, which a request may not know: every figure that is long enough to be one is hidden."""
 CallbackUrl = Annotated[str, AfterValidator(_http_url)]
-Figure = Annotated[Number | None, AfterValidator(_plausible)]
+Figure = Annotated[Number | None, BeforeValidator(_figure)]
+Cost = Annotated[Number | None, BeforeValidator(known_cost)]
+"""What the service says a request cost, see ``amounts.known_cost``."""

@@ -21,6 +21,7 @@ from pydantic import (
 from cpaas_provider.api.models.base import (
     CallbackUrl,
     Channel,
+    Cost,
     EmailAddress,
     Figure,
     Msisdn,
@@ -141,7 +142,7 @@ class Estimate(WireResource):
     """Cost of a message request; ``encoding``, ``message_length`` and ``pages`` only for SMS."""
 
     available_balance: Figure = None
-    charge: Figure = None
+    charge: Cost = None
     encoding: ServiceWord | None = None
     message_length: Figure = None
     pages: Figure = None

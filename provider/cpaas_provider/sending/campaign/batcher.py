@@ -185,8 +185,7 @@ class Batcher:
         except Exception:
             self._return(recipients)
             raise
-        if self.budget.unpriced_yet:
-            # The response to a request for one recipient shows the price.
+        if self.budget.is_probing:
             self._return(recipients[1:])
             recipients = recipients[:1]
         if math.isinf(units):

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Protocol
 
-from cpaas_provider.api.amounts import Amount, counted, to_decimal, to_decimal_or_none
+from cpaas_provider.api.amounts import Amount, counted, to_decimal_or_none
 from cpaas_provider.api.text import placeholders_in
 from cpaas_provider.sending.campaign.batcher import Batcher
 from cpaas_provider.sending.campaign.content import CampaignDelivery, Content
@@ -20,6 +20,7 @@ from cpaas_provider.sending.campaign.guards.circuit_breaker import MOST_IDENTICA
 from cpaas_provider.sending.campaign.guards.dnd import DndFilter, NoLookupSucceededError
 from cpaas_provider.sending.campaign.guards.frequency import FrequencyFilter
 from cpaas_provider.sending.campaign.guards.send_window import SendWindow
+from cpaas_provider.sending.campaign.guards.spending import AcceptedRequest, Spending
 from cpaas_provider.sending.campaign.journal_index import JournalIndex
 from cpaas_provider.sending.campaign.loader import CannotPlanError, Columns, RecipientLoader
 from cpaas_provider.sending.campaign.progress import LookUps, Progress, Publish
@@ -58,6 +59,7 @@ class CampaignOptions:
     """The author's options. The documentation of the operator explains them.
 
     :param window: the most requests that may be pending (``max_pending_requests``)
+    :param max_charge_of_all: ``max_charge`` of all partitions together
     :param outcome_file: whether a results file is written
     :param in_flight: the most requests that may be in flight; ``None`` for as many as ``window``
     """
@@ -68,6 +70,7 @@ class CampaignOptions:
     on_rejected_batch: OnRejectedBatch = OnRejectedBatch.BISECT
     max_recipients: int | None = None
     max_charge: Amount | None = None
+    max_charge_of_all: Amount | None = None
     min_balance: Amount | None = None
     price_per_page: Amount | None = None
     refuse_missing_charge: bool = False
@@ -130,6 +133,7 @@ class Campaign:
         self.unresolved = UnknownRecipients(self.index)
         self.min_write_batch = self.options.min_write_batch
         self.max_pending = self.options.window
+        self._earlier_epochs: tuple[Sequence[AcceptedRequest], int] = ((), 0)
 
     def prepare(
         self,
@@ -156,6 +160,8 @@ class Campaign:
         self.plan.deduplicate_and_suppress()
         self._leave_out_suppressed()
         self.index.replay()
+        if self.options.max_charge is not None:
+            self._earlier_epochs = self.index.earlier_epochs()
         self.is_prepared = True
         self._refuse_too_many(loader.stats.other_partitions)
         self._refuse_failed_tests()
@@ -276,15 +282,23 @@ class Campaign:
 
     def _budget(self) -> Budget:
         options = self.options
-        spent, *_ = self.index.money()
+        if options.max_charge is None and options.min_balance is None:
+            return Budget()
+        spending = Spending(
+            to_decimal_or_none(options.price_per_page),
+            unpriced=self.plan.unpriced(),
+            unknown_units=self.plan.units(RecipientStatus.UNKNOWN),
+        )
+        spending.add_earlier(self.index.charged_requests())
+        accepted, unknown_units = self._earlier_epochs
+        spending.add_earlier(accepted)
+        spending.unknown_units += unknown_units
         return Budget(
             to_decimal_or_none(options.max_charge),
             to_decimal_or_none(options.min_balance),
-            to_decimal_or_none(options.price_per_page),
-            to_decimal(spent or 0),
-            unknown_units=self.plan.units(RecipientStatus.UNKNOWN),
-            unpriced=self.plan.unpriced(),
+            spending,
             refuse_missing_charge=options.refuse_missing_charge,
+            max_charge_of_all=to_decimal_or_none(options.max_charge_of_all),
         )
 
     async def _report_progress(self, progress: Progress) -> None:

@@ -36,6 +36,7 @@ def build_options(spec: CampaignSpec, connection: CpaasConnection, partition: Pa
         on_rejected_batch=OnRejectedBatch(spec.on_rejected_batch),
         max_recipients=spec.max_recipients,
         max_charge=None if spec.max_charge is None else divide(spec.max_charge, partition.of),
+        max_charge_of_all=spec.max_charge,
         min_balance=spec.min_balance,
         price_per_page=spec.price_per_page,
         refuse_missing_charge=spec.on_missing_charge == "fail",
