@@ -17,7 +17,7 @@ from cpaas_provider.sending.campaign.batcher import Batcher
 from cpaas_provider.sending.campaign.content import CampaignDelivery, Content
 from cpaas_provider.sending.campaign.guards.budget import Budget
 from cpaas_provider.sending.campaign.guards.circuit_breaker import MOST_IDENTICAL_REJECTIONS
-from cpaas_provider.sending.campaign.guards.dnd import DndFilter, NoLookupSucceededError
+from cpaas_provider.sending.campaign.guards.dnd import DndFilter, LookupsFailedError
 from cpaas_provider.sending.campaign.guards.frequency import FrequencyFilter
 from cpaas_provider.sending.campaign.guards.send_window import SendWindow
 from cpaas_provider.sending.campaign.guards.spending import AcceptedRequest, Spending
@@ -25,7 +25,7 @@ from cpaas_provider.sending.campaign.journal_index import JournalIndex
 from cpaas_provider.sending.campaign.loader import CannotPlanError, Columns, RecipientLoader
 from cpaas_provider.sending.campaign.progress import LookUps, Progress, Publish
 from cpaas_provider.sending.campaign.queue import CampaignQueue, TooManyFailuresError
-from cpaas_provider.sending.campaign.recipients import LEFT_OUT, Recipient, RecipientStatus, RecipientTable
+from cpaas_provider.sending.campaign.recipients import FAILED, LEFT_OUT, Recipient, RecipientStatus, RecipientTable
 from cpaas_provider.sending.campaign.rejections import OnRejectedBatch
 from cpaas_provider.sending.campaign.unknown import UnknownRecipients
 from cpaas_provider.sending.errors import SendingError
@@ -312,29 +312,40 @@ class Campaign:
     def check_result(self) -> None:
         """Raise if more failed than the author allows.
 
-        :raises NoLookupSucceededError: when no recipient is left because lookups failed
+        :raises LookupsFailedError: when no recipient is left because lookups failed, or too many lookups failed
         :raises TooManyFailuresError: when more recipients failed than ``max_failure_ratio`` allows
         """
         counts, recipients = self.plan.counts(), self.recipients()
         if (failed := counts[RecipientStatus.LOOKUP_FAILED]) and not recipients:
             # Without this error it would look like a campaign without recipients.
-            raise NoLookupSucceededError(
+            raise LookupsFailedError(
                 f"The lookup failed for each of the {failed} recipients. Nothing was sent. A retry of the task looks "
                 "them up again. on_lookup_error='send' sends to recipients whose lookup fails."
             )
-        rejected, invalid = counts[RecipientStatus.REJECTED], counts[RecipientStatus.INVALID_ROW]
-        total = recipients + invalid
-        if rejected + invalid > self.options.max_failure_ratio * total + 1e-9:
-            raise TooManyFailuresError(
-                f"{counted(rejected, 'recipient')} rejected and {counted(invalid, 'invalid row')}, of {total:,}: more "
-                f"than max_failure_ratio ({self.options.max_failure_ratio:g}) allows. All other recipients were sent "
-                f"to{' or left out by a guard' if any(counts[status] for status in LEFT_OUT) else ''}. "
-                + (
-                    "The results file has each of them with its reason."
-                    if self.options.outcome_file
-                    else "With results_path, a results file has each of them with its reason."
-                )
+        rejected, invalid, not_looked_up = (counts[status] for status in FAILED)
+        total = recipients + invalid + not_looked_up
+        allowed = self.options.max_failure_ratio * total + 1e-9
+        if rejected + invalid + not_looked_up <= allowed:
+            return
+        failures = [f"{counted(rejected, 'recipient')} rejected", counted(invalid, "invalid row")]
+        if not_looked_up:
+            failures.append(f"{counted(not_looked_up, 'recipient')} not sent to because the lookup failed")
+        message = (
+            f"{', '.join(failures)}, of {total:,}: more than max_failure_ratio ({self.options.max_failure_ratio:g}) "
+            "allows. All other recipients were sent "
+            f"to{' or left out by a guard' if any(counts[status] for status in LEFT_OUT) else ''}. "
+            + (
+                "The results file has each of them with its reason."
+                if self.options.outcome_file
+                else "With results_path, a results file has each of them with its reason."
             )
+        )
+        if rejected + invalid > allowed:
+            raise TooManyFailuresError(message)
+        raise LookupsFailedError(
+            f"{message} A retry or a clear of the task looks these numbers up again and sends to them. "
+            "on_lookup_error='send' sends to recipients whose lookup fails."
+        )
 
     def _refuse_too_many(self, other_partitions: int) -> None:
         """Raise if the campaign has more recipients than ``max_recipients``, over all partitions."""

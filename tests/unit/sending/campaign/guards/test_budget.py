@@ -197,6 +197,11 @@ class TestPartitions:
         spend(budget, 1, 4, 940)
         assert (budget.spending.unexplained, budget.affordable()) == (48, 2)
 
+    def test_what_is_in_flight_is_reserved_in_the_share(self) -> None:
+        budget = self.budget()
+        budget.reserve(2)
+        assert budget.affordable() == 1
+
     def test_limit_of_all_ends_each_of_them(self) -> None:
         budget = self.budget()
         spend(budget, 1, 4, 890)

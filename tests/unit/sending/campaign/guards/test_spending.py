@@ -73,6 +73,12 @@ class TestEvidence:
         spending.add(1, 40, 52, Decimal(), 0)
         assert (spending.spent, spending.unexplained) == (52, 0)
 
+    def test_fall_of_balance_by_request_of_unknown_outcome_is_not_counted_twice(self) -> None:
+        spending = counted((1, 4, 100), (1, 4, 96))
+        spending.add_unknown(5)
+        spending.add(1, 4, 72, Decimal(), 0)
+        assert (spending.unexplained, spending.unknown_units) == (0, 5)
+
     def test_payment_into_the_account_is_no_cost(self) -> None:
         spending = counted((1, 4, 100), (1, 4, 96), (1, 4, 500), (1, 4, 496))
         assert (spending.spent, spending.unexplained, spending.balance) == (16, 0, 496)
