@@ -21,7 +21,7 @@ SHORTEST_POKE_INTERVAL = 1.0
 Check = Callable[[str, Any], Any]
 
 # Templates, JSON and data frames write these words for a missing value.
-_MISSING_VALUE_WORDS = frozenset({"none", "null", "nan"})
+_MISSING_VALUE_WORDS = frozenset({"none", "null", "nan", "nat", "<na>"})
 _TEMPLATE_MARKS = ("{{", "{%", "{#")
 
 
@@ -89,7 +89,7 @@ def file_name(suffixes: tuple[str, ...]) -> Check:
 
 
 def missing_value_reason(text: str) -> str | None:
-    """Return what is wrong with a recipient if it is a word for a missing value, such as ``None``; else ``None``."""
+    """Return what is wrong with an argument if it is a word for a missing value, such as ``None``; else ``None``."""
     if text.lower() not in _MISSING_VALUE_WORDS:
         return None
     return f"is the word {text!r}: the template or task it came from had no value"

@@ -27,8 +27,6 @@ MASKED_CAMPAIGN_FIELDS: Mapping[str, Callable[[Any], Any]] = {
     "callback": masking.url,
 }
 
-_SOURCES = ("source", "suppression_list", "test_recipients")
-
 
 class CampaignOperator(CpaasOperator):
     """Base of ``SmsCampaignOperator`` and ``EmailCampaignOperator``: one message to every recipient in a source.
@@ -225,7 +223,6 @@ class CampaignOperator(CpaasOperator):
         )
         self.partition = partition
         self.idempotency_key = idempotency_key
-        self.has_idempotency_key = idempotency_key is not None
         self.max_pending_requests = self._checked(validators.count_or_none, max_pending_requests=max_pending_requests)
         self.spool_path = spool_path
         self.progress_interval = self._checked(validators.seconds, progress_interval=progress_interval)
@@ -241,13 +238,9 @@ class CampaignOperator(CpaasOperator):
         """Return the campaign as plain values, from the rendered arguments."""
         from cpaas_provider.operators._runtime.campaign.spec import CampaignSpec
 
-        lost = {name for name in _SOURCES if self.rendered(name) is None and getattr(self, name) is not None}
-        if self.has_idempotency_key and self.idempotency_key is None:
-            lost.add("idempotency_key")
         return self._build_spec(
             CampaignSpec,
             source_summary=self.source,
-            lost_fields=frozenset(lost),
             body={name: self.rendered(name) for name in self.body_fields},
             dry_run=self.without_sending,
             dnd=self.dnd_options(),

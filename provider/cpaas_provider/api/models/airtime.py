@@ -11,6 +11,7 @@ from cpaas_provider.api.models.base import (
     CallbackUrl,
     Cost,
     Figure,
+    GivenText,
     Msisdn,
     Number,
     OptionalTimestamp,
@@ -44,7 +45,7 @@ class BuyAirtimeRequest(WireRequest):
     amount: Annotated[Number, Field(ge=SMALLEST_AMOUNT), BeforeValidator(_amount)]
     recipient: Msisdn
     callback: CallbackUrl | None = None
-    external_ref: Text | None = None
+    external_ref: GivenText | None = None
 
 
 class Charge(WireResource):

@@ -26,6 +26,7 @@ from cpaas_provider.api.bounds import OTP_DIGITS, to_number
 from cpaas_provider.api.recipients.email_address import normalise_email
 from cpaas_provider.api.recipients.msisdn import normalise_msisdn
 from cpaas_provider.api.redact import service_word
+from cpaas_provider.api.values import no_value_reason
 
 Number = int | float
 Channel = Literal["sms", "whatsapp"]
@@ -197,6 +198,13 @@ def _figure(value: object) -> Any:
     return known_figure(to_number(value) if isinstance(value, str) else value)
 
 
+def _given(text: str) -> str:
+    """Refuse a text without a value, such as the word that a template makes of a missing one."""
+    if reason := no_value_reason(text):
+        raise ValueError(reason)
+    return text
+
+
 def _service_word(value: str, info: ValidationInfo) -> str:
     return service_word(value, (info.context or {}).get(PRIVATE, ()))
 
@@ -213,6 +221,8 @@ EmailAddress = Annotated[str, BeforeValidator(normalise_email)]
 Timestamp = Annotated[pendulum.DateTime, BeforeValidator(_timestamp)]
 OptionalTimestamp = Timestamp | None
 Text = Annotated[str, StringConstraints(min_length=1)]
+GivenText = Annotated[str, StringConstraints(min_length=1), AfterValidator(_given)]
+"""A text of a request. A response may have any."""
 ServiceWord = Annotated[str, AfterValidator(_service_word)]
 """A status or a name that the service gives. It is logged and returned, so it goes through ``redact.service_word``."""
 PasscodeStatus = Annotated[str, AfterValidator(_status_word)]
