@@ -144,7 +144,7 @@ class TestDoNotDisturb:
 
     def test_recipients_whose_lookup_fails_count_for_max_failure_ratio(self, stage: Stage) -> None:
         disturbing(stage, of=40)
-        stage.sandbox.control(*fault("lookup_phone", "error_under_200", rate=0.5, seed=1, body_status=400))
+        stage.sandbox.control(*fault("lookup_phone", "error_under_200", rate=0.3, seed=2, body_status=400))
         run = sms(stage, rows(40), skip_dnd=True)
         failed = run.once()
         missing = failed.report["lookup_failed"]
