@@ -88,9 +88,14 @@ def file_name(suffixes: tuple[str, ...]) -> Check:
     return check
 
 
+def is_missing_word(text: str) -> bool:
+    """Return whether an argument is a word for a missing value, such as ``None``."""
+    return text.lower() in _MISSING_VALUE_WORDS
+
+
 def missing_value_reason(text: str) -> str | None:
-    """Return what is wrong with an argument if it is a word for a missing value, such as ``None``; else ``None``."""
-    if text.lower() not in _MISSING_VALUE_WORDS:
+    """Return what is wrong with a recipient if it is a word for a missing value; else ``None``."""
+    if not is_missing_word(text):
         return None
     return f"is the word {text!r}: the template or task it came from had no value"
 

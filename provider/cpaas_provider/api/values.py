@@ -8,7 +8,7 @@ from enum import Enum
 from typing import Any
 from uuid import UUID
 
-from cpaas_provider.api.bounds import missing_value_reason
+from cpaas_provider.api.bounds import is_missing_word
 from cpaas_provider.api.text import strip_invisible, trim_invisible
 
 MAX_CELL_BYTES = 64 * 1024
@@ -109,7 +109,9 @@ def no_value_reason(value: Any) -> str | None:
         return "is None"
     if is_blank(value):
         return "is empty"
-    return missing_value_reason(value.strip()) if isinstance(value, str) else None
+    if isinstance(value, str) and is_missing_word(text := value.strip()):
+        return f"is the word {text!r}"
+    return None
 
 
 def _digits_of(value: int) -> str:
