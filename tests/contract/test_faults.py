@@ -51,7 +51,7 @@ ACCEPTS_FIRST = {
     "missing_field",
     "stall_body",
 }
-STRIKES_EVERYWHERE = {"cut_after", "missing_field", "unknown_enum", "extra_fields"}
+STRIKES_EVERYWHERE = {"cut_after", "missing_field", "unknown_enum", "extra_fields", "other_record", "two_answers"}
 exercised: set[str] = set()
 
 
@@ -236,9 +236,43 @@ def test_accepted_record_is_accepted_whatever_stands_around_it(
     if operation.name in TAKES_ANY_ANSWER:
         # A deletion has no record that would be proof, and is safe to repeat.
         assert error is None or isinstance(error, CpaasRejectedError)
+    elif operation.name == "lookup_phone" and params["form"] == "status_beside":
+        # A record without an id proves nothing beside an error.
+        assert isinstance(error, CpaasUnknownOutcomeError)
+        assert (error.retryable, speak.requests) == (False, 1)
     else:
         assert error is None
         assert (speak.requests, speak.accepted) == (1, 1)
+
+
+NAMED = {"number": {"lookup_phone", "request_otp", "find_otps", "buy_airtime"}}
+NAMED["id"] = {"get_otp", "verify_otp", "get_contact_row", "update_contact_row"}
+"""The operations whose response names what the request asked for."""
+HARMLESS = {"find_otps", "get_otp", "get_contact_row", "update_contact_row"}
+
+
+@struck_by(*[("other_record", {"part": part}) for part in NAMED])
+def test_record_of_another_is_no_answer(
+    speak: Speaker, operation: Operation, kind: str, params: dict[str, Any]
+) -> None:
+    error = attempt(speak, operation, kind, params)
+    if operation.name in NAMED[params["part"]] - HARMLESS:
+        assert isinstance(error, CpaasUnknownOutcomeError)
+        assert (error.retryable, speak.requests, speak.accepted) == (False, 1, 1)
+        assert not re.search(r"\d{7}", str(error))
+    else:
+        # The next answer is the right one.
+        assert error is None
+        assert speak.requests == (2 if operation.name in NAMED[params["part"]] else 1)
+
+
+@struck_by(("two_answers", {"ms": 0}), ("two_answers", {"ms": 5}))
+def test_second_answer_is_that_of_no_other_request(
+    speak: Speaker, operation: Operation, kind: str, params: dict[str, Any]
+) -> None:
+    assert attempt(speak, operation, kind, params) is None
+    assert attempt(speak, operation, kind, params) is None
+    assert (speak.requests, speak.accepted) == (1, 1)
 
 
 @struck_by(*[("odd_answer", params) for params in WITHOUT_RECORD])

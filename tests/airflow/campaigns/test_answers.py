@@ -126,3 +126,14 @@ def test_retry_does_not_send_to_recipients_rejected_within_an_accepted_request(s
     ended = run.once()
     assert (ended.state, counts(ended.report)) == ("failed", {"sent": 999, "rejected": 1})
     assert (messages(stage), len(reached(stage))) == (999, 999)
+
+
+@pytest.mark.parametrize("params", [{}, {"ms": 3}], ids=["at once", "later"])
+def test_second_answer_is_that_of_no_other_request(stage: Stage, params: dict[str, Any]) -> None:
+    stage.sandbox.control(*fault("send_sms", "two_answers", **params))
+    stage.connect("cpaas_default", recipients_per_request=1, requests_per_second=1_000)
+    done = sms(stage, rows(40)).once()
+    assert (done.state, counts(done.result)) == ("success", {"sent": 40})
+    assert (requests(stage), set(reached(stage).values())) == (40, {1})
+    stored = {item["id"] for item in stage.sandbox.inbox("sms", limit=1000)["items"]}
+    assert len(set(done.result["message_ids"])) == 40, stored

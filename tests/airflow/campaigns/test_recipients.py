@@ -162,6 +162,22 @@ class TestDoNotDisturb:
         done = sms(stage, rows(40), skip_dnd=True, max_failure_ratio=0.1).once()
         assert (done.state, counts(done.result)) == ("success", {"sent": 36, "lookup_failed": 4})
 
+    @pytest.mark.parametrize(
+        "answer",
+        [{"kind": "other_record"}, {"kind": "odd_answer", "form": "status_beside", "body_status": 404}],
+        ids=["of another number", "beside an error"],
+    )
+    def test_answer_that_proves_nothing_is_not_believed_and_not_stored(
+        self, stage: Stage, answer: dict[str, Any]
+    ) -> None:
+        disturbing(stage)
+        stage.sandbox.control(*fault("lookup_phone", times=2, **answer))
+        first = sms(stage, rows(6), skip_dnd=True).once()
+        assert counts(first.result or first.report) == {"sent": 4, "lookup_failed": 2}
+        assert stage.sandbox.counters()["lookups"] == 6
+        second = sms(stage, rows(6), skip_dnd=True).once()
+        assert (counts(second.result), stage.sandbox.counters()["lookups"]) == ({"sent": 6}, 8)
+
     def test_nobody_left_because_of_failures_is_a_failure(self, stage: Stage) -> None:
         disturbing(stage)
         stage.sandbox.control(*fault("lookup_phone", "reject", message="Not now"))

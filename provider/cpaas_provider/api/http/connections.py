@@ -9,23 +9,21 @@ import asyncio
 import collections
 import functools
 import select
-import socket
-import ssl
 from collections.abc import AsyncIterator
 from typing import Any
 
 import httptools
 
+from cpaas_provider.api.http.response_head import Headers, MalformedHeadError, read_head
+from cpaas_provider.api.http.routes import Proxy, Server, connect
+
 _MAX_FRAMING_BYTES = 100 * 1024
 """The longest head, and the most bytes between and after the chunks of a body."""
 _MAX_BUFFERED_BYTES = 256 * 1024
-_HAPPY_EYEBALLS_DELAY = 0.25
 _TIMER_TOLERANCE = 0.001
 """In seconds. uvloop's timers may fire this much too early."""
 _BODILESS = frozenset({204, 304})
 _FRAMING = frozenset({b"content-length", b"transfer-encoding"})
-
-Headers = list[tuple[bytes, bytes]]
 
 
 class ExchangeError(Exception):
@@ -58,6 +56,7 @@ class Connection(asyncio.Protocol):
         self._parser = httptools.HttpResponseParser(self)
         self._status: int | None = None
         self._headers: Headers = []
+        self._head = bytearray()
         self._chunks: collections.deque[bytes] = collections.deque()
         self._framing_bytes = self._buffered_bytes = 0
         self._complete = self._reusable = self._ends_with_connection = False
@@ -101,10 +100,13 @@ class Connection(asyncio.Protocol):
                 self._transport.resume_reading()
             await self._wait(now + self._timeout)
 
-    def end(self) -> bool:
-        """End the exchange, complete or not. Return whether the connection can be used again."""
+    def end(self, *, reuse: bool) -> bool:
+        """End the exchange, complete or not. Return whether the connection can be used again.
+
+        :param reuse: whether to leave it open for that
+        """
         self._active = False
-        reusable = self._complete and self._reusable and self._can_write and self._reads
+        reusable = reuse and self._complete and self._reusable and self._can_write and self._reads
         if not reusable:
             self._transport.abort()
         return reusable and not self._lost
@@ -207,6 +209,8 @@ class Connection(asyncio.Protocol):
             self._transport.abort()
             return
         self._framing_bytes += len(data)
+        if self._status is None:
+            self._head += data
         try:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
@@ -227,23 +231,24 @@ class Connection(asyncio.Protocol):
         if self._complete:
             self._reusable = False
 
-    def on_header(self, name: bytes, value: bytes) -> None:
-        """Collect the headers, but not the trailers after a body."""
-        if self._status is None:
-            self._headers.append((name, value))
-
     def on_headers_complete(self) -> None:
-        """Read the status. A 1xx status precedes the actual response and is skipped."""
-        status = self._parser.get_status_code()
-        if status < 100:
-            raise httptools.HttpParserError("no such status")
-        if status < 200 or self._complete:
+        """Read the head. That of an interim response precedes the actual one, and is skipped."""
+        if self._complete:
             return
-        framed = not _FRAMING.isdisjoint(name.lower() for name, _ in self._headers)
+        try:
+            status, headers, length = read_head(bytes(self._head))
+        except MalformedHeadError as error:
+            raise httptools.HttpParserError(*error.args) from None
+        if length > _MAX_FRAMING_BYTES:
+            raise httptools.HttpParserError("the head is too long")
+        if status < 200:
+            del self._head[:length]
+            return
+        framed = not _FRAMING.isdisjoint(name for name, _ in headers)
         self._ends_with_connection = not framed and status not in _BODILESS
         # After a response to an incomplete request, the server may take the rest of it for the next request.
         self._reusable = self._can_write and self._parser.should_keep_alive()
-        self._status = status
+        self._status, self._headers = status, headers
 
     def on_body(self, chunk: bytes) -> None:
         """Collect a chunk of the body."""
@@ -253,43 +258,41 @@ class Connection(asyncio.Protocol):
             self._buffered_bytes += len(chunk)
 
     def on_message_complete(self) -> None:
-        """Mark the response as complete, or drop the headers of a 1xx response."""
-        if self._status is None:
-            self._headers = []
-        else:
-            self._complete = True
+        """Mark the response as complete, unless it is an interim one."""
+        self._complete = self._status is not None
 
 
 class ConnectionPool:
     """The connections to one server, as many as there are requests at the same time.
 
-    :param context: verifies the server's certificate; ``None`` for plain http
-    :param connect_timeout: seconds to connect, TLS included
+    :param proxy: the proxy through which they go
+    :param connect_timeout: seconds to connect, TLS included; twice as many with a proxy
     :param timeout: seconds for each part of an exchange; see ``Connection``
     :param keepalive_expiry: seconds an idle connection is kept
     """
 
     def __init__(
         self,
-        host: str,
-        port: int,
-        context: ssl.SSLContext | None,
+        server: Server,
+        proxy: Proxy | None = None,
         *,
         connect_timeout: float,
         timeout: float,
         keepalive_expiry: float,
     ) -> None:
-        self._host, self._port, self._context = host, port, context
-        self._connect_timeout, self._keepalive_expiry = connect_timeout, keepalive_expiry
+        self._server, self._proxy = server, proxy
+        self._connect_timeout = connect_timeout if proxy is None else 2 * connect_timeout
+        self._keepalive_expiry = keepalive_expiry
         self._new_connection = functools.partial(Connection, timeout)
         self._closed = False
         self._loop: asyncio.AbstractEventLoop | None = None
         self._open: set[Connection] = set()
         self._idle: collections.deque[tuple[float, Connection]] = collections.deque()
 
-    async def acquire(self) -> Connection:
+    async def acquire(self, *, reuse: bool) -> Connection:
         """Return the most recently used idle connection, or a new one.
 
+        :param reuse: whether it may be a connection that had a request before
         :raises OSError: when no connection can be made
         :raises RuntimeError: in another event loop than that of the first call
         """
@@ -303,7 +306,7 @@ class ConnectionPool:
         now = loop.time()
         while self._idle and self._idle[0][0] <= now:
             self._discard(self._idle.popleft()[1])
-        while self._idle:
+        while reuse and self._idle:
             _, connection = self._idle.pop()
             if connection.is_quiet():
                 return connection
@@ -316,9 +319,9 @@ class ConnectionPool:
         self._open.add(connection)
         return connection
 
-    def release(self, connection: Connection) -> None:
-        """Take back a connection after its exchange, and keep it if it can be used again."""
-        if connection.end():
+    def release(self, connection: Connection, *, reuse: bool) -> None:
+        """Take back a connection after its exchange, and keep it if it can and may be used again."""
+        if connection.end(reuse=reuse):
             expires = asyncio.get_running_loop().time() + self._keepalive_expiry
             self._idle.append((expires, connection))
         else:
@@ -335,18 +338,7 @@ class ConnectionPool:
         await asyncio.sleep(0)
 
     async def _connect(self) -> Connection:
-        loop = asyncio.get_running_loop()
-        addresses = await loop.getaddrinfo(self._host, self._port, type=socket.SOCK_STREAM)
-        several = len(addresses) != 1
-        options: dict[str, Any] = {"ssl": self._context, "server_hostname": self._host if self._context else None}
-        if several and isinstance(loop, asyncio.BaseEventLoop):
-            # asyncio then also tries the next address; other loops, such as uvloop, try one address after the other.
-            # Only with several addresses, because a cancelled attempt leaves its socket to the garbage collector.
-            options["happy_eyeballs_delay"] = _HAPPY_EYEBALLS_DELAY
-        host = self._host if several else str(addresses[0][4][0])
-        connection: Connection
-        _, connection = await loop.create_connection(self._new_connection, host, self._port, **options)
-        return connection
+        return await connect(self._new_connection, self._server, self._proxy)
 
     def _discard(self, connection: Connection) -> None:
         connection.close()

@@ -6,7 +6,15 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from cpaas_provider.api.models.base import GivenText, OptionalTimestamp, ServiceWord, Text, WireRequest, WireResource
+from cpaas_provider.api.models.base import (
+    GivenText,
+    OptionalTimestamp,
+    ResourceId,
+    ServiceWord,
+    Text,
+    WireRequest,
+    WireResource,
+)
 
 Cells = Annotated[dict[Text, Any], Field(min_length=1)]
 
@@ -49,7 +57,7 @@ class ContactTable(WireResource):
 class ContactRow(WireResource):
     """A row; ``columns`` maps column id to cell value."""
 
-    id: Text
+    id: ResourceId
     columns: dict[str, Any]
     created_datetime: OptionalTimestamp = None
     updated_datetime: OptionalTimestamp = None

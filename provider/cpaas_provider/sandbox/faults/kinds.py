@@ -35,11 +35,13 @@ _Status = Annotated[int, Field(ge=100, le=599)]
 _RetryAfter = Annotated[float, Field(ge=0, le=86_400)] | None
 _RetryFormat = Literal["seconds", "http-date"]
 _How = Literal["reset", "close"]
+_Part = Literal["number", "id", "reference"]
 _Gateway = Literal[502, 504]
 
 # schema of the response -> the field that a client requires; for other schemas, the id
 _ESSENTIAL = {"PhoneLookup": "msisdn", "RowAndTable": "row", "Deleted": "message"}
 _ENUMERATIONS = {"status", "status_desc", "encoding", "type", "network"}
+_PARTS = {"number": ("msisdn", "recipient"), "id": ("id", "row"), "reference": ("external_ref",)}
 _EXTRA = {"x_new": True, "links": {"self": "/somewhere", "items": [1, None, {"deep": "value"}]}}
 _STEPS = 200
 
@@ -183,6 +185,19 @@ def _with_unknown(value: Any, word: str) -> Any:
     return changed | {key: 99 if isinstance(changed[key], int) else word for key in _ENUMERATIONS & set(changed)}
 
 
+def _of_another(record: Record, params: Params, result: str) -> Record:
+    """Return the record as another number, id or reference would have got it."""
+    changed = dict(record)
+    for name in _PARTS[params["part"]]:
+        if isinstance(changed.get(name), dict):
+            changed[name] = _of_another(changed[name], params, result)
+        elif name in changed:
+            # Another last digit, or another ending.
+            value = str(changed[name])
+            changed[name] = value[:-1] + str((int(value[-1]) + 1) % 10) if value.isdigit() else f"{value}-another"
+    return changed
+
+
 # -- the connection itself --------------------------------------------------------------------------------------------
 
 
@@ -209,6 +224,12 @@ async def _slow_drip(wire: Wire, params: Params, answer: Answer, result: str) ->
         await wire.send(part, more=True)
         await wire.pause(params["seconds"] / len(parts))
     await wire.send(parts[-1])
+
+
+async def _two_answers(wire: Wire, params: Params, answer: Answer, result: str) -> None:
+    wire.write_ahead(Answer(200, answer.body))
+    await wire.pause(params["ms"] / 1000)
+    await wire.answer(Answer(200, to_json(answer.body)))
 
 
 _DELAY, _BEFORE, _AFTER = Stage.DELAY, Stage.BEFORE, Stage.AFTER
@@ -294,6 +315,18 @@ KINDS: dict[str, Kind] = {
         _AFTER,
         "200 with fields that the interface document does not have",
         _changing(lambda record, *_: record | _EXTRA),
+    ),
+    "other_record": Kind(
+        _AFTER,
+        "200 with the record of another number, id or reference",
+        _changing(_of_another),
+        part=(_Part, "number"),
+    ),
+    "two_answers": Kind(
+        _AFTER,
+        "200 twice for one request",
+        _two_answers,
+        ms=(Annotated[float, Field(ge=0, le=10_000)], 0),
     ),
     "echo": Kind(
         _AFTER,
