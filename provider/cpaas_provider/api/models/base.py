@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import re
 import threading
 from collections.abc import Iterable, Iterator, Mapping

@@ -17,7 +17,7 @@ import phonenumbers
 
 from cpaas_provider.api.endpoints import Echo, Endpoint, RetrySafety
 from cpaas_provider.api.recipients.msisdn import InvalidMsisdnError, normalise_msisdn
-from cpaas_provider.api.responses.evidence import is_empty
+from cpaas_provider.api.responses.statements import is_empty
 
 _WHOLE_FLOAT = re.compile(r"(\d+)\.0+")
 _MASK = re.compile(r"[*•xX#]+")
