@@ -1,5 +1,4 @@
-"""Compares a response with its request: an answer to another request, as a cache or a broken server gives it, counts
-for nothing.
+"""Compares a response with its request. An answer to another request, as a cache gives it, counts for nothing.
 
 ``Endpoint.echoes`` lists the fields that a response repeats. A service may write a number in another notation, an id as
 a number, and leave a field out.
