@@ -214,6 +214,7 @@ def test_a_redirect_is_not_followed(speak: Speaker, operation: Operation, kind: 
     ("extra_fields", {}),
     ("echo", {"text": "over and out"}),
     ("no_charge", {}),
+    ("wrong_charge", {"charge": -4}),
     ("slow_drip", {"seconds": 0.1}),
     ("latency", {"ms": 50}),
 )

@@ -54,6 +54,9 @@ class CpaasOperator(BaseOperator):
     _stop_requested: bool = False
     _runtime: TaskRuntime | None = None
     _rendered_values: Mapping[str, Any] = MappingProxyType({})
+    _valueless: Mapping[str, str] = MappingProxyType({})
+    optional_fields: ClassVar[frozenset[str]] = frozenset()
+    """Templated fields that may be empty after rendering."""
 
     def __init__(self, *, cpaas_conn_id: str = DEFAULT_CONN_ID, **kwargs: Any) -> None:
         super().__init__(**with_documentation(type(self), "operators", kwargs))
@@ -118,6 +121,7 @@ class CpaasOperator(BaseOperator):
             log=self.log,
             task_type=self.task_type,
             arguments=vars(self),
+            valueless=self._valueless,
         )
         self._runtime = runtime
         if self._stop_requested:
@@ -157,8 +161,10 @@ class CpaasOperator(BaseOperator):
         if parent is not self:
             render(parent, template_fields, context, jinja_env, seen_oids)
             return
+        from cpaas_provider.api.values import no_value_reason
         from cpaas_provider.operators._masked_rendering import render_fields
 
+        given = [field for field in template_fields if getattr(self, field) is not None]
         try:
             self._rendered_values = render_fields(
                 self, render, template_fields, self.masked_fields, context, jinja_env, seen_oids
@@ -166,6 +172,8 @@ class CpaasOperator(BaseOperator):
         except Exception:
             self.rendering_failed(context)
             raise
+        reasons = {name: no_value_reason(self.rendered(name)) for name in given if name not in self.optional_fields}
+        self._valueless = {name: reason for name, reason in reasons.items() if reason}
         for field, value in self._rendered_values.items():
             setattr(self, field, self.masked_fields[field](value))
 

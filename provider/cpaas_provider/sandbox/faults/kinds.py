@@ -161,13 +161,19 @@ def _changing(change: Callable[[Record, Params, str], Record]) -> Effect:
     )
 
 
-def _without_charge(record: Record, params: Params, result: str) -> Record:
+def _changing_estimate(change: Callable[[Record, Params], Record]) -> Effect:
+    def changed(record: Record, params: Params, result: str) -> Record:
+        meta = record.get("meta")
+        if not isinstance(meta, dict) or not isinstance(meta.get("estimate"), dict):
+            return record
+        return record | {"meta": meta | {"estimate": change(meta["estimate"], params)}}
+
+    return _changing(changed)
+
+
+def _without_charge(estimate: Record, params: Params) -> Record:
     gone = {"charge"} if params["balance"] == "keep" else {"charge", "available_balance"}
-    meta = record.get("meta")
-    if not isinstance(meta, dict) or not isinstance(meta.get("estimate"), dict):
-        return record
-    estimate = {name: value for name, value in meta["estimate"].items() if name not in gone}
-    return record | {"meta": meta | {"estimate": estimate}}
+    return {name: value for name, value in estimate.items() if name not in gone}
 
 
 def _missing_field(params: Params, answer: Answer, result: str) -> Answer:
@@ -293,8 +299,14 @@ KINDS: dict[str, Kind] = {
     "no_charge": Kind(
         _AFTER,
         "200 without the charge, or also without the balance",
-        _changing(_without_charge),
+        _changing_estimate(_without_charge),
         balance=(Literal["keep", "drop"], "keep"),
+    ),
+    "wrong_charge": Kind(
+        _AFTER,
+        "200 that names another charge than the one the account pays: any JSON value",
+        _changing_estimate(lambda estimate, params: estimate | {"charge": params["charge"]}),
+        charge=(Any, 0),
     ),
     "missing_field": Kind(
         _AFTER, "200 without a required field", _answering(_missing_field), field=(_Text | None, None)

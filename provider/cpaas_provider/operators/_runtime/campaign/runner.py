@@ -232,19 +232,10 @@ class CampaignRunner(BulkAttempt):
         )
         return campaign
 
-    def _check_rendered(self, field: str) -> None:
-        """Refuse a field that the author gave and that is ``None`` after rendering."""
-        if field in self._spec.lost_fields:
-            raise AirflowFailException(
-                f"{field} is None after rendering. Nothing was sent. Check its template or the task it comes from."
-            )
-
     def _source(self, field: str, given: Any) -> Source | None:
-        self._check_rendered(field)
         return None if given is None else self._read_source(field, given)
 
     def _tests(self) -> Source | None:
-        self._check_rendered("test_recipients")
         given = self._spec.test_recipients
         if given is None:
             return None
@@ -257,8 +248,6 @@ class CampaignRunner(BulkAttempt):
         tries = runtime.try_info
         store: StateStore
         secrets = self._connection.hash_secrets
-        if "idempotency_key" in spec.lost_fields:
-            raise AirflowFailException("idempotency_key is None after rendering. Nothing was sent.")
         if spec.idempotency_key is not None:
             from cpaas_provider.database.registry import CampaignKey
             from cpaas_provider.operators._runtime.campaign.store import open_campaign_store
