@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
-from zoneinfo import ZoneInfo
 
+from cpaas_provider.operators._runtime.schedule import due_at, find_next_due, may_catch_up
 from cpaas_provider.operators._runtime.state.store import open_state_store
 from cpaas_provider.sending.journal.store import TryInfo, record_nothing_sent
 from cpaas_provider.sending.run_guard import RunInfo
@@ -41,40 +41,12 @@ def run_info(context: Context) -> RunInfo:
     """Return what decides whether the run comes too late to send."""
     run: Any = context["dag_run"]
     dag: Any = context.get("dag")
-    cleared = bool(getattr(run, "clear_number", None))
     return RunInfo(
         run_type=str(getattr(run.run_type, "value", run.run_type)),
-        run_after=run.run_after,
+        run_after=due_at(run),
+        started=run.start_date,
+        may_catch_up=may_catch_up(dag),
         # A cleared run starts again long after its successor was due. That is no catch-up.
-        started=None if cleared else run.start_date,
-        catchup=bool(getattr(dag, "catchup", False)),
-        next_due=_next_due(getattr(dag, "timetable", None), run),
+        cleared=bool(getattr(run, "clear_number", None)),
+        find_next_due=partial(find_next_due, dag, run),
     )
-
-
-def _next_due(timetable: Any, run: Any) -> datetime | None:
-    """Return when the run after this one was due; ``None`` for a timetable that does not say."""
-    # A timetable of several crons consists of others.
-    parts = getattr(timetable, "timetables", None) or (timetable,)
-    if following := [due for part in parts if (due := _following(part, run.run_after))]:
-        return min(following)
-    start, end = run.data_interval_start, run.data_interval_end
-    # A custom timetable: it is assumed that each interval begins where the one before it ends.
-    return run.run_after + (end - start) if start and end and end > start else None
-
-
-def _following(timetable: Any, after: datetime) -> datetime | None:
-    """Return the next due time of a timetable with a cron expression or a timedelta; else ``None``."""
-    delta = getattr(timetable, "delta", None)
-    if delta is not None:
-        due: datetime = after + delta
-        return due
-    expression = getattr(timetable, "expression", None)
-    if not isinstance(expression, str):
-        return None
-    from croniter import croniter
-
-    zone: Any = getattr(timetable, "timezone", None)
-    zone = ZoneInfo(zone) if isinstance(zone, str) else zone
-    following: datetime = croniter(expression, after.astimezone(zone) if zone else after).get_next(datetime)
-    return following
