@@ -59,7 +59,9 @@ class RunInfo:
         due = f"It was due at {_minute(self.run_after)} and began at {_minute(began)}"
         next_due = self.find_next_due()
         if next_due is None:
-            return f"This run counts as a catch-up run. {due}, and its timetable does not say when the next run was due."
+            return (
+                f"This run counts as a catch-up run. {due}, and its timetable does not say when the next run was due."
+            )
         if began - next_due <= SCHEDULING_SLACK:
             return ""
         return (

@@ -172,7 +172,9 @@ def scheduled_run(due: dt.datetime, interval: tuple[str, str] | None = None, **f
 
 
 def dag_of(schedule: Any, **options: Any) -> DAG:
-    return DAG("of_schedule", **{"schedule": schedule, "start_date": BEGIN, "catchup": True, "max_active_runs": 1, **options})
+    return DAG(
+        "of_schedule", **{"schedule": schedule, "start_date": BEGIN, "catchup": True, "max_active_runs": 1, **options}
+    )
 
 
 def info_of(dag: DAG, run: Any) -> RunInfo:

@@ -43,9 +43,7 @@ def test_a_backfill_that_is_allowed_sends_however_late_it_is() -> None:
 
 def run_due_daily(late: timedelta, *, kind: str = "scheduled", may_catch_up: bool = True) -> RunInfo:
     """Return a run that began so long after its successor was due."""
-    return RunInfo(
-        kind, DUE, started=DUE + DAY + late, may_catch_up=may_catch_up, find_next_due=lambda: DUE + DAY
-    )
+    return RunInfo(kind, DUE, started=DUE + DAY + late, may_catch_up=may_catch_up, find_next_due=lambda: DUE + DAY)
 
 
 def test_a_run_that_began_after_its_successor_was_due_is_catching_up() -> None:

@@ -33,7 +33,7 @@ def may_catch_up(dag: Any) -> bool:
 
 
 def find_next_due(dag: Any, run: Any) -> datetime | None:
-    """Return when the run after this one was due, ``NEVER`` if there is none, ``None`` if the timetable does not say."""
+    """Return when the run after this one was due: ``NEVER`` if there is none, ``None`` if that is not known."""
     try:
         return _next_due(dag, run)
     except Exception as error:  # noqa: BLE001 - a timetable of another author may raise anything

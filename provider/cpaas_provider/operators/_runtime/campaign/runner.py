@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import cached_property
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +16,7 @@ from cpaas_provider.links.delivery import page_url, push_link
 from cpaas_provider.operators._runtime import task_log
 from cpaas_provider.operators._runtime.bulk import PREVIEW_KEY, BulkAttempt
 from cpaas_provider.operators._runtime.campaign.options import build_content, build_options
-from cpaas_provider.operators._runtime.campaign.partition_count import check_partition_count, push_partition_count
+from cpaas_provider.operators._runtime.campaign.partition_claims import PartitionClaims, campaign_hash
 from cpaas_provider.operators._runtime.campaign.ports import CampaignReports, DndLookups
 from cpaas_provider.operators._runtime.campaign.report import CampaignProgress, build_report
 from cpaas_provider.operators._runtime.database.frequency import open_frequency_cap
@@ -64,8 +65,6 @@ class CampaignRunner(BulkAttempt):
         self._started_in_time = started_in_time
         # The journal of a campaign with an idempotency key is in the database.
         self.has_task_journal = spec.idempotency_key is None
-        # Each partition is a task instance, and only the task instances know their number.
-        self._has_siblings = self._partition.of > 1 and self.has_task_journal and not spec.resend_on_clear
         self._confirm_current = runtime.confirm_current
         self._campaign: Campaign | None = None
         self._reports: CampaignReports | None = None
@@ -164,9 +163,9 @@ class CampaignRunner(BulkAttempt):
         spec, runtime, reports = self._spec, self._runtime, self._reports
         if not self._started_in_time:
             runtime.check_run_may_send(allow_backfill=spec.allow_backfill, max_lateness=spec.max_lateness)
-        if self._has_siblings:
-            # Another task instance that begins its try pushes its number now, and may not have pushed it before.
-            check_partition_count(runtime.context, self._partition)
+        if self._claims:
+            # Another task instance that begins its try claims its partition now, and may not have claimed it before.
+            self._claims.check(self._partition)
         if reports and reports.tracker and self._campaign is not None and not self._is_tracked:
             reference = self._campaign.reference
             reports.begin()
@@ -284,14 +283,22 @@ class CampaignRunner(BulkAttempt):
                 resend_on_clear=spec.resend_on_clear,
             )
         except PartitionChangedError as error:
-            if self._has_siblings:
-                push_partition_count(runtime.context, error.begun)
+            if self._claims:
+                self._claims.push(error.begun)
             raise
-        if self._has_siblings:
-            # Each task pushes its number before it reads those of the others: of two at once, one sees the other's.
-            push_partition_count(runtime.context, self._partition.of)
-            check_partition_count(runtime.context, self._partition)
+        if self._claims:
+            self._claims.claim(self._partition)
         return journal
+
+    @cached_property
+    def _claims(self) -> PartitionClaims | None:
+        """The partitions of the mapped task instances, ``None`` where the database has them or there is one task."""
+        spec = self._spec
+        if spec.partition is None or not self.has_task_journal or self._runtime.place.map_index < 0:
+            return None
+        campaign = campaign_hash(spec, self._connection.hash_secrets[0])
+        # After a clear with resend_on_clear, other partitions may send all of it again.
+        return PartitionClaims(self._runtime.context, campaign, one_number=not spec.resend_on_clear)
 
     def _send(self, campaign: Campaign) -> None:
         """Send to all recipients that are left."""
