@@ -252,6 +252,17 @@ def get_provider_info() -> dict[str, object]:
                         "example": "640",
                         "default": "600",
                     },
+                    "require_shared_database": {
+                        "description": (
+                            "Whether sends are refused if they consult the stored suppression list, database is not "
+                            "set, and the executor has several workers, each with a list of its own. Otherwise the "
+                            "task's log has a warning."
+                        ),
+                        "version_added": "0.1.0",
+                        "type": "boolean",
+                        "example": None,
+                        "default": "False",
+                    },
                     "invalid_number_words": {
                         "description": (
                             "Comma-separated. A delivery report of an undelivered SMS with one of these in its status "
