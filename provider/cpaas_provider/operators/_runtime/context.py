@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from cpaas_provider.operators._runtime.schedule import due_at, find_next_due, may_catch_up
 from cpaas_provider.operators._runtime.state.store import open_state_store
-from cpaas_provider.sending.journal.store import TryInfo, record_nothing_sent
+from cpaas_provider.sending.journal import store
+from cpaas_provider.sending.journal.store import TryInfo
 from cpaas_provider.sending.run_guard import RunInfo
 
 if TYPE_CHECKING:
@@ -30,11 +31,11 @@ def try_info(context: Context, retries: int | None) -> TryInfo:
     return TryInfo(instance.try_number, instance.max_tries, retries or 0, cleared or 0)
 
 
-def record_failed_rendering(context: Context, retries: int | None) -> None:
-    """Record that a try sent nothing because its fields could not be rendered, unless there is a journal."""
-    state = open_state_store(context)
+def record_nothing_sent(context: Context) -> None:
+    """Record that no try has sent anything so far, unless there is a journal. One that is written later counts."""
+    state, task = open_state_store(context), context["task"]
     if state is not None:
-        record_nothing_sent(state, try_info(context, retries))
+        store.record_nothing_sent(state, try_info(context, task.retries))
 
 
 def run_info(context: Context) -> RunInfo:

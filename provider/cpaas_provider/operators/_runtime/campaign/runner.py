@@ -120,8 +120,6 @@ class CampaignRunner(BulkAttempt):
         if not campaign.recipients() and not spec.test_only and self._partition.of == 1:
             self._runtime.push_or_warn(REPORT_KEY, report)
             raise AirflowSkipException("The campaign has no recipients. Nothing was sent.")
-        if spec.dry_run and self.has_task_journal:
-            self._runtime.record_nothing_sent()
         return report
 
     def push_report(self, *, quietly: bool) -> bool:
@@ -185,6 +183,9 @@ class CampaignRunner(BulkAttempt):
             # If the list is empty, what looks like a placeholder is plain text.
             refuse_unknown_placeholders(content)
         journal = self._open_journal()
+        if self.has_task_journal:
+            # A kill while the source is read leaves no other sign that nothing was sent.
+            runtime.record_nothing_sent()
         part = self._partition.part if spec.idempotency_key is not None and self._partition.of > 1 else None
         reference = campaign_reference(journal, spec.operation, part)
         plan = runtime.exit_stack.enter_context(RecipientTable(spec.spool_path))
