@@ -254,9 +254,9 @@ def get_provider_info() -> dict[str, object]:
                     },
                     "require_shared_database": {
                         "description": (
-                            "Whether sends are refused if they consult the stored suppression list, database is not "
-                            "set, and the executor has several workers, each with a list of its own. Otherwise the "
-                            "task's log has a warning."
+                            "Whether sends that consult the stored suppression list are refused while database is not "
+                            "set and the executor has several workers. Each worker then has a list of its own. By "
+                            "default the task's log has a warning."
                         ),
                         "version_added": "0.1.0",
                         "type": "boolean",

@@ -266,7 +266,7 @@ class TestNames:
 
 
 class TestSchedule:
-    """What ``operators/_runtime/schedule.py`` uses."""
+    """What ``operators/_runtime/context.py`` uses."""
 
     def test_a_timetable_of_the_task_sdk_becomes_one_that_answers(self) -> None:
         dag = DAG("daily", schedule="@daily")

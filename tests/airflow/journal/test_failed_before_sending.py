@@ -11,7 +11,7 @@ import pytest
 from airflow.sdk import BaseOperator, task
 
 from cpaas_provider.hooks.cpaas import CpaasHook
-from cpaas_provider.operators._runtime.task_listener import opens_client
+from cpaas_provider.operators._runtime.state.task_listener import opens_client
 from cpaas_provider.operators.sms import SendSmsOperator, SmsCampaignOperator
 from cpaas_provider.sending.journal.model import NOTHING_SENT_KEY
 from cpaas_provider.sources.base import Table

@@ -24,8 +24,7 @@ from airflow.timetables.base import DagRunInfo, Timetable
 from airflow.timetables.events import EventsTimetable
 from airflow.utils.types import DagRunType
 
-from cpaas_provider.operators._runtime.context import run_info
-from cpaas_provider.operators._runtime.schedule import find_next_due
+from cpaas_provider.operators._runtime.context import find_next_due, run_info
 from cpaas_provider.sending.run_guard import NEVER, RunInfo
 from tests.airflow.harness.kinds import ROW, SENDS, SMS, FailsAfterwards, Kind
 from tests.airflow.harness.stage import Stage, digits, phone

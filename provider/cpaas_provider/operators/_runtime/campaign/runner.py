@@ -15,8 +15,8 @@ from cpaas_provider.hooks.metrics import CAMPAIGN
 from cpaas_provider.links.delivery import page_url, push_link
 from cpaas_provider.operators._runtime import task_log
 from cpaas_provider.operators._runtime.bulk import PREVIEW_KEY, BulkAttempt
+from cpaas_provider.operators._runtime.campaign.mapped_partitions import MappedPartitions, campaign_hash
 from cpaas_provider.operators._runtime.campaign.options import build_content, build_options
-from cpaas_provider.operators._runtime.campaign.partition_claims import PartitionClaims, campaign_hash
 from cpaas_provider.operators._runtime.campaign.ports import CampaignReports, DndLookups
 from cpaas_provider.operators._runtime.campaign.report import CampaignProgress, build_report
 from cpaas_provider.operators._runtime.database.frequency import open_frequency_cap
@@ -161,9 +161,9 @@ class CampaignRunner(BulkAttempt):
         spec, runtime, reports = self._spec, self._runtime, self._reports
         if not self._started_in_time:
             runtime.check_run_may_send(allow_backfill=spec.allow_backfill, max_lateness=spec.max_lateness)
-        if self._claims:
-            # Another task instance that begins its try claims its partition now, and may not have claimed it before.
-            self._claims.check(self._partition)
+        if self._siblings:
+            # Another task instance that begins its try pushes its partition now, and may not have pushed it before.
+            self._siblings.check(self._partition)
         if reports and reports.tracker and self._campaign is not None and not self._is_tracked:
             reference = self._campaign.reference
             reports.begin()
@@ -284,22 +284,22 @@ class CampaignRunner(BulkAttempt):
                 resend_on_clear=spec.resend_on_clear,
             )
         except PartitionChangedError as error:
-            if self._claims:
-                self._claims.push(error.begun)
+            if self._siblings:
+                self._siblings.push(error.begun)
             raise
-        if self._claims:
-            self._claims.claim(self._partition)
+        if self._siblings:
+            self._siblings.begin(self._partition)
         return journal
 
     @cached_property
-    def _claims(self) -> PartitionClaims | None:
+    def _siblings(self) -> MappedPartitions | None:
         """The partitions of the mapped task instances, ``None`` where the database has them or there is one task."""
         spec = self._spec
         if spec.partition is None or not self.has_task_journal or self._runtime.place.map_index < 0:
             return None
         campaign = campaign_hash(spec, self._connection.hash_secrets[0])
         # After a clear with resend_on_clear, other partitions may send all of it again.
-        return PartitionClaims(self._runtime.context, campaign, one_number=not spec.resend_on_clear)
+        return MappedPartitions(self._runtime.context, campaign, one_number=not spec.resend_on_clear)
 
     def _send(self, campaign: Campaign) -> None:
         """Send to all recipients that are left."""

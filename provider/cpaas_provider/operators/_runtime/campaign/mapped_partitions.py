@@ -1,7 +1,7 @@
 """The partitions of a mapped campaign: one number, and each partition in one task instance, or they send nothing.
 
 Each task instance reads the partition it began with from its own journal. A task instance that a larger number has
-added has no journal. So each of them claims its partition in an XCom, where the others of the run read it.
+added has no journal. So each of them pushes its partition as an XCom, where the others of the run read it.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 
 KEY = "cpaas_partitions"
 _NO_PART = -1
-"""The part of a claim that sends to no recipient. It still says with how many partitions the campaign began."""
+"""The part of a task instance that sends to no recipient. Its number of partitions still counts."""
 
 
 @dataclass(frozen=True)
-class PartitionClaims:
-    """The claims of the task instances of one mapped campaign.
+class MappedPartitions:
+    """The partitions of the task instances of one mapped campaign.
 
-    :param campaign: what they send, as a hash: an operator may be mapped over several contents, too
+    :param campaign: a hash of what they send: an operator may be mapped over several contents, too
     :param one_number: whether all must have the same number of partitions
     """
 
@@ -37,10 +37,10 @@ class PartitionClaims:
     campaign: str
     one_number: bool
 
-    def claim(self, partition: Partition) -> None:
-        """Claim a partition for this task instance, and check the claims of the others.
+    def begin(self, partition: Partition) -> None:
+        """Push the partition of this task instance, and check those of the others.
 
-        Each claims before it reads the others. So of two task instances at once, at least one sees the other.
+        Each pushes its own before it reads the others. So of two task instances at once, at least one sees the other.
 
         :raises PartitionChangedError: when another one began with another number, or has the same partition
         :raises PreflightError: when the XCom cannot be used
@@ -49,15 +49,15 @@ class PartitionClaims:
         self.check(partition)
 
     def check(self, partition: Partition) -> None:
-        """Check the claims of the other task instances.
+        """Check the partitions of the other task instances.
 
         :raises PartitionChangedError: when another one began with another number, or has the same partition
         :raises PreflightError: when the XCom cannot be used
         """
         others = self._others()
-        numbers = sorted({claim["of"] for claim in others if claim["of"] != partition.of})
+        numbers = sorted({other["of"] for other in others if other["of"] != partition.of})
         if numbers and self.one_number:
-            # The claim of this task must not refuse the others if the author changes the number back.
+            # The XCom of this task must not refuse the others if the author changes the number back.
             self.push(Partition(_NO_PART, numbers[0]))
             raise PartitionChangedError(
                 f"Other task instances of this campaign began with {numbers[0]} partitions, and this one has "
@@ -67,7 +67,7 @@ class PartitionClaims:
                 begun=Partition(_NO_PART, numbers[0]),
             )
         wanted = self._value(partition)
-        same = [claim["map_index"] for claim in others if {**claim, "map_index": wanted["map_index"]} == wanted]
+        same = [other["map_index"] for other in others if {**other, "map_index": wanted["map_index"]} == wanted]
         if same:
             self.push(Partition(_NO_PART, partition.of))
             raise PartitionChangedError(
@@ -103,11 +103,11 @@ class PartitionClaims:
             found = XCom.get_all(key=KEY, dag_id=instance.dag_id, task_id=instance.task_id, run_id=instance.run_id)
         except Exception as error:  # noqa: BLE001 - Airflow raises several kinds, and none may let a request leave
             raise _unavailable(error) from None
-        return [claim for claim in found or () if claim["map_index"] != instance.map_index]
+        return [other for other in found or () if other["map_index"] != instance.map_index]
 
 
 def campaign_hash(spec: CampaignSpec, secret: str) -> str:
-    """Return the hash of what a campaign sends to whom: the same for all partitions of one campaign."""
+    """Return the hash of a message and its recipients: the same for all partitions of one campaign."""
     named = {
         "operation": spec.operation,
         "sender_id": spec.sender_id,
