@@ -231,6 +231,19 @@ _RUNS: Mapping[str, Tests] = {
         f"{_AIRFLOW}campaigns/test_run_guard.py::test_a_backfill_is_skipped",
         f"{_AIRFLOW}campaigns/test_run_guard.py::test_a_run_that_catches_up_is_skipped",
     ),
+    "a run that is not known to be in time counts as a catch-up run": (
+        "tests/unit/sending/test_run_guard.py::test_run_whose_successor_is_not_known_counts_as_catch_up_run",
+        f"{_AIRFLOW}journal/test_run_guard.py::TestSchedulesByAssetsOrTime::test_each_missed_run_of_the_time_schedule_is_skipped",
+    ),
+    "a try that fails before it could send leaves the word that nothing was sent": (
+        f"{_AIRFLOW}journal/test_failed_before_sending.py::test_raising_pre_execute_is_no_lost_journal",
+        f"{_AIRFLOW}journal/test_failed_before_sending.py::test_bad_argument_of_a_mapped_operator_is_no_lost_journal",
+        f"{_AIRFLOW}journal/test_failed_before_sending.py::TestIdempotentClient::test_code_before_the_client_is_no_lost_journal",
+    ),
+    "the stored suppression list has the same guard against another database as caps and keyed campaigns": (
+        f"{_AIRFLOW}operators/test_suppressions.py::TestOneListForAllWorkers::test_worker_with_another_database_sends_nothing",
+        f"{_AIRFLOW}operators/test_suppressions.py::TestOneListForAllWorkers::test_worker_without_a_database_sends_nothing",
+    ),
     "runs later than max_lateness do not send": (
         f"{_AIRFLOW}journal/test_run_guard.py::TestLateRuns::test_nothing_is_sent_and_the_task_is_skipped",
         f"{_AIRFLOW}campaigns/test_run_guard.py::test_a_late_run_is_skipped",

@@ -13,8 +13,6 @@ from cpaas_provider.operators.base_send import LazyDeliveryLinks, OnUnknown
 from cpaas_provider.sending.partitions import partitions as partitions
 
 if TYPE_CHECKING:
-    from airflow.sdk import Context
-
     from cpaas_provider.operators._runtime.campaign.spec import CampaignSpec, DndOptions
     from cpaas_provider.operators._runtime.runner import Attempt
     from cpaas_provider.operators._runtime.runtime import TaskRuntime
@@ -128,6 +126,7 @@ class CampaignOperator(CpaasOperator):
     body_fields: ClassVar[tuple[str, ...]]
     """Fields of the request that are the same for all recipients, without the sender."""
 
+    has_task_journal = True
     operation: ClassVar[str]
     operator_extra_links: Any = LazyDeliveryLinks()
 
@@ -256,13 +255,6 @@ class CampaignOperator(CpaasOperator):
         from cpaas_provider.operators._runtime.campaign.runner import CampaignRunner
 
         return CampaignRunner(self.build_spec(), runtime, **resumed)
-
-    def rendering_failed(self, context: Context) -> None:
-        """Record that this try sent nothing, unless the journal is in the database."""
-        from cpaas_provider.operators._runtime.context import record_failed_rendering
-
-        if self.idempotency_key is None:
-            record_failed_rendering(context, self.retries)
 
     def _check_arguments(self) -> None:
         """Refuse arguments that cannot work, where the DAG is written."""

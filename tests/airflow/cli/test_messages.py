@@ -269,7 +269,9 @@ class TestIdempotencyKey:
         Variable.set(f"{CAMPAIGN_DATABASE}.another.bb", "postgresql://db/cpaas")
         said = sms(keyed, "--idempotency-key", "monday")
         assert (said.status, "in another database: postgresql://db/cpaas" in said.err) == (1, True)
-        assert sms(keyed).status == 0
+        assert "--no-suppression-list sends without the suppression list" in sms(keyed).err
+        assert stage.arrived("sms", digits("ada")) == []
+        assert sms(keyed, "--no-suppression-list").status == 0
         assert len(stage.arrived("sms", digits("ada"))) == 1
 
     @pytest.mark.parametrize("given", [("--idempotency-key", " "), ("--resend-unknown",)])

@@ -111,7 +111,7 @@ def _send(command: _Command, args: Namespace) -> None:
         needs_database = has_reports or args.idempotency_key is not None
         database, suppressions = open_suppressions(opened, args, kind, needs_database=needs_database)
         if args.idempotency_key is not None and database is not None:
-            refuse_other_database(database)
+            refuse_other_database(database, "A message with this key could be sent twice, so nothing was sent.")
         tracking = None
         if has_reports and database is not None:
             tracking = Tracking(connection, args, channel.operation, command.name, database)

@@ -89,8 +89,8 @@ class IdempotentClient:
     Methods return the same mapping as their operators. A request that the service rejects or that was not sent raises
     ``CpaasError``, as without this client. If the outcome of a request is unknown, ``on_unknown`` decides.
 
-    Open the client first in the task, in a ``with`` block. A task that is cleared after it failed before that has no
-    journal, so its sends count as unknown.
+    Open the client in a ``with`` block. If a function of another module opens it, open it first in the task: a task
+    that fails before that, and is then cleared, has no journal, so its sends count as unknown.
 
     :param options: all arguments of ``CpaasHook.get_idempotent_client`` but the context
     :raises ValueError: when one of them cannot be used

@@ -95,7 +95,8 @@ def run_attempt(attempt: Attempt, runtime: TaskRuntime, deadline: str | None) ->
     try:
         with runtime.exit_stack:
             return _run(attempt, runtime, deadline)
-    except (Exception, TaskDeferred) as error:
+    except BaseException as error:
+        # Airflow's timeout of a task is no Exception.
         if attempt.is_send and isinstance(error, AirflowSkipException):
             runtime.push_or_warn(SKIP_REASON_KEY, str(error))
         if attempt.has_task_journal:

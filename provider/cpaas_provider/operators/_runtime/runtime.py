@@ -83,6 +83,9 @@ class TaskRuntime:
     state_failed: bool = field(default=False, init=False)
     """Whether the state store failed in this try, so that nothing more is written to it."""
 
+    suppression_list_checked: bool = field(default=False, init=False)
+    """Whether this try found no other database that may have the suppression list."""
+
     delivery_link: str = field(default="", init=False)
     _rate_limit_checked: bool = field(default=False, init=False)
 

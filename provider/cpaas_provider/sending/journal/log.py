@@ -132,7 +132,7 @@ class JournalLog:
                 f"{_describe(partition.part, partition.of)}. Each partition records only its own recipients, so some "
                 "recipients would be sent to twice. Nothing was sent in this try. Map the operator over "
                 f"partitions({head.partition[1]}) again, or start a new run.",
-                begun=head.partition[1],
+                begun=Partition(*head.partition),
             )
         if operation is not None:
             self.check_operation(operation)
