@@ -53,12 +53,12 @@ def open_campaign_store(key: CampaignKey, partition: Partition, runtime: TaskRun
     runtime.exit_stack.callback(_renew_in_background(campaign.state).set)
     newest_try = TaskNewestTry(runtime.database)
     state = MarkedStateStore(campaign, task_store, f"{key.name}/{partition.part}", runtime.instance_nonce, newest_try)
-    _refuse_older_database(state, newest_try, runtime)
+    refuse_older_database(state, newest_try, runtime)
     runtime.exit_stack.callback(newest_try.record_end)
     return state
 
 
-def _refuse_older_database(state: MarkedStateStore, newest_try: NewestTry, runtime: TaskRuntime) -> None:
+def refuse_older_database(state: MarkedStateStore, newest_try: NewestTry, runtime: TaskRuntime) -> None:
     """Raise if Airflow knows more of the campaigns than the database.
 
     :raises PreflightError: when the task's own state does, or that cannot be found out
