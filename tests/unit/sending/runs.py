@@ -297,7 +297,8 @@ class World:
         newest_try = NewestTry(self.database, self.variables)
         try:
             state = MarkedStateStore(campaign, task_state, f"{KEY.name}/0", nonce, newest_try)
-            refuse_older_database(state, newest_try, SimpleNamespace(database=self.database, cli_address="send"))
+            runtime = SimpleNamespace(database=self.database, cli_address="send")
+            refuse_older_database(state, _older(newest_try), runtime)  # type: ignore[arg-type] # all that it reads
             tries = TryInfo(run.try_number, run.max_tries, run.max_tries, run=nonce)
             store = TaskState(attempt, state)
             self._run(attempt, lambda: Journal(store, (campaign.secret,), campaign_identity(KEY.key), tries))
@@ -370,3 +371,11 @@ class World:
         """Note a recipient that counts as sent to, although no request of this run, or of this key, reached it."""
         if attempt.outcome is not None and attempt.outcome.sent > len(reached):
             self.violations.append("evidence of another run counts")
+
+
+def _older(newest_try: NewestTry) -> OlderDatabaseError | None:
+    try:
+        newest_try.check()
+    except OlderDatabaseError as error:
+        return error
+    return None

@@ -40,47 +40,46 @@ def open_campaign_store(key: CampaignKey, partition: Partition, runtime: TaskRun
     """
     if not isinstance(key.key, str) or not key.key.strip():
         raise PreflightError("idempotency_key must be text that is not empty. Nothing was sent.", permanent=True)
-    task_store = runtime.require_state_store()
-    owner = f"task instance {runtime.cli_address}"
+    task_store, database = runtime.require_state_store(), runtime.database
+    owner, name = f"task instance {runtime.cli_address}", f"{key.name}/{partition.part}"
+    newest_try = TaskNewestTry(database)
     try:
-        check_database(runtime.database)
-        campaign = open_campaign(runtime.database, key, (partition.part, partition.of), owner)
+        check_database(database)
+        # Before the lease is acquired: in an older copy, a task that has ended may still hold it.
+        if (older := newest_try.find_older()) is not None:
+            campaign = OpenCampaign(LeasedState(database, name, owner), secret="")
+        else:
+            campaign = open_campaign(database, key, (partition.part, partition.of), owner)
     except (PartitionsChangedError, OtherServiceError) as error:
         raise PreflightError(f"{error} Nothing was sent. {_ADVICE[type(error)]}", permanent=True) from None
     except DatabaseError as error:
         raise PreflightError(f"{error} Nothing was sent.", permanent=False) from None
     runtime.exit_stack.callback(_run_or_warn, campaign.state.release)
+    state = MarkedStateStore(campaign, task_store, name, runtime.instance_nonce, newest_try)
+    refuse_older_database(state, older, runtime)
     runtime.exit_stack.callback(_renew_in_background(campaign.state).set)
-    newest_try = TaskNewestTry(runtime.database)
-    state = MarkedStateStore(campaign, task_store, f"{key.name}/{partition.part}", runtime.instance_nonce, newest_try)
-    refuse_older_database(state, newest_try, runtime)
     runtime.exit_stack.callback(newest_try.record_end)
     return state
 
 
-def refuse_older_database(state: MarkedStateStore, newest_try: NewestTry, runtime: TaskRuntime) -> None:
+def refuse_older_database(state: MarkedStateStore, older: OlderDatabaseError | None, runtime: TaskRuntime) -> None:
     """Raise if Airflow knows more of the campaigns than the database.
 
-    :raises PreflightError: when the task's own state does, or that cannot be found out
-    :raises OlderDatabaseError: when Airflow's variables do
+    :param older: the error if Airflow's variables do
+    :raises PreflightError: when the task's own state does
+    :raises OlderDatabaseError: when only Airflow's variables do
     """
-    try:
-        newest_try.check()
-    except OlderDatabaseError as error:
-        if not state.lost:
-            raise
-        commands = f"{error.way_out}; "
-    else:
-        commands = ""
     if state.lost:
         raise PreflightError(
             f"The journal of an earlier try is not in the database {runtime.database.redacted_url}, or only a part of "
             "it. It is another database, or it was restored from an older copy. Nothing was sent. Set [cpaas] database "
             "to the database that has the journal. If that database is lost for good, run the following and then clear "
             "the task. It sends again to every recipient that is not recorded in this database: "
-            f"{commands}airflow cpaas journal forget {runtime.cli_address}",
+            f"{f'{older.way_out}; ' if older else ''}airflow cpaas journal forget {runtime.cli_address}",
             permanent=True,
         )
+    if older is not None:
+        raise older
 
 
 class MarkedStateStore:

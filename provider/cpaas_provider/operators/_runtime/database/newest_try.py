@@ -45,16 +45,15 @@ class TaskNewestTry(NewestTry):
     def __init__(self, database: Database) -> None:
         super().__init__(database, TaskVariables())
 
-    def check(self) -> None:
-        """Check that the database is not older than what Airflow knows of it.
+    def find_older(self) -> OlderDatabaseError | None:
+        """Return the error if the database is older than what Airflow knows of it.
 
-        :raises OlderDatabaseError: when it is
         :raises PreflightError: when that cannot be found out
         """
         try:
-            super().check()
-        except OlderDatabaseError:
-            raise
+            self.check()
+        except OlderDatabaseError as error:
+            return error
         except DatabaseError as error:
             raise PreflightError(f"{error} Nothing was sent.", permanent=False) from None
         except Exception as error:  # noqa: BLE001 - Airflow raises several kinds, and none may let a request leave
@@ -63,6 +62,7 @@ class TaskNewestTry(NewestTry):
                 "newest try with an idempotency_key. Nothing was sent. The task can be retried.",
                 permanent=False,
             ) from None
+        return None
 
     def record_end(self) -> None:
         """Record the end of a try. A failure is logged, because it must not hide how the try ended."""
