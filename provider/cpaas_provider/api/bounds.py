@@ -17,11 +17,15 @@ CHANNELS = ("sms", "whatsapp")
 OTP_DIGITS = (4, 8)
 OTP_MINUTES = (1, 60)
 SHORTEST_POKE_INTERVAL = 1.0
+LONGEST_ID = 100
+"""The characters of an id that the service gives. Task state, journal and database hold as many."""
 
 Check = Callable[[str, Any], Any]
 
 # Templates, JSON and data frames write these words for a missing value.
 _MISSING_VALUE_WORDS = frozenset({"none", "null", "nan"})
+_BLANKS = "".join(map(chr, (*range(33), 0xA0, 0xAD, *range(0x2000, 0x2010), 0x2028, 0x2029, 0x2060, 0x3000, 0xFEFF)))
+"""Blanks, control characters and characters that show nothing."""
 _TEMPLATE_MARKS = ("{{", "{%", "{#")
 
 
@@ -93,6 +97,21 @@ def missing_value_reason(text: str) -> str | None:
     if text.lower() not in _MISSING_VALUE_WORDS:
         return None
     return f"is the word {text!r}: the template or task it came from had no value"
+
+
+_NOTHING_WORDS = _MISSING_VALUE_WORDS | {"nil", "undefined", "n/a", "na", "false", "no", "inf", "infinity"}
+"""Words that a service writes where it has no value."""
+
+
+def is_nothing(value: Any) -> bool:
+    """Tell whether a value of a response says nothing: ``null``, ``false``, 0, -1, blanks, or a word for no value."""
+    if isinstance(value, str):
+        text = value.strip(_BLANKS).lower()
+        number = to_number(text)
+        return not any(map(str.isalnum, text)) or text in _NOTHING_WORDS or (number is not None and number <= 0)
+    if isinstance(value, (int, float)):
+        return not value > 0
+    return not value
 
 
 def to_number(value: Any) -> float | None:

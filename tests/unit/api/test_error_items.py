@@ -127,8 +127,14 @@ def test_a_number_in_the_text_accuses_nobody(field: str) -> None:
     assert is_message_error(items, SMS)
 
 
-@pytest.mark.parametrize("field", [None, "", "body", "request", "non_field_errors", "recipients", "to"])
-def test_items_that_name_no_field_or_recipients_do_not_blame_the_message(field: str | None) -> None:
+@pytest.mark.parametrize("field", [None, "", "body", "request", "non_field_errors"])
+def test_items_that_name_no_field_leave_the_others_to_decide(field: str | None) -> None:
+    assert not is_message_error((ErrorItem(field, "is wrong"),), SMS)
+    assert is_message_error((ErrorItem("content", "is wrong"), ErrorItem(field, "is wrong")), SMS)
+
+
+@pytest.mark.parametrize("field", ["recipients", "to"])
+def test_items_about_recipients_do_not_blame_the_message(field: str) -> None:
     assert not is_message_error((ErrorItem(field, "is wrong"),), SMS)
     assert not is_message_error((ErrorItem("content", "is wrong"), ErrorItem(field, "is wrong")), SMS)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from enum import StrEnum
 from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field
@@ -13,6 +15,7 @@ from cpaas_provider.api.models.base import (
     Msisdn,
     Number,
     OptionalTimestamp,
+    ResourceId,
     ServiceWord,
     Text,
     WireRequest,
@@ -34,6 +37,38 @@ def _amount(value: object) -> int | float:
     if number is None:
         raise ValueError("must be a number")
     return int(number) if number.is_integer() else number
+
+
+class PurchaseOutcome(StrEnum):
+    """What became of a purchase, by its status."""
+
+    BOUGHT = "bought"
+    """Bought, or in flight."""
+    FAILED = "failed"
+    DUPLICATE = "duplicate"
+    UNKNOWN = "unknown"
+
+
+_OUTCOMES = {
+    **dict.fromkeys(("success", "pending", "sent"), PurchaseOutcome.BOUGHT),
+    **dict.fromkeys(("failed", "error"), PurchaseOutcome.FAILED),
+    "duplicate": PurchaseOutcome.DUPLICATE,
+}
+
+
+def purchase_outcome(status: str | None) -> PurchaseOutcome:
+    """Return what became of a purchase by its status, in a response or in a delivery report (INTERFACE.md 2.1).
+
+    Every word that the contract does not list proves nothing.
+    """
+    return _OUTCOMES.get((status or "").strip().lower(), PurchaseOutcome.UNKNOWN)
+
+
+def _status_text(value: object) -> object:
+    """Return a status as text, also from ``{"text": ...}``. An unreadable one must not look like an absent one."""
+    if isinstance(value, Mapping):
+        value = next((value[name] for name in ("text", "status", "name") if name in value), "unreadable")
+    return value if value is None or isinstance(value, str) else str(value)
 
 
 class BuyAirtimeRequest(WireRequest):
@@ -69,11 +104,18 @@ class AirtimePurchase(WireResource):
     ``status`` is pending, sent, success, failed, error or duplicate, or a word that the contract does not list.
     """
 
-    id: Text
+    id: ResourceId
     recipient: str | None = None
     external_ref: str | None = None
     callback: str | None = None
-    status: ServiceWord | None = None
+    status: Annotated[ServiceWord | None, BeforeValidator(_status_text)] = None
     created_datetime: OptionalTimestamp = None
     network: ServiceWord | None = None
     meta: PurchaseMeta | None = None
+
+    @property
+    def outcome(self) -> PurchaseOutcome:
+        """What became of the purchase. Without a status it was accepted; what was refunded was not bought."""
+        outcome = PurchaseOutcome.BOUGHT if self.status is None else purchase_outcome(self.status)
+        is_refunded = self.meta is not None and self.meta.charge is not None and self.meta.charge.refunded
+        return PurchaseOutcome.UNKNOWN if is_refunded and outcome is PurchaseOutcome.BOUGHT else outcome

@@ -22,7 +22,7 @@ from pydantic import (
     model_validator,
 )
 
-from cpaas_provider.api.bounds import OTP_DIGITS
+from cpaas_provider.api.bounds import LONGEST_ID, OTP_DIGITS, is_nothing
 from cpaas_provider.api.recipients.email_address import normalise_email
 from cpaas_provider.api.recipients.msisdn import normalise_msisdn
 from cpaas_provider.api.redact import service_word
@@ -200,6 +200,16 @@ def _plausible(figure: Number | None) -> Number | None:
     return figure if figure is None or (math.isfinite(figure) and abs(figure) <= _LARGEST_FIGURE) else None
 
 
+def _resource_id(value: object) -> object:
+    """Return an id that means something, as text: no blanks, word for no value, or number below 1."""
+    if isinstance(value, bool) or not isinstance(value, (str, int, float)) or is_nothing(value) or value == math.inf:
+        raise ValueError("is no id")
+    text = str(value).strip() if isinstance(value, (str, int)) else str(int(value) if value.is_integer() else value)
+    if len(text) > LONGEST_ID:
+        raise ValueError(f"is longer than {LONGEST_ID} characters")
+    return text
+
+
 def _service_word(value: str, info: ValidationInfo) -> str:
     return service_word(value, (info.context or {}).get(PRIVATE, ()))
 
@@ -216,6 +226,8 @@ EmailAddress = Annotated[str, BeforeValidator(normalise_email)]
 Timestamp = Annotated[pendulum.DateTime, BeforeValidator(_timestamp)]
 OptionalTimestamp = Timestamp | None
 Text = Annotated[str, StringConstraints(min_length=1)]
+ResourceId = Annotated[str, BeforeValidator(_resource_id)]
+"""The id of what the service made. An id that means nothing proves nothing."""
 ServiceWord = Annotated[str, AfterValidator(_service_word)]
 """A status or a name that the service gives. It is logged and returned, so it goes through ``redact.service_word``."""
 PasscodeStatus = Annotated[str, AfterValidator(_status_word)]

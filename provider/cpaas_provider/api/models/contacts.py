@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from cpaas_provider.api.models.base import OptionalTimestamp, ServiceWord, Text, WireRequest, WireResource
+from cpaas_provider.api.models.base import OptionalTimestamp, ResourceId, ServiceWord, Text, WireRequest, WireResource
 
 Cells = Annotated[dict[Text, Any], Field(min_length=1)]
 
@@ -49,7 +49,7 @@ class ContactTable(WireResource):
 class ContactRow(WireResource):
     """A row; ``columns`` maps column id to cell value."""
 
-    id: Text
+    id: ResourceId
     columns: dict[str, Any]
     created_datetime: OptionalTimestamp = None
     updated_datetime: OptionalTimestamp = None

@@ -25,6 +25,7 @@ from cpaas_provider.api.models.base import (
     Figure,
     Msisdn,
     OptionalTimestamp,
+    ResourceId,
     ServiceWord,
     Text,
     WireRequest,
@@ -168,7 +169,7 @@ class Message(WireResource):
     Without an ``id`` there is no proof that the service accepted the message, so that field is required.
     """
 
-    id: Text
+    id: ResourceId
     recipients: Annotated[list[str], BeforeValidator(split_list)] | None = None
     sender_id: str | None = None
     external_ref: str | None = None

@@ -16,6 +16,7 @@ from cpaas_provider.api.models.base import (
     Number,
     OptionalTimestamp,
     PasscodeStatus,
+    ResourceId,
     Text,
     Timestamp,
     WireRequest,
@@ -75,7 +76,7 @@ class FindOtpsRequest(WireRequest):
 class OtpToken(WireResource):
     """A passcode's record: its recipient and its status, never the code."""
 
-    id: Text
+    id: ResourceId
     recipient: str
     status: Number
     status_desc: PasscodeStatus

@@ -12,7 +12,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from cpaas_provider.api.errors import ErrorItem
+from cpaas_provider.api.models.base import WireRequest
 from cpaas_provider.api.models.messages import SendEmailRequest, SendSmsRequest
+from cpaas_provider.api.responses.evidence import as_words, is_empty, speaks_of_acceptance
 
 _RECIPIENTS = frozenset({"recipients", "recipient"})
 _PERSONALISATION = frozenset({"personalisation", "personalization"})
@@ -28,6 +30,17 @@ _COMPARISON = re.compile(r"\b(?:same|duplicate|copy|identical|equal|repeat)\w*\b
 """Words before a recipient with which the rejected one is only compared."""
 _COMPARED_WITHIN = 200
 """How many characters before a recipient are searched for such words."""
+_ITEM_FIELDS = frozenset({"field", "message", "type"})
+_REFUSAL = re.compile(
+    r"\b(?:invalid|not|no|cannot|reject\w*|refuse\w*|block\w*|blacklist\w*|barred|banned|deny|denied|fail\w*|error|"
+    r"unknown|unsupported|unreachable|undeliver\w*|missing|malformed|wrong|bad|incorrect|unsubscribed|opted out|dnd|"
+    r"disabled|suspended|landline|forbidden|duplicate|too long|too short|inactive|expired|suppressed)\b|n['\u2019]t\b"
+)
+_SOFTENED = re.compile(
+    r"\b(?:warn\w*|note|notice|info\w*|delay\w*|slow\w*|later|retry|retried|retries|retrying|will|may|might|possibly|but|"
+    r"however|deprecated|still)\b"
+)
+"""Words of a warning, which does not say that a recipient was rejected."""
 
 
 def rejected_recipients(items: Iterable[ErrorItem], fields: Mapping[str, Any]) -> tuple[str, ...]:
@@ -47,17 +60,78 @@ def rejected_recipients(items: Iterable[ErrorItem], fields: Mapping[str, Any]) -
 
 
 def is_message_error(items: Sequence[ErrorItem], fields: Mapping[str, Any]) -> bool:
-    """Tell whether there are error items, and each of them names a field that is not about recipients."""
-    return bool(items) and all(_is_about_message(item, fields) for item in items)
+    """Tell whether error items name a field, and none of them is about recipients: all batches have the same fault."""
+    return any(not _WHOLE_REQUEST.issuperset(_steps(item.field)) for item in items) and not any(
+        _is_about_recipients(item, fields) for item in items
+    )
 
 
-def _is_about_message(item: ErrorItem, fields: Mapping[str, Any]) -> bool:
+def _is_about_recipients(item: ErrorItem, fields: Mapping[str, Any]) -> bool:
+    return not _RECIPIENT_FIELDS.isdisjoint(_steps(item.field)) or bool(rejected_recipients((item,), fields))
+
+
+def is_documented_item(item: Any) -> bool:
+    """Tell whether an error item has the form of INTERFACE.md section 7, and nothing else that says something."""
+    return (
+        isinstance(item, Mapping)
+        and isinstance(item.get("field"), str)
+        and all(item.get(name) is None or isinstance(item[name], str) for name in ("message", "type"))
+        and all(name in _ITEM_FIELDS or is_empty(value) for name, value in item.items())
+    )
+
+
+def names_field(field: str, request: type[WireRequest], fields: Mapping[str, Any]) -> bool:
+    """Tell whether the field of an error item is one of a request.
+
+    :param fields: the fields of the request, as on the wire
+    """
+    names = {*request.model_fields, *fields}
+    if not _RECIPIENTS.isdisjoint(names):
+        names |= _RECIPIENT_FIELDS | {"substitutions"}
+    if isinstance(columns := fields.get("columns"), Mapping):
+        names |= {step for column in columns for step in _steps(str(column))}
+    return not names.isdisjoint(_steps(field))
+
+
+def surely_rejected_recipients(errors: Any, fields: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the recipients of an accepted request that its errors surely reject, in the request's form and order.
+
+    An item must have the documented form, be about one recipient alone, and say that the service rejected it. In doubt
+    the recipient was accepted, because one that counts as rejected may get the message again.
+
+    :param errors: the ``errors`` of the response
+    """
+    items = [
+        ErrorItem(item["field"], item.get("message"), item.get("type"))
+        for item in (errors if isinstance(errors, list) else ())
+        if is_documented_item(item)
+    ]
+    counts_from_0 = any("0" in _steps(item.field) for item in items)
+    rejected, doubtful = set[str](), set[str]()
+    for item in items:
+        if not _RECIPIENT_FIELDS.isdisjoint(_steps(item.field)):
+            recipients = _about(item, fields, counts_from_0)
+            (rejected if len(recipients) == 1 and _is_refusal(item) else doubtful).update(recipients)
+    # Two recipients in one refusal are only doubtful. Another item may reject one of them alone.
+    return tuple(one for one in fields.get("recipients", "").split(",") if one in rejected - doubtful)
+
+
+def _about(item: ErrorItem, fields: Mapping[str, Any], counts_from_0: bool) -> set[str]:
+    """Return every recipient that an item may be about, also one that it only compares with another."""
+    recipients, personalised = fields.get("recipients", "").split(","), fields.get("personalisation") or ()
+    known = {recipient.lower(): recipient for recipient in recipients}
+    texts = [text or "" for text in (item.field, item.message)]
+    quoted = {one for text in texts for one in _quoted(text, known, with_compared=True)}
     steps = _steps(item.field)
-    if not _RECIPIENT_FIELDS.isdisjoint(steps):
-        return False
-    if not _MESSAGE_FIELDS.isdisjoint(steps):
-        return True
-    return not _WHOLE_REQUEST.issuperset(steps) and not rejected_recipients((item,), fields)
+    placed = set(_placed(steps, recipients, personalised))
+    others = set() if counts_from_0 else set(_placed(steps, recipients, personalised, first=1))
+    return quoted if quoted and quoted <= placed | others else quoted | placed | others
+
+
+def _is_refusal(item: ErrorItem) -> bool:
+    text = f"{item.type or ''} . {item.message or ''}"
+    words = as_words(text)
+    return bool(_REFUSAL.search(words)) and not _SOFTENED.search(words) and not speaks_of_acceptance(text)
 
 
 def _named(
@@ -98,14 +172,15 @@ def _steps(field: str | None) -> list[str]:
     return _STEP.findall((field or "").lower())
 
 
-def _quoted(text: str, known: Mapping[str, str]) -> Iterator[str]:
+def _quoted(text: str, known: Mapping[str, str], *, with_compared: bool = False) -> Iterator[str]:
     """Yield the recipients whose numbers or addresses a sentence quotes.
 
     :param known: the recipients by their form in lower case
+    :param with_compared: whether a recipient counts with which another is only compared
     """
     text = text.lower()
     for match in _NUMBER.finditer(text):
-        if _is_compared(text, match.start()):
+        if not with_compared and _is_compared(text, match.start()):
             continue
         runs = re.findall(r"\d+", match[0])
         if (number := "".join(runs)) in known:
@@ -115,7 +190,7 @@ def _quoted(text: str, known: Mapping[str, str]) -> Iterator[str]:
             yield from (known[run] for run in runs if run in known)
     for match in _ADDRESS.finditer(text):
         bare = match[0].strip("'").rstrip(".!?'")
-        if bare in known and not _is_compared(text, match.start()):
+        if bare in known and (with_compared or not _is_compared(text, match.start())):
             yield known[bare]
 
 

@@ -28,6 +28,8 @@ _NOT_SENT: dict[int, tuple[type[errors.CpaasNotSentError], str]] = {
     503: (errors.CpaasUnavailableError, "is unavailable"),
 }
 
+NOT_SENT_STATUSES = _NOT_SENT.keys()
+
 _NEXT_STEP: dict[type[errors.CpaasError], str] = {
     errors.CpaasAuthenticationError: "Check the API key (the connection's password) and auth_scheme.",
     errors.CpaasInsufficientBalanceError: "Top up the account, then run this again.",
@@ -135,7 +137,7 @@ def rejection(
         kind = endpoint.rejections.get(None)
     kind = kind or _REJECTIONS.get(named, errors.CpaasRejectedError)
     items = error_items(body)
-    detail = redact(error_text(body, items), private)
+    detail = redact(error_text(body), private)
     # A refused code has used up an attempt.
     undone = "" if kind is errors.CpaasNotVerifiedError else " Nothing was done."
     return kind(
@@ -171,13 +173,14 @@ def check_for_insufficient_balance(
 
 
 def error_items(body: Any) -> tuple[ErrorItem, ...]:
-    """Return the error items of a body."""
+    """Return the error items of a body. A text in place of an item is the message of one."""
     entries = body.get("errors") if isinstance(body, Mapping) else None
     if isinstance(entries, Mapping):
         # Some services send an object of messages by field.
         entries = [{"field": field, "message": _joined(messages)} for field, messages in entries.items()]
     if not isinstance(entries, list):
         return ()
+    entries = [{"message": entry} if isinstance(entry, str) else entry for entry in entries]
     return tuple(
         ErrorItem(*(None if entry.get(key) is None else str(entry[key]) for key in ("field", "message", "type")))
         for entry in entries
@@ -185,10 +188,11 @@ def error_items(body: Any) -> tuple[ErrorItem, ...]:
     )
 
 
-def error_text(body: Any, items: tuple[ErrorItem, ...]) -> str:
+def error_text(body: Any) -> str:
     """Return a body's message and error items as a sentence. It may contain private values."""
     message = str(body.get("message") or "") if isinstance(body, Mapping) else ""
-    return "; ".join(filter(None, [message.rstrip("."), *map(describe, items[:_MOST_ITEMS])]))
+    items = error_items(body)[:_MOST_ITEMS]
+    return "; ".join(filter(None, [message.rstrip("."), *map(describe, items)]))
 
 
 def describe(item: ErrorItem) -> str:

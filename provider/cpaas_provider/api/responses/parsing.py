@@ -1,12 +1,13 @@
 """Turns a response into a resource or an error, and decides on the outcome, without a socket.
 
 A success with a readable resource means accepted, whatever else the body contains. Otherwise one table decides, by the
-status line, the status that the body names, its ``errors``, and whether it is nothing but an error. In doubt the
-outcome is unknown: after a wrong "rejected" or "not sent", a recipient would get a message twice.
+status line, the status that the body names, and what the body proves. A rejection needs proof (``evidence.py``). In
+doubt the outcome is unknown: after a wrong "rejected" or "not sent", a recipient would get a message twice.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import email.utils
 import json
 import re
@@ -22,11 +23,22 @@ from pydantic import ValidationError
 
 from cpaas_provider.api.endpoints import Endpoint, RetrySafety
 from cpaas_provider.api.http.wire import HttpResponse
+from cpaas_provider.api.models.airtime import AirtimePurchase
 from cpaas_provider.api.models.base import PRIVATE
 from cpaas_provider.api.models.messages import Message
 from cpaas_provider.api.redact import redact
 from cpaas_provider.api.responses import failures
-from cpaas_provider.api.responses.error_items import rejected_recipients
+from cpaas_provider.api.responses.error_items import is_documented_item, names_field, surely_rejected_recipients
+from cpaas_provider.api.responses.evidence import (
+    NO_EVIDENCE,
+    TIMEOUT_STATUSES,
+    Evidence,
+    Pairs,
+    find_evidence,
+    find_evidence_in_text,
+    is_empty,
+)
+from cpaas_provider.api.responses.purchase import contradicts_itself
 
 _DELAY = re.compile(r"[0-9]+(\.[0-9]+)?")
 _LONGEST_WAIT = 366 * 24 * 3600.0
@@ -36,14 +48,14 @@ _UNION_TAGS = frozenset({"int", "float"})
 """Pydantic appends these to the location of a value that is neither type of number."""
 _ACTS = frozenset({RetrySafety.UNSAFE, RetrySafety.PURCHASE})
 """Requests that must not be carried out twice."""
-_ERROR_FIELDS = frozenset({"status", "type", "message", "code", "timestamp", "path", "request_id", "trace_id"})
-"""The fields of an error body (INTERFACE.md section 7), and others that say nothing of a resource."""
-_NESTED_ERROR_FIELDS = frozenset({"errors", "error"})
-_SUCCESS = re.compile(r"succe|accept|queue|sent|partial|creat|process|deliver|schedul|\bok\b", re.IGNORECASE)
-"""Words of a status or type that speak of a success."""
-_DEEPEST_EMPTY = 6
-"""How many levels of a value are searched for something that is not empty."""
+_ERROR_FIELDS = frozenset(
+    {"status", "type", "message", "code", "timestamp", "path", "request_id", "trace_id", "error", "errors"}
+)
+"""The fields of an error body (INTERFACE.md section 7), and others that services add to it."""
+_DOCUMENTED_FIELDS = frozenset({"status", "type", "message", "errors"})
+"""The fields of an error body, and of the envelope that some deployments put around every body."""
 _NOT_JSON = object()
+_CONTRADICTION = "the response says both that the purchase was made and that it was not"
 
 
 class Outcome(Enum):
@@ -54,31 +66,28 @@ class Outcome(Enum):
     UNKNOWN = "unknown"
 
 
-class Resource(Enum):
-    """How much of the expected resource a successful response contains."""
-
-    WHOLE = "a readable resource"
-    TRACE = "no readable resource, but more than an error, or a cut-off body"
-    NONE = "no resource"
-
-
 @dataclass(frozen=True, slots=True)
 class Facts:
     """The facts about a response without a readable resource that decide on the outcome.
 
     :param line: the status of the status line
-    :param named: the status that an error body names, 0 if it names none
+    :param named: the status that the body names, 0 if it names none
     :param waits: whether there is a readable Retry-After
-    :param lists_errors: whether the body lists errors of fields
+    :param evidence: what the body speaks of, at any depth
+    :param is_whole: whether all of the body arrived
+    :param is_error_alone: whether the body has the fields of an error, and nothing else
+    :param is_documented: whether it is the documented error, and nothing else: each item names a field of the request
     :param looks_like_error: whether the body looks like an error; decides only if a repeated request does no harm
     """
 
     retry_safety: RetrySafety
     line: int
     named: int = 0
-    resource: Resource = Resource.NONE
     waits: bool = False
-    lists_errors: bool = False
+    evidence: Evidence = NO_EVIDENCE
+    is_whole: bool = True
+    is_error_alone: bool = False
+    is_documented: bool = False
     looks_like_error: bool = False
 
     @property
@@ -93,19 +102,22 @@ class Facts:
 
 
 TABLE: tuple[tuple[Callable[[Facts], bool], Outcome], ...] = (
-    # By the status line.
+    # By the status line alone: the service did nothing, or it failed.
     (lambda a: a.line == 429, Outcome.NOT_SENT),
     (lambda a: a.line == 425 and not a.is_purchase, Outcome.NOT_SENT),
     (lambda a: a.line == 503 and a.waits and not a.is_purchase, Outcome.NOT_SENT),
-    (lambda a: a.line == 408 or a.line >= 500 or a.line < 200, Outcome.UNKNOWN),
+    (lambda a: a.line in TIMEOUT_STATUSES or a.line >= 500 or a.line < 200, Outcome.UNKNOWN),
     (lambda a: 300 <= a.line < 400 and a.acts, Outcome.UNKNOWN),
-    (lambda a: a.line >= 300, Outcome.REJECTED),
-    # After a success in the status line.
-    (lambda a: a.resource is Resource.TRACE and a.acts, Outcome.UNKNOWN),
+    # A request that acts: whatever is not an error alone leaves it unknown.
+    (lambda a: a.acts and a.evidence.acceptance, Outcome.UNKNOWN),
+    (lambda a: a.acts and a.line < 300 and not (a.line == 200 and a.is_whole and a.is_error_alone), Outcome.UNKNOWN),
     (lambda a: a.named == 429, Outcome.NOT_SENT),
     (lambda a: a.named == 425 and not a.is_purchase, Outcome.NOT_SENT),
-    (lambda a: a.named == 408 or a.named >= 500, Outcome.UNKNOWN),
-    (lambda a: a.named >= 400 or a.lists_errors, Outcome.REJECTED),
+    (lambda a: a.acts and (a.evidence.fault or not a.is_whole), Outcome.UNKNOWN),
+    # What is left is an error.
+    (lambda a: a.line >= 300, Outcome.REJECTED),
+    (lambda a: a.named in TIMEOUT_STATUSES or a.named >= 500, Outcome.UNKNOWN),
+    (lambda a: a.named >= 400 or a.is_documented, Outcome.REJECTED),
     (lambda a: a.looks_like_error and not a.acts, Outcome.REJECTED),
 )
 """The first row that applies decides. If no row applies, the outcome is unknown."""
@@ -128,114 +140,134 @@ def parse_response(
     :param fields: the fields of the request, as on the wire; tells the recipients that an accepted request leaves out
     :raises CpaasError: if the outcome is not sent, rejected or unknown
     """
+    fields = fields or {}
     body = _json(response)
-    resource, presence, defect = _resource(endpoint, response, body, private)
-    if presence is Resource.WHOLE:
+    resource, defect = _resource(endpoint, response, body, private)
+    if isinstance(resource, AirtimePurchase) and contradicts_itself(resource, body):
+        raise failures.unknown_outcome(endpoint, _CONTRADICTION, status=response.status)
+    if defect is None:
         return _with_rejected(endpoint, resource, body, private, fields)
     retry_after = _seconds(response.retry_after)
-    error_body = _as_error_body(body)
-    listed = error_body.get("errors")
-    facts = Facts(
-        endpoint.retry_safety,
-        response.status,
-        _named(error_body),
-        presence,
-        retry_after is not None,
-        lists_errors=response.body_error is None and bool(listed) and isinstance(listed, (list, Mapping)),
-        looks_like_error=_is_error(error_body),
-    )
+    facts = _facts(endpoint, response, body, fields, waits=retry_after is not None)
     outcome = classify(facts)
     if outcome is Outcome.UNKNOWN:
-        raise failures.unknown_outcome(endpoint, _why_unknown(facts, defect), status=response.status)
+        detail = redact(failures.error_text(body), private).rstrip(".")
+        what = _why_unknown(facts, defect) + (f". The service wrote: {detail}" if detail else "")
+        raise failures.unknown_outcome(endpoint, what, status=response.status)
     is_success = response.status < HTTPStatus.MULTIPLE_CHOICES
-    deciding = facts.named if is_success and facts.named else response.status
     if outcome is Outcome.NOT_SENT:
-        raise failures.not_sent(endpoint, response.status, deciding, retry_after)
+        is_by_line = response.status in failures.NOT_SENT_STATUSES
+        raise failures.not_sent(endpoint, response.status, response.status if is_by_line else facts.named, retry_after)
     if not is_success and response.status < HTTPStatus.BAD_REQUEST:
         raise failures.redirected(endpoint, response.status)
+    deciding = facts.named if is_success and facts.named else response.status
     raise failures.rejection(endpoint, response.status, deciding, body, private)
 
 
+def _facts(
+    endpoint: Endpoint[Any], response: HttpResponse, body: Any, fields: Mapping[str, Any], *, waits: bool
+) -> Facts:
+    facts = Facts(
+        endpoint.retry_safety,
+        response.status,
+        _named(body),
+        waits,
+        is_whole=response.body_error is None,
+        looks_like_error=_is_error(_as_error_body(body)),
+    )
+    if not facts.acts:
+        return facts
+    return dataclasses.replace(
+        facts,
+        evidence=_evidence(response, fields),
+        is_error_alone=_is_error_alone(endpoint, body),
+        is_documented=_is_documented(endpoint, body, fields),
+    )
+
+
+def _evidence(response: HttpResponse, fields: Mapping[str, Any]) -> Evidence:
+    try:
+        # As pairs, because an object may have a field twice.
+        return find_evidence(json.loads(response.body, object_pairs_hook=Pairs), fields)
+    except (ValueError, RecursionError):
+        return find_evidence_in_text(response.body.decode(errors="replace"))
+
+
 def _why_unknown(facts: Facts, defect: str) -> str:
-    if facts.line == HTTPStatus.REQUEST_TIMEOUT:
+    if facts.line in TIMEOUT_STATUSES:
         return "the service timed out while it waited for the request"
     if facts.line >= HTTPStatus.INTERNAL_SERVER_ERROR:
         return "the service responded with a server error"
+    if facts.line >= HTTPStatus.BAD_REQUEST:
+        return (
+            "the service rejected the request, but its response is incomplete"
+            if not facts.is_whole
+            else "the service rejected the request, but its response also speaks of an acceptance"
+            if facts.evidence.acceptance
+            else "the service rejected the request, but its response also speaks of a fault of a server"
+        )
     if facts.line >= HTTPStatus.MULTIPLE_CHOICES:
         return (
             "the service redirected the request. The redirect was not followed, because the API key must not go to "
             "another address. Set the base URL to the final address"
         )
-    if facts.resource is Resource.NONE and facts.named:
+    if facts.is_error_alone and facts.named >= HTTPStatus.BAD_REQUEST:
         return f"the service responded with a success whose body names status {min(facts.named, 999)}"
     return defect
 
 
 def _resource(
     endpoint: Endpoint[Any], response: HttpResponse, body: Any, private: Iterable[str]
-) -> tuple[Any, Resource, str]:
-    """Return the resource of a successful response, how much of it there is, and why it cannot be used."""
+) -> tuple[Any, str | None]:
+    """Return the resource of a successful response, and why it cannot be used; ``None`` if it can."""
     if not HTTPStatus.OK <= response.status < HTTPStatus.MULTIPLE_CHOICES:
-        return None, Resource.NONE, ""
+        return None, ""
     if (
         endpoint.allows_empty_response
         and response.body_error is None
         and (body is not _NOT_JSON or not response.body.strip())
     ):
-        return None, Resource.NONE if _is_error(_as_error_body(body)) else Resource.WHOLE, ""
+        return None, "the response is an error" if _is_error(_as_error_body(body)) else None
     if response.body_error is not None:
-        return None, Resource.TRACE, f"the response is incomplete ({response.body_error})"
+        return None, f"the response is incomplete ({response.body_error})"
     if body is _NOT_JSON:
-        return None, Resource.NONE, "the response is not readable JSON"
+        return None, "the response is not readable JSON"
     # Some deployments wrap the resource in {"status", "type", "message", "data"}.
     readings = [body, body["data"]] if isinstance(body, dict) and "data" in body else [body]
     unreadable = ""
     for reading in readings:
         try:
-            return endpoint.reader.validate_python(reading, context={PRIVATE: private}), Resource.WHOLE, ""
+            return endpoint.reader.validate_python(reading, context={PRIVATE: private}), None
         except ValidationError as error:
             unreadable = ", ".join(sorted({_location(part["loc"]) for part in error.errors(include_input=False)}))
-    presence = Resource.TRACE if _is_trace(endpoint, response.status, body) else Resource.NONE
-    return None, presence, f"the response lacks or garbles {unreadable[:100]}"
+    return None, f"the response lacks or garbles {unreadable[:100]}"
 
 
-def _is_trace(endpoint: Endpoint[Any], line: int, body: Any) -> bool:
-    """Tell whether a success without a readable resource contains more than an error, or speaks of a success.
-
-    The service may then have accepted the request, or a part of it, whatever errors it lists.
-    """
-    if line != HTTPStatus.OK:
-        return True
+def _is_error_alone(endpoint: Endpoint[Any], body: Any) -> bool:
+    """Tell whether a body has the fields of an error, and of nothing else that says something."""
     if not isinstance(body, Mapping):
-        return not _is_empty(body)
-    status, kind = body.get("status"), body.get("type")
-    if any(isinstance(word, str) and _SUCCESS.search(word) for word in (status, kind)):
-        return True
-    if isinstance(status, (int, float)) and status and status != HTTPStatus.OK and status < HTTPStatus.BAD_REQUEST:
-        # Such as 201, or the status of a passcode.
-        return True
-    if endpoint.retry_safety is RetrySafety.PURCHASE and _is_word(status):
-        return True
-    return not all(_is_of_error(name, value) or _is_empty(value) for name, value in body.items())
+        return False
+    for name, value in body.items():
+        is_of_error = name in _ERROR_FIELDS and (name in ("errors", "error") or not isinstance(value, (Mapping, list)))
+        if not is_of_error and not is_empty(value):
+            return False
+    status = body.get("status")
+    if isinstance(status, str):
+        # The status of a purchase is a word, that of an error a number.
+        return endpoint.retry_safety is not RetrySafety.PURCHASE or status.strip().isdigit() or is_empty(status)
+    return is_empty(status) or status == HTTPStatus.OK or _named(body) >= HTTPStatus.BAD_REQUEST
 
 
-def _is_of_error(name: str, value: Any) -> bool:
-    """Tell whether a field is one of an error body. A ``message`` that is an object may be the resource."""
-    return name in _NESTED_ERROR_FIELDS or (name in _ERROR_FIELDS and not isinstance(value, (Mapping, list)))
-
-
-def _is_empty(value: Any, depth: int = _DEEPEST_EMPTY) -> bool:
-    """Tell whether a value says nothing, such as ``null``, ``false`` or an object whose values say nothing."""
-    if depth and isinstance(value, Mapping):
-        return all(_is_empty(inner, depth - 1) for inner in value.values())
-    if depth and isinstance(value, list):
-        return all(_is_empty(inner, depth - 1) for inner in value)
-    return not value
-
-
-def _is_word(status: Any) -> bool:
-    """Tell whether a status is that of a purchase, such as ``pending``. That of an error body is a number."""
-    return isinstance(status, str) and bool(status.strip()) and not status.strip().isdigit()
+def _is_documented(endpoint: Endpoint[Any], body: Any, fields: Mapping[str, Any]) -> bool:
+    """Tell whether a body is the error of INTERFACE.md section 7 alone, whose items name fields of the request."""
+    if not isinstance(body, Mapping) or any(
+        name not in _DOCUMENTED_FIELDS and not is_empty(value) for name, value in body.items()
+    ):
+        return False
+    message, items = body.get("message"), body.get("errors")
+    if not isinstance(message, str) or not message.strip() or not isinstance(items, list) or not items:
+        return False
+    return all(is_documented_item(item) and names_field(item["field"], endpoint.request, fields) for item in items)
 
 
 def _with_rejected(
@@ -243,19 +275,18 @@ def _with_rejected(
     resource: Any,
     body: Any,
     private: Iterable[str],
-    fields: Mapping[str, Any] | None,
+    fields: Mapping[str, Any],
 ) -> Any:
-    """Return an accepted message with the recipients that its ``errors`` name: the service rejected these."""
+    """Return an accepted message with the recipients that its ``errors`` surely reject, and with their text."""
     if not isinstance(resource, Message) or not isinstance(body, Mapping):
         return resource
     for part in (body, body.get("data")):
-        if items := failures.error_items(part):
-            detail = redact(failures.error_text(body, items), private).rstrip(".")
+        if isinstance(part, Mapping) and not is_empty(part.get("errors")):
+            detail = redact(failures.error_text(part), private).rstrip(".") or "errors without a text"
             return resource.model_copy(
                 update={
-                    "rejected_recipients": rejected_recipients(items, fields or {}),
-                    "rejection": f"{endpoint.operation}: the service accepted the request, but not for all recipients: "
-                    f"{detail}.",
+                    "rejected_recipients": surely_rejected_recipients(part["errors"], fields),
+                    "rejection": f"{endpoint.operation}: the service accepted the request, and names errors: {detail}.",
                 }
             )
     return resource
@@ -279,17 +310,10 @@ def _as_error_body(body: Any) -> Mapping[str, Any]:
     return body if isinstance(body, Mapping) and "message" in body else {}
 
 
-def _named(error_body: Mapping[str, Any]) -> int:
-    """Return the status that an error body names (INTERFACE.md section 7), 0 if it names none.
-
-    Text is not a status. But text such as "503" counts, because it makes the outcome unknown.
-    """
-    status = error_body.get("status")
-    if _is_whole(status):
-        return max(0, int(status or 0))
-    if isinstance(status, str) and status.isascii() and status.isdigit() and len(status) <= len("503"):
-        return int(status) if int(status) == HTTPStatus.REQUEST_TIMEOUT or int(status) >= 500 else 0
-    return 0
+def _named(body: Any) -> int:
+    """Return the status that an error body names (INTERFACE.md section 7), 0 if it names none. Text is no status."""
+    status = _as_error_body(body).get("status")
+    return max(0, int(status or 0)) if _is_whole(status) else 0
 
 
 def _is_error(error_body: Mapping[str, Any]) -> bool:

@@ -38,6 +38,12 @@ class AllRejectedError(SendingError):
     permanent = True
 
 
+class MessageRejectedError(SendingError):
+    """The service rejected what is the same for every recipient, such as the sender or the content."""
+
+    permanent = True
+
+
 class TooManyFailuresError(SendingError):
     """More recipients failed than ``max_failure_ratio`` allows."""
 
@@ -161,7 +167,7 @@ class CampaignQueue:
         unsent: Sequence[tuple[Intent, Result]] = ()
         end: Exception | None = None
         if next_step is NextStep.END or self._is_test(request.batch):
-            end = error
+            end = _end_of(error)
         elif next_step is NextStep.BISECT and isinstance(error, CpaasRejectedError):
             unsent = self._bisect(request.batch, error)
         if isinstance(error, CpaasRejectedError) and self._breaker.rejected(error):
@@ -270,3 +276,13 @@ class CampaignQueue:
                 "More recipients were rejected than max_failure_ratio allows. No further request was started."
             )
         return None
+
+
+def _end_of(error: CpaasError) -> Exception:
+    """Return the error with which a failed request ends the campaign."""
+    if not isinstance(error, CpaasRejectedError) or not error.is_message_error:
+        return error
+    return MessageRejectedError(
+        f"{error} The message is wrong, not a recipient, so no further request was started. Correct the message and "
+        "clear the task."
+    )

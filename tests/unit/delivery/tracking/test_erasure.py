@@ -28,7 +28,7 @@ from cpaas_provider.delivery.tracking.sent_requests import (
     record_requests,
     record_send_started,
 )
-from tests.growth import growth
+from tests.growth import LINEAR, growth
 from tests.unit.delivery.report_builders import (
     ADA,
     OBI,
@@ -286,7 +286,7 @@ class TestOddBodies:
             "\u0301\u0327",
             "&#64;",
         ):
-            assert growth(matcher.in_text, unit, 20_000) < 3, unit
+            assert growth(matcher.in_text, unit, 40_000) < LINEAR, unit
 
 
 class TestInFlight:

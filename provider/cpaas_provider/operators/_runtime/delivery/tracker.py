@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection
 
+from cpaas_provider.api.models.airtime import PurchaseOutcome, purchase_outcome
 from cpaas_provider.database.bulk import batched
 from cpaas_provider.database.database import Database
 from cpaas_provider.database.errors import DatabaseError
@@ -232,11 +233,6 @@ class DeliveryReportProbe(ReportProbe):
             return counts.confirmed_requests(connection, self.tracker.conn_id, names)
 
 
-_BOUGHT = frozenset({"success", "pending", "sent"})
-_NOT_BOUGHT = frozenset({"failed", "error"})
-_DUPLICATE = "duplicate"
-
-
 class PurchaseReportProbe(ReportProbe):
     """A delivery report of a purchase resolves it by its status.
 
@@ -249,12 +245,15 @@ class PurchaseReportProbe(ReportProbe):
             report = counts.strongest_report(connection, self.tracker.conn_id, entry.reference)
         if report is None:
             return None
+        outcome = purchase_outcome(report.status)
+        is_duplicate = outcome is PurchaseOutcome.DUPLICATE
         # A deliberate repeat asks exactly this: does the service know the same purchase?
-        if report.status in _BOUGHT or (report.status == _DUPLICATE and entry.previous_unknown):
+        if outcome is PurchaseOutcome.BOUGHT or (is_duplicate and entry.previous_unknown):
             return {"id": report.message_id, "status": report.status}
         # A reference is the same after a clear. An earlier report is about the purchase that failed then.
         since = entry.started_at
-        if report.status in _NOT_BOUGHT | {_DUPLICATE} and since is not None and report.at >= since:
+        is_not_bought = is_duplicate or outcome is PurchaseOutcome.FAILED
+        if is_not_bought and since is not None and report.at >= since:
             raise RefutedError(
                 f"Airtime was not bought: a delivery report has the status {report.status}. Request {entry.reference} "
                 "bought nothing. Clear the task to buy again."

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk.exceptions import AirflowFailException
 
 from cpaas_provider.api import operations
-from cpaas_provider.api.errors import CpaasRejectedError
+from cpaas_provider.api.errors import CpaasRejectedError, CpaasUnknownOutcomeError
+from cpaas_provider.api.models.airtime import PurchaseOutcome
 from cpaas_provider.api.recipients.msisdn import InvalidMsisdnError, normalise_msisdn
 from cpaas_provider.hooks.activity import record
 from cpaas_provider.operators._runtime.database.suppressions import StoredSuppressionList
@@ -134,14 +135,22 @@ class AirtimeSpec(SendSpec):
         """Return the purchase's id, status and cost.
 
         :raises CpaasRejectedError: when nothing was bought
+        :raises CpaasUnknownOutcomeError: when the status is not one of the contract, or the purchase was refunded
         """
-        status = (response.status or "").lower()
+        outcome, is_duplicate = response.outcome, response.outcome is PurchaseOutcome.DUPLICATE
         # A deliberate repeat asks exactly this: does the service know the same purchase?
-        if (reason := _NOT_BOUGHT.get(status)) and not (repeated and status == "duplicate"):
+        if outcome is PurchaseOutcome.FAILED or (is_duplicate and not repeated):
+            reason = _NOT_BOUGHT[str(response.status).strip().lower()]
             raise CpaasRejectedError(
                 f"Airtime was not bought: {reason}. Purchase {response.id}.", operation="buy_airtime"
             )
-        if status == "duplicate":
+        if outcome is PurchaseOutcome.UNKNOWN:
+            raise CpaasUnknownOutcomeError(
+                f"buy_airtime: purchase {response.id} has the status {response.status!r}, or was refunded. This does "
+                "not show whether it was bought. Check the service's own records before you buy again.",
+                operation="buy_airtime",
+            )
+        if is_duplicate:
             log.info("The service reports a duplicate: an earlier request bought it. Nothing was bought again.")
         charge = response.meta.charge if response.meta else None
         details = {

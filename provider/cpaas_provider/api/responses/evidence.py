@@ -1,0 +1,178 @@
+"""Finds what speaks against a rejection: an id, a word, a list or a code, at any depth of a body.
+
+A rejection needs proof. A body that also speaks of an acceptance, or of a fault of a server, proves nothing.
+A sentence such as "was not sent" or "must be created first" does not speak of an acceptance.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from cpaas_provider.api.bounds import is_nothing
+
+TIMEOUT_STATUSES = frozenset({408, 460, 499})
+"""The service, or a proxy in front of it, stopped waiting. The service may have carried out the request."""
+
+_CODE_NAMES = frozenset({"status", "code", "status code", "http status", "http code", "error code", "http status code"})
+_ID_NAMES = frozenset({"id", "ids", "sid", "uuid", "guid"})
+_NO_ID = frozenset({"valid", "invalid", "paid", "unpaid", "void", "grid", "android"})
+"""Words that only end as an id does."""
+_IDS_OF_THE_REQUEST = frozenset({"request", "trace", "correlation", "span", "error", "sender", "template"})
+"""What stands before the ``id`` of an exchange, or of a field of the request: nothing was made under these."""
+_NAMES_OF_NAMES = frozenset({"field", "path", "loc", "param", "parameter", "pointer", "resource", "method"})
+"""The values of these are names of fields or operations, such as ``scheduled_at``."""
+
+_ACCEPTANCE = re.compile(
+    r"\b(?:accepted|queued|enqueued|sent|submitted|scheduled|delivered|dispatched|processed|processing|created|"
+    r"succe\w*|ok|okay|partial\w*|buffered|relayed|forwarded|transmitted|done|completed|in (?:progress|flight|transit)|"
+    r"(?:request|message|messages|sms|email|been) received|"
+    r"pending(?! (?:approval|review|verification|registration|activation)))\b"
+    r"(?! (?:values?|formats?|types?|ranges?|characters?|countries|networks?|lengths?|time|ms|seconds|duration)\b)"
+)
+_DENIAL_BEFORE = re.compile(
+    r"(?:(?:\b(?:not|never|no|none|nothing|cannot|neither|nor|without|unable|fail|fails|failed|failure|zero|0)|n['\u2019]t)"
+    r"(?: (?:to|be|been|have|has|had|was|were|is|are|being|get|the|a|any|your|this|these|messages?|sms|emails?|"
+    r"requests?|recipients?|numbers?|batch|of|that|it|successfully|\d{1,9})){0,6}"
+    r"|\b(?:must|needs? to|ha(?:s|ve) to|required to|can only|may only)(?: only)?(?: be)?) \Z"
+)
+_DENIAL_AFTER = re.compile(r"[\"']? ?[:=] ?[\"']?(?:false|no|none|null|0)\b")
+_DENIED_WITHIN = 100
+"""How many characters before a word are searched for a denial."""
+_FAULT = re.compile(
+    r"\b(?:timed? ?out|upstream|gateway|backend|unavailable|overload\w*|unhandled|uncaught|traceback|panic|crash\w*|"
+    r"deadlock|(?:internal|server|unexpected|unknown|database|network|connection|connect) error|internal server|"
+    r"service (?:is )?down|connection (?:was )?(?:reset|refused|lost|closed|aborted)|"
+    r"(?:http|status|code|error|err)[ :/#.]{0,3}(?:1[. ][01] )?5\d\d|"
+    r"5\d\d (?:internal|server|service|bad|not implemented))\b"
+)
+_NEW_WORD = re.compile(r"(?<=[a-z])(?=[A-Z])")
+_SEPARATORS = re.compile(r"[\s_\-]+")
+_MARKUP = re.compile(r"<[^<>]*>")
+_QUOTED_ID = re.compile(r"""["']([\w\-]{0,40}id)["']\s{0,9}:\s{0,9}["']?\w""", re.IGNORECASE)
+
+
+class Pairs(tuple[tuple[str, Any], ...]):
+    """The fields of a JSON object, also those that it has twice. For ``object_pairs_hook``."""
+
+    __slots__ = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What a body speaks of.
+
+    :param acceptance: whether anything in it says that the service may have accepted the request
+    :param fault: whether anything in it says that the service, or a server in front of it, failed
+    """
+
+    acceptance: bool = False
+    fault: bool = False
+
+
+NO_EVIDENCE = Evidence()
+
+
+def find_evidence(body: Any, fields: Mapping[str, Any]) -> Evidence:
+    """Return what a JSON value speaks of, with its objects as ``Pairs``.
+
+    :param fields: the fields of the request. A response may repeat them, which proves nothing
+    """
+    acceptance = fault = False
+    pending: list[tuple[str, bool, Any]] = [("", False, body)]
+    is_top = True
+    while pending:
+        name, speaks, value = pending.pop()
+        if isinstance(value, Pairs):
+            names = [(as_words(name), inner) for name, inner in value]
+            pending += [(name, speaks or _is_id(name) or _has_acceptance(name), inner) for name, inner in names]
+            if is_top and ("status", 200) in names:
+                # The contract shows 200 together with a failure (INTERFACE.md section 7).
+                pending.remove(("status", False, 200))
+        elif isinstance(value, list):
+            pending += [(name, speaks, item) for item in value]
+        elif not is_nothing(value) and not _is_repeated(name, value, fields):
+            acceptance = acceptance or speaks or _states_acceptance(name, value)
+            fault = fault or _states_fault(name, value)
+        is_top = False
+    return Evidence(acceptance, fault)
+
+
+def find_evidence_in_text(text: str) -> Evidence:
+    """Return what a body speaks of that is no JSON, such as a page of a proxy."""
+    has_id = any(_is_id(as_words(match[1])) for match in _QUOTED_ID.finditer(text))
+    words = as_words(_MARKUP.sub(" ", text))
+    return Evidence(has_id or _has_acceptance(words), _FAULT.search(words) is not None)
+
+
+def speaks_of_acceptance(text: str) -> bool:
+    """Tell whether a sentence says that something was accepted."""
+    return _has_acceptance(as_words(text))
+
+
+def is_empty(value: Any) -> bool:
+    """Tell whether a value says nothing, such as ``null``, ``false`` or an object whose values say nothing."""
+    return all(is_nothing(leaf) for _, leaf in leaves(value))
+
+
+def named_code(value: Any) -> int:
+    """Return an HTTP status as a number, also from text of digits; 0 if there is none."""
+    if isinstance(value, str) and value.strip().isascii() and value.strip().isdigit() and len(value) <= len("  503  "):
+        return int(value)
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < 1e9 or value != int(value):
+        return 0
+    return int(value)
+
+
+def leaves(body: Any) -> Iterator[tuple[str, Any]]:
+    """Yield every value of a body that is no object and no list, with the name of its field."""
+    pending: list[tuple[str, Any]] = [("", body)]
+    while pending:
+        name, value = pending.pop()
+        if isinstance(value, Mapping):
+            pending += value.items()
+        elif isinstance(value, list):
+            pending += [(name, part) for part in value]
+        else:
+            yield name, value
+
+
+def as_words(text: str) -> str:
+    """Return a name or a sentence as words in lower case, with a blank between them."""
+    return _SEPARATORS.sub(" ", _NEW_WORD.sub(" ", text)).strip().lower()
+
+
+def _has_acceptance(words: str) -> bool:
+    return any(
+        not _DENIAL_BEFORE.search(words, max(0, match.start() - _DENIED_WITHIN), match.start())
+        and not _DENIAL_AFTER.match(words, match.end())
+        for match in _ACCEPTANCE.finditer(words)
+    )
+
+
+def _states_acceptance(name: str, value: Any) -> bool:
+    if name in _CODE_NAMES and 200 <= named_code(value) < 300:
+        return True
+    return isinstance(value, str) and name not in _NAMES_OF_NAMES and _has_acceptance(as_words(value))
+
+
+def _states_fault(name: str, value: Any) -> bool:
+    if name in _CODE_NAMES and (500 <= (code := named_code(value)) < 600 or code in TIMEOUT_STATUSES):
+        return True
+    return isinstance(value, str) and name not in _NAMES_OF_NAMES and _FAULT.search(as_words(value)) is not None
+
+
+def _is_id(name: str) -> bool:
+    """Tell whether a field is named as an id of something that the service made."""
+    before, _, last = name.rpartition(" ")
+    if last not in _ID_NAMES:
+        before, is_joined = last.removesuffix("s").removesuffix("id"), last.removesuffix("s").endswith("id")
+        if not is_joined or last in _NO_ID:
+            return False
+    return before.rpartition(" ")[2] not in _IDS_OF_THE_REQUEST
+
+
+def _is_repeated(name: str, value: Any, fields: Mapping[str, Any]) -> bool:
+    return str(fields.get(name.replace(" ", "_"), "")) == str(value)
