@@ -175,7 +175,7 @@ def copied(database_file: Path) -> Callable[[], None]:
         source.backup(target)
 
     def restore() -> None:
-        for left in database_file.parent.glob("store.db*"):
+        for left in database_file.parent.glob(f"{database_file.name}*"):
             left.unlink()
         shutil.copy(backup, database_file)
 

@@ -137,7 +137,8 @@ class MarkedStateStore:
 def _known_writes(task_store: StateStore, name: str) -> int:
     """Return how often this task instance has written the journal of a campaign, as its own state has it.
 
-    :raises PreflightError: when that cannot be read
+    :raises PreflightError: when this version cannot use what is stored
+    :raises JournalUnavailableError: when that cannot be read
     """
     try:
         stored = task_store.get(CAMPAIGN_MARKER)
@@ -148,7 +149,7 @@ def _known_writes(task_store: StateStore, name: str) -> int:
             "Nothing was sent. Install the version that wrote it, or start a new run.",
             permanent=True,
         ) from None
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - Airflow raises several kinds
         raise storage_error(error, "read, so nothing was sent") from None
     return marker.writes if marker is not None and marker.campaign == name else 0
 
