@@ -14,7 +14,8 @@ from cpaas_provider.api.amounts import counted, total
 from cpaas_provider.api.core import Call
 from cpaas_provider.api.models.messages import Message
 from cpaas_provider.api.text import measure_sms
-from cpaas_provider.cli.messages.campaign_database import checked_database
+from cpaas_provider.cli.messages.campaign_database import refuse_other_database
+from cpaas_provider.cli.messages.newest_try import recorded_try
 from cpaas_provider.cli.messages.requests import CommandSpec, run_request
 from cpaas_provider.cli.messages.suppressions import all_suppressed, open_suppressions
 from cpaas_provider.cli.messages.tracking import Tracking
@@ -109,7 +110,8 @@ def _send(command: _Command, args: Namespace) -> None:
         needs_database = has_reports or args.idempotency_key is not None
         database, suppressions = open_suppressions(opened, args, kind, needs_database=needs_database)
         if args.idempotency_key is not None and database is not None:
-            opened.enter_context(checked_database(database))
+            refuse_other_database(database)
+            opened.enter_context(recorded_try(database))
         tracking = None
         if has_reports and database is not None:
             tracking = Tracking(connection, args, channel.operation, command.name, database)
