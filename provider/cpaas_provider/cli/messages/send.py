@@ -16,6 +16,7 @@ from cpaas_provider.api.models.messages import Message
 from cpaas_provider.api.text import measure_sms, placeholders_in
 from cpaas_provider.api.values import no_value_reason
 from cpaas_provider.cli.messages.campaign_database import refuse_other_database
+from cpaas_provider.cli.messages.newest_try import recorded_try
 from cpaas_provider.cli.messages.requests import CommandSpec, run_request
 from cpaas_provider.cli.messages.suppressions import all_suppressed, open_suppressions
 from cpaas_provider.cli.messages.tracking import Tracking
@@ -112,6 +113,7 @@ def _send(command: _Command, args: Namespace) -> None:
         database, suppressions = open_suppressions(opened, args, kind, needs_database=needs_database)
         if args.idempotency_key is not None and database is not None:
             refuse_other_database(database, "A message with this key could be sent twice, so nothing was sent.")
+            opened.enter_context(recorded_try(database))
         tracking = None
         if has_reports and database is not None:
             tracking = Tracking(connection, args, channel.operation, command.name, database)

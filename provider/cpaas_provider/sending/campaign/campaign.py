@@ -199,9 +199,9 @@ class Campaign:
 
     # What the engine needs.
 
-    async def record_loss(self, writer: JournalWriter) -> None:
-        """Store that the journal of earlier tries is lost, if it is."""
-        await writer.record_loss()
+    async def record_head(self, writer: JournalWriter) -> None:
+        """Store the head of a new journal, so that the next try has the same name for the campaign."""
+        await writer.record_head()
 
     def has_remaining(self) -> bool:
         """Return whether recipients are left to send to."""
@@ -378,7 +378,7 @@ class Campaign:
     @property
     def reference(self) -> str:
         """Return the name of the campaign, the same in each of its tries."""
-        return campaign_reference(self.log, self.message.channel.operation, self.part)
+        return campaign_reference(self.log, self.part)
 
     def recipients(self) -> int:
         """Return the number of valid recipients that no guard excluded, whatever the outcome."""
@@ -404,12 +404,12 @@ def _fewer_collections() -> Iterator[None]:
         gc.set_threshold(*thresholds)
 
 
-def campaign_reference(journal: JournalLog, operation: str, part: int | None) -> str:
+def campaign_reference(journal: JournalLog, part: int | None) -> str:
     """Return the name of a campaign, the same in each of its tries.
 
     :param part: the number of the partition if all partitions share the identity of one journal; else ``None``
     """
-    name = journal.hasher.reference(operation, (), journal.resend_epoch)
+    name = journal.reference()
     return name if part is None else f"{name}-{part}"
 
 
