@@ -7,6 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from cpaas_provider.sending.partitions import Partition
 
 _MAX_NAMED = 10
 
@@ -28,6 +32,28 @@ class JournalTooLargeError(SendingError):
     """The journal has no room for another request, so it was not sent."""
 
     permanent = True
+
+
+class OlderDatabaseError(SendingError):
+    """The database was restored from a copy that is older than what Airflow knows of it.
+
+    :param database: the URL of the database, without its password
+    :param stored: the number of the newest try in the database
+    :param known: the number that Airflow knows
+    :param variables: the Airflow variables that have a larger number than the database
+    """
+
+    permanent = True
+
+    def __init__(self, database: str, stored: int, known: int, variables: Sequence[str]) -> None:
+        self.way_out = "; ".join(f"airflow variables delete {name}" for name in variables)
+        super().__init__(
+            f"The database {database} was restored from an older copy: its newest try with an idempotency_key has the "
+            f"number {stored}, and Airflow knows number {known}. What was sent since is missing there and would be "
+            "sent again. Nothing was sent. Restore the newer database. If that is lost for good, run the following "
+            "and then clear the task. Campaigns are then sent again to every recipient that this database does not "
+            f"have: {self.way_out}"
+        )
 
 
 class TrySupersededError(SendingError):
@@ -54,14 +80,14 @@ class ChangedBodyError(SendingError):
 
 
 class PartitionChangedError(SendingError):
-    """A campaign has another number of partitions than when it began.
+    """A campaign has other partitions than when it began, or one of them twice.
 
-    :param begun: the number when it began
+    :param begun: the partition that the task instance began with
     """
 
     permanent = True
 
-    def __init__(self, message: str, *, begun: int) -> None:
+    def __init__(self, message: str, *, begun: Partition) -> None:
         super().__init__(message)
         self.begun = begun
 

@@ -24,7 +24,9 @@ from cpaas_provider.api.operations import get_contact_table
 from cpaas_provider.api.settings import ClientSettings
 from tests.unit.api.conftest import Send
 from tests.unit.api.loopback import Loopback, Seen, answering, http, until
-from tests.unit.api.test_connections import OK, at, reading, request, saying, sending
+from tests.unit.api.test_connections import OK, at, request, saying, sending
+
+pytestmark = pytest.mark.usefixtures("no_rest")
 
 HEAD = b"HTTP/1.1 200 OK\r\n"
 CHUNKED = HEAD + b"Transfer-Encoding: chunked\r\n\r\n"
@@ -176,7 +178,7 @@ def test_status_that_does_not_exist_is_unknown_whatever_follows(send: Send, stat
 @pytest.mark.parametrize("status", [b"204", b"304"])
 async def test_length_of_a_response_without_body_is_not_waited_for(status: bytes) -> None:
     with Loopback(saying(b"HTTP/1.1 %b X\r\nContent-Length: 4\r\n\r\n" % status)) as server:
-        async with asyncio.timeout(3), reading(at(server.url)) as send:
+        async with asyncio.timeout(3), sending(at(server.url)) as send:
             assert await send() == HttpResponse(int(status))
             assert await send() == HttpResponse(int(status))
 
@@ -212,7 +214,7 @@ async def test_body_whose_end_exceeds_the_buffer_leaves_the_connection_to_the_ne
         connection.sendall(http(200, b"x" * 10_000_000))
 
     with Loopback(body) as server:
-        async with reading(at(server.url)) as send:
+        async with sending(at(server.url)) as send:
             for _ in range(20):
                 assert await send() == HttpResponse(200, None, b"x" * 10_000_000)
     assert server.connections == 1
@@ -276,12 +278,12 @@ async def test_server_that_closes_a_new_connection_leaves_nothing_to_wait_for(sa
         async with asyncio.timeout(5):
             for _ in range(100):
                 try:
-                    connection = await pool.acquire(reuse=True)
+                    connection = await pool.acquire()
                 except ConnectionError:
                     continue
                 with contextlib.suppress(ExchangeError):
                     await connection.exchange(b"GET / HTTP/1.1\r\n\r\n")
-                pool.release(connection, reuse=True)
+                pool.release(connection)
             await pool.aclose()
 
 

@@ -26,6 +26,8 @@ from tests.tls_server import Conversation, Script, TlsServer
 from .conftest import KEY, Send
 from .loopback import Loopback, answering, http
 
+pytestmark = pytest.mark.usefixtures("no_rest")
+
 ADA = "2348031234567"
 SEND = ask.send_sms(ADA, "Clinic", "Hello")
 READ = ask.get_contact_table()

@@ -22,6 +22,12 @@ _MAX_FRAMING_BYTES = 100 * 1024
 _MAX_BUFFERED_BYTES = 256 * 1024
 _TIMER_TOLERANCE = 0.001
 """In seconds. uvloop's timers may fire this much too early."""
+REST = 0.1
+"""Seconds before a new connection is used again for the first time. A broken server sends a second response to each
+request. It shows in this time, and would otherwise count as the response to the next request. The wait is longer than
+that of TCP for an acknowledgement, which may delay such a response."""
+_MOST_RESTING = 16
+"""Meanwhile each request has a new connection, up to so many."""
 _BODILESS = frozenset({204, 304})
 _FRAMING = frozenset({b"content-length", b"transfer-encoding"})
 
@@ -48,6 +54,7 @@ class Connection(asyncio.Protocol):
         self._deadline = 0.0
         self._timer: asyncio.TimerHandle | None = None
         self._active = self._lost = False
+        self.has_rested = self.got_second_response = False
         self._can_write = self._reads = True
         self._start()
 
@@ -100,13 +107,10 @@ class Connection(asyncio.Protocol):
                 self._transport.resume_reading()
             await self._wait(now + self._timeout)
 
-    def end(self, *, reuse: bool) -> bool:
-        """End the exchange, complete or not. Return whether the connection can be used again.
-
-        :param reuse: whether to leave it open for that
-        """
+    def end(self) -> bool:
+        """End the exchange, complete or not. Return whether the connection can be used again."""
         self._active = False
-        reusable = reuse and self._complete and self._reusable and self._can_write and self._reads
+        reusable = self._complete and self._reusable and self._can_write and self._reads
         if not reusable:
             self._transport.abort()
         return reusable and not self._lost
@@ -206,6 +210,7 @@ class Connection(asyncio.Protocol):
         """Parse what arrived."""
         if not self._active:
             # No request is waiting, so these bytes belong to no response.
+            self.got_second_response = True
             self._transport.abort()
             return
         self._framing_bytes += len(data)
@@ -230,6 +235,7 @@ class Connection(asyncio.Protocol):
         """Do not reuse the connection after a second response, for which there was no request."""
         if self._complete:
             self._reusable = False
+            self.got_second_response = True
 
     def on_headers_complete(self) -> None:
         """Read the head. That of an interim response precedes the actual one, and is skipped."""
@@ -265,6 +271,8 @@ class Connection(asyncio.Protocol):
 class ConnectionPool:
     """The connections to one server, as many as there are requests at the same time.
 
+    After a second response to one request, each further request has a connection of its own.
+
     :param proxy: the proxy through which they go
     :param connect_timeout: seconds to connect, TLS included; twice as many with a proxy
     :param timeout: seconds for each part of an exchange; see ``Connection``
@@ -285,14 +293,15 @@ class ConnectionPool:
         self._keepalive_expiry = keepalive_expiry
         self._new_connection = functools.partial(Connection, timeout)
         self._closed = False
+        self._responds_twice = False
         self._loop: asyncio.AbstractEventLoop | None = None
         self._open: set[Connection] = set()
         self._idle: collections.deque[tuple[float, Connection]] = collections.deque()
+        self._resting: collections.deque[tuple[float, Connection]] = collections.deque()
 
-    async def acquire(self, *, reuse: bool) -> Connection:
+    async def acquire(self) -> Connection:
         """Return the most recently used idle connection, or a new one.
 
-        :param reuse: whether it may be a connection that had a request before
         :raises OSError: when no connection can be made
         :raises RuntimeError: in another event loop than that of the first call
         """
@@ -304,11 +313,18 @@ class ConnectionPool:
                 "Each event loop needs a client of its own; this one was used in another. The request did not leave."
             )
         now = loop.time()
-        while self._idle and self._idle[0][0] <= now:
+        if len(self._resting) >= _MOST_RESTING:
+            await asyncio.sleep(max(0.0, self._resting[0][0] + REST - now))
+            now = loop.time()
+        while self._resting and self._resting[0][0] <= now - REST:
+            since, connection = self._resting.popleft()
+            connection.has_rested = True
+            self._idle.append((since, connection))
+        while self._idle and self._idle[0][0] <= now - self._keepalive_expiry:
             self._discard(self._idle.popleft()[1])
-        while reuse and self._idle:
+        while self._idle:
             _, connection = self._idle.pop()
-            if connection.is_quiet():
+            if connection.is_quiet() and not self._responds_twice:
                 return connection
             self._discard(connection)
         async with asyncio.timeout(self._connect_timeout):
@@ -319,11 +335,12 @@ class ConnectionPool:
         self._open.add(connection)
         return connection
 
-    def release(self, connection: Connection, *, reuse: bool) -> None:
-        """Take back a connection after its exchange, and keep it if it can and may be used again."""
-        if connection.end(reuse=reuse):
-            expires = asyncio.get_running_loop().time() + self._keepalive_expiry
-            self._idle.append((expires, connection))
+    def release(self, connection: Connection) -> None:
+        """Take back a connection after its exchange, and keep it if it can be used again."""
+        self._responds_twice = self._responds_twice or connection.got_second_response
+        if connection.end() and not self._responds_twice:
+            idle = self._idle if connection.has_rested else self._resting
+            idle.append((asyncio.get_running_loop().time(), connection))
         else:
             self._open.discard(connection)
 
@@ -334,6 +351,7 @@ class ConnectionPool:
             connection.close()
         self._open.clear()
         self._idle.clear()
+        self._resting.clear()
         # The event loop closes them in its next iteration.
         await asyncio.sleep(0)
 
@@ -341,5 +359,6 @@ class ConnectionPool:
         return await connect(self._new_connection, self._server, self._proxy)
 
     def _discard(self, connection: Connection) -> None:
+        self._responds_twice = self._responds_twice or connection.got_second_response
         connection.close()
         self._open.discard(connection)

@@ -28,9 +28,6 @@ _PROXY_SCHEMES = frozenset({"http", "https", "socks5", "socks5h"})
 _SOCKS_PORT = 1080
 _WITH_A_BODY = frozenset({"POST", "PUT", "PATCH"})
 
-_READS = frozenset({"GET"})
-"""Requests whose connection is used again. After a response to a request that changes something, a broken server may
-send another one, which no test can tell from the response to the next request."""
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
@@ -90,9 +87,8 @@ class AsyncTransport:
     async def send(self, request: OutgoingRequest) -> HttpResponse | TransportFailure:
         """Send a request and return its response, or why none arrived."""
         data = self._writer.as_bytes(request)
-        reuse = request.method in _READS
         try:
-            connection = await self._pool.acquire(reuse=reuse)
+            connection = await self._pool.acquire()
         except OSError as error:
             return _connect_failure(error)
         incoming = _Incoming(self._settings)
@@ -103,7 +99,7 @@ class AsyncTransport:
                 return _failure(error)
             incoming.body.body_error = _body_error(error)
         finally:
-            self._pool.release(connection, reuse=reuse)
+            self._pool.release(connection)
         return incoming.as_response()
 
     async def aclose(self) -> None:
@@ -176,8 +172,6 @@ def _head(request: OutgoingRequest, proxy: Proxy | None) -> bytes:
     target = url.raw_path.decode("ascii")
     headers = {"Host": url.netloc.decode("ascii"), **request.headers}
     headers.pop("Content-Length", None)
-    if request.method not in _READS:
-        headers["Connection"] = "close"
     if proxy is not None:
         target = f"{url.scheme}://{headers['Host']}{target}"
         headers |= proxy.authorization

@@ -11,13 +11,14 @@ from pydantic import BeforeValidator, Field
 from cpaas_provider.api.bounds import NETWORKS, SMALLEST_AMOUNT, to_number
 from cpaas_provider.api.models.base import (
     CallbackUrl,
+    Cost,
     Figure,
+    GivenText,
     Msisdn,
     Number,
     OptionalTimestamp,
     ResourceId,
     ServiceWord,
-    Text,
     WireRequest,
     WireResource,
 )
@@ -78,13 +79,13 @@ class BuyAirtimeRequest(WireRequest):
     amount: Annotated[Number, Field(ge=SMALLEST_AMOUNT), BeforeValidator(_amount)]
     recipient: Msisdn
     callback: CallbackUrl | None = None
-    external_ref: Text | None = None
+    external_ref: GivenText | None = None
 
 
 class Charge(WireResource):
     """The cost of an airtime purchase, and the balance before and after it."""
 
-    amount: Figure = None
+    amount: Cost = None
     available_balance: Figure = None
     balance_before: Figure = None
     refunded: bool | None = None

@@ -15,6 +15,17 @@ from pydantic_core import to_json
 from cpaas_provider.sandbox.core.errors import FieldError, ServiceError
 from cpaas_provider.sandbox.core.validation import in_words
 from cpaas_provider.sandbox.faults.echo import echo, echo_rejection
+from cpaas_provider.sandbox.faults.odd_answers import (
+    DeadId,
+    NoteForm,
+    PurchaseForm,
+    RefusalForm,
+    dead_id,
+    error_under_200,
+    note_beside_id,
+    odd_purchase_status,
+    odd_refusal,
+)
 from cpaas_provider.sandbox.service.http import Answer, Wire
 
 Params = dict[str, Any]
@@ -106,11 +117,6 @@ def _proxy_page(params: Params, answer: Answer, result: str) -> Answer:
     return Answer(status, page.encode(), content_type="text/html")
 
 
-def _error_under_200(params: Params, answer: Answer, result: str) -> Answer:
-    error = ServiceError(params["body_status"], "The request failed", [FieldError("request", "refused", "missing")])
-    return Answer(200, error.body())
-
-
 def _broken_json(params: Params, answer: Answer, result: str) -> Answer:
     body = to_json(answer.body)
     return Answer(200, body[: max(1, len(body) // 2)])
@@ -155,13 +161,19 @@ def _changing(change: Callable[[Record, Params, str], Record]) -> Effect:
     )
 
 
-def _without_charge(record: Record, params: Params, result: str) -> Record:
+def _changing_estimate(change: Callable[[Record, Params], Record]) -> Effect:
+    def changed(record: Record, params: Params, result: str) -> Record:
+        meta = record.get("meta")
+        if not isinstance(meta, dict) or not isinstance(meta.get("estimate"), dict):
+            return record
+        return record | {"meta": meta | {"estimate": change(meta["estimate"], params)}}
+
+    return _changing(changed)
+
+
+def _without_charge(estimate: Record, params: Params) -> Record:
     gone = {"charge"} if params["balance"] == "keep" else {"charge", "available_balance"}
-    meta = record.get("meta")
-    if not isinstance(meta, dict) or not isinstance(meta.get("estimate"), dict):
-        return record
-    estimate = {name: value for name, value in meta["estimate"].items() if name not in gone}
-    return record | {"meta": meta | {"estimate": estimate}}
+    return {name: value for name, value in estimate.items() if name not in gone}
 
 
 def _missing_field(params: Params, answer: Answer, result: str) -> Answer:
@@ -255,7 +267,7 @@ KINDS: dict[str, Kind] = {
         location=(_Text, "http://127.0.0.1:9/elsewhere"),
     ),
     "error_under_200": Kind(
-        _BEFORE, "the documented error body with HTTP 200", _answering(_error_under_200), body_status=(_Status, 200)
+        _BEFORE, "the documented error body with HTTP 200", error_under_200, body_status=(_Status, 200)
     ),
     "reject": Kind(
         _BEFORE,
@@ -287,8 +299,14 @@ KINDS: dict[str, Kind] = {
     "no_charge": Kind(
         _AFTER,
         "200 without the charge, or also without the balance",
-        _changing(_without_charge),
+        _changing_estimate(_without_charge),
         balance=(Literal["keep", "drop"], "keep"),
+    ),
+    "wrong_charge": Kind(
+        _AFTER,
+        "200 that names another charge than the one the account pays: any JSON value",
+        _changing_estimate(lambda estimate, params: estimate | {"charge": params["charge"]}),
+        charge=(Any, 0),
     ),
     "missing_field": Kind(
         _AFTER, "200 without a required field", _answering(_missing_field), field=(_Text | None, None)
@@ -321,6 +339,27 @@ KINDS: dict[str, Kind] = {
         "200 with key and texts of the request, and a text of your choice, in each of its texts",
         echo,
         text=(_Text | None, None),
+    ),
+    "odd_refusal_before": Kind(
+        _BEFORE, "a response that resembles a refusal and proves none", odd_refusal, form=(RefusalForm, "gateway_error")
+    ),
+    "odd_refusal_after": Kind(
+        _AFTER, "the same, although the request was accepted", odd_refusal, form=(RefusalForm, "gateway_error")
+    ),
+    "dead_id_before": Kind(_BEFORE, "200 with an id that means nothing", dead_id, id=(DeadId, "null")),
+    "dead_id_after": Kind(_AFTER, "the same, although the request was accepted", dead_id, id=(DeadId, "null")),
+    "note_beside_id": Kind(
+        _AFTER,
+        "200 with an item of errors that rejects no recipient, in a message that was accepted",
+        note_beside_id,
+        form=(NoteForm, "warning"),
+    ),
+    "odd_purchase_status": Kind(
+        _AFTER,
+        "200 with a purchase whose status is none of the interface document's, or contradicts itself",
+        odd_purchase_status,
+        form=(PurchaseForm, "word"),
+        status=(_Text, "declined"),
     ),
     "odd_answer": Kind(
         _AFTER,
