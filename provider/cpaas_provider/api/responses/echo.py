@@ -37,11 +37,8 @@ def contradicts(endpoint: Endpoint[Any], resource: Any, body: Any, fields: Mappi
         for echo in endpoint.echoes:
             if echo.request in fields and not _repeats(echo, record, str(fields[echo.request])):
                 return f"the response belongs to another request: it names another {echo.request}"
-    if (
-        isinstance(resource, Message)
-        and resource.recipients
-        and len(unnamed_recipients(resource, fields)) == (len(_listed(fields)))
-    ):
+    listed = _listed(fields) if isinstance(resource, Message) else ()
+    if listed and len(unnamed_recipients(resource, fields)) == len(listed):
         return "the response belongs to another request: it names other recipients"
     return None
 
@@ -55,13 +52,13 @@ def unnamed_recipients(message: Message, fields: Mapping[str, Any]) -> Sequence[
     """
     named = {_comparable(recipient) for recipient in message.recipients or ()}
     unnamed = [recipient for recipient in _listed(fields) if _comparable(recipient) not in named]
-    if (
-        not message.recipients
-        or not unnamed
-        or any(_MASK.search(recipient) for recipient in named if "@" not in recipient)
-    ):
+    hides_digits = any(_MASK.search(recipient) for recipient in named if "@" not in recipient)
+    if not named or not unnamed or hides_digits:
         return ()
-    return [recipient for recipient in unnamed if not any(_is_same_number(one, recipient) for one in named)]
+    for region in {_region_of(recipient) for recipient in unnamed}:
+        # Only now, because most services repeat a number as it was sent.
+        named |= {_as_sent(recipient, region) for recipient in named}
+    return [recipient for recipient in unnamed if _comparable(recipient) not in named]
 
 
 def _listed(fields: Mapping[str, Any]) -> Sequence[str]:
@@ -104,11 +101,22 @@ def _repeats(echo: Echo, record: Any, asked: str) -> bool:
 
 def _is_same_number(answered: str, asked: str) -> bool:
     """Tell whether a text is a number in another notation, which may be that of its own country."""
+    return _as_sent(answered, _region_of(asked)) == asked
+
+
+def _region_of(number: str) -> str | None:
     try:
-        region = phonenumbers.region_code_for_number(phonenumbers.parse(f"+{asked}"))
-        return normalise_msisdn(answered, region) == asked
-    except (phonenumbers.NumberParseException, InvalidMsisdnError):
-        return False
+        return phonenumbers.region_code_for_number(phonenumbers.parse(f"+{number}"))
+    except phonenumbers.NumberParseException:
+        return None
+
+
+def _as_sent(number: str, region: str | None) -> str:
+    """Return a number as requests have it, ``""`` if it is none. One without country code is of the region."""
+    try:
+        return normalise_msisdn(number, region)
+    except InvalidMsisdnError:
+        return ""
 
 
 def _masks(answered: str, asked: str) -> bool:
