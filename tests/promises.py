@@ -47,6 +47,8 @@ _OUTCOMES: Mapping[str, Tests] = {
         f"{_API}test_responses.py::test_an_error_body_is_a_rejection_under_success_too",
     ),
     "what is rejected is not repeated, and a batch of a campaign is bisected": (
+        f"{_CAMPAIGN}test_odd_service.py::test_what_is_the_same_for_all_ends_the_campaign_at_the_first_request",
+        f"{_CAMPAIGN}test_odd_service.py::test_recipients_that_are_named_are_taken_out_and_the_rest_is_sent",
         "tests/contract/test_faults.py::test_an_error_under_200_is_a_rejection",
         f"{_CAMPAIGN}test_rejections.py::test_when_nobody_is_named_it_is_halved",
         f"{_AIRFLOW}campaigns/test_tries.py::TestRejected::test_where_nobody_is_named_it_is_halved_until_they_stand_alone",
@@ -62,7 +64,8 @@ _OUTCOMES: Mapping[str, Tests] = {
         "tests/contract/test_faults.py::test_an_unknown_outcome_is_repeated_only_where_that_is_harmless",
     ),
     "nothing that may have been accepted is bisected or repeated": (
-        f"{_API}test_never_sent_again.py::test_what_may_have_been_accepted_is_never_sent_again",
+        f"{_API}test_outcome_oracle.py::test_verdict_on_any_answer_is_one_that_the_promises_allow",
+        f"{_CAMPAIGN}test_odd_service.py::test_unknown_batch_is_never_bisected_nor_sent_again",
         f"{_CAMPAIGN}test_rejections.py::test_what_is_unknown_is_never_taken_apart",
         f"{_API}test_core.py::test_a_repeat_that_is_unknown_ends_it",
         f"{_AIRFLOW}operators/test_sms.py::TestRetries::test_what_may_have_been_sent_is_never_sent_again",
@@ -245,6 +248,19 @@ _RUNS: Mapping[str, Tests] = {
         f"{_AIRFLOW}journal/test_run_guard.py::TestCatchingUp::test_nothing_is_sent_and_the_task_is_skipped",
         f"{_AIRFLOW}campaigns/test_run_guard.py::test_a_backfill_is_skipped",
         f"{_AIRFLOW}campaigns/test_run_guard.py::test_a_run_that_catches_up_is_skipped",
+    ),
+    "a run that is not known to be in time counts as a catch-up run": (
+        "tests/unit/sending/test_run_guard.py::test_run_whose_successor_is_not_known_counts_as_catch_up_run",
+        f"{_AIRFLOW}journal/test_run_guard.py::TestSchedulesByAssetsOrTime::test_each_missed_run_of_the_time_schedule_is_skipped",
+    ),
+    "a try that fails before it could send leaves the word that nothing was sent": (
+        f"{_AIRFLOW}journal/test_failed_before_sending.py::test_raising_pre_execute_is_no_lost_journal",
+        f"{_AIRFLOW}journal/test_failed_before_sending.py::test_bad_argument_of_a_mapped_operator_is_no_lost_journal",
+        f"{_AIRFLOW}journal/test_failed_before_sending.py::TestIdempotentClient::test_code_before_the_client_is_no_lost_journal",
+    ),
+    "the stored suppression list has the same guard against another database as caps and keyed campaigns": (
+        f"{_AIRFLOW}operators/test_suppressions.py::TestOneListForAllWorkers::test_worker_with_another_database_sends_nothing",
+        f"{_AIRFLOW}operators/test_suppressions.py::TestOneListForAllWorkers::test_worker_without_a_database_sends_nothing",
     ),
     "runs later than max_lateness do not send": (
         f"{_AIRFLOW}journal/test_run_guard.py::TestLateRuns::test_nothing_is_sent_and_the_task_is_skipped",

@@ -20,6 +20,13 @@ class CpaasPlugin(AirflowPlugin):
     name = "cpaas"
 
     @functools.cached_property
+    def listeners(self) -> list[Any]:  # type: ignore[override]  # Airflow's is a plain list
+        """The listener that task processes call before a task's code."""
+        from cpaas_provider.operators._runtime.state import task_listener
+
+        return [task_listener]
+
+    @functools.cached_property
     def fastapi_apps(self) -> list[dict[str, Any]]:  # type: ignore[override]  # Airflow's is a plain list
         """The applications to mount; built on first access."""
         return [{"app": _application(), "url_prefix": URL_PREFIX, "name": "CPaaS"}]

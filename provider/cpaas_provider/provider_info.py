@@ -252,6 +252,17 @@ def get_provider_info() -> dict[str, object]:
                         "example": "640",
                         "default": "600",
                     },
+                    "require_shared_database": {
+                        "description": (
+                            "Whether sends that consult the stored suppression list are refused while database is not "
+                            "set and the executor has several workers. Each worker then has a list of its own. By "
+                            "default the task's log has a warning."
+                        ),
+                        "version_added": "0.1.0",
+                        "type": "boolean",
+                        "example": None,
+                        "default": "False",
+                    },
                     "invalid_number_words": {
                         "description": (
                             "Comma-separated. A delivery report of an undelivered SMS with one of these in its status "

@@ -19,6 +19,7 @@ from airflow.models.xcom import XComModel
 from airflow.sdk import DAG, BaseOperator, task
 from airflow.sdk.definitions.mappedoperator import MappedOperator
 from airflow.sdk.execution_time import comms, task_runner
+from airflow.serialization.encoders import coerce_to_core_timetable
 from uvicorn import _subprocess
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
@@ -262,3 +263,14 @@ class TestNames:
 
     def test_no_other_private_attribute_is_used(self, foreign_private_attributes: dict[str, str]) -> None:
         assert foreign_private_attributes == PRIVATE_ATTRIBUTES
+
+
+class TestSchedule:
+    """What ``operators/_runtime/context.py`` uses."""
+
+    def test_a_timetable_of_the_task_sdk_becomes_one_that_answers(self) -> None:
+        dag = DAG("daily", schedule="@daily")
+        timetable = coerce_to_core_timetable(dag.timetable)
+        assert parameters(timetable.next_dagrun_info_v2) == ["last_dagrun_info", "restriction"], (
+            "Airflow asks a timetable for the next run with other arguments now."
+        )

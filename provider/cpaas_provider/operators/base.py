@@ -8,7 +8,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
-from airflow.sdk import BaseOperator
+from airflow.sdk import BaseOperator, get_current_context
+from airflow.sdk.bases.operator import BaseOperatorMeta
 from airflow.sdk.exceptions import AirflowFailException
 
 from cpaas_provider.provider_info import DEFAULT_CONN_ID, with_documentation
@@ -31,7 +32,19 @@ STOP_GRACE_PERIOD = 4.0
 """Default of ``stop_grace_period``: seconds to wait for a response after Airflow stops the task."""
 
 
-class CpaasOperator(BaseOperator):
+class _OperatorMeta(BaseOperatorMeta):
+    """Makes operators. Airflow makes a mapped one on the worker, where its arguments may be refused."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return super().__call__(*args, **kwargs)
+        except Exception:
+            if kwargs.get("_airflow_from_mapped") and issubclass(self, CpaasOperator):
+                self._unmapping_failed(kwargs)
+            raise
+
+
+class CpaasOperator(BaseOperator, metaclass=_OperatorMeta):
     """Base of the operators: ``request`` makes one request of the service, this class does everything around it.
 
     * The task fails without a retry when a retry cannot help, or when the outcome is unknown and a retry could act
@@ -47,6 +60,9 @@ class CpaasOperator(BaseOperator):
     template_fields: Collection[str] = ("cpaas_conn_id",)
     masked_fields: ClassVar[Mapping[str, Callable[[Any], Any]]] = {}
     stop_grace_period = STOP_GRACE_PERIOD
+    has_task_journal: ClassVar[bool] = False
+    """Whether requests are recorded in the task state store before they leave, unless there is an idempotency key."""
+
     delivery_link: str = ""
     """The address that ``DeliveryLink`` shows; empty without delivery reports."""
 
@@ -54,6 +70,9 @@ class CpaasOperator(BaseOperator):
     _stop_requested: bool = False
     _runtime: TaskRuntime | None = None
     _rendered_values: Mapping[str, Any] = MappingProxyType({})
+    _valueless: Mapping[str, str] = MappingProxyType({})
+    optional_fields: ClassVar[frozenset[str]] = frozenset()
+    """Templated fields that may be empty after rendering."""
 
     def __init__(self, *, cpaas_conn_id: str = DEFAULT_CONN_ID, **kwargs: Any) -> None:
         super().__init__(**with_documentation(type(self), "operators", kwargs))
@@ -118,12 +137,18 @@ class CpaasOperator(BaseOperator):
             log=self.log,
             task_type=self.task_type,
             arguments=vars(self),
+            valueless=self._valueless,
         )
         self._runtime = runtime
         if self._stop_requested:
             stop.request()
         try:
-            return run_attempt(self.make_attempt(runtime, **resumed), runtime, deadline)
+            try:
+                attempt = self.make_attempt(runtime, **resumed)
+            except Exception:
+                self._record_nothing_sent(context)
+                raise
+            return run_attempt(attempt, runtime, deadline)
         finally:
             self.delivery_link = runtime.delivery_link
             self._runtime = None
@@ -157,20 +182,56 @@ class CpaasOperator(BaseOperator):
         if parent is not self:
             render(parent, template_fields, context, jinja_env, seen_oids)
             return
+        from cpaas_provider.api.values import no_value_reason
         from cpaas_provider.operators._masked_rendering import render_fields
 
+        given = [field for field in template_fields if getattr(self, field) is not None]
         try:
             self._rendered_values = render_fields(
                 self, render, template_fields, self.masked_fields, context, jinja_env, seen_oids
             )
         except Exception:
-            self.rendering_failed(context)
+            self._record_nothing_sent(context)
             raise
+        reasons = {name: no_value_reason(self.rendered(name)) for name in given if name not in self.optional_fields}
+        self._valueless = {name: reason for name, reason in reasons.items() if reason}
         for field, value in self._rendered_values.items():
             setattr(self, field, self.masked_fields[field](value))
+        if self._may_fail_before_execute():
+            self._record_nothing_sent(context)
 
-    def rendering_failed(self, context: Context) -> None:
-        """Record that this try sent nothing. Operators without a journal do nothing."""
+    def _may_fail_before_execute(self) -> bool:
+        """Return whether code of the author or checks of Airflow run between rendering and the provider's code."""
+        return bool(
+            self._pre_execute_hook
+            or self.on_execute_callback
+            or self.inlets
+            or self.outlets
+            # A subclass of the author.
+            or not type(self).__module__.startswith("cpaas_provider.")
+        )
+
+    def _record_nothing_sent(self, context: Context) -> None:
+        """Record that this try has sent nothing so far, so that a later clear does not look for its journal."""
+        if self.has_task_journal and not getattr(self, "has_idempotency_key", False):
+            from cpaas_provider.operators._runtime.context import record_nothing_sent
+
+            record_nothing_sent(context)
+
+    @classmethod
+    def _unmapping_failed(cls, arguments: Mapping[str, Any]) -> None:
+        """Record that this try sent nothing, if it is the one whose arguments cannot be used."""
+        if not cls.has_task_journal or arguments.get("idempotency_key") is not None:
+            return
+        try:
+            context = get_current_context()
+        except RuntimeError:
+            return
+        instance: Any = context["ti"]
+        if (instance.dag_id, instance.task_id) == (arguments["dag"].dag_id, context["task"].task_id):
+            from cpaas_provider.operators._runtime.context import record_nothing_sent
+
+            record_nothing_sent(context)
 
 
 def select_fields(record: Mapping[str, Any], return_fields: Iterable[str] | None) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from cpaas_provider.operators import _validators as validators
 from cpaas_provider.operators.base import STOP_GRACE_PERIOD, CpaasOperator
 
 if TYPE_CHECKING:
-    from airflow.sdk import BaseOperatorLink, Context
+    from airflow.sdk import BaseOperatorLink
 
     from cpaas_provider.operators._runtime.runner import Attempt
     from cpaas_provider.operators._runtime.runtime import TaskRuntime
@@ -62,6 +62,7 @@ class SendOperator(CpaasOperator):
         ``frequency_cap`` it counts, and no recipient is left out. Default: ``default``, if there is a cap
     """
 
+    has_task_journal = True
     operator_extra_links: Any = LazyDeliveryLinks()
     operation: ClassVar[str | None] = None
     """The operation that delivery reports belong to, ``None`` if the service sends none."""
@@ -110,9 +111,3 @@ class SendOperator(CpaasOperator):
             report_options=self._build_spec(ReportOptions),
             runtime=runtime,
         )
-
-    def rendering_failed(self, context: Context) -> None:
-        """Record that this try sent nothing."""
-        from cpaas_provider.operators._runtime.context import record_failed_rendering
-
-        record_failed_rendering(context, self.retries)

@@ -16,8 +16,6 @@ from cpaas_provider.operators import _validators as validators
 from cpaas_provider.operators.base import STOP_GRACE_PERIOD, CpaasOperator, select_fields
 
 if TYPE_CHECKING:
-    from airflow.sdk import Context
-
     from cpaas_provider.api.client import CpaasClient
     from cpaas_provider.hooks.connection import CpaasConnection
     from cpaas_provider.operators._runtime.contacts.row import RowCells
@@ -83,6 +81,7 @@ class ContactRowOperator(CpaasOperator):
         ``execution_timeout``. Airflow kills a task 5 seconds after it stops it
     """
 
+    has_task_journal = True
     masked_fields: ClassVar[Mapping[str, Callable[[Any], Any]]] = {"columns": masking.cells}
     template_fields_renderers: ClassVar[dict[str, str]] = {"columns": "json"}
 
@@ -110,12 +109,6 @@ class ContactRowOperator(CpaasOperator):
         from cpaas_provider.operators._runtime.contacts.row import RowCreation
 
         return self._creation(RowCreation(self._cells()), runtime)
-
-    def rendering_failed(self, context: Context) -> None:
-        """Record that this try created nothing."""
-        from cpaas_provider.operators._runtime.context import record_failed_rendering
-
-        record_failed_rendering(context, self.retries)
 
     def _cells(self) -> RowCells:
         from cpaas_provider.operators._runtime.contacts.row import RowCells
@@ -221,6 +214,7 @@ class UpsertContactRowOperator(ContactRowOperator):
     """
 
     template_fields = ("row_id", "key", "map_name", "columns", "cpaas_conn_id")
+    optional_fields: ClassVar[frozenset[str]] = frozenset({"row_id"})
     masked_fields: ClassVar[Mapping[str, Callable[[Any], Any]]] = {
         "columns": masking.cells,
         # A key is often a phone number or an email address.

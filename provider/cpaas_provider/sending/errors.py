@@ -7,6 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from cpaas_provider.sending.partitions import Partition
 
 _MAX_NAMED = 10
 
@@ -76,14 +80,14 @@ class ChangedBodyError(SendingError):
 
 
 class PartitionChangedError(SendingError):
-    """A campaign has another number of partitions than when it began.
+    """A campaign has other partitions than when it began, or one of them twice.
 
-    :param begun: the number when it began
+    :param begun: the partition that the task instance began with
     """
 
     permanent = True
 
-    def __init__(self, message: str, *, begun: int) -> None:
+    def __init__(self, message: str, *, begun: Partition) -> None:
         super().__init__(message)
         self.begun = begun
 

@@ -1,16 +1,27 @@
-"""The run guard: backfills, catch-up runs and stale runs do not send."""
+"""The run guard: backfills, catch-up runs and stale runs do not send.
+
+A run needs proof that it is in time. A run without that proof counts as a catch-up run.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 from cpaas_provider.sending.errors import RunNotAllowedError
 
 SCHEDULING_SLACK = timedelta(minutes=5)
-"""How long after the next run was due a run may begin before it counts as a catch-up run: schedulers may be busy."""
+"""How long after it was due a run may begin before it counts as late: schedulers may be busy."""
+
+NEVER = datetime.max.replace(tzinfo=UTC)
+"""When the run after the last one of a schedule is due."""
 
 _ALLOW_HINT = "Nothing was sent. `allow_backfill=True` lets such runs send."
+
+
+def _not_known() -> None:
+    return None
 
 
 @dataclass(frozen=True)
@@ -18,29 +29,45 @@ class RunInfo:
     """The facts of a run that decide whether it may send.
 
     :param run_type: Airflow's run type, such as ``scheduled``
-    :param run_after: the earliest time at which the run could begin
+    :param run_after: when the run was due
     :param started: when it began; ``None`` where that is not known
-    :param catchup: the ``catchup`` of its DAG
-    :param next_due: when the next run was due; ``None`` where that is not known
+    :param may_catch_up: whether its schedule may make a run whose successor is due already
+    :param cleared: whether a person let it run again, so that it began again long after it was due
+    :param find_next_due: returns when the next run was due, ``NEVER`` if there is none, ``None`` if that is not known
     """
 
     run_type: str
     run_after: datetime
     started: datetime | None = None
-    catchup: bool = False
-    next_due: datetime | None = None
+    may_catch_up: bool = False
+    cleared: bool = False
+    find_next_due: Callable[[], datetime | None] = _not_known
 
     @property
     def is_backfill(self) -> bool:
         """Whether the run is part of a backfill."""
         return self.run_type == "backfill"
 
-    @property
-    def is_caught_up(self) -> bool:
-        """Whether the scheduler began the run after the next one was due, to catch up."""
-        if self.run_type != "scheduled" or not self.catchup or self.started is None or self.next_due is None:
-            return False
-        return self.started > self.next_due + SCHEDULING_SLACK
+    def describe_catch_up(self, now: datetime) -> str:
+        """Return why the run counts as a catch-up run, empty if it is none."""
+        if self.run_type != "scheduled" or not self.may_catch_up or self.cleared:
+            return ""
+        began = self.started or now
+        if began <= self.run_after + SCHEDULING_SLACK:
+            # Its successor was due later still.
+            return ""
+        due = f"It was due at {_minute(self.run_after)} and began at {_minute(began)}"
+        next_due = self.find_next_due()
+        if next_due is None:
+            return (
+                f"This run counts as a catch-up run. {due}, and its timetable does not say when the next run was due."
+            )
+        if began - next_due <= SCHEDULING_SLACK:
+            return ""
+        return (
+            f"This run is a catch-up run. {due}, after the next run was due at {_minute(next_due)}. The scheduler was "
+            "down or paused, or max_active_runs made this run wait for an earlier one."
+        )
 
 
 def check_run_may_send(run: RunInfo, now: datetime, *, allow_backfill: bool, max_lateness: timedelta | None) -> None:
@@ -50,24 +77,16 @@ def check_run_may_send(run: RunInfo, now: datetime, *, allow_backfill: bool, max
     :param max_lateness: how long after it was due any other run may send; ``None`` for no limit
     :raises RunNotAllowedError: when it must not send
     """
-    if run.is_backfill or run.is_caught_up:
+    reason = "This run is a backfill." if run.is_backfill else run.describe_catch_up(now)
+    if reason:
         if not allow_backfill:
-            raise RunNotAllowedError(
-                f"This run is a backfill. {_ALLOW_HINT}" if run.is_backfill else f"{_caught_up(run)} {_ALLOW_HINT}"
-            )
+            raise RunNotAllowedError(f"{reason} {_ALLOW_HINT}")
     elif max_lateness is not None and now - run.run_after > max_lateness:
         raise RunNotAllowedError(
-            f"This run is stale: it was due at {run.run_after.isoformat(timespec='minutes')}, longer ago than "
+            f"This run is stale: it was due at {_minute(run.run_after)}, longer ago than "
             f"max_lateness ({max_lateness}) allows. Nothing was sent. Start a new run, or raise max_lateness."
         )
 
 
-def _caught_up(run: RunInfo) -> str:
-    due, began, successor = (
-        moment.isoformat(timespec="minutes") if moment else "an unknown time"
-        for moment in (run.run_after, run.started, run.next_due)
-    )
-    return (
-        f"This run is a catch-up run. It was due at {due} and began at {began}, after the next run was due at "
-        f"{successor}. The scheduler was down or paused, or max_active_runs made this run wait for an earlier one."
-    )
+def _minute(moment: datetime) -> str:
+    return moment.isoformat(timespec="minutes")

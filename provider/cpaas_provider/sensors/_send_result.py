@@ -36,26 +36,30 @@ class AwaitedSends:
     :param expected: the number of recipients accepted, as far as the results name it
     :param without_count: the campaigns without such a number: references given as text
     :param unknown: the campaigns that are requests of unknown outcome
+    :param unknown_recipients: the number of recipients of unknown outcome to wait for, too
     """
 
     campaigns: tuple[str, ...]
     expected: int
     without_count: tuple[str, ...] = ()
     unknown: tuple[str, ...] = ()
+    unknown_recipients: int = 0
 
 
-def parse_send_result(given: Any) -> AwaitedSends:
+def parse_send_result(given: Any, *, wait_for_unknown: bool = False) -> AwaitedSends:
     """Return what the sensor waits for.
 
     :param given: the result of a send operator, any number of results, or references
+    :param wait_for_unknown: also wait for a report of each recipient of unknown outcome
     :raises ValueError: when that names nothing to wait for, with a message for a DAG author
     """
     campaigns: dict[str, None] = {}
     without_count: list[str] = []
     unknown: list[str] = []
-    expected = 0
+    expected = unknown_recipients = 0
     for entry in _iter_results(given):
-        names, recipients, unresolved = _parse_one(entry)
+        open_recipients = _unknown_recipients(entry) if wait_for_unknown else 0
+        names, recipients, unresolved = _parse_one(entry, open_recipients)
         if campaigns.keys() >= set(names):
             continue
         campaigns.update(dict.fromkeys(names))
@@ -64,13 +68,14 @@ def parse_send_result(given: Any) -> AwaitedSends:
             without_count.extend(names)
         else:
             expected += recipients
+            unknown_recipients += open_recipients
         if len(campaigns) > MAX_CAMPAIGNS:
             raise ValueError(
                 f"send_result names more than {MAX_CAMPAIGNS:,} requests, more than one sensor can wait for."
             )
-    if not expected and not without_count:
+    if not expected and not unknown_recipients and not without_count:
         raise ValueError(_NOTHING)
-    return AwaitedSends(tuple(campaigns), expected, tuple(without_count), tuple(unknown))
+    return AwaitedSends(tuple(campaigns), expected, tuple(without_count), tuple(unknown), unknown_recipients)
 
 
 def _iter_results(given: Any) -> Iterator[Any]:
@@ -85,10 +90,16 @@ def _iter_results(given: Any) -> Iterator[Any]:
         raise ValueError(f"send_result must be {_EXPECTED}; it is of type {type(given).__name__}.")
 
 
-def _parse_one(entry: Any) -> tuple[list[str], int | None, list[str]]:
+def _unknown_recipients(entry: Any) -> int:
+    return _number(entry, "unknown_recipients", default=0) if isinstance(entry, Mapping) else 0
+
+
+def _parse_one(entry: Any, open_recipients: int) -> tuple[list[str], int | None, list[str]]:
     """Return the references of one result, the number of recipients accepted, and the references of unknown outcome.
 
     A reference alone has neither.
+
+    :param open_recipients: the recipients of unknown outcome to wait for
     """
     if isinstance(entry, str):
         if not _REFERENCE.fullmatch(entry):
@@ -110,7 +121,7 @@ def _parse_one(entry: Any) -> tuple[list[str], int | None, list[str]]:
     if not all(isinstance(name, str) and _REFERENCE.fullmatch(name) for name in names):
         raise ValueError("send_result has a result with a reference that this provider did not make.")
     number = _number(entry, "sent", "recipients", default=len(accepted))
-    if number and entry.get("delivery_reports", "") is None:
+    if (number or open_recipients) and entry.get("delivery_reports", "") is None:
         raise ValueError(_NO_REPORTS)
     return names, number, unknown
 

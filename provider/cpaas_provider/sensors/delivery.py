@@ -46,8 +46,8 @@ class DeliverySensor(DeferrableSensor):
     be reached. It also fails when ``timeout`` is over. With ``soft_fail`` the task is skipped instead.
 
     ``expected`` is the number of recipients the service accepted. Recipients of a request of unknown outcome are added
-    once a delivery report names them. They never replace a recipient without a report. A database that cannot be read
-    does not end the wait. Only the results file holds numbers and addresses.
+    once a delivery report names them, or at once with ``wait_for_unknown``. They never replace a recipient without a
+    report. A database that cannot be read does not end the wait. Only the results file holds numbers and addresses.
 
     A sensor that fails pushes its figures as the XCom ``report``.
 
@@ -55,6 +55,8 @@ class DeliverySensor(DeferrableSensor):
         ``BuyAirtimeOperator``. It can also be a list of results, such as the output of a mapped task, or references
         (templated)
     :param min_delivered: share of the expected recipients that must be delivered, above 0 and up to 1. Default: none
+    :param wait_for_unknown: wait for a delivery report of each recipient of unknown outcome, too. ``expected`` counts
+        them. A request that the service did not accept has no report, so the wait may last until ``timeout``
     :param results_path: path of the results file, ``.jsonl`` or ``.parquet``, also written if the sensor fails. It has
         one line for each recipient that the database has a record of (templated)
     :param deferrable: wait on the triggerer instead of a worker. Default: Airflow's ``[operators] default_deferrable``
@@ -82,6 +84,7 @@ class DeliverySensor(DeferrableSensor):
         *,
         send_result: Any,
         min_delivered: float | None = None,
+        wait_for_unknown: bool = False,
         results_path: Any = None,
         deferrable: bool | None = None,
         poke_interval: timedelta | float | None = None,
@@ -102,6 +105,7 @@ class DeliverySensor(DeferrableSensor):
         super().__init__(deferrable=deferrable, poke_interval=poke_interval, timeout=timeout, **kwargs)
         self.send_result = send_result
         self.min_delivered = min_delivered
+        self.wait_for_unknown = wait_for_unknown
         self.results_path = results_path
         if min_delivered is not None and not _is_ratio(min_delivered):
             raise ValueError(f"{self}: min_delivered must be a number above 0 and up to 1; it is {min_delivered!r}.")
@@ -154,6 +158,7 @@ class DeliverySensor(DeferrableSensor):
             deadline=deadline,
             poke_interval=self.poke_interval,
             unknown=list(sent.unknown),
+            unknown_recipients=sent.unknown_recipients,
         )
 
     def _time_out(self, context: Context, kind: type[AirflowException]) -> dict[str, Any]:
@@ -192,14 +197,14 @@ class DeliverySensor(DeferrableSensor):
         from cpaas_provider.sensors._send_result import parse_send_result
 
         try:
-            return parse_send_result(self.send_result)
+            return parse_send_result(self.send_result, wait_for_unknown=self.wait_for_unknown)
         except ValueError as error:
             raise AirflowFailException(str(error)) from None
 
     def _criteria(self, sent: AwaitedSends) -> DeliveryCriteria:
         from cpaas_provider.triggers._polling.criteria import DeliveryCriteria
 
-        return DeliveryCriteria(sent.expected, self.min_delivered)
+        return DeliveryCriteria(sent.expected, self.min_delivered, sent.unknown_recipients)
 
     def _conclude(self, context: Context, result: Mapping[str, Any]) -> dict[str, Any]:
         """Return the result of a wait that reached its goal; fail the task for good where it no longer can."""

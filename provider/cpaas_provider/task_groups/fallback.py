@@ -34,7 +34,8 @@ def deliver_with_fallback(
 
     A recipient gets the message at most once on each channel, and none after a delivery report says that it was
     delivered. Between two channels the group waits on the triggerer until every recipient has a final status, or until
-    ``wait`` is over. A recipient whose report arrives after that may get the message on the next channel, too.
+    ``wait`` is over. With ``on_unknown="skip"`` it waits for recipients of unknown outcome, too. A recipient whose
+    report arrives after that may get the message on the next channel, too.
 
     A row without a usable recipient for one channel is an invalid row of that campaign, and goes on to the next. Such
     rows count for ``max_failure_ratio``, so the group sets it to 1 unless you give another.
@@ -73,6 +74,8 @@ def deliver_with_fallback(
                     task_id=f"{channel}_delivered",
                     send_result=campaign.output,
                     results_path=delivery_results,
+                    # Unknown is not nothing: the message may be on its way.
+                    wait_for_unknown=True,
                     timeout=step.get("wait", wait),
                     deferrable=True,
                     soft_fail=True,
@@ -82,7 +85,7 @@ def deliver_with_fallback(
                     rows,
                     delivery_results,
                     column=campaign.recipient_column,
-                    accepted=f"{{{{ (ti.xcom_pull(task_ids='{campaign.task_id}') or {{}}).get('sent', 0) }}}}",
+                    accepted=_accepted_or_unknown(campaign.task_id),
                     region=region,
                     cpaas_conn_id=campaign.cpaas_conn_id,
                 )
@@ -102,6 +105,12 @@ def _campaign(channel: str, rows: Any, results_path: str, step: dict[str, Any]) 
     if channel != "email":
         return SmsCampaignOperator(**{"channel": channel, **arguments})
     return EmailCampaignOperator(**arguments)
+
+
+def _accepted_or_unknown(task_id: str) -> str:
+    """Return a template of the number of recipients who may have got the message of a campaign."""
+    result = f"(ti.xcom_pull(task_ids='{task_id}') or {{}})"
+    return f"{{{{ {result}.get('sent', 0) + {result}.get('unknown_recipients', 0) }}}}"
 
 
 def _check(steps: Any, common: Mapping[str, Any], source: Any, results_folder: Any) -> None:

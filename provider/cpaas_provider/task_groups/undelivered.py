@@ -27,9 +27,9 @@ class UndeliveredSource(_validators.Argument):
     :param source: the rows, as for a campaign (templated)
     :param delivery_results: the results file of the sensor (templated)
     :param column: the column of the recipients of that message, such as ``phone``
-    :param accepted: the number of recipients that the message was sent to, such as
-        ``"{{ (ti.xcom_pull(task_ids='send') or {}).get('sent', 0) }}"``. If it is 0, no file is needed, and all rows
-        stay. Default: the file is needed (templated)
+    :param accepted: the number of recipients who may have got that message: ``sent`` and ``unknown_recipients`` of the
+        campaign's result, added up. If it is 0, no file is needed, and all rows stay. Default: the file is needed
+        (templated)
     :param region: two-letter region of numbers that are not international, e.g. ``NG``. Default: the
         ``default_region`` of ``cpaas_conn_id`` (templated)
     :param cpaas_conn_id: the connection that the message was sent through (templated). Default: none, then numbers that

@@ -38,6 +38,7 @@ class DeliveryTrigger(DataTrigger):
     :param deadline: absolute end of the wait, ISO 8601 with offset. It stays the same if the triggerer restarts
     :param poke_interval: seconds between two rounds, at least 1. The smallest value of all waiting triggers counts
     :param unknown: those of ``campaigns`` that are requests of unknown outcome. ``expected`` does not count them
+    :param unknown_recipients: the number of recipients of unknown outcome to wait for, too
     """
 
     campaigns: list[str]
@@ -46,12 +47,12 @@ class DeliveryTrigger(DataTrigger):
     deadline: str
     poke_interval: float
     unknown: list[str] = field(default_factory=list)
+    unknown_recipients: int = 0
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Wait, and yield the event."""
-        waiter = DeliveryWaiter(
-            self.campaigns, DeliveryCriteria(self.expected, self.min_delivered), self.poke_interval, self.unknown
-        )
+        criteria = DeliveryCriteria(self.expected, self.min_delivered, self.unknown_recipients)
+        waiter = DeliveryWaiter(self.campaigns, criteria, self.poke_interval, self.unknown)
         deadline = datetime.fromisoformat(self.deadline)
         try:
             result = await DeliveryPoller.wait(_POLLER_KEY, waiter, deadline, LAST_READ_SECONDS)

@@ -151,17 +151,59 @@ class TestSource:
             self.rows(UndeliveredSource([{"phone": NUMBERS[0]}], results, column="phone"), "phone")
 
 
-class TestForms:
-    """Recipients that were delivered to are known in whatever form the source has them."""
+@pytest.fixture
+def receiver(sandbox, cpaas_default, monkeypatch):
+    """Two connections whose delivery reports arrive."""
+    app = create_app(get_receiver_connection, guard=None, emit_metric=lambda *_: None)
+    with listening() as (listener, url), running(app, listener):
+        extras = {"callback_url": url, "callback_secret": "of-callbacks", "default_region": "NG"}
+        monkeypatch.setenv("AIRFLOW_CONN_CPAAS_DEFAULT", connection_json(sandbox.connection, **extras))
+        monkeypatch.setenv("AIRFLOW_CONN_SECOND", connection_json(sandbox.connection, **extras))
+        yield
+
+
+class TestUnknown:
+    """A request of unknown outcome may have reached its recipients."""
 
     @pytest.fixture
-    def receiver(self, sandbox, cpaas_default, monkeypatch):
-        app = create_app(get_receiver_connection, guard=None, emit_metric=lambda *_: None)
-        with listening() as (listener, url), running(app, listener):
-            extras = {"callback_url": url, "callback_secret": "of-callbacks", "default_region": "NG"}
-            monkeypatch.setenv("AIRFLOW_CONN_CPAAS_DEFAULT", connection_json(sandbox.connection, **extras))
-            monkeypatch.setenv("AIRFLOW_CONN_SECOND", connection_json(sandbox.connection, **extras))
-            yield
+    def group(self, receiver, sandbox, tmp_path):
+        """Run two channels, of which the first one's responses are lost."""
+
+        def run_group(*, rows: int, wait: float, kind: str, **params: Any) -> Any:
+            sandbox.control("POST", "faults", {"operation": "send_sms", "kind": kind, **params})
+            with new_dag() as dag:
+                deliver_with_fallback(
+                    "group",
+                    source=[{"phone": NUMBERS[row], "email": ADDRESSES[row]} for row in range(rows)],
+                    steps=[
+                        {"channel": channel, "content": "Closed on Friday.", "sender_id": SENDERS[channel]}
+                        for channel in ("sms", "email")
+                    ],
+                    results_folder=f"file://{tmp_path}/out",
+                    wait=wait,
+                    on_unknown="skip",
+                    unknown_timeout=0,
+                )
+            with bounded(120):
+                return run(dag)
+
+        return run_group
+
+    @pytest.mark.parametrize("rows", [1, 3])
+    def test_step_of_which_nothing_is_known_waits_for_reports(self, group, sandbox, rows: int) -> None:
+        sandbox.control("PUT", "settings", {"report_delay_seconds": 3})
+        done = group(rows=rows, wait=60, kind="cut_after")
+        assert (done.state("group.sms"), done.state("group.sms_delivered")) == ("success", "success")
+        assert (sent(sandbox, "sms"), sent(sandbox, "email")) == (Counter(NUMBERS[:rows]), Counter())
+
+    def test_recipient_without_a_report_gets_the_next_channel_after_the_wait(self, group, sandbox) -> None:
+        done = group(rows=2, wait=3, kind="cut_before")
+        assert (done.state("group.sms_delivered"), done.state("group.email")) == ("skipped", "success")
+        assert (sent(sandbox, "sms"), sent(sandbox, "email")) == (Counter(), Counter(ADDRESSES[:2]))
+
+
+class TestForms:
+    """Recipients that were delivered to are known in whatever form the source has them."""
 
     @pytest.mark.parametrize(
         ("steps", "rows"),

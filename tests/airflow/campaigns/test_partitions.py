@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
 
 import pytest
 from airflow.models.dagbag import DBDagBag
@@ -71,4 +72,75 @@ def test_changed_back_it_goes_on(stage: Stage, sent_in_two: Run) -> None:
         sent_in_two.once(map_index=index)
     edited_to(2, sent_in_two)
     assert [sent_in_two.clear(map_index=index).once(map_index=index).state for index in range(2)] == ["success"] * 2
+    assert reached(stage) == Counter(digits(20))
+
+
+def run_over(stage: Stage, given: list[dict[str, Any]], **common: Any) -> Run:
+    """Return a run of a campaign that is mapped over arguments."""
+    with new_dag() as dag:
+        usual = {"source": rows(20), "content": TEXT, **common}
+        SmsCampaignOperator.partial(
+            task_id="campaign", **{name: value for name, value in usual.items() if name not in given[0]}
+        ).expand_kwargs(given)
+    return Run(stage, dag)
+
+
+@pytest.mark.parametrize("resend_on_clear", [False, True])
+@pytest.mark.parametrize("count", [1, 2])
+def test_partition_given_to_two_task_instances_is_sent_once(stage: Stage, count: int, resend_on_clear: bool) -> None:
+    first = partitions(count)[0]
+    run = run_over(stage, [{"partition": first}, {"partition": first}], resend_on_clear=resend_on_clear)
+    assert run.once(map_index=0).state == "success"
+    sent = requests(stage)
+    refused = run.once(map_index=1)
+    assert (refused.state, requests(stage)) == ("failed", sent)
+    assert f"map index 0 has the same partition as this one: partition 0 of {count}" in refused.error
+    assert "Nothing was sent in this try" in refused.error
+    assert max(reached(stage).values()) == 1
+
+
+def test_refused_task_instance_holds_no_partition(stage: Stage) -> None:
+    first, second = partitions(2)
+    run = run_over(stage, [{"partition": first}, {"partition": first}])
+    assert [run.once(map_index=index).state for index in (0, 1)] == ["success", "failed"]
+    assert run.clear(map_index=0).once(map_index=0).state == "success"
+    with type(run.dag)(run.dag.dag_id, schedule=None, default_args=run.dag.default_args) as dag:
+        SmsCampaignOperator.partial(task_id="campaign", source=rows(20), content=TEXT).expand_kwargs(
+            [{"partition": first}, {"partition": second}]
+        )
+    run.dag = dag
+    assert run.clear(map_index=1).once(map_index=1).state == "success"
+    assert reached(stage) == Counter(digits(20))
+
+
+def test_partitions_of_several_contents_are_campaigns_of_their_own(stage: Stage) -> None:
+    with new_dag() as dag:
+        SmsCampaignOperator.partial(task_id="campaign", source=rows(20)).expand(
+            partition=partitions(2), content=[TEXT, f"{TEXT} again"]
+        )
+    run = Run(stage, dag)
+    assert [run.once(map_index=index).state for index in range(4)] == ["success"] * 4
+    assert set(reached(stage).values()) == {2}
+
+
+def test_partitions_of_several_sources_are_campaigns_of_their_own(stage: Stage) -> None:
+    given = [{"partition": first, "source": rows(number)} for number in (20, 10) for first in partitions(2)]
+    run = run_over(stage, given)
+    assert [run.once(map_index=index).state for index in range(4)] == ["success"] * 4
+
+
+def test_swapped_partitions_are_refused(stage: Stage) -> None:
+    first, second = partitions(2)
+    run = run_over(stage, [{"partition": first}, {"partition": second}])
+    assert [run.once(map_index=index).state for index in (0, 1)] == ["success"] * 2
+    for index in (0, 1):
+        run.clear(map_index=index)
+    with type(run.dag)(run.dag.dag_id, schedule=None, default_args=run.dag.default_args) as dag:
+        SmsCampaignOperator.partial(task_id="campaign", source=rows(20), content=TEXT).expand_kwargs(
+            [{"partition": second}, {"partition": first}]
+        )
+    run.dag = dag
+    swapped = [run.once(map_index=index) for index in (0, 1)]
+    assert [one.state for one in swapped] == ["failed"] * 2
+    assert "was partition 0 of 2, and this one is partition 1 of 2" in swapped[0].error
     assert reached(stage) == Counter(digits(20))

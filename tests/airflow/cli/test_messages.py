@@ -147,6 +147,9 @@ class TestSendSms:
             (("0803",), "recipient 1 is not a phone number"),
             (("--recipients-file", "/nowhere/at/all", "--content", "x"), "cannot be read (No such file"),
             (("08031234567", "--content", " "), "The content is empty."),
+            (("08031234567", "--content", "None"), "content: is the word 'None'"),
+            (("08031234567", "--content", "your code is {code}"), "The text has placeholders (code)"),
+            (("08031234567", "--content", "x", "--idempotency-key", "null"), "--idempotency-key is the word 'null'"),
             (("08031234567", "--content", "x", "--template-id", "t"), "Give one of --content"),
             (("08031234567", "--content", "x", "--sender-id", "much too long a name"), "at most 11 characters"),
         ],
@@ -267,7 +270,9 @@ class TestIdempotencyKey:
         Variable.set(f"{CAMPAIGN_DATABASE}.another.bb", "postgresql://db/cpaas")
         said = sms(keyed, "--idempotency-key", "monday")
         assert (said.status, "in another database: postgresql://db/cpaas" in said.err) == (1, True)
-        assert sms(keyed).status == 0
+        assert "--no-suppression-list sends without the suppression list" in sms(keyed).err
+        assert stage.arrived("sms", digits("ada")) == []
+        assert sms(keyed, "--no-suppression-list").status == 0
         assert len(stage.arrived("sms", digits("ada"))) == 1
 
     def test_an_older_copy_of_the_database_is_refused(self, keyed: Cli, stage: Stage) -> None:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import datetime as dt
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from airflow.sdk import (
     DAG,
+    Asset,
+    AssetOrTimeSchedule,
     CronDataIntervalTimetable,
+    CronPartitionTimetable,
     CronTriggerTimetable,
     DeltaDataIntervalTimetable,
     DeltaTriggerTimetable,
@@ -16,9 +20,12 @@ from airflow.sdk import (
     timezone,
 )
 from airflow.sdk.api.datamodels._generated import DagRun
+from airflow.timetables.base import DagRunInfo, Timetable
+from airflow.timetables.events import EventsTimetable
 from airflow.utils.types import DagRunType
 
-from cpaas_provider.operators._runtime.context import run_info
+from cpaas_provider.operators._runtime.context import find_next_due, run_info
+from cpaas_provider.sending.run_guard import NEVER, RunInfo
 from tests.airflow.harness.kinds import ROW, SENDS, SMS, FailsAfterwards, Kind
 from tests.airflow.harness.stage import Stage, digits, phone
 from tests.airflow.harness.tries import Run, scheduled_at
@@ -148,28 +155,43 @@ class TestLateRuns:
         assert (late.report or late.result)["unknown_recipients"] == 1
 
 
-def facts(
-    schedule: Any, run_after: str, *, started: str | None = None, interval: tuple[str, str] | None = None, **of_run: Any
-) -> Any:
-    """Return what the provider reads of a run of a schedule."""
-    dag = DAG("of_schedule", schedule=schedule, start_date=timezone.datetime(2026, 1, 1), catchup=True)
-    start, end = (timezone.parse(one) for one in interval) if interval else (None, None)
-    run = DagRun.model_construct(
-        run_type=DagRunType.SCHEDULED,
-        run_after=timezone.parse(run_after),
-        start_date=timezone.parse(started or run_after),
-        data_interval_start=start,
-        data_interval_end=end,
-        **of_run,
+def scheduled_run(due: dt.datetime, interval: tuple[str, str] | None = None, **facts: Any) -> Any:
+    """Return a run as a worker gets it."""
+    start, end = (timezone.parse(moment) for moment in interval) if interval else (None, None)
+    given: dict[str, Any] = {
+        "run_type": DagRunType.SCHEDULED,
+        "start_date": due,
+        "data_interval_start": start,
+        "data_interval_end": end,
+        "partition_key": None,
+        "partition_date": None,
+        "consumed_asset_events": [],
+    }
+    return DagRun.model_construct(run_after=due, **{**given, **facts})
+
+
+def dag_of(schedule: Any, **options: Any) -> DAG:
+    return DAG(
+        "of_schedule", **{"schedule": schedule, "start_date": BEGIN, "catchup": True, "max_active_runs": 1, **options}
     )
+
+
+def info_of(dag: DAG, run: Any) -> RunInfo:
     return run_info({"dag_run": run, "dag": dag})  # type: ignore[typeddict-item]
 
 
+BEGIN = timezone.datetime(2026, 1, 1)
 HOUR = dt.timedelta(hours=1)
+MONDAY, TUESDAY = timezone.parse("2026-03-02T09:00Z"), timezone.parse("2026-03-03T09:00Z")
+ORDERS = Asset("orders")
+
 # A schedule, when a run of it was due, its data interval, and when the next was due.
 SCHEDULES: dict[str, tuple[Any, str, tuple[str, str] | None, str | None]] = {
     "cron": ("0 9 * * *", "2026-03-02T09:00Z", None, "2026-03-03T09:00Z"),
-    "cron_of_points": ("0 9 * * *", "2026-03-02T09:00Z", ("2026-03-02T09:00Z",) * 2, "2026-03-03T09:00Z"),
+    "cron_of_points": (
+        CronTriggerTimetable("0 9 * * *", timezone="UTC"), "2026-03-02T09:00Z", ("2026-03-02T09:00Z",) * 2,
+        "2026-03-03T09:00Z",
+    ),
     "preset": ("@hourly", "2026-03-02T09:00Z", None, "2026-03-02T10:00Z"),
     "span": (dt.timedelta(hours=2), "2026-03-02T09:00Z", None, "2026-03-02T11:00Z"),
     "span_of_points": (DeltaTriggerTimetable(HOUR), "2026-03-02T09:00Z", None, "2026-03-02T10:00Z"),
@@ -195,17 +217,79 @@ SCHEDULES: dict[str, tuple[Any, str, tuple[str, str] | None, str | None]] = {
         CronDataIntervalTimetable("0 9 * * 1-5", timezone="UTC"), "2026-03-02T09:00Z",
         ("2026-02-27T09:00Z", "2026-03-02T09:00Z"), "2026-03-03T09:00Z",
     ),
-    "once": ("@once", "2026-03-02T09:00Z", None, None),
+    "once": ("@once", "2026-03-02T09:00Z", ("2026-03-02T09:00Z",) * 2, None),
+    "events": (
+        EventsTimetable([MONDAY, TUESDAY]), "2026-03-02T09:00Z", ("2026-03-02T09:00Z",) * 2, "2026-03-03T09:00Z",
+    ),
+    "last_event": (EventsTimetable([MONDAY, TUESDAY]), "2026-03-03T09:00Z", ("2026-03-03T09:00Z",) * 2, None),
+    "partition_of_the_day_before": (
+        CronPartitionTimetable("0 9 * * *", timezone="UTC", run_offset=-1), "2026-03-02T09:00Z", None,
+        "2026-03-03T09:00Z",
+    ),
 }  # fmt: skip
 
 
+def by_assets_or(schedule: Any) -> AssetOrTimeSchedule:
+    """Return a schedule whose runs are made by the given one, or by an asset."""
+    return AssetOrTimeSchedule(assets=[ORDERS], timetable=dag_of(schedule).timetable)
+
+
+class EveryHour(Timetable):
+    """A timetable of another author, without data intervals, that makes each missed run."""
+
+    def next_dagrun_info_v2(self, *, last_dagrun_info: Any, restriction: Any) -> DagRunInfo | None:
+        due = restriction.earliest if last_dagrun_info is None else last_dagrun_info.run_after + HOUR
+        return DagRunInfo(run_after=due, data_interval=None)
+
+
+class OneRun(Timetable):
+    """A timetable that answers for the first run only."""
+
+    def next_dagrun_info(self, *, last_automated_data_interval: Any, restriction: Any) -> DagRunInfo | None:
+        return DagRunInfo(run_after=restriction.earliest, data_interval=None)
+
+
+class Broken(Timetable):
+    """A timetable that cannot answer."""
+
+    def next_dagrun_info_v2(self, *, last_dagrun_info: Any, restriction: Any) -> DagRunInfo | None:
+        raise KeyError("holidays")
+
+
 class TestFactsOfARun:
+    @pytest.mark.parametrize("wrap", [lambda schedule: schedule, by_assets_or], ids=["plain", "assets_or_time"])
     @pytest.mark.parametrize(("schedule", "run_after", "interval", "following"), SCHEDULES.values(), ids=SCHEDULES)
     def test_when_the_next_run_was_due_goes_by_the_schedule(
-        self, schedule: Any, run_after: str, interval: Any, following: str | None
+        self, schedule: Any, run_after: str, interval: Any, following: str | None, wrap: Any
     ) -> None:
-        due = facts(schedule, run_after, interval=interval).next_due
-        assert due == (following and timezone.parse(following))
+        due = find_next_due(dag_of(wrap(schedule)), scheduled_run(timezone.parse(run_after), interval))
+        assert due == (timezone.parse(following) if following else NEVER)
+
+    @pytest.mark.parametrize("wrap", [lambda schedule: schedule, by_assets_or], ids=["plain", "assets_or_time"])
+    def test_continuous_run_is_never_caught_up(self, wrap: Any) -> None:
+        interval = ("2026-03-02T08:59Z", "2026-03-02T09:00Z")
+        run = scheduled_run(MONDAY, interval, start_date=timezone.utcnow())
+        assert info_of(dag_of(wrap("@continuous")), run).describe_catch_up(timezone.utcnow()) == ""
+
+    def test_run_after_the_end_of_the_schedule_is_not_due(self) -> None:
+        dag = dag_of("0 9 * * *", end_date=timezone.parse("2026-03-02T12:00Z"))
+        assert find_next_due(dag, scheduled_run(MONDAY, ("2026-03-01T09:00Z", "2026-03-02T09:00Z"))) == NEVER
+
+    @pytest.mark.parametrize("catchup", [True, False])
+    def test_timetable_of_another_author_is_asked_too(self, catchup: bool) -> None:
+        dag = dag_of(EveryHour(), catchup=catchup)
+        late = scheduled_run(MONDAY, start_date=MONDAY + 6 * HOUR)
+        assert "the next run was due at 2026-03-02T10:00" in info_of(dag, late).describe_catch_up(timezone.utcnow())
+        in_time = scheduled_run(MONDAY, start_date=MONDAY + HOUR)
+        assert info_of(dag, in_time).describe_catch_up(timezone.utcnow()) == ""
+
+    @pytest.mark.parametrize("timetable", [OneRun(), Broken()], ids=["one_run", "broken"])
+    def test_timetable_without_an_answer_makes_a_late_run_a_catch_up_run(self, timetable: Timetable) -> None:
+        dag = dag_of(timetable)
+        assert find_next_due(dag, scheduled_run(MONDAY)) is None
+        late = info_of(dag, scheduled_run(MONDAY, start_date=MONDAY + HOUR))
+        assert "its timetable does not say" in late.describe_catch_up(timezone.utcnow())
+        assert info_of(dag, scheduled_run(MONDAY)).describe_catch_up(timezone.utcnow()) == ""
 
     @pytest.mark.parametrize(
         ("started", "caught_up"),
@@ -219,11 +303,12 @@ class TestFactsOfARun:
     def test_a_run_that_begins_when_its_successor_was_due_for_a_while_catches_up(
         self, started: str, caught_up: bool
     ) -> None:
-        assert facts("0 9 * * *", "2026-03-02T09:00Z", started=started).is_caught_up is caught_up
+        run = scheduled_run(MONDAY, start_date=timezone.parse(started))
+        assert bool(info_of(dag_of("0 9 * * *"), run).describe_catch_up(timezone.utcnow())) is caught_up
 
     def test_one_begun_late_because_it_was_cleared_does_not(self) -> None:
-        late = facts("0 9 * * *", "2026-03-02T09:00Z", started="2026-09-01T00:00Z", clear_number=1)
-        assert (late.started, late.is_caught_up) == (None, False)
+        run = scheduled_run(MONDAY, start_date=timezone.parse("2026-09-01T00:00Z"), clear_number=1)
+        assert info_of(dag_of("0 9 * * *"), run).describe_catch_up(timezone.utcnow()) == ""
 
     @pytest.mark.parametrize(
         ("run_type", "word", "backfill"),
@@ -234,18 +319,34 @@ class TestFactsOfARun:
         ],
     )
     def test_what_made_the_run_is_a_plain_word(self, run_type: Any, word: str, backfill: bool) -> None:
-        one = facts("0 9 * * *", "2026-03-02T09:00Z")
-        dag = DAG("by_hand", schedule=None)
-        run = DagRun.model_construct(
-            run_type=run_type,
-            run_after=one.run_after,
-            start_date=None,
-            data_interval_start=None,
-            data_interval_end=None,
-        )
-        found = run_info({"dag_run": run, "dag": dag})  # type: ignore[typeddict-item]
-        assert (found.run_type, found.is_backfill, found.next_due) == (word, backfill, None)
-        assert found.is_caught_up is False
+        found = info_of(DAG("by_hand", schedule=None), scheduled_run(MONDAY, run_type=run_type, start_date=None))
+        assert (found.run_type, found.is_backfill) == (word, backfill)
+        assert found.describe_catch_up(timezone.utcnow()) == ""
+
+
+ASSET_RUN: dict[str, Any] = {"run_type": DagRunType.ASSET_TRIGGERED, "logical_date": None}
+
+
+class TestSchedulesByAssetsOrTime:
+    def test_each_missed_run_of_the_time_schedule_is_skipped(self, stage: Stage) -> None:
+        schedule = AssetOrTimeSchedule(assets=[ORDERS], timetable=CronTriggerTimetable("0 * * * *", timezone="UTC"))
+        hourly = {"schedule": schedule, "start_date": BEGIN, "catchup": True}
+        newest = timezone.utcnow().replace(minute=0, second=0, microsecond=0)
+        missed = [newest - number * HOUR for number in (6, 5, 4, 3, 2)]
+        runs = [SMS.run(stage, dag=hourly, run=scheduled_at(due, started=timezone.utcnow())) for due in missed]
+        assert [run.once().state for run in runs] == ["skipped"] * len(missed)
+        assert SMS.requests(stage) == 0
+
+    def test_new_run_of_an_asset_sends(self, stage: Stage) -> None:
+        schedule = AssetOrTimeSchedule(assets=[ORDERS], timetable=CronTriggerTimetable("0 * * * *", timezone="UTC"))
+        hourly = {"schedule": schedule, "start_date": BEGIN, "catchup": True}
+        run = SMS.run(stage, dag=hourly, run={**ASSET_RUN, "run_after": timezone.utcnow()})
+        assert (run.once().state, len(SMS.arrived(stage))) == ("success", 1)
+
+    def test_run_of_an_asset_is_due_with_its_newest_event(self) -> None:
+        old, new = (SimpleNamespace(timestamp=moment) for moment in (MONDAY - 9 * DAY, MONDAY))
+        made = scheduled_run(MONDAY + 3 * DAY, run_type=DagRunType.ASSET_TRIGGERED, consumed_asset_events=[new, old])
+        assert info_of(dag_of([ORDERS]), made).run_after == MONDAY
 
 
 def test_mapped_instances_of_a_late_run_are_skipped_each(stage: Stage) -> None:

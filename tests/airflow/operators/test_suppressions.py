@@ -11,6 +11,7 @@ import sqlalchemy
 from airflow.sdk import task
 
 from cpaas_provider.database.database import Database, open_database
+from cpaas_provider.database.default_file import spreading_executor
 from cpaas_provider.hooks.cpaas import CpaasHook
 from cpaas_provider.hooks.suppressions import add_suppressions, find_suppressions, remove_suppressions
 from cpaas_provider.operators.airtime import BuyAirtimeOperator
@@ -266,3 +267,91 @@ class TestFunctions:
     def test_values_the_list_cannot_hold_are_refused(self, given: dict[str, Any]) -> None:
         with pytest.raises(ValueError, match="must be"):
             add_suppressions(ADA, **given)
+
+
+ANOTHER = "Another database stores"
+
+
+class TestOneListForAllWorkers:
+    @pytest.fixture
+    def list_elsewhere(self, stage: Stage, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A list that a send consulted on one worker, and another worker with a database of its own."""
+        add_suppressions(CY)
+        assert send(stage, recipients=[ADA]).once().state == "success"
+        monkeypatch.setenv(DB, f"sqlite:///{tmp_path}/another.db")
+
+    @pytest.mark.usefixtures("list_elsewhere")
+    @pytest.mark.parametrize("has_list", [False, True])
+    def test_worker_with_another_database_sends_nothing(self, stage: Stage, has_list: bool) -> None:
+        if has_list:
+            add_suppressions(BEN)
+        sent = all_requests(stage)
+        single, campaign = send(stage, recipients=[CY]).once(), sms(stage, rows(5)).once()
+        assert [(done.state, ANOTHER in done.error) for done in (single, campaign)] == [("failed", True)] * 2
+        assert all_requests(stage) == sent
+        assert send(stage, recipients=[CY], use_suppression_list=False).once().state == "success"
+
+    @pytest.mark.usefixtures("list_elsewhere")
+    def test_worker_without_a_database_sends_nothing(
+        self, stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.delenv(DB)
+        monkeypatch.setenv("AIRFLOW_HOME", str(tmp_path / "empty"))
+        done = send(stage, RequestOtpOperator, recipient=CY).once()
+        assert (done.state, ANOTHER in done.error, "this worker has none" in done.error) == ("failed", True, True)
+
+    @pytest.mark.usefixtures("list_elsewhere")
+    def test_idempotent_client_of_another_worker_sends_nothing(self, stage: Stage) -> None:
+        @task
+        def send_one() -> Any:
+            with CpaasHook().get_idempotent_client() as client:
+                return client.send_sms(CY, "Hello")
+
+        with new_dag() as dag:
+            send_one()
+        done = Run(stage, dag).once()
+        assert (done.state, ANOTHER in done.error, CY[1:] in reached(stage)) == ("failed", True, False)
+
+    def test_worker_without_a_list_anywhere_records_nothing_and_sends(
+        self, stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        assert send(stage, recipients=[ADA]).once().state == "success"
+        monkeypatch.setenv(DB, f"sqlite:///{tmp_path}/another.db")
+        assert send(stage, recipients=[ADA]).once().state == "success"
+
+
+class TestWorkersWithoutASharedDatabase:
+    @pytest.fixture(autouse=True)
+    def no_database(self, database: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.delenv(DB)
+        monkeypatch.setenv("AIRFLOW_HOME", str(tmp_path))
+
+    @pytest.mark.parametrize(
+        ("executor", "named"),
+        [("CeleryExecutor", "CeleryExecutor"), ("LocalExecutor,team:my.executors.Spread", "Spread")],
+    )
+    def test_log_warns_of_lists_on_other_machines(
+        self, stage: Stage, monkeypatch: pytest.MonkeyPatch, executor: str, named: str
+    ) -> None:
+        monkeypatch.setenv("AIRFLOW__CORE__EXECUTOR", executor)
+        done = send(stage, recipients=[ADA]).once()
+        assert (done.state, f"the tasks of {named} run on several machines" in done.log) == ("success", True)
+
+    def test_option_refuses_to_send(self, stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("AIRFLOW__CORE__EXECUTOR", "CeleryExecutor")
+        monkeypatch.setenv("AIRFLOW__CPAAS__REQUIRE_SHARED_DATABASE", "True")
+        done = send(stage, recipients=[ADA]).once()
+        assert (done.state, all_requests(stage)) == ("failed", 0)
+        assert "Nothing was sent, because of [cpaas] require_shared_database" in done.error
+        assert send(stage, recipients=[ADA], use_suppression_list=False).once().state == "success"
+
+    def test_pod_of_kubernetes_counts_whatever_its_own_executor_is(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("AIRFLOW__CORE__EXECUTOR", "LocalExecutor")
+        monkeypatch.setenv("AIRFLOW_IS_K8S_EXECUTOR_POD", "True")
+        assert spreading_executor() == "KubernetesExecutor"
+
+    def test_local_executor_needs_no_shared_database(self, stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("AIRFLOW__CORE__EXECUTOR", "LocalExecutor")
+        monkeypatch.setenv("AIRFLOW__CPAAS__REQUIRE_SHARED_DATABASE", "True")
+        done = send(stage, recipients=[ADA]).once()
+        assert (done.state, "several machines" in done.log) == ("success", False)

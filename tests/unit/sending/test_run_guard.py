@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from cpaas_provider.sending.errors import RunNotAllowedError
-from cpaas_provider.sending.run_guard import SCHEDULING_SLACK, RunInfo, check_run_may_send
+from cpaas_provider.sending.run_guard import NEVER, SCHEDULING_SLACK, RunInfo, check_run_may_send
 
 DUE = datetime(2026, 3, 1, 8, tzinfo=UTC)
 DAY = timedelta(days=1)
@@ -41,28 +41,56 @@ def test_a_backfill_that_is_allowed_sends_however_late_it_is() -> None:
     assert not refused(RunInfo("backfill", run_after=DUE), DUE + 400 * DAY, allow_backfill=True)
 
 
-def caught_up(late: timedelta, *, kind: str = "scheduled", catchup: bool = True) -> RunInfo:
-    return RunInfo(kind, run_after=DUE, started=DUE + DAY + late, catchup=catchup, next_due=DUE + DAY)
+def run_due_daily(late: timedelta, *, kind: str = "scheduled", may_catch_up: bool = True) -> RunInfo:
+    """Return a run that began so long after its successor was due."""
+    return RunInfo(kind, DUE, started=DUE + DAY + late, may_catch_up=may_catch_up, find_next_due=lambda: DUE + DAY)
 
 
 def test_a_run_that_began_after_its_successor_was_due_is_catching_up() -> None:
-    assert refused(caught_up(SCHEDULING_SLACK + A_MOMENT), DUE, max_lateness=None)
-    assert not refused(caught_up(SCHEDULING_SLACK + A_MOMENT), DUE + 400 * DAY, allow_backfill=True)
+    assert refused(run_due_daily(SCHEDULING_SLACK + A_MOMENT), DUE, max_lateness=None)
+    assert not refused(run_due_daily(SCHEDULING_SLACK + A_MOMENT), DUE + 400 * DAY, allow_backfill=True)
 
 
 def test_a_busy_scheduler_makes_no_catch_up() -> None:
-    assert not refused(caught_up(SCHEDULING_SLACK), DUE)
+    assert not refused(run_due_daily(SCHEDULING_SLACK), DUE)
 
 
-def test_only_a_scheduled_run_of_a_dag_with_catchup_catches_up() -> None:
-    assert not refused(caught_up(DAY, kind="manual"), DUE)
-    assert not refused(caught_up(DAY, catchup=False), DUE)
+def test_only_a_scheduled_run_of_a_schedule_that_may_catch_up_catches_up() -> None:
+    assert not refused(run_due_daily(DAY, kind="manual"), DUE)
+    assert not refused(run_due_daily(DAY, may_catch_up=False), DUE)
 
 
-@pytest.mark.parametrize("unknown", ["started", "next_due"])
-def test_where_airflow_does_not_say_when_only_max_lateness_decides(unknown: str) -> None:
-    facts = {"started": DUE + 9 * DAY, "next_due": DUE + DAY, unknown: None}
-    run = RunInfo("scheduled", run_after=DUE, catchup=True, **facts)  # type: ignore[arg-type]
+def unanswered(began_after: timedelta) -> RunInfo:
+    """Return a run whose timetable does not say when the next run was due."""
+    return RunInfo("scheduled", DUE, started=DUE + began_after, may_catch_up=True, find_next_due=lambda: None)
+
+
+@pytest.mark.parametrize("max_lateness", [DAY, None])
+def test_run_whose_successor_is_not_known_counts_as_catch_up_run(max_lateness: timedelta | None) -> None:
+    late = unanswered(SCHEDULING_SLACK + A_MOMENT)
+    assert refused(late, DUE, max_lateness=max_lateness)
+    assert not refused(late, DUE, max_lateness=max_lateness, allow_backfill=True)
+    assert "its timetable does not say when the next run was due" in late.describe_catch_up(DUE)
+
+
+def test_run_that_began_when_it_was_due_needs_no_answer_of_its_timetable() -> None:
+    assert not refused(unanswered(SCHEDULING_SLACK), DUE)
+
+
+def test_run_of_unknown_begin_counts_from_now() -> None:
+    run = RunInfo("scheduled", DUE, may_catch_up=True, find_next_due=lambda: DUE + DAY)
+    assert not refused(run, DUE + DAY)
+    assert refused(run, DUE + DAY + SCHEDULING_SLACK + A_MOMENT, max_lateness=None)
+
+
+def test_last_run_of_a_schedule_is_no_catch_up_but_may_be_late() -> None:
+    run = RunInfo("scheduled", DUE, started=DUE + DAY, may_catch_up=True, find_next_due=lambda: NEVER)
+    assert not refused(run, DUE + DAY)
+    assert refused(run, DUE + DAY + A_MOMENT)
+
+
+def test_cleared_run_is_no_catch_up_but_may_be_late() -> None:
+    run = RunInfo("scheduled", DUE, started=DUE + 9 * DAY, may_catch_up=True, cleared=True)
     assert not refused(run, DUE + DAY)
     assert refused(run, DUE + DAY + A_MOMENT)
 

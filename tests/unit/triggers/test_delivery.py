@@ -146,6 +146,13 @@ class TestDeliveryCriteria:
         assert list(DeliveryCriteria(5).summary(DeliveryCounts(1, 1, 1)).values()) == [5, 1, 1, 1, 2]
         assert list(DeliveryCriteria(1).summary(DeliveryCounts(2, 1, 1)).values()) == [4, 2, 1, 1, 0]
 
+    def test_recipients_of_unknown_outcome_are_open_until_each_has_a_report(self) -> None:
+        criteria = DeliveryCriteria(2, unknown=2)
+        assert criteria.evaluate(DeliveryCounts(2)) is None
+        assert criteria.evaluate(DeliveryCounts(3, unknown=1)) is None
+        assert list(criteria.summary(DeliveryCounts(3, unknown=1)).values()) == [4, 3, 0, 0, 1]
+        assert (criteria.evaluate(DeliveryCounts(3, 1, unknown=2)) or {})["outcome"] == "done"
+
 
 class TestEvents:
     @pytest.fixture

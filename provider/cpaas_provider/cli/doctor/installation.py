@@ -15,6 +15,7 @@ from sqlalchemy import select
 from sqlalchemy.exc import SQLAlchemyError
 
 from cpaas_provider.cli.doctor.report import Findings, failed, ok, skipped, warning
+from cpaas_provider.database.default_file import spreading_executor
 from cpaas_provider.provider_info import get_provider_info
 from cpaas_provider.sources.results_file import results_file_mode
 
@@ -22,7 +23,6 @@ _DISTRIBUTION = "airflow-provider-cpaas"
 _SECTION = "cpaas"
 _VARIABLE = "AIRFLOW__CPAAS__"
 _SUFFIXES = ("_CMD", "_SECRET")
-_SPREAD = ("CeleryExecutor", "KubernetesExecutor")
 _CALLBACK_DAYS = "callback_days"
 
 
@@ -93,12 +93,10 @@ def check_configuration() -> Findings:
         results_file_mode()
     except ValueError as error:
         yield failed("configuration", str(error), "Set it to 600, or to a mode that lets others read the files.")
-    executor = conf.get("core", "executor", fallback="")
-    spread = [name for name in _SPREAD if name in executor]
-    if spread and not conf.get(_SECTION, "database", fallback=None):
+    if executor := spreading_executor():
         yield warning(
             "configuration",
-            f"The executor is {spread[0]}, and [cpaas] database is not set: each machine has a SQLite file of its own.",
+            f"The executor is {executor}, and [cpaas] database is not set: each machine has a SQLite file of its own.",
             "Set [cpaas] database to one PostgreSQL database for workers, triggerer and API server.",
         )
 

@@ -1,7 +1,9 @@
-"""The databases in which the tasks of this Airflow store campaigns with an idempotency_key, read from its variables."""
+"""The databases that the tasks of this Airflow use, as Airflow's variables name them."""
 
 from __future__ import annotations
 
+import contextlib
+import secrets
 from typing import NamedTuple
 
 from airflow.models.variable import Variable
@@ -26,35 +28,54 @@ class RecordedDatabases(NamedTuple):
     others: list[str]
 
 
-def recorded_databases(database: Database, session: Session) -> RecordedDatabases:
+def recorded_databases(database: Database | None, session: Session) -> RecordedDatabases:
     """Return the databases that tasks recorded.
 
+    :param database: the database of this machine, ``None`` if it has none
     :raises SQLAlchemyError: when Airflow's database cannot be read
     """
-    mine = f"{CAMPAIGN_DATABASE}.{database.database_id}."
+    mine = None if database is None else f"{CAMPAIGN_DATABASE}.{database.database_id}."
     named = Variable.key.startswith(f"{CAMPAIGN_DATABASE}.", autoescape=True)
     found = {variable.key: str(variable.get_val()) for variable in session.scalars(select(Variable).where(named))}
-    others = {value for key, value in found.items() if not key.startswith(mine)}
-    return RecordedDatabases(any(key.startswith(mine) for key in found), sorted(others))
+    others = {value for key, value in found.items() if mine is None or not key.startswith(mine)}
+    return RecordedDatabases(mine is not None and any(key.startswith(mine) for key in found), sorted(others))
 
 
-def refuse_other_database(database: Database) -> None:
-    """End a command with an idempotency key if tasks store their campaigns in another database.
+def refuse_other_database(database: Database | None, advice: str) -> None:
+    """End a command if the tasks of this Airflow use another database.
 
+    :param database: the database of this machine, ``None`` if it has none
+    :param advice: what the command did not do, and how to do it all the same
     :raises SystemExit: when they do
     """
+    others = _others_than(database)
+    if others:
+        used = "has none" if database is None else f"uses {database.redacted_url}"
+        raise SystemExit(
+            f"The tasks of this Airflow store campaigns and the suppression list in another database: "
+            f"{', '.join(others)}. This machine {used}. {advice} Set [cpaas] database to the same database everywhere."
+        )
+
+
+def record_database(database: Database) -> None:
+    """Record the database of this machine for the tasks of this Airflow, as it stores a suppression list.
+
+    :raises SystemExit: when tasks use another database
+    """
+    refuse_other_database(database, "A task would not see the entries, so nothing was added.")
+    name = f"{CAMPAIGN_DATABASE}.{database.database_id}.{secrets.token_hex(4)}"
+    with contextlib.suppress(SQLAlchemyError), create_session(scoped=False) as session:
+        if not recorded_databases(database, session).this:
+            Variable.set(name, database.redacted_url, session=session)
+
+
+def _others_than(database: Database | None) -> list[str]:
     try:
         with create_session(scoped=False) as session:
-            others = recorded_databases(database, session).others
+            return recorded_databases(database, session).others
     except SQLAlchemyError as error:
         warn(
             f"Airflow's database cannot be read ({type(error).__name__}). The command cannot check that tasks use the "
-            "same provider database. The key holds in this one."
+            "same provider database. It uses the database of this machine."
         )
-        return
-    if others:
-        raise SystemExit(
-            f"The tasks of this Airflow store campaigns in another database: {', '.join(others)}. This machine uses "
-            f"{database.redacted_url}, so a message with this key could be sent twice. Nothing was sent. Set [cpaas] "
-            "database to the same database everywhere."
-        )
+        return []

@@ -8,6 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from cpaas_provider.api.amounts import counted
+from cpaas_provider.cli.messages.campaign_database import refuse_other_database
 from cpaas_provider.database.database import Database, open_database
 from cpaas_provider.database.default_file import may_exist
 from cpaas_provider.database.errors import DatabaseError
@@ -56,15 +57,19 @@ def open_suppressions(
     """Return the provider's database and its suppression list, ``None`` where the command does not need them.
 
     :param needs_database: whether the command writes to the database
-    :raises SystemExit: when it cannot be opened
+    :raises SystemExit: when it cannot be opened, or the tasks of this Airflow have the list in another one
     """
     consulted = not args.no_suppression_list
-    if not (needs_database or (consulted and may_exist())):
+    database = None
+    if needs_database or (consulted and may_exist()):
+        try:
+            database = opened.enter_context(open_database())
+        except DatabaseError as error:
+            raise SystemExit(f"{error} Nothing was sent.") from None
+    if consulted:
+        refuse_other_database(database, "Nothing was sent. --no-suppression-list sends without the suppression list.")
+    if database is None:
         return None, None
-    try:
-        database = opened.enter_context(open_database())
-    except DatabaseError as error:
-        raise SystemExit(f"{error} Nothing was sent.") from None
     table = SuppressionTable(database)
     return database, StoredSuppressions(table, args.conn_id, channel, reasons) if consulted else None
 

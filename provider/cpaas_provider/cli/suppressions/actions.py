@@ -14,6 +14,7 @@ from typing import Any
 
 from cpaas_provider._common.local_files import create_text_file
 from cpaas_provider.api.amounts import counted
+from cpaas_provider.cli.messages.campaign_database import record_database
 from cpaas_provider.cli.running import guarded
 from cpaas_provider.cli.terminal import aside, print_lines, say, typed
 from cpaas_provider.database.database import open_database
@@ -50,6 +51,8 @@ def cpaas_suppressions_list(args: Namespace) -> None:
 def cpaas_suppressions_add(args: Namespace) -> None:
     """Add recipients, and print how many entries are new."""
     with _value_errors_shown():
+        with open_database() as database:
+            record_database(database)
         added = add_suppressions(
             _given(args.recipients),
             reason=args.reason,
@@ -77,7 +80,9 @@ def cpaas_suppressions_remove(args: Namespace) -> None:
 def cpaas_suppressions_import(args: Namespace) -> None:
     """Add the recipients of a file, or the entries of an export."""
     source_name = args.source or f"import of {Path(args.file).name}"[:100]
-    with _table() as table:
+    with _value_errors_shown(), open_database() as database:
+        record_database(database)
+        table = SuppressionTable(database)
         check_entry(source=source_name)
         source = as_source(args.file)
         if _is_export(source):

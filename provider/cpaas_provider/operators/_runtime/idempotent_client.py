@@ -16,6 +16,7 @@ from weakref import WeakValueDictionary
 from airflow.sdk import timezone
 from airflow.sdk.exceptions import AirflowFailException
 
+from cpaas_provider.api.values import no_value_reason
 from cpaas_provider.operators import _validators as validators
 from cpaas_provider.operators._runtime.delivery.reports import ReportOptions
 from cpaas_provider.operators._runtime.errors import LeftOutError, NotAllowedError, PreflightError
@@ -88,8 +89,8 @@ class IdempotentClient:
     Methods return the same mapping as their operators. A request that the service rejects or that was not sent raises
     ``CpaasError``, as without this client. If the outcome of a request is unknown, ``on_unknown`` decides.
 
-    Open the client first in the task, in a ``with`` block. A task that is cleared after it failed before that has no
-    journal, so its sends count as unknown.
+    Open the client in a ``with`` block. If a function of another module opens it, open it first in the task: a task
+    that fails before that, and is then cleared, has no journal, so its sends count as unknown.
 
     :param options: all arguments of ``CpaasHook.get_idempotent_client`` but the context
     :raises ValueError: when one of them cannot be used
@@ -226,8 +227,8 @@ class IdempotentClient:
         return ReportOptions(operation, callback, external_ref, self._track_recipients)
 
     def _send(self, request: SingleRequest, reported: ReportOptions, key: str | None) -> dict[str, Any]:
-        if key is not None and not (isinstance(key, str) and key.strip()):
-            raise ValueError("idempotency_key must be text that is not empty.")
+        if key is not None and (not isinstance(key, str) or no_value_reason(key)):
+            raise ValueError("idempotency_key must be text with a value.")
         try:
             with _opening:
                 journal = self._find_journal()

@@ -95,7 +95,8 @@ def run_attempt(attempt: Attempt, runtime: TaskRuntime, deadline: str | None) ->
     try:
         with runtime.exit_stack:
             return _run(attempt, runtime, deadline)
-    except (Exception, TaskDeferred) as error:
+    except BaseException as error:
+        # Airflow's timeout of a task is no Exception.
         if attempt.is_send and isinstance(error, AirflowSkipException):
             runtime.push_or_warn(SKIP_REASON_KEY, str(error))
         if attempt.has_task_journal:
@@ -106,6 +107,7 @@ def run_attempt(attempt: Attempt, runtime: TaskRuntime, deadline: str | None) ->
 
 def _run(attempt: Attempt, runtime: TaskRuntime, deadline: str | None) -> Any:
     try:
+        runtime.check_arguments()
         result = attempt.run()
     except Exception as error:
         ends = attempt.is_send and not isinstance(error, errors.RetryLaterError)

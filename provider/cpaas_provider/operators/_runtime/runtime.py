@@ -13,6 +13,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from airflow.sdk import timezone
+from airflow.sdk.exceptions import AirflowFailException
 
 from cpaas_provider.operators._runtime import task_log
 from cpaas_provider.operators._runtime.context import TaskPlace, run_info, try_info
@@ -66,6 +67,7 @@ class TaskRuntime:
     :param stop: set when Airflow stops the task
     :param task_type: the operator's class, for the log
     :param arguments: the operator's arguments, of which the log names some
+    :param valueless: arguments that the author gave and that have no value after rendering, each with the reason
     """
 
     context: Context
@@ -76,9 +78,13 @@ class TaskRuntime:
     log: Logger
     task_type: str = ""
     arguments: Mapping[str, Any] = field(default_factory=dict)
+    valueless: Mapping[str, str] = field(default_factory=dict)
     exit_stack: contextlib.ExitStack = field(default_factory=contextlib.ExitStack, init=False)
     state_failed: bool = field(default=False, init=False)
     """Whether the state store failed in this try, so that nothing more is written to it."""
+
+    suppression_list_checked: bool = field(default=False, init=False)
+    """Whether this try found no other database that may have the suppression list."""
 
     delivery_link: str = field(default="", init=False)
     _rate_limit_checked: bool = field(default=False, init=False)
@@ -257,6 +263,14 @@ class TaskRuntime:
         tags = {"dag_id": self.place.dag_id, "task_id": self.place.task_id}
         for name, value in figures.items():
             stats.gauge(f"{prefix}.{name}", value, tags=tags)
+
+    def check_arguments(self) -> None:
+        """Fail the task if an argument has no value after rendering: it would be sent as a word, or as a default."""
+        for name, reason in self.valueless.items():
+            raise AirflowFailException(
+                f"{name} {reason} after rendering. Nothing was sent in this try. Check its template or the task it "
+                "comes from."
+            )
 
     def check_run_may_send(self, *, allow_backfill: bool, max_lateness: timedelta | None) -> None:
         """Check that the run is no backfill, does not catch up, and is not stale.

@@ -139,7 +139,7 @@ class JournalLog:
                 f"{_describe(partition.part, partition.of)}. Each partition records only its own recipients, so some "
                 "recipients would be sent to twice. Nothing was sent in this try. Map the operator over "
                 f"partitions({head.partition[1]}) again, or start a new run.",
-                begun=head.partition[1],
+                begun=Partition(*head.partition),
             )
         if operation is not None:
             self.check_operation(operation)
@@ -186,6 +186,20 @@ class JournalLog:
     def first_number(self) -> int:
         """The least number of a request of this try."""
         return self._series * REQUESTS_PER_TRY
+
+    def earlier_requests(self) -> Iterator[RequestRecord]:
+        """Yield the requests of earlier resend epochs, which ``replay`` leaves out."""
+        records: dict[tuple[str, str | None, int], dict[int, RequestRecord]] = {}
+        # The first epoch has none before it.
+        for series in range(self._newest + 1 if self.resend_epoch else 0):
+            for stored in read_series(self._get, series):
+                segment = _read(Segment.from_json, stored.value)
+                if not segment.continues(self._last):
+                    of_log = records.setdefault((segment.key_id, segment.operation, segment.resend_epoch), {})
+                    for batch in segment.batches:
+                        replay(_read(LogEntry.from_text, batch), segment.operation or "", of_log)
+        for of_log in records.values():
+            yield from of_log.values()
 
     def replay(self) -> Iterator[LogEntry]:
         """Yield what earlier tries stored, in order, and find the end of the log."""

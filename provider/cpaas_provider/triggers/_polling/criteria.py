@@ -25,17 +25,20 @@ class DeliveryCriteria:
     :param expected: the number of recipients accepted
     :param min_delivered: the share of them that must be delivered, above 0 and up to 1; ``None`` to wait until each of
         them has a final status, delivered or not
+    :param unknown: the number of recipients of unknown outcome to wait for, too
     """
 
     expected: int
     min_delivered: float | None = None
+    unknown: int = 0
 
     def summary(self, counts: DeliveryCounts) -> dict[str, int]:
         """Return the delivery figures, as plain JSON that adds up to ``expected``.
 
-        Recipients of requests of unknown outcome are added to ``expected`` once a report for them arrives.
+        Recipients of requests of unknown outcome are added to ``expected`` once a report for them arrives. Those to
+        wait for are added at once.
         """
-        expected = counts.expected(self.expected)
+        expected = counts.expected(self.expected + max(0, self.unknown - counts.unknown))
         figures = (expected, counts.delivered, counts.undelivered, counts.in_flight, expected - counts.known)
         return dict(zip(FIGURES, figures, strict=True))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import cached_property
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -14,8 +15,8 @@ from cpaas_provider.hooks.metrics import CAMPAIGN
 from cpaas_provider.links.delivery import page_url, push_link
 from cpaas_provider.operators._runtime import task_log
 from cpaas_provider.operators._runtime.bulk import PREVIEW_KEY, BulkAttempt
+from cpaas_provider.operators._runtime.campaign.mapped_partitions import MappedPartitions, campaign_hash
 from cpaas_provider.operators._runtime.campaign.options import build_content, build_options
-from cpaas_provider.operators._runtime.campaign.partition_count import check_partition_count, push_partition_count
 from cpaas_provider.operators._runtime.campaign.ports import CampaignReports, DndLookups
 from cpaas_provider.operators._runtime.campaign.report import CampaignProgress, build_report
 from cpaas_provider.operators._runtime.database.frequency import open_frequency_cap
@@ -64,8 +65,6 @@ class CampaignRunner(BulkAttempt):
         self._started_in_time = started_in_time
         # The journal of a campaign with an idempotency key is in the database.
         self.has_task_journal = spec.idempotency_key is None
-        # Each partition is a task instance, and only the task instances know their number.
-        self._has_siblings = self._partition.of > 1 and self.has_task_journal and not spec.resend_on_clear
         self._confirm_current = runtime.confirm_current
         self._campaign: Campaign | None = None
         self._reports: CampaignReports | None = None
@@ -123,8 +122,6 @@ class CampaignRunner(BulkAttempt):
         if not campaign.recipients() and not spec.test_only and self._partition.of == 1:
             self._runtime.push_or_warn(REPORT_KEY, report)
             raise AirflowSkipException("The campaign has no recipients. Nothing was sent.")
-        if spec.dry_run and self.has_task_journal:
-            self._runtime.record_nothing_sent()
         return report
 
     def push_report(self, *, quietly: bool) -> bool:
@@ -166,9 +163,9 @@ class CampaignRunner(BulkAttempt):
         spec, runtime, reports = self._spec, self._runtime, self._reports
         if not self._started_in_time:
             runtime.check_run_may_send(allow_backfill=spec.allow_backfill, max_lateness=spec.max_lateness)
-        if self._has_siblings:
-            # Another task instance that begins its try pushes its number now, and may not have pushed it before.
-            check_partition_count(runtime.context, self._partition)
+        if self._siblings:
+            # Another task instance that begins its try pushes its partition now, and may not have pushed it before.
+            self._siblings.check(self._partition)
         if reports and reports.tracker and self._campaign is not None and not self._is_tracked:
             reference = self._campaign.reference
             reports.begin()
@@ -188,6 +185,9 @@ class CampaignRunner(BulkAttempt):
             # If the list is empty, what looks like a placeholder is plain text.
             refuse_unknown_placeholders(content)
         journal = self._open_journal()
+        if self.has_task_journal:
+            # A kill while the source is read leaves no other sign that nothing was sent.
+            runtime.record_nothing_sent()
         part = self._partition.part if spec.idempotency_key is not None and self._partition.of > 1 else None
         reference = campaign_reference(journal, part)
         plan = runtime.exit_stack.enter_context(RecipientTable(spec.spool_path))
@@ -234,19 +234,10 @@ class CampaignRunner(BulkAttempt):
         )
         return campaign
 
-    def _check_rendered(self, field: str) -> None:
-        """Refuse a field that the author gave and that is ``None`` after rendering."""
-        if field in self._spec.lost_fields:
-            raise AirflowFailException(
-                f"{field} is None after rendering. Nothing was sent. Check its template or the task it comes from."
-            )
-
     def _source(self, field: str, given: Any) -> Source | None:
-        self._check_rendered(field)
         return None if given is None else self._read_source(field, given)
 
     def _tests(self) -> Source | None:
-        self._check_rendered("test_recipients")
         given = self._spec.test_recipients
         if given is None:
             return None
@@ -259,8 +250,6 @@ class CampaignRunner(BulkAttempt):
         tries = runtime.try_info
         store: StateStore
         secrets = self._connection.hash_secrets
-        if "idempotency_key" in spec.lost_fields:
-            raise AirflowFailException("idempotency_key is None after rendering. Nothing was sent.")
         if spec.idempotency_key is not None:
             from cpaas_provider.database.registry import CampaignKey
             from cpaas_provider.operators._runtime.campaign.store import open_campaign_store
@@ -286,14 +275,22 @@ class CampaignRunner(BulkAttempt):
                 resend_on_clear=spec.resend_on_clear,
             )
         except PartitionChangedError as error:
-            if self._has_siblings:
-                push_partition_count(runtime.context, error.begun)
+            if self._siblings:
+                self._siblings.push(error.begun)
             raise
-        if self._has_siblings:
-            # Each task pushes its number before it reads those of the others: of two at once, one sees the other's.
-            push_partition_count(runtime.context, self._partition.of)
-            check_partition_count(runtime.context, self._partition)
+        if self._siblings:
+            self._siblings.begin(self._partition)
         return journal
+
+    @cached_property
+    def _siblings(self) -> MappedPartitions | None:
+        """The partitions of the mapped task instances, ``None`` where the database has them or there is one task."""
+        spec = self._spec
+        if spec.partition is None or not self.has_task_journal or self._runtime.place.map_index < 0:
+            return None
+        campaign = campaign_hash(spec, self._connection.hash_secrets[0])
+        # After a clear with resend_on_clear, other partitions may send all of it again.
+        return MappedPartitions(self._runtime.context, campaign, one_number=not spec.resend_on_clear)
 
     def _send(self, campaign: Campaign) -> None:
         """Send to all recipients that are left."""

@@ -1,0 +1,224 @@
+"""A task that failed before it could send, and is then cleared: it has nothing to resolve, and sends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.sdk import BaseOperator, task
+
+from cpaas_provider.hooks.cpaas import CpaasHook
+from cpaas_provider.operators._runtime.state.task_listener import opens_client
+from cpaas_provider.operators.sms import SendSmsOperator, SmsCampaignOperator
+from cpaas_provider.sending.journal.model import NOTHING_SENT_KEY
+from cpaas_provider.sources.base import Table
+from tests.airflow.harness.campaigns import TEXT, rows
+from tests.airflow.harness.kinds import ROW, SENDS, SMS, Kind
+from tests.airflow.harness.stage import Stage, phone
+from tests.airflow.harness.tries import Run, new_dag
+
+EACH = pytest.mark.parametrize("kind", [*SENDS.values(), ROW], ids=lambda kind: kind.name)
+
+
+class FailsFirst:
+    """Code of the author that raises in the first try."""
+
+    def __init__(self, error: type[BaseException] = RuntimeError) -> None:
+        self._error = error
+
+    def __call__(self, context: Any) -> None:
+        if context["ti"].try_number == 1:
+            raise self._error("the author's code failed")
+
+
+def check_sends_after_clear(run: Run, sent: Callable[[], int], map_index: int = -1) -> None:
+    """Check that a try fails without a request, and that the task sends once it is cleared."""
+    first = run.once(map_index=map_index)
+    assert (first.state in ("failed", "up_for_retry"), sent()) == (True, 0)
+    again = run.clear(map_index=map_index).once(map_index=map_index)
+    assert (again.state, sent(), again.error) == ("success", 1, "")
+
+
+@EACH
+@pytest.mark.parametrize("retries", [0, 2])
+def test_raising_pre_execute_is_no_lost_journal(stage: Stage, kind: Kind, retries: int) -> None:
+    run = kind.run(stage, pre_execute=FailsFirst(), retries=retries)
+    check_sends_after_clear(run, lambda: len(kind.arrived(stage)))
+
+
+def test_process_that_exits_in_pre_execute_leaves_no_lost_journal(stage: Stage) -> None:
+    check_sends_after_clear(SMS.run(stage, pre_execute=FailsFirst(SystemExit)), lambda: len(SMS.arrived(stage)))
+
+
+class CheckedSms(SendSmsOperator):
+    """An operator of an author, whose own check raises in the first try."""
+
+    def execute(self, context: Any) -> Any:
+        FailsFirst()(context)
+        return super().execute(context)
+
+
+class PreparedSms(SendSmsOperator):
+    """An operator of an author, whose own ``pre_execute`` raises in the first try."""
+
+    def pre_execute(self, context: Any) -> None:
+        FailsFirst()(context)
+
+
+@pytest.mark.parametrize("operator", [CheckedSms, PreparedSms])
+def test_raising_code_of_a_subclass_is_no_lost_journal(stage: Stage, operator: type[BaseOperator]) -> None:
+    with new_dag() as dag:
+        operator(task_id="send", recipients=phone("adaeze"), content="Your parcel is here")
+    check_sends_after_clear(Run(stage, dag), lambda: len(SMS.arrived(stage)))
+
+
+@pytest.mark.parametrize("retries", [0, 2])
+def test_bad_argument_of_a_mapped_operator_is_no_lost_journal(stage: Stage, retries: int) -> None:
+    run = SMS.mapped(stage, [{"recipients": phone("adaeze")}], on_unknown="never", retries=retries)
+    first = run.once(map_index=0)
+    assert ("on_unknown" in first.error, SMS.requests(stage)) == (True, 0)
+    mapped = run.dag.get_task("send")
+    mapped.partial_kwargs["on_unknown"] = "fail"
+    assert run.clear(map_index=0).once(map_index=0).state == "success"
+    assert len(SMS.arrived(stage)) == 1
+
+
+def test_bad_argument_of_expand_kwargs_is_no_lost_journal(stage: Stage) -> None:
+    given = [{"recipients": phone("adaeze"), "unknown_timeout": "soon"}]
+    run = SMS.mapped(stage, given)
+    assert run.once(map_index=0).state in ("failed", "up_for_retry")
+    given[0]["unknown_timeout"] = 60  # type: ignore[assignment]  # the author corrects it
+    assert run.clear(map_index=0).once(map_index=0).state == "success"
+    assert len(SMS.arrived(stage)) == 1
+
+
+def test_mapped_operator_that_is_made_in_another_task_records_nothing(stage: Stage) -> None:
+    with new_dag() as dag:
+
+        @task(retries=0)
+        def make() -> None:
+            SendSmsOperator(
+                task_id="make", dag=dag, recipients=phone("adaeze"), content="x", on_unknown="never",
+                _airflow_from_mapped=True,
+            )  # fmt: skip
+
+        make()
+    run = Run(stage, dag)
+    assert run.once().state == "failed"
+
+
+class StoppedSource:
+    """A source whose reading ends the task in the first try, as a timeout of Airflow does."""
+
+    template_fields = ()
+
+    def __init__(self, on_read: Callable[[], object] = lambda: None) -> None:
+        self.reads = 0
+        self._on_read = on_read
+
+    @contextmanager
+    def open(self) -> Iterator[Table]:
+        from airflow.sdk.exceptions import AirflowTaskTimeout
+
+        from cpaas_provider.sources import ListSource
+
+        self.reads += 1
+        if self.reads == 1:
+            self._on_read()
+            raise AirflowTaskTimeout("timed out")
+        with ListSource(rows(3)).open() as table:
+            yield table
+
+    def __str__(self) -> str:
+        return "a source"
+
+    def __deepcopy__(self, memo: Any) -> StoppedSource:
+        return self
+
+    __copy__ = lambda self: self  # noqa: E731 - Airflow copies what it renders
+
+
+def test_timeout_while_the_source_is_read_is_no_lost_journal(stage: Stage) -> None:
+    with new_dag() as dag:
+        SmsCampaignOperator(task_id="send", source=StoppedSource(), content=TEXT, retries=0)
+    run = Run(stage, dag)
+    assert (run.once().state, stage.sandbox.counters()["requests"].get("send_sms", 0)) == ("failed", 0)
+    again = run.clear().once()
+    assert (again.state, again.result["sent"]) == ("success", 3)
+
+
+def test_word_is_stored_before_the_source_is_read(stage: Stage) -> None:
+    # A kill meanwhile runs nothing that could store it.
+    stored: list[list[str]] = []
+    with new_dag() as dag:
+        source = StoppedSource(lambda: stored.append([row.key for row in run.stored()]))
+        SmsCampaignOperator(task_id="send", source=source, content=TEXT, retries=0)
+    run = Run(stage, dag)
+    run.once()
+    assert stored == [[NOTHING_SENT_KEY]]
+
+
+def helper() -> Any:
+    with CpaasHook().get_idempotent_client() as client:
+        return client.send_sms(phone("adaeze"), "Your parcel is here")
+
+
+class TestIdempotentClient:
+    @pytest.mark.parametrize("retries", [0, 2])
+    def test_code_before_the_client_is_no_lost_journal(self, stage: Stage, retries: int) -> None:
+        with new_dag() as dag:
+
+            @task(retries=retries)
+            def send(ti: Any = None) -> Any:
+                if ti.try_number == 1:
+                    raise RuntimeError("the author's code failed")
+                with CpaasHook().get_idempotent_client() as client:
+                    return client.send_sms(phone("adaeze"), "Your parcel is here")
+
+            send()
+        check_sends_after_clear(Run(stage, dag), lambda: len(SMS.arrived(stage)))
+
+    def test_code_before_a_function_with_the_client_is_no_lost_journal(self, stage: Stage) -> None:
+        with new_dag() as dag:
+
+            @task(retries=0)
+            def send(ti: Any = None) -> Any:
+                if ti.try_number == 1:
+                    raise RuntimeError("the author's code failed")
+                return helper()
+
+            send()
+        check_sends_after_clear(Run(stage, dag), lambda: len(SMS.arrived(stage)))
+
+    def test_dropped_state_stays_a_lost_journal(self, stage: Stage) -> None:
+        with new_dag() as dag:
+
+            @task(retries=0)
+            def send() -> Any:
+                return helper()
+
+            send()
+        run = Run(stage, dag)
+        assert run.once().state == "success"
+        lost = run.clear(drop_state=True).once()
+        assert (lost.state, len(SMS.arrived(stage))) == ("failed", 1)
+
+    def test_only_functions_that_open_a_client_are_found(self) -> None:
+        def nested() -> Any:
+            return [helper() for _ in range(2)]
+
+        assert opens_client(helper)
+        assert opens_client(nested)
+        assert not opens_client(rows)
+        assert not opens_client(Path.exists)
+        assert not opens_client(len)
+
+
+def test_dropped_state_stays_a_lost_journal_whatever_runs_before(stage: Stage) -> None:
+    run = SMS.run(stage, pre_execute=lambda context: None)
+    assert run.once().state == "success"
+    lost = run.clear(drop_state=True).once()
+    assert (lost.state, len(SMS.arrived(stage))) == ("failed", 1)
