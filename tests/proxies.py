@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import select
 import socket
 import ssl
 import threading
@@ -85,10 +86,7 @@ class ProxyServer:
         with socket.create_connection(self.addresses.get(host, (host, port)), timeout=10) as server:
             client.sendall(to_client)
             server.sendall(to_server)
-            upstream = threading.Thread(target=_copy, args=(client, server), daemon=True)
-            upstream.start()
-            _copy(server, client)
-            upstream.join()
+            _relay(client, server)
 
 
 def _end() -> bytes:
@@ -102,13 +100,19 @@ def _read(client: socket.socket, count: int) -> bytes:
     return data
 
 
-def _copy(source: socket.socket, target: socket.socket) -> None:
-    with contextlib.suppress(OSError):
-        while data := source.recv(65536):
-            target.sendall(data)
-    # The end of TLS to a client cannot be told by halves.
-    with contextlib.suppress(OSError):
-        target.shutdown(socket.SHUT_RDWR if isinstance(target, ssl.SSLSocket) else socket.SHUT_WR)
+def _relay(client: socket.socket, server: socket.socket) -> None:
+    """Carry bytes both ways until both ends are silent, in one thread: TLS of one connection does not bear two."""
+    open_ends = {client: server, server: client}
+    while open_ends:
+        is_pending = client in open_ends and isinstance(client, ssl.SSLSocket) and client.pending()
+        for source in [client] if is_pending else select.select(list(open_ends), [], [], 10)[0]:
+            target = open_ends[source]
+            if data := source.recv(65536):
+                target.sendall(data)
+                continue
+            del open_ends[source]
+            # The end of TLS to a client cannot be told by halves.
+            target.shutdown(socket.SHUT_RDWR if isinstance(target, ssl.SSLSocket) else socket.SHUT_WR)
 
 
 @contextlib.contextmanager

@@ -24,7 +24,7 @@ from cpaas_provider.api.operations import get_contact_table
 from cpaas_provider.api.settings import ClientSettings
 from tests.unit.api.conftest import Send
 from tests.unit.api.loopback import Loopback, Seen, answering, http, until
-from tests.unit.api.test_connections import OK, at, request, saying
+from tests.unit.api.test_connections import OK, at, request, saying, sending
 
 pytestmark = pytest.mark.usefixtures("no_rest")
 

@@ -315,3 +315,29 @@ def test_sentences_that_speak_of_an_acceptance(text: str) -> None:
 )
 def test_search_takes_time_in_proportion_to_the_length(unit: str) -> None:
     find_statements_in_text(unit * (300_000 // len(unit)))
+
+
+@pytest.mark.parametrize(
+    ("recipients", "unnamed"),
+    [
+        (None, 0),
+        ([], 0),
+        ([ADA, BOB, EVE], 0),
+        (f"+{ADA}, +{BOB}, +{EVE}", 0),
+        (["0803 123 4567", "08031234568", "234-803-123-4569"], 0),
+        (["2348****4567", BOB], 0),
+        ([ADA], 2),
+        ([ADA, "2348030000000"], 2),
+    ],
+)
+def test_recipients_that_a_response_leaves_out_are_accepted_and_shown(recipients: Any, unnamed: int) -> None:
+    message = parse({"id": "m-1", "recipients": recipients})
+    assert message.rejected_recipients == ()
+    assert (message.rejection or "").count(f"does not name {unnamed} recipients") == bool(unnamed)
+
+
+def test_response_to_other_recipients_or_another_reference_is_unknown() -> None:
+    assert_unknown(error_of({"id": "m-1", "recipients": ["2348030000000", "2348030000001"]}))
+    response = HttpResponse(200, None, json.dumps({"id": "m-1", "external_ref": "r-2"}).encode())
+    with pytest.raises(errors.CpaasUnknownOutcomeError):
+        parse_response(SEND_SMS, response, (), {**SMS, "external_ref": "r-1"})

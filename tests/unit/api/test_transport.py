@@ -473,6 +473,19 @@ def test_http_proxy_that_opens_no_tunnel_is_not_sent(send: Send, reply: bytes) -
         assert exchange(send, at("https://cpaas.invalid", proxy=f"http://127.0.0.1:{port}")) is TransportFailure.PROXY
 
 
+def test_certificate_that_is_not_trusted_behind_a_proxy_is_not_sent(
+    send: Send, tls: ssl.SSLContext, authority: Authority, certificate: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stranger = Authority(certificate.parent, "stranger")
+    monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+    for to_proxy in (None, tls):
+        with Loopback(answering(), stranger.server_context()) as server, proxy_server(to_proxy) as proxy:
+            failure = exchange(send, at(server.url, proxy=proxy.url, verify=str(certificate)))
+        assert isinstance(failure, TransportFailure)
+        assert not failure.may_have_left
+        assert server.seen == []
+
+
 def test_proxy_that_is_silent_is_not_sent(send: Send) -> None:
     with Loopback(lambda connection, _: server.over.wait(5)) as server:  # type: ignore[arg-type, return-value]
         settings = at("https://cpaas.invalid", proxy=server.url, connect_timeout=0.1)

@@ -87,9 +87,12 @@ async def connect(new_connection: Callable[[], P], service: Server, proxy: Proxy
                 transport, connection, service.context, server_hostname=service.host
             )
         connection.connection_made(transport)
-    except BaseException:
+    except BaseException as error:
         handshake.transport.abort()
-        raise
+        if isinstance(error, OSError) or not isinstance(error, Exception):
+            raise
+        # When TLS inside of TLS fails, some versions of asyncio raise a TypeError of their own.
+        raise ConnectionAbortedError("no connection through the proxy") from error
     return connection
 
 

@@ -7,7 +7,7 @@ a number, and leave a field out.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import reduce
 from http import HTTPStatus
 from typing import Any
@@ -15,6 +15,7 @@ from typing import Any
 import phonenumbers
 
 from cpaas_provider.api.endpoints import Echo, Endpoint, RetrySafety
+from cpaas_provider.api.models.messages import Message
 from cpaas_provider.api.recipients.msisdn import InvalidMsisdnError, normalise_msisdn
 from cpaas_provider.api.responses.statements import is_empty
 
@@ -36,7 +37,40 @@ def contradicts(endpoint: Endpoint[Any], resource: Any, body: Any, fields: Mappi
         for echo in endpoint.echoes:
             if echo.request in fields and not _repeats(echo, record, str(fields[echo.request])):
                 return f"the response belongs to another request: it names another {echo.request}"
+    if (
+        isinstance(resource, Message)
+        and resource.recipients
+        and len(unnamed_recipients(resource, fields)) == (len(_listed(fields)))
+    ):
+        return "the response belongs to another request: it names other recipients"
     return None
+
+
+def unnamed_recipients(message: Message, fields: Mapping[str, Any]) -> Sequence[str]:
+    """Return the recipients of a request that its response leaves out, although it names recipients.
+
+    They are accepted all the same: a list that is cut off, or hides digits, rejects no recipient.
+
+    :param fields: the fields of the request, as on the wire
+    """
+    named = {_comparable(recipient) for recipient in message.recipients or ()}
+    unnamed = [recipient for recipient in _listed(fields) if _comparable(recipient) not in named]
+    if (
+        not message.recipients
+        or not unnamed
+        or any(_MASK.search(recipient) for recipient in named if "@" not in recipient)
+    ):
+        return ()
+    return [recipient for recipient in unnamed if not any(_is_same_number(one, recipient) for one in named)]
+
+
+def _listed(fields: Mapping[str, Any]) -> Sequence[str]:
+    listed = fields.get("recipients")
+    return listed.split(",") if isinstance(listed, str) and listed else ()
+
+
+def _comparable(recipient: str) -> str:
+    return recipient.strip().casefold() if "@" in recipient else re.sub(r"[^\d*•xX#]", "", recipient)
 
 
 def _names_error(body: Any) -> bool:

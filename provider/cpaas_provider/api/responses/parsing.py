@@ -21,6 +21,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from cpaas_provider.api.amounts import counted
 from cpaas_provider.api.endpoints import Endpoint, RetrySafety
 from cpaas_provider.api.http.wire import HttpResponse
 from cpaas_provider.api.models.airtime import AirtimePurchase
@@ -28,7 +29,7 @@ from cpaas_provider.api.models.base import PRIVATE
 from cpaas_provider.api.models.messages import Message
 from cpaas_provider.api.redact import redact
 from cpaas_provider.api.responses import failures
-from cpaas_provider.api.responses.echo import contradicts
+from cpaas_provider.api.responses.echo import contradicts, unnamed_recipients
 from cpaas_provider.api.responses.error_items import is_documented_item, names_field, surely_rejected_recipients
 from cpaas_provider.api.responses.purchase import contradicts_itself
 from cpaas_provider.api.responses.statements import (
@@ -281,18 +282,22 @@ def _with_rejected(
     fields: Mapping[str, Any],
 ) -> Any:
     """Return an accepted message with the recipients that its ``errors`` surely reject, and with their text."""
-    if not isinstance(resource, Message) or not isinstance(body, Mapping):
+    if not isinstance(resource, Message):
         return resource
-    for part in (body, body.get("data")):
+    rejected: tuple[str, ...] = ()
+    remarks = []
+    if unnamed := unnamed_recipients(resource, fields):
+        remarks.append(f"it does not name {counted(len(unnamed), 'recipient')}, who count as accepted")
+    for part in (body, body.get("data")) if isinstance(body, Mapping) else ():
         if isinstance(part, Mapping) and not is_empty(part.get("errors")):
+            rejected = surely_rejected_recipients(part["errors"], fields)
             detail = redact(failures.error_text(part), private).rstrip(".") or "errors without a text"
-            return resource.model_copy(
-                update={
-                    "rejected_recipients": surely_rejected_recipients(part["errors"], fields),
-                    "rejection": f"{endpoint.operation}: the service accepted the request, and names errors: {detail}.",
-                }
-            )
-    return resource
+            remarks.append(f"it names errors: {detail}")
+            break
+    if not remarks:
+        return resource
+    rejection = f"{endpoint.operation}: the service accepted the request. In its response, {'; '.join(remarks)}."
+    return resource.model_copy(update={"rejected_recipients": rejected, "rejection": rejection})
 
 
 def _json(response: HttpResponse) -> Any:
