@@ -40,10 +40,11 @@ def open_campaign_store(key: CampaignKey, partition: Partition, runtime: TaskRun
     """
     if not isinstance(key.key, str) or not key.key.strip():
         raise PreflightError("idempotency_key must be text that is not empty. Nothing was sent.", permanent=True)
-    task_store, database = runtime.require_state_store(), runtime.database
+    task_store = runtime.require_state_store()
     owner, name = f"task instance {runtime.cli_address}", f"{key.name}/{partition.part}"
-    newest_try = TaskNewestTry(database)
     try:
+        database = runtime.database
+        newest_try = TaskNewestTry(database)
         check_database(database)
         # Before the lease is acquired: in an older copy, a task that has ended may still hold it.
         if (older := newest_try.find_older()) is not None:
