@@ -9,7 +9,7 @@ import socket
 import ssl
 import struct
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from http.client import HTTPResponse
 from pathlib import Path
 from typing import Self
@@ -244,39 +244,3 @@ class TlsServer:
                 self.peers.append(subject.get("commonName"))
                 self._script(conversation)
             conversation.wait_for_end()
-
-
-@contextlib.contextmanager
-def connect_proxy() -> Iterator[str]:
-    """Run a proxy that opens tunnels, and yield its URL."""
-
-    def carry(source: socket.socket, target: socket.socket) -> None:
-        with contextlib.suppress(OSError):
-            while data := source.recv(65536):
-                target.sendall(data)
-        with contextlib.suppress(OSError):
-            target.shutdown(socket.SHUT_WR)
-
-    def serve(client: socket.socket) -> None:
-        with client, contextlib.suppress(OSError):
-            head = b""
-            while b"\r\n\r\n" not in head:
-                head += client.recv(65536)
-            host, _, port = head.split()[1].decode().partition(":")
-            with socket.create_connection((host, int(port)), timeout=10) as server:
-                client.sendall(b"HTTP/1.1 200 Connected\r\n\r\n")
-                upstream = threading.Thread(target=carry, args=(client, server), daemon=True)
-                upstream.start()
-                carry(server, client)
-                upstream.join()
-
-    def accept() -> None:
-        with contextlib.suppress(OSError):
-            while True:
-                client, _ = listener.accept()
-                client.settimeout(10)
-                threading.Thread(target=serve, args=(client,), daemon=True).start()
-
-    with socket.create_server(("127.0.0.1", 0), backlog=64) as listener:
-        threading.Thread(target=accept, daemon=True).start()
-        yield "http://{}:{}".format(*listener.getsockname())

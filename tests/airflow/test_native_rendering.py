@@ -10,7 +10,7 @@ from cpaas_provider.operators.airtime import BuyAirtimeOperator
 from cpaas_provider.operators.contacts import UpsertContactRowOperator
 from cpaas_provider.operators.email import SendEmailOperator
 from cpaas_provider.operators.lookup import PhoneLookupOperator
-from cpaas_provider.operators.otp import RequestOtpOperator, VerifyOtpOperator
+from cpaas_provider.operators.otp import RequestOtpOperator, RevokeOtpOperator, VerifyOtpOperator
 from cpaas_provider.operators.sms import SendSmsOperator
 from tests.airflow.harness.stage import Stage, address, digits, on_stage
 from tests.sandbox import Sandbox
@@ -30,6 +30,10 @@ def played(airflow_db: object, sandbox_process: Sandbox) -> Iterator[Stage]:
         with stage.dag("native", params=PARAMS, render_template_as_native_obj=True) as dag:
             SendSmsOperator(task_id="sms", recipients="{{ params.numbers }}", content="Hello")
             SendSmsOperator(task_id="digits_as_text", recipients="{{ params.number }}", content="{{ 4711 }}")
+            for field in ("content", "sender_id", "external_ref"):
+                given = {"content": "Hello", field: "{{ none }}"}
+                SendSmsOperator(task_id=f"no_{field}", recipients=digits(f"native_no_{field}"), **given)
+            RevokeOtpOperator(task_id="no_otp_id", otp_id="{{ none }}", skip_if_missing=True)
             entries = "{{ params.entries }}"
             to = address("native")
             SendEmailOperator(task_id="email", recipients=to, content="Dear {name}", personalisation=entries)
@@ -65,6 +69,13 @@ def test_a_code_keeps_its_leading_nought(played: Stage) -> None:
 def test_a_text_of_digits_is_told_and_not_sent(played: Stage) -> None:
     assert played.outcome("digits_as_text") == ("failed", 1)
     assert "content must be text" in played.error("digits_as_text")
+
+
+@pytest.mark.parametrize("field", ["content", "sender_id", "external_ref", "otp_id"])
+def test_argument_that_renders_to_nothing_is_refused_and_not_left_out(played: Stage, field: str) -> None:
+    assert played.outcome(f"no_{field}") == ("failed", 1)
+    assert f"{field} is None after rendering. Nothing was sent" in played.error(f"no_{field}")
+    assert played.arrived("sms", digits(f"native_no_{field}")) == []
 
 
 def test_numbers_are_masked_whatever_their_type(played: Stage) -> None:

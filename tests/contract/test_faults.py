@@ -8,7 +8,7 @@ for each, because the resource itself is changed, and a cut.
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
@@ -22,6 +22,7 @@ from cpaas_provider.api import (
     CpaasUnknownOutcomeError,
 )
 from cpaas_provider.sandbox.faults.kinds import KINDS
+from cpaas_provider.sandbox.faults.odd_answers import DeadId, NoteForm, PurchaseForm, RefusalForm
 from tests.contract.speaking import OPERATIONS, SENDER, Operation, Speaker
 
 BY_NAME = {one.name: one for one in OPERATIONS}
@@ -51,14 +52,16 @@ ACCEPTS_FIRST = {
     "missing_field",
     "stall_body",
 }
-STRIKES_EVERYWHERE = {"cut_after", "missing_field", "unknown_enum", "extra_fields"}
+STRIKES_EVERYWHERE = {"cut_after", "missing_field", "unknown_enum", "extra_fields", "other_record", "two_answers"}
 exercised: set[str] = set()
 
 
-def struck_by(*faults: tuple[str, dict[str, Any]]) -> pytest.MarkDecorator:
+def struck_by(
+    *faults: tuple[str, dict[str, Any]], operations: tuple[str, ...] = OF_EACH_EFFECT
+) -> pytest.MarkDecorator:
     """Run a test with each fault: by the sync client on an operation of each effect, by the async one on one or all."""
     exercised.update(kind for kind, _ in faults)
-    rows = [("sync", name, *fault) for name in OF_EACH_EFFECT for fault in faults]
+    rows = [("sync", name, *fault) for name in operations for fault in faults]
     for fault in faults:
         rows += [("async", name, *fault) for name in (BY_NAME if fault[0] in STRIKES_EVERYWHERE else ["send_sms"])]
     marked = [
@@ -211,6 +214,7 @@ def test_a_redirect_is_not_followed(speak: Speaker, operation: Operation, kind: 
     ("extra_fields", {}),
     ("echo", {"text": "over and out"}),
     ("no_charge", {}),
+    ("wrong_charge", {"charge": -4}),
     ("slow_drip", {"seconds": 0.1}),
     ("latency", {"ms": 50}),
 )
@@ -235,9 +239,43 @@ def test_accepted_record_is_accepted_whatever_stands_around_it(
     if operation.name in TAKES_ANY_ANSWER:
         # A deletion has no record that would be proof, and is safe to repeat.
         assert error is None or isinstance(error, CpaasRejectedError)
+    elif operation.name == "lookup_phone" and params["form"] == "status_beside":
+        # A record without an id proves nothing beside an error.
+        assert isinstance(error, CpaasUnknownOutcomeError)
+        assert (error.retryable, speak.requests) == (False, 1)
     else:
         assert error is None
         assert (speak.requests, speak.accepted) == (1, 1)
+
+
+NAMED = {"number": {"lookup_phone", "request_otp", "find_otps", "buy_airtime"}}
+NAMED["id"] = {"get_otp", "verify_otp", "get_contact_row", "update_contact_row"}
+"""The operations whose response names what the request asked for."""
+HARMLESS = {"find_otps", "get_otp", "get_contact_row", "update_contact_row"}
+
+
+@struck_by(*[("other_record", {"part": part}) for part in NAMED])
+def test_record_of_another_is_no_answer(
+    speak: Speaker, operation: Operation, kind: str, params: dict[str, Any]
+) -> None:
+    error = attempt(speak, operation, kind, params)
+    if operation.name in NAMED[params["part"]] - HARMLESS:
+        assert isinstance(error, CpaasUnknownOutcomeError)
+        assert (error.retryable, speak.requests, speak.accepted) == (False, 1, 1)
+        assert not re.search(r"\d{7}", str(error))
+    else:
+        # The next answer is the right one.
+        assert error is None
+        assert speak.requests == (2 if operation.name in NAMED[params["part"]] else 1)
+
+
+@struck_by(("two_answers", {"ms": 0}), ("two_answers", {"ms": 5}))
+def test_second_answer_is_that_of_no_other_request(
+    speak: Speaker, operation: Operation, kind: str, params: dict[str, Any]
+) -> None:
+    assert attempt(speak, operation, kind, params) is None
+    assert attempt(speak, operation, kind, params) is None
+    assert (speak.requests, speak.accepted) == (1, 1)
 
 
 @struck_by(*[("odd_answer", params) for params in WITHOUT_RECORD])
@@ -251,6 +289,47 @@ def test_what_acts_is_unknown_where_the_record_is_missing(
         assert (speak.requests, speak.accepted) == (1, 1)
     else:
         assert error is None or not error.maybe_sent
+
+
+STAGES = ("before", "after")
+MISLEADING = [(f"odd_refusal_{stage}", {"form": form}) for stage in STAGES for form in get_args(RefusalForm)]
+MISLEADING += [(f"dead_id_{stage}", {"id": id_}) for stage in STAGES for id_ in get_args(DeadId)]
+
+
+@struck_by(*MISLEADING, operations=("buy_airtime",))
+def test_what_acts_is_unknown_where_the_response_proves_no_rejection(
+    speak: Speaker, operation: Operation, kind: str, params: dict[str, Any]
+) -> None:
+    error = attempt(speak, operation, kind, params)
+    assert isinstance(error, CpaasUnknownOutcomeError)
+    assert (error.maybe_sent, error.retryable) == (True, False)
+    assert (speak.requests, speak.accepted) == (1, 1 if kind.endswith("after") else 0)
+
+
+@struck_by(("odd_refusal_before", {"form": "id_in_400"}), ("dead_id_after", {"id": "0"}))
+def test_what_does_not_act_is_never_in_doubt(
+    speak: Speaker, operation: Operation, kind: str, params: dict[str, Any]
+) -> None:
+    error = attempt(speak, operation, kind, params)
+    assert error is None or error.maybe_sent is (operation.name in {"send_sms", "buy_airtime"})
+
+
+@struck_by(*[("note_beside_id", {"form": form}) for form in get_args(NoteForm)], operations=("send_sms",))
+def test_note_beside_an_id_rejects_no_recipient(
+    speak: Speaker, operation: Operation, kind: str, params: dict[str, Any]
+) -> None:
+    speak.sandbox.control("POST", "faults", {"operation": operation.name, "kind": kind, "params": params})
+    message = speak(operation.name, ["2348031234567", "2348031234568"], "Clinic", "Hello")
+    assert (message.rejected_recipients, bool(message.model_extra)) == ((), True)
+
+
+@struck_by(*[("odd_purchase_status", {"form": form}) for form in get_args(PurchaseForm)], operations=("buy_airtime",))
+def test_odd_status_of_a_purchase_is_never_a_reason_to_buy_again(
+    speak: Speaker, operation: Operation, kind: str, params: dict[str, Any]
+) -> None:
+    error = attempt(speak, operation, kind, params)
+    assert error is None or isinstance(error, CpaasUnknownOutcomeError)
+    assert (speak.requests, speak.accepted) == (1, 1)
 
 
 @pytest.mark.parametrize("envelope", [False, True])

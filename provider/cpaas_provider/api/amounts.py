@@ -7,9 +7,29 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from decimal import ROUND_DOWN, Decimal, localcontext
+from typing import Any
 
 Amount = Decimal | float
 """An amount as authors give it; an ``int`` is one, too."""
+
+_LARGEST = 10**15
+"""A larger figure cannot be a price, a balance or a count."""
+
+
+def known_figure(value: Any) -> Any:
+    """Return a number that can be summed and stored; ``None`` for any other value, such as NaN, text or a boolean."""
+    if isinstance(value, bool) or not isinstance(value, (int, float, Decimal)):
+        return None
+    if isinstance(value, Decimal) and not value.is_finite():
+        return None
+    # No comparison with NaN is true.
+    return value if -_LARGEST <= value <= _LARGEST else None
+
+
+def known_cost(value: Any) -> Any:
+    """Return what the service says a request cost; ``None`` if that is no evidence: no figure, or one below zero."""
+    figure = known_figure(value)
+    return figure if figure is not None and figure >= 0 else None
 
 
 def to_decimal(amount: Amount) -> Decimal:

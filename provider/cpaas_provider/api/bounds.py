@@ -23,7 +23,7 @@ LONGEST_ID = 100
 Check = Callable[[str, Any], Any]
 
 # Templates, JSON and data frames write these words for a missing value.
-_MISSING_VALUE_WORDS = frozenset({"none", "null", "nan"})
+_MISSING_VALUE_WORDS = frozenset({"none", "null", "nan", "nat", "<na>"})
 _BLANKS = "".join(map(chr, (*range(33), 0xA0, 0xAD, *range(0x2000, 0x2010), 0x2028, 0x2029, 0x2060, 0x3000, 0xFEFF)))
 """Blanks, control characters and characters that show nothing."""
 _TEMPLATE_MARKS = ("{{", "{%", "{#")
@@ -92,9 +92,14 @@ def file_name(suffixes: tuple[str, ...]) -> Check:
     return check
 
 
+def is_missing_word(text: str) -> bool:
+    """Return whether an argument is a word for a missing value, such as ``None``."""
+    return text.lower() in _MISSING_VALUE_WORDS
+
+
 def missing_value_reason(text: str) -> str | None:
-    """Return what is wrong with a recipient if it is a word for a missing value, such as ``None``; else ``None``."""
-    if text.lower() not in _MISSING_VALUE_WORDS:
+    """Return what is wrong with a recipient if it is a word for a missing value; else ``None``."""
+    if not is_missing_word(text):
         return None
     return f"is the word {text!r}: the template or task it came from had no value"
 

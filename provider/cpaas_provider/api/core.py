@@ -93,6 +93,8 @@ def _build(
         "Authorization": settings.authorization,
         "Accept": "application/json",
         "Accept-Encoding": "identity",
+        # Lookups have one URL for all numbers, so a cache on the way would mix up their answers.
+        "Cache-Control": "no-store, no-cache",
         "User-Agent": f"airflow-provider-cpaas/{__version__}",
     }
     if endpoint.query_params:

@@ -54,6 +54,22 @@ class RetrySafety(Enum):
 
 
 @dataclass(frozen=True)
+class Echo:
+    """A field of the response that repeats one of the request (``responses.echo`` compares them).
+
+    :param response: the field of the response, with the names of the objects around it
+    :param request: the field of the request
+    :param is_number: whether it is a phone number, which may have another notation
+    :param is_required: whether a response without it counts for nothing
+    """
+
+    response: str
+    request: str
+    is_number: bool = False
+    is_required: bool = False
+
+
+@dataclass(frozen=True)
 class Endpoint(Generic[T_co]):
     """One operation: its request, its response, and when it may be retried."""
 
@@ -66,6 +82,7 @@ class Endpoint(Generic[T_co]):
     query_params: bool = False
     rejections: Mapping[int | None, type[errors.CpaasRejectedError]] = field(default_factory=dict)
     """The error class of a rejection by its status; ``None`` stands for every status that is not listed."""
+    echoes: tuple[Echo, ...] = ()
 
     @property
     def allows_empty_response(self) -> bool:
@@ -79,10 +96,26 @@ class Endpoint(Generic[T_co]):
 
 
 _GONE = (404, 405, 410)
+_REFERENCE = Echo("external_ref", "external_ref")
+_RECIPIENT = Echo("recipient", "recipient", is_number=True)
+_OTP_ID = Echo("id", "id")
+_ROW_ID = Echo("row.id", "row_id")
 
-SEND_SMS = Endpoint("send_sms", "POST", "/sms/send", SendSmsRequest, SmsMessage, RetrySafety.UNSAFE)
-SEND_EMAIL = Endpoint("send_email", "POST", "/email/send", SendEmailRequest, EmailMessage, RetrySafety.UNSAFE)
-REQUEST_OTP = Endpoint("request_otp", "POST", "/otp/request_token", RequestOtpRequest, OtpToken, RetrySafety.UNSAFE)
+SEND_SMS = Endpoint(
+    "send_sms", "POST", "/sms/send", SendSmsRequest, SmsMessage, RetrySafety.UNSAFE, echoes=(_REFERENCE,)
+)
+SEND_EMAIL = Endpoint(
+    "send_email", "POST", "/email/send", SendEmailRequest, EmailMessage, RetrySafety.UNSAFE, echoes=(_REFERENCE,)
+)
+REQUEST_OTP = Endpoint(
+    "request_otp",
+    "POST",
+    "/otp/request_token",
+    RequestOtpRequest,
+    OtpToken,
+    RetrySafety.UNSAFE,
+    echoes=(_RECIPIENT,),
+)
 VERIFY_OTP = Endpoint(
     "verify_otp",
     "POST",
@@ -91,10 +124,18 @@ VERIFY_OTP = Endpoint(
     OtpToken,
     RetrySafety.UNSAFE,
     rejections={None: errors.CpaasNotVerifiedError},
+    echoes=(_OTP_ID,),
 )
-GET_OTP = Endpoint("get_otp", "GET", "/otp/{id}", OtpReference, OtpToken, RetrySafety.SAFE)
+GET_OTP = Endpoint("get_otp", "GET", "/otp/{id}", OtpReference, OtpToken, RetrySafety.SAFE, echoes=(_OTP_ID,))
 FIND_OTPS = Endpoint(
-    "find_otps", "GET", "/otp/get-by-recipient", FindOtpsRequest, list[OtpToken], RetrySafety.SAFE, query_params=True
+    "find_otps",
+    "GET",
+    "/otp/get-by-recipient",
+    FindOtpsRequest,
+    list[OtpToken],
+    RetrySafety.SAFE,
+    query_params=True,
+    echoes=(_RECIPIENT,),
 )
 REVOKE_OTP = Endpoint("revoke_otp", "DELETE", "/otp/{id}", OtpReference, NoneType, RetrySafety.IDEMPOTENT)
 BUY_AIRTIME = Endpoint(
@@ -105,10 +146,17 @@ BUY_AIRTIME = Endpoint(
     AirtimePurchase,
     RetrySafety.PURCHASE,
     rejections=dict.fromkeys(_GONE, errors.CpaasOperationRemovedError),
+    echoes=(_REFERENCE, _RECIPIENT),
 )
 GET_CONTACT_TABLE = Endpoint("get_contact_table", "GET", "/lists/contact", WireRequest, ContactTable, RetrySafety.SAFE)
 GET_CONTACT_ROW = Endpoint(
-    "get_contact_row", "GET", "/lists/contact/row/{row_id}", RowReference, ContactRowRecord, RetrySafety.SAFE
+    "get_contact_row",
+    "GET",
+    "/lists/contact/row/{row_id}",
+    RowReference,
+    ContactRowRecord,
+    RetrySafety.SAFE,
+    echoes=(_ROW_ID,),
 )
 CREATE_CONTACT_ROW = Endpoint(
     "create_contact_row", "POST", "/lists/contact/rows", CreateRowRequest, ContactRowRecord, RetrySafety.UNSAFE
@@ -120,10 +168,17 @@ UPDATE_CONTACT_ROW = Endpoint(
     UpdateRowRequest,
     ContactRowRecord,
     RetrySafety.IDEMPOTENT,
+    echoes=(_ROW_ID,),
 )
 DELETE_CONTACT_ROW = Endpoint(
     "delete_contact_row", "DELETE", "/lists/contact/rows/{row_id}", RowReference, NoneType, RetrySafety.IDEMPOTENT
 )
 LOOKUP_PHONE = Endpoint(
-    "lookup_phone", "GET", "/lookup/phone", LookupPhoneRequest, PhoneLookup, RetrySafety.BILLED_READ
+    "lookup_phone",
+    "GET",
+    "/lookup/phone",
+    LookupPhoneRequest,
+    PhoneLookup,
+    RetrySafety.BILLED_READ,
+    echoes=(Echo("msisdn", "phone", is_number=True, is_required=True),),
 )

@@ -63,15 +63,15 @@ class ClientSettings:
     :param max_retries: attempts beyond the first inside one call, where a retry is safe
     :param max_retry_after: the longest ``Retry-After``, in seconds, that a call waits; a longer one is an error with
         ``retry_after`` set
-    :param keepalive_expiry: seconds an idle connection stays open; short, because a reset on a stale connection makes
-        the outcome of a send unknown
+    :param keepalive_expiry: seconds an idle connection stays open for the next read; a request that changes something
+        has a connection of its own
     :param max_response_bytes: the largest response that is read
     :param verify: ``True``, ``False`` (no TLS verification: for tests only), or the path of a CA bundle
     :param client_cert: path of a PEM file with the certificate that the client shows to a service that asks for one,
         followed by those of its issuers
     :param client_key: path of a PEM file with the private key of ``client_cert``; by default ``client_cert`` holds it
     :param client_key_password: the password of an encrypted private key
-    :param proxy: URL of an HTTP proxy, with its user name if it needs one; a password in it is refused
+    :param proxy: URL of an HTTP or SOCKS 5 proxy, with its user name if it needs one; a password in it is refused
     :param proxy_password: the proxy's password
     :param allow_http: permit plain http to hosts other than this machine
     :param otp_revoke_path: path of the revoke operation, which the contract does not show; holds ``{id}``

@@ -82,16 +82,21 @@ class LeasedState:
             return connection.execute(query).scalar_one_or_none()
 
     def set(self, key: str, value: Any) -> None:
-        """Store JSON durably, and renew the lease.
+        """Store JSON durably, and renew the lease, as ``set_all`` does."""
+        self.set_all({key: value})
+
+    def set_all(self, values: Mapping[str, Any]) -> None:
+        """Store JSON durably by key, in one transaction, and renew the lease.
 
         :raises LeaseLostError: when this owner does not hold the lease; nothing was stored
         :raises DatabaseError: when the database cannot be written
         """
-        text = json.dumps(value, separators=(",", ":"), allow_nan=False)
+        texts = _as_texts(values)
 
         def work(connection: Connection) -> None:
             self._assert_held(connection)
-            self._store(connection, key, text)
+            for key, text in texts.items():
+                self._store(connection, key, text)
             self._writes += 1
             if self._writes % _WRITES_IN_MEMORY == 0 and connection.dialect.name == "sqlite":
                 connection.exec_driver_sql("PRAGMA shrink_memory")
@@ -109,7 +114,7 @@ class LeasedState:
         :raises CampaignChangedError: when a value in ``seen`` has changed; nothing was stored
         :raises DatabaseError: when the database cannot be used
         """
-        texts = {key: json.dumps(value, separators=(",", ":"), allow_nan=False) for key, value in values.items()}
+        texts = _as_texts(values)
 
         def work(connection: Connection) -> None:
             self._acquire(connection, self._clock())
@@ -192,3 +197,7 @@ class LeasedState:
                 f"{self._owner} does not hold the lease on this campaign. It is held by {owner or 'no task'}. Nothing "
                 "was stored."
             )
+
+
+def _as_texts(values: Mapping[str, Any]) -> dict[str, str]:
+    return {key: json.dumps(value, separators=(",", ":"), allow_nan=False) for key, value in values.items()}

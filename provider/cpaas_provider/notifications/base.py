@@ -24,8 +24,8 @@ class CpaasNotifier(BaseNotifier):
     A notifier never raises an error into Airflow's callback: its log states what was sent, what was not, and why.
 
     :param recipients: as a list or comma-separated. Invalid recipients are left out and counted in the log (templated)
-    :param content: the text. Default: the DAG or task and what happened to it. A template that cannot be rendered is
-        replaced by the default (templated)
+    :param content: the text. Default: the DAG or task and what happened to it. The default replaces
+        a text that cannot be rendered, has no value, or has a placeholder such as ``{code}`` (templated)
     :param sender_id: the sender. Default: the connection's (templated)
     :param window: the shortest time between two notifications, as a timedelta or in seconds. Alerts in between are
         counted, and the next notification reports their number. 0 sends one message for each alert, and needs no

@@ -70,6 +70,9 @@ class CpaasOperator(BaseOperator, metaclass=_OperatorMeta):
     _stop_requested: bool = False
     _runtime: TaskRuntime | None = None
     _rendered_values: Mapping[str, Any] = MappingProxyType({})
+    _valueless: Mapping[str, str] = MappingProxyType({})
+    optional_fields: ClassVar[frozenset[str]] = frozenset()
+    """Templated fields that may be empty after rendering."""
 
     def __init__(self, *, cpaas_conn_id: str = DEFAULT_CONN_ID, **kwargs: Any) -> None:
         super().__init__(**with_documentation(type(self), "operators", kwargs))
@@ -134,6 +137,7 @@ class CpaasOperator(BaseOperator, metaclass=_OperatorMeta):
             log=self.log,
             task_type=self.task_type,
             arguments=vars(self),
+            valueless=self._valueless,
         )
         self._runtime = runtime
         if self._stop_requested:
@@ -178,8 +182,10 @@ class CpaasOperator(BaseOperator, metaclass=_OperatorMeta):
         if parent is not self:
             render(parent, template_fields, context, jinja_env, seen_oids)
             return
+        from cpaas_provider.api.values import no_value_reason
         from cpaas_provider.operators._masked_rendering import render_fields
 
+        given = [field for field in template_fields if getattr(self, field) is not None]
         try:
             self._rendered_values = render_fields(
                 self, render, template_fields, self.masked_fields, context, jinja_env, seen_oids
@@ -187,6 +193,8 @@ class CpaasOperator(BaseOperator, metaclass=_OperatorMeta):
         except Exception:
             self._record_nothing_sent(context)
             raise
+        reasons = {name: no_value_reason(self.rendered(name)) for name in given if name not in self.optional_fields}
+        self._valueless = {name: reason for name, reason in reasons.items() if reason}
         for field, value in self._rendered_values.items():
             setattr(self, field, self.masked_fields[field](value))
         if self._may_fail_before_execute():

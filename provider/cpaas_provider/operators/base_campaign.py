@@ -25,8 +25,6 @@ MASKED_CAMPAIGN_FIELDS: Mapping[str, Callable[[Any], Any]] = {
     "callback": masking.url,
 }
 
-_SOURCES = ("source", "suppression_list", "test_recipients")
-
 
 class CampaignOperator(CpaasOperator):
     """Base of ``SmsCampaignOperator`` and ``EmailCampaignOperator``: one message to every recipient in a source.
@@ -58,7 +56,8 @@ class CampaignOperator(CpaasOperator):
         unknown, the campaign ends (templated)
     :param test_only: end after the test recipients
     :param max_recipients: refuse a campaign with more recipients
-    :param max_charge: highest cost of the campaign over all tries, in the account's currency
+    :param max_charge: highest cost of the campaign over all tries, in the account's currency, by the most careful of
+        charge, fall of the balance and ``price_per_page``
     :param min_balance: lowest balance of the account that the campaign may leave, in the account's currency
     :param price_per_page: price of a page (SMS segment) or, for email, of a recipient, if you know it
     :param on_missing_charge: what to do about answers without a charge, under ``max_charge`` or ``min_balance`` and
@@ -78,7 +77,8 @@ class CampaignOperator(CpaasOperator):
         ``(3, timedelta(days=7))`` for three in seven days, at most 90 days. Recipients at the cap are left out
     :param frequency_category: the category in which the messages count, such as ``marketing``. Without a
         ``frequency_cap`` they count, and no recipient is left out. Default: ``default``, if there is a cap
-    :param max_failure_ratio: share of recipients and rows that may fail, 0 to 1, before the task fails
+    :param max_failure_ratio: share of recipients and rows that may fail, 0 to 1, before the task fails. A recipient
+        whose phone lookup failed counts
     :param on_rejected_batch: what to do about a batch that the service rejects as a whole. ``bisect`` splits it, to
         find the recipients it is rejected for and send to the others. ``fail`` counts all of its recipients as
         rejected, and no retry sends to them
@@ -224,7 +224,6 @@ class CampaignOperator(CpaasOperator):
         )
         self.partition = partition
         self.idempotency_key = idempotency_key
-        self.has_idempotency_key = idempotency_key is not None
         self.max_pending_requests = self._checked(validators.count_or_none, max_pending_requests=max_pending_requests)
         self.spool_path = spool_path
         self.progress_interval = self._checked(validators.seconds, progress_interval=progress_interval)
@@ -240,13 +239,9 @@ class CampaignOperator(CpaasOperator):
         """Return the campaign as plain values, from the rendered arguments."""
         from cpaas_provider.operators._runtime.campaign.spec import CampaignSpec
 
-        lost = {name for name in _SOURCES if self.rendered(name) is None and getattr(self, name) is not None}
-        if self.has_idempotency_key and self.idempotency_key is None:
-            lost.add("idempotency_key")
         return self._build_spec(
             CampaignSpec,
             source_summary=self.source,
-            lost_fields=frozenset(lost),
             body={name: self.rendered(name) for name in self.body_fields},
             dry_run=self.without_sending,
             dnd=self.dnd_options(),

@@ -214,6 +214,7 @@ class UpsertContactRowOperator(ContactRowOperator):
     """
 
     template_fields = ("row_id", "key", "map_name", "columns", "cpaas_conn_id")
+    optional_fields: ClassVar[frozenset[str]] = frozenset({"row_id"})
     masked_fields: ClassVar[Mapping[str, Callable[[Any], Any]]] = {
         "columns": masking.cells,
         # A key is often a phone number or an email address.

@@ -134,13 +134,13 @@ class VerifyOtpOperator(CpaasOperator):
         """Verify the code."""
         from cpaas_provider.api.errors import CpaasNotVerifiedError
         from cpaas_provider.api.models.otp import OtpOutcome
+        from cpaas_provider.api.values import no_value_reason
         from cpaas_provider.hooks.activity import record_passcode_outcome
-        from cpaas_provider.operators._runtime.single.phone import NO_CODE
         from cpaas_provider.sending.probes import otp_record
 
         token = self.rendered("token")
-        if token is None or str(token).strip() in NO_CODE:
-            raise AirflowFailException("token is empty after rendering. Nothing was sent, so no attempt was used.")
+        if reason := no_value_reason(token):
+            raise AirflowFailException(f"token {reason} after rendering. Nothing was sent, so no attempt was used.")
         try:
             record = client.verify_otp(self.otp_id, str(token))
         except CpaasNotVerifiedError as error:

@@ -131,7 +131,7 @@ class SmsCampaignOperator(CampaignOperator):
     possible (INTERFACE.md 4.3).
 
     * It fails when a guard such as ``max_charge`` ends the campaign.
-    * It fails when more recipients are rejected or rows invalid than ``max_failure_ratio`` allows.
+    * It fails when more recipients are rejected, not looked up or rows invalid than ``max_failure_ratio`` allows.
     * It fails when a request is of unknown outcome, unless ``on_unknown`` is ``skip`` or ``resend``.
     * It is skipped when the campaign has no recipients, in backfills and in stale runs.
 
@@ -147,7 +147,8 @@ class SmsCampaignOperator(CampaignOperator):
     :param skip_dnd: look every number up, and skip numbers marked as do-not-disturb. Lookups cost money
     :param lookup_ttl: how long a lookup is used again, by all campaigns of this installation, as a timedelta or in
         seconds
-    :param on_lookup_error: what to do about a number whose lookup fails: ``skip``, ``send`` or ``fail``
+    :param on_lookup_error: what to do about a number whose lookup fails: ``skip`` does not send to it and counts it as
+        a failure, ``send`` sends, ``fail`` ends the campaign
     :returns: the report over all tries:
 
         | Key | Value |
@@ -163,7 +164,7 @@ class SmsCampaignOperator(CampaignOperator):
         | ``not_allowed`` | Number of rows that ``allowed_recipients`` of the connection left out. |
         | ``suppressed`` | Number of rows that ``suppression_list`` or the stored suppression list left out. |
         | ``dnd`` | Number of rows left out as do-not-disturb. |
-        | ``lookup_failed`` | Number of rows left out because the lookup failed. |
+        | ``lookup_failed`` | Number of recipients not sent to because the lookup failed. |
         | ``frequency_capped`` | Number of rows left out by ``frequency_cap``. |
         | ``invalid_suppression_rows`` | Number of rows of the suppression list that cannot be used. |
         | ``in_other_partitions`` | Number of rows that belong to other partitions. |

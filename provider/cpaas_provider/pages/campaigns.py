@@ -161,8 +161,9 @@ class CampaignRow:
 
     @property
     def left_out(self) -> int:
-        """The number of recipients that a guard skipped."""
-        return sum(int(self.figures.get(name) or 0) for name in ("not_allowed", "suppressed", "dnd", "lookup_failed"))
+        """The number of recipients that a guard left out, or whose lookup failed."""
+        names = ("not_allowed", "suppressed", "dnd", "frequency_capped", "lookup_failed")
+        return sum(int(self.figures.get(name) or 0) for name in names)
 
     @property
     def rate(self) -> float | None:

@@ -35,8 +35,8 @@ class SendState(Protocol):
     def unresolved(self) -> Unresolved:
         """The requests of unknown outcome."""
 
-    async def record_loss(self, writer: JournalWriter) -> None:
-        """Store that the journal of earlier tries is lost, if it is."""
+    async def record_head(self, writer: JournalWriter) -> None:
+        """Store that the journal of earlier tries is lost, if it is, and what names the send outside of the journal."""
 
     def has_remaining(self) -> bool:
         """Return whether recipients are left to send to."""
@@ -83,7 +83,7 @@ class SendEngine:
         """
         state, stop = self.state, self.ports.stop
         async with JournalWriter(state.log, state.body, state.min_write_batch, self.clock) as writer:
-            await state.record_loss(writer)
+            await state.record_head(writer)
             if state.has_remaining():
                 await self._check_may_send()
                 async with state.open_queue(self.client, stop) as queue:

@@ -34,6 +34,28 @@ class JournalTooLargeError(SendingError):
     permanent = True
 
 
+class OlderDatabaseError(SendingError):
+    """The database was restored from a copy that is older than what Airflow knows of it.
+
+    :param database: the URL of the database, without its password
+    :param stored: the number of the newest try in the database
+    :param known: the number that Airflow knows
+    :param variables: the Airflow variables that have a larger number than the database
+    """
+
+    permanent = True
+
+    def __init__(self, database: str, stored: int, known: int, variables: Sequence[str]) -> None:
+        self.way_out = "; ".join(f"airflow variables delete {name}" for name in variables)
+        super().__init__(
+            f"The database {database} was restored from an older copy: its newest try with an idempotency_key has the "
+            f"number {stored}, and Airflow knows number {known}. What was sent since is missing there and would be "
+            "sent again. Nothing was sent. Restore the newer database. If that is lost for good, run the following "
+            "and then clear the task. Campaigns are then sent again to every recipient that this database does not "
+            f"have: {self.way_out}"
+        )
+
+
 class TrySupersededError(SendingError):
     """Airflow has replaced this try with another one, so this try stops.
 

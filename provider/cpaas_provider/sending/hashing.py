@@ -39,7 +39,7 @@ class KeyedHasher:
         block = key.ljust(sha256().block_size, b"\0")
         self._inner, self._outer = sha256(block.translate(_INNER_PAD)), sha256(block.translate(_OUTER_PAD))
         self._values = self._started("words\0")
-        self._requests: dict[tuple[str, int], _Hash] = {}
+        self._requests: dict[tuple[str, str, int], _Hash] = {}
 
     @property
     def key_id(self) -> str:
@@ -67,14 +67,16 @@ class KeyedHasher:
         """Return ``values_hash`` of any JSON. The order of mappings does not count."""
         return self.values_hash(_canonical(values).decode())
 
-    def reference(self, operation: str, members: Iterable[bytes], resend_epoch: int) -> str:
+    def reference(self, operation: str, members: Iterable[bytes], nonce: str, resend_epoch: int) -> str:
         """Return the reference of a request to members. Their order does not count.
 
         :param members: the hashes of its recipients, as ``member`` returns them
+        :param nonce: the random part of the journal's names. A run that is made again has the same identity
         :param resend_epoch: counts the clears after which all recipients are sent to again
         """
-        if (started := self._requests.get((operation, resend_epoch))) is None:
-            started = self._requests[operation, resend_epoch] = self._started(f"pack\0{operation}\0{resend_epoch}\0")
+        send = operation, nonce, resend_epoch
+        if (started := self._requests.get(send)) is None:
+            started = self._requests[send] = self._started("pack\0{}\0{}\0{}\0".format(*send))
         digest = self._hmac(b"".join(sorted(members)), started)[:12]
         # Faster than base32. Letters only, so that a reference is never taken for a phone number or a passcode.
         return _REFERENCE_PREFIX + digest.hex().translate(_LETTERS)

@@ -39,8 +39,8 @@ RESOLVE_HINT = (
     "resolve with `airflow cpaas journal resolve --sent {address}` or `--not-sent`, and clear the task"
 )
 _LOST_HINT = (
-    "Check the service's own records. To send all the same, start a new run, or clear the task with "
-    "resend_on_clear=True"
+    "Check the service's own records by recipient and time. To send all the same, start a new run, or clear the task "
+    "with resend_on_clear=True"
 )
 # A clear that drops the task state drops a manual resolution, too.
 _LOST_REQUEST_HINT = (

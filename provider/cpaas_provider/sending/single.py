@@ -110,8 +110,11 @@ class SingleSendState:
 
     # What the engine needs.
 
-    async def record_loss(self, writer: JournalWriter) -> None:
+    async def record_head(self, writer: JournalWriter) -> None:
         """Store an unknown request to the recipients that have none, if the journal of earlier tries is lost."""
+        if self.frequency_cap is not None:
+            # It counts messages under the name of the send before their intent is stored.
+            await writer.record_head()
         unrecorded = [self._members[recipient] for recipient, record in self.latest().items() if record is None]
         if self.lost is None or not unrecorded:
             return

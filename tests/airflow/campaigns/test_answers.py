@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import itertools
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.airflow.harness.campaigns import counts, digits, reached, refuse, requests, rows, sms
+from tests.airflow.harness.campaigns import counts, digits, lines, reached, refuse, requests, rows, sms
 from tests.airflow.harness.stage import Stage, fault
 from tests.airflow.harness.tries import Run, Try
 
@@ -126,3 +127,14 @@ def test_retry_does_not_send_to_recipients_rejected_within_an_accepted_request(s
     ended = run.once()
     assert (ended.state, counts(ended.report)) == ("failed", {"sent": 999, "rejected": 1})
     assert (messages(stage), len(reached(stage))) == (999, 999)
+
+
+@pytest.mark.parametrize("params", [{}, {"ms": 3}], ids=["at once", "later"])
+def test_second_answer_is_that_of_no_other_request(stage: Stage, tmp_path: Path, params: dict[str, Any]) -> None:
+    stage.sandbox.control(*fault("send_sms", "two_answers", **params))
+    stage.connect("cpaas_default", recipients_per_request=1, requests_per_second=1_000)
+    done = sms(stage, rows(40), results_path=str(tmp_path / "o.jsonl")).once()
+    assert (done.state, counts(done.result)) == ("success", {"sent": 40})
+    stored = {item["recipient"]: item["message_id"] for item in stage.sandbox.inbox("sms", limit=1000)["items"]}
+    assert len(stored) == requests(stage) == 40
+    assert {line["recipient"]: line["message_id"] for line in lines(tmp_path / "o.jsonl")} == stored

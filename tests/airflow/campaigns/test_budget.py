@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
 
 import pytest
 
@@ -33,6 +34,16 @@ class TestMaxCharge:
         run.once()
         again = run.clear().once()
         assert (again.state, requests(stage), counts(again.report)) == ("failed", 5, {"sent": 5, "not_sent": 5})
+
+    def test_each_send_to_all_again_counts_what_earlier_ones_spent(self, stage: Stage) -> None:
+        small_packs(stage)
+        run = sms(stage, rows(4), max_charge=10 * PRICE, resend_on_clear=True)
+        assert run.once().state == "success"
+        assert run.clear().once().state == "success"
+        failed = run.clear().once()
+        assert (failed.state, failed.report["sent"]) == ("failed", 2)
+        assert stage.sandbox.counters()["charged"] == 10 * PRICE
+        assert "max_charge (40) is reached: 40 was charged" in failed.error
 
     def test_the_first_request_goes_alone_and_the_rest_stays_within_the_bound(self, stage: Stage) -> None:
         stage.connect("cpaas_default", recipients_per_request=2, max_concurrency=16)
@@ -87,6 +98,51 @@ class TestMinBalance:
         assert "Top up the account" in failed.error
         stage.sandbox.control("PUT", "balance", {"balance": 500.0})
         assert (run.clear().once().state, reached(stage)) == ("success", Counter(digits(10)))
+
+    def test_with_a_price_that_is_given_the_first_request_is_one_recipient(self, stage: Stage) -> None:
+        stage.sandbox.control("PUT", "balance", {"balance": 100.0})
+        failed = sms(stage, rows(60), min_balance=60.0, price_per_page=PRICE).once()
+        assert (failed.state, counts(failed.report)) == ("failed", {"sent": 10, "not_sent": 50})
+        assert stage.sandbox.counters()["balance"] == 60.0
+
+    def test_balance_below_it_already_costs_one_message_at_most(self, stage: Stage) -> None:
+        stage.sandbox.control("PUT", "balance", {"balance": 100.0})
+        failed = sms(stage, rows(20), min_balance=5000.0, price_per_page=PRICE).once()
+        assert (failed.state, requests(stage), failed.report["sent"]) == ("failed", 1, 1)
+
+    def test_what_is_in_flight_is_reserved(self, stage: Stage) -> None:
+        stage.connect("cpaas_default", recipients_per_request=2, max_concurrency=16)
+        stage.sandbox.control(*fault("send_sms", "latency", ms=30))
+        stage.sandbox.control("PUT", "balance", {"balance": 200.0})
+        failed = sms(stage, rows(60), min_balance=100.0).once()
+        assert (failed.state, failed.report["sent"], stage.sandbox.counters()["balance"]) == ("failed", 25, 100.0)
+
+
+class TestChargeThatIsNoEvidence:
+    """The service charges ``PRICE`` for each page, and names another charge, or something else."""
+
+    @pytest.mark.parametrize("charge", [-4.0, 0, True, "4.0"])
+    def test_balance_is_believed_instead(self, stage: Stage, charge: Any) -> None:
+        stage.sandbox.control(*fault("send_sms", "wrong_charge", charge=charge))
+        failed = sms(stage, rows(60), max_charge=10 * PRICE).once()
+        assert (failed.state, failed.report["sent"]) == ("failed", 10)
+        assert stage.sandbox.counters()["charged"] == 10 * PRICE
+
+    @pytest.mark.parametrize("charge", [-4.0, 0, True, 0.5])
+    def test_author_price_is_believed_instead(self, stage: Stage, charge: Any) -> None:
+        stage.sandbox.control(*fault("send_sms", "wrong_charge", charge=charge))
+        failed = sms(stage, rows(60), max_charge=10 * PRICE, price_per_page=PRICE).once()
+        assert (failed.state, stage.sandbox.counters()["charged"]) == ("failed", 10 * PRICE)
+
+    def test_balance_is_believed_over_a_lower_charge(self, stage: Stage) -> None:
+        stage.sandbox.control(*fault("send_sms", "wrong_charge", charge=0.25))
+        failed = sms(stage, rows(60), max_charge=10 * PRICE).once()
+        assert (failed.state, stage.sandbox.counters()["charged"]) == ("failed", 10 * PRICE)
+        assert "The balance fell by" in failed.error
+
+    def test_report_names_no_such_charge(self, stage: Stage) -> None:
+        stage.sandbox.control(*fault("send_sms", "wrong_charge", charge=True))
+        assert sms(stage, rows(3)).once().result["charge"] is None
 
 
 class TestPriceUnknown:

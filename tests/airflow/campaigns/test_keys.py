@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import shutil
+import sqlite3
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
+from airflow.models.variable import Variable
+from airflow.utils.session import create_session
+from sqlalchemy import select
 
 from cpaas_provider.database.errors import DatabaseError
 from cpaas_provider.database.leases import LeasedState
-from cpaas_provider.sending.journal.model import JOURNAL_KEY
+from cpaas_provider.sending.journal.model import CAMPAIGN_TRIES, JOURNAL_KEY
 from tests.airflow.cli import test_journal as of_single_requests
 from tests.airflow.cli.test_journal import Journal
 from tests.airflow.harness.campaigns import (
     accept_all,
+    around_requests,
     counts,
     digits,
     reached,
@@ -47,10 +53,10 @@ def use_database(monkeypatch: pytest.MonkeyPatch, file: Path) -> None:
 def _fails_at_the_journal(work: Callable[..., None]) -> Callable[..., None]:
     """Return a write that fails where a journal is written."""
 
-    def write(state: LeasedState, key: str, value: Any) -> None:
-        if key.startswith(JOURNAL_KEY):
+    def write(state: LeasedState, values: dict[str, Any]) -> None:
+        if any(key.startswith(JOURNAL_KEY) for key in values):
             raise DatabaseError("The disk is full.")
-        work(state, key, value)
+        work(state, values)
 
     return write
 
@@ -62,7 +68,7 @@ class TestFailedWrites:
         monkeypatch.setattr("cpaas_provider.sending.journal.writer._FIRST_PAUSE", 0.0)
         run = sms(stage, rows(3), **KEY)
         with monkeypatch.context() as broken:
-            broken.setattr(LeasedState, "set", _fails_at_the_journal(LeasedState.set))
+            broken.setattr(LeasedState, "set_all", _fails_at_the_journal(LeasedState.set_all))
             failed = run.once()
         assert (failed.state, requests(stage)) == ("up_for_retry", 0)
         assert (run.once().state, reached(stage)) == ("success", Counter(digits(3)))
@@ -73,7 +79,7 @@ class TestFailedWrites:
         monkeypatch.setattr("cpaas_provider.sending.journal.writer._FIRST_PAUSE", 0.0)
         run = sms(stage, rows(3), **KEY)
         with monkeypatch.context() as broken:
-            broken.setattr(LeasedState, "set", _fails_at_the_journal(LeasedState.set))
+            broken.setattr(LeasedState, "set_all", _fails_at_the_journal(LeasedState.set_all))
             run.once()
         run.once()
         assert (sms(stage, rows(3), **KEY).once().state, reached(stage)) == ("success", Counter(digits(3)))
@@ -88,17 +94,64 @@ class TestLostJournals:
         assert (failed.state, requests(stage)) == ("failed", 1)
         assert f"airflow cpaas journal forget {run.dag.dag_id}" in failed.error
 
-    def test_the_verdict_is_about_that_task_instance_alone(self, stage: Stage, database_file: Path) -> None:
-        run = self.sent_and_restored(stage, database_file)
-        run.clear().once()
-        other = sms(stage, rows(3, 10), **KEY).once()
-        assert (other.state, counts(other.result)) == ("success", {"sent": 3})
+    def test_copy_with_a_part_of_the_journal_is_refused_too(self, stage: Stage, database_file: Path) -> None:
+        small_packs(stage)
+        stage.sandbox.control(*fault("send_sms", "unauthorized", after=1))
+        run = sms(stage, rows(3), **KEY)
+        assert run.once().report["sent"] == 1
+        restore = copied(database_file)
+        accept_all(stage)
+        assert run.clear().once().state == "success"
+        restore()
+        failed = run.clear().once()
+        assert (failed.state, reached(stage)) == ("failed", Counter(digits(3)))
+        assert f"airflow cpaas journal forget {run.dag.dag_id}" in failed.error
 
-    def test_after_the_command_the_task_sends_what_the_database_does_not_have(
+    def test_new_run_on_an_older_copy_is_refused_whatever_its_key(self, stage: Stage, database_file: Path) -> None:
+        self.sent_and_restored(stage, database_file)
+        for key in ("spring", "another"):
+            failed = sms(stage, rows(3), idempotency_key=key).once()
+            assert (failed.state, requests(stage)) == ("failed", 1)
+            assert "restored from an older copy" in failed.error
+            assert "airflow variables delete cpaas_campaign_tries." in failed.error
+
+    def test_copy_that_lacks_the_end_of_a_try_is_refused_in_a_new_run(
+        self, stage: Stage, database_file: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        restores: list[Callable[[], None]] = []
+
+        async def copy_first(request: Callable[[], Awaitable[Any]]) -> Any:
+            restores.append(copied(database_file))
+            return await request()
+
+        with monkeypatch.context() as patch:
+            around_requests(patch, copy_first)
+            sms(stage, rows(3), **KEY).once()
+        restores[0]()
+        assert (sms(stage, rows(3), **KEY).once().state, reached(stage)) == ("failed", Counter(digits(3)))
+
+    def test_database_that_is_not_older_continues(self, stage: Stage, database_file: Path) -> None:
+        run = sms(stage, rows(3), **KEY)
+        first = run.once()
+        copied(database_file)()
+        again = run.clear().once()
+        new = sms(stage, rows(3), **KEY).once()
+        assert (again.result, new.result, requests(stage)) == (first.result, first.result, 1)
+
+    def test_one_variable_has_the_number_however_many_tries_there_are(self, stage: Stage) -> None:
+        for _ in range(3):
+            sms(stage, rows(3), **KEY).once()
+        with create_session() as session:
+            named = Variable.key.startswith(CAMPAIGN_TRIES)
+            assert len(session.scalars(select(Variable.key).where(named)).all()) == 1
+
+    def test_after_the_commands_the_task_sends_what_the_database_does_not_have(
         self, stage: Stage, database_file: Path, journal: Journal
     ) -> None:
         run = self.sent_and_restored(stage, database_file)
-        run.clear().once()
+        failed = run.clear().once()
+        (variable,) = (word for word in failed.error.split() if word.startswith("cpaas_campaign_tries."))
+        Variable.delete(variable.rstrip(";"))
         said = journal("forget", run.dag.dag_id, run.run_id, "campaign", "--yes")
         assert (said.status, "sends again to every recipient" in said.out) == (0, True)
         assert run.clear().once().state == "success"
@@ -108,14 +161,25 @@ class TestLostJournals:
     def sent_and_restored(stage: Stage, database_file: Path) -> Run:
         """Return a run that has sent, whose database was restored from a backup that is older."""
         sms(stage, rows(1), idempotency_key="another", dry_run=True).once()
-        backup = database_file.with_name("backup.db")
-        shutil.copy(database_file, backup)
+        restore = copied(database_file)
         run = sms(stage, rows(3), **KEY)
         run.once()
-        for left in database_file.parent.glob("store.db*"):
+        restore()
+        return run
+
+
+def copied(database_file: Path) -> Callable[[], None]:
+    """Copy the database, and return what restores the copy."""
+    backup = database_file.with_name("backup.db")
+    with closing(sqlite3.connect(database_file)) as source, closing(sqlite3.connect(backup)) as target:
+        source.backup(target)
+
+    def restore() -> None:
+        for left in database_file.parent.glob(f"{database_file.name}*"):
             left.unlink()
         shutil.copy(backup, database_file)
-        return run
+
+    return restore
 
 
 class TestConnections:

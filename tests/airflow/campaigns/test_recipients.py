@@ -129,7 +129,7 @@ class TestDoNotDisturb:
     @pytest.mark.parametrize(
         ("on_error", "found", "state"),
         [
-            ("skip", {"sent": 5, "lookup_failed": 1}, "success"),
+            ("skip", {"sent": 5, "lookup_failed": 1}, "up_for_retry"),
             ("send", {"sent": 6}, "success"),
             ("fail", {"not_sent": 6}, "failed"),
         ],
@@ -141,6 +141,42 @@ class TestDoNotDisturb:
         stage.sandbox.control(*fault("lookup_phone", "error_under_200", times=1, body_status=400))
         ended = sms(stage, rows(6), skip_dnd=True, on_lookup_error=on_error).once()
         assert (ended.state, counts(ended.result or ended.report)) == (state, found)
+
+    def test_recipients_whose_lookup_fails_count_for_max_failure_ratio(self, stage: Stage) -> None:
+        disturbing(stage, of=40)
+        stage.sandbox.control(*fault("lookup_phone", "error_under_200", rate=0.3, seed=2, body_status=400))
+        run = sms(stage, rows(40), skip_dnd=True)
+        failed = run.once()
+        missing = failed.report["lookup_failed"]
+        assert (failed.state, failed.report["sent"]) == ("up_for_retry", 40 - missing)
+        assert f"{missing} recipients not sent to because the lookup failed, of 40" in failed.error
+        assert "looks these numbers up again" in failed.error
+        stage.sandbox.control("DELETE", "faults")
+        done = run.clear().once()
+        assert (done.state, counts(done.result)) == ("success", {"sent": 40})
+        assert reached(stage) == Counter(digits(40))
+
+    def test_lookups_that_fail_within_max_failure_ratio_are_tolerated(self, stage: Stage) -> None:
+        disturbing(stage, of=40)
+        stage.sandbox.control(*fault("lookup_phone", "error_under_200", after=4, times=4, body_status=400))
+        done = sms(stage, rows(40), skip_dnd=True, max_failure_ratio=0.1).once()
+        assert (done.state, counts(done.result)) == ("success", {"sent": 36, "lookup_failed": 4})
+
+    @pytest.mark.parametrize(
+        "answer",
+        [{"kind": "other_record"}, {"kind": "odd_answer", "form": "status_beside", "body_status": 404}],
+        ids=["of another number", "beside an error"],
+    )
+    def test_answer_that_proves_nothing_is_not_believed_and_not_stored(
+        self, stage: Stage, answer: dict[str, Any]
+    ) -> None:
+        disturbing(stage)
+        stage.sandbox.control(*fault("lookup_phone", times=2, **answer))
+        first = sms(stage, rows(6), skip_dnd=True).once()
+        assert counts(first.result or first.report) == {"sent": 4, "lookup_failed": 2}
+        assert stage.sandbox.counters()["lookups"] == 6
+        second = sms(stage, rows(6), skip_dnd=True).once()
+        assert (counts(second.result), stage.sandbox.counters()["lookups"]) == ({"sent": 6}, 8)
 
     def test_nobody_left_because_of_failures_is_a_failure(self, stage: Stage) -> None:
         disturbing(stage)

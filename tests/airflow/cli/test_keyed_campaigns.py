@@ -99,7 +99,7 @@ class TestSeen:
         at_work.acquire()
         stored = at_work.get(JOURNAL_KEY)
         assert isinstance(stored, dict)
-        for key in (f"{JOURNAL_KEY}.0.1", f"{JOURNAL_KEY}.0.2"):
+        for key in (f"{JOURNAL_KEY}.0.2", f"{JOURNAL_KEY}.0.3"):
             at_work.delete(key)
         said = journal("show", *ids(run))
         assert "task instance of another run is working on it now." in said.out

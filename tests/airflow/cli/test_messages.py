@@ -27,6 +27,7 @@ from cpaas_provider.hooks._receiver import get_receiver_connection
 from cpaas_provider.operators.email import SendEmailOperator
 from cpaas_provider.operators.sms import SendSmsOperator
 from cpaas_provider.sending.journal.model import CAMPAIGN_DATABASE
+from tests.airflow.campaigns.test_keys import copied
 from tests.airflow.harness.command_line import CommandLine, Said
 from tests.airflow.harness.stage import Stage, address, digits, fault, phone, setting
 from tests.airflow.harness.tries import Run, new_dag
@@ -146,6 +147,9 @@ class TestSendSms:
             (("0803",), "recipient 1 is not a phone number"),
             (("--recipients-file", "/nowhere/at/all", "--content", "x"), "cannot be read (No such file"),
             (("08031234567", "--content", " "), "The content is empty."),
+            (("08031234567", "--content", "None"), "content: is the word 'None'"),
+            (("08031234567", "--content", "your code is {code}"), "The text has placeholders (code)"),
+            (("08031234567", "--content", "x", "--idempotency-key", "null"), "--idempotency-key is the word 'null'"),
             (("08031234567", "--content", "x", "--template-id", "t"), "Give one of --content"),
             (("08031234567", "--content", "x", "--sender-id", "much too long a name"), "at most 11 characters"),
         ],
@@ -269,6 +273,18 @@ class TestIdempotencyKey:
         assert "--no-suppression-list sends without the suppression list" in sms(keyed).err
         assert stage.arrived("sms", digits("ada")) == []
         assert sms(keyed, "--no-suppression-list").status == 0
+        assert len(stage.arrived("sms", digits("ada"))) == 1
+
+    def test_an_older_copy_of_the_database_is_refused(self, keyed: Cli, stage: Stage) -> None:
+        with open_database() as database:
+            if database.engine.dialect.name != "sqlite":
+                pytest.skip("a copy of a file is restored")
+            restore = copied(Path(str(database.engine.url.database)))
+        assert sms(keyed, "--idempotency-key", "monday").status == 0
+        restore()
+        said = sms(keyed, "--idempotency-key", "monday")
+        assert (said.status, "restored from an older copy" in said.err) == (1, True)
+        assert "airflow variables delete cpaas_campaign_tries." in said.err
         assert len(stage.arrived("sms", digits("ada"))) == 1
 
     @pytest.mark.parametrize("given", [("--idempotency-key", " "), ("--resend-unknown",)])

@@ -26,7 +26,7 @@ from sqlalchemy import delete
 
 from cpaas_provider.api import core
 from cpaas_provider.sending import engine
-from cpaas_provider.sending.journal.model import CAMPAIGN_DATABASE
+from cpaas_provider.sending.journal.model import CAMPAIGN_DATABASE, CAMPAIGN_TRIES
 from cpaas_provider.sending.probes import OtpRecordProbe
 from tests.airflow.harness.examples import bounded
 from tests.airflow.harness.running import DagRunResult, run
@@ -209,9 +209,10 @@ def _trace(error: Any) -> str:
 
 
 def forget_campaign_database() -> None:
-    """Have Airflow not know in which database campaigns with a key lie: tests have one each."""
+    """Have Airflow know nothing of the database of campaigns with a key: tests have one each."""
     with create_session() as session:
-        session.execute(delete(Variable).where(Variable.key.startswith(CAMPAIGN_DATABASE)))
+        for prefix in (CAMPAIGN_DATABASE, CAMPAIGN_TRIES):
+            session.execute(delete(Variable).where(Variable.key.startswith(prefix)))
 
 
 @contextlib.contextmanager

@@ -81,9 +81,9 @@ class Run:
     def __init__(self, stage: Stage, dag: DAG, **options: Any) -> None:
         self._stage = stage
         self.dag = dag
-        scheduled = register(dag)
+        self._scheduled = register(dag)
         now = timezone.utcnow()
-        given = {
+        self._options = {
             "run_id": f"run_{next(_numbers)}",
             "run_type": DagRunType.MANUAL,
             "run_after": now,
@@ -91,11 +91,14 @@ class Run:
             "logical_date": options.get("run_after", now),
             **options,
         }
+        self.run_id: str = self._create()
+
+    def _create(self) -> str:
         with create_session() as session:
-            made = scheduled.create_dagrun(
-                state=DagRunState.RUNNING, triggered_by=DagRunTriggeredByType.TEST, session=session, **given
+            made = self._scheduled.create_dagrun(
+                state=DagRunState.RUNNING, triggered_by=DagRunTriggeredByType.TEST, session=session, **self._options
             )
-            self.run_id: str = made.run_id
+            return str(made.run_id)
 
     # -- what happens -------------------------------------------------------------------------------------------------
 
@@ -172,6 +175,15 @@ class Run:
             clear_task_instances([self._find(session, task_id, map_index)], session)
         if drop_state:
             self.drop_state(task_id, map_index)
+        return self
+
+    def made_again(self) -> Run:
+        """Delete the run with all that Airflow has of it, and make it again under the same id."""
+        with create_session() as session:
+            for model in (TaskStateStoreModel, XComModel, TaskInstance, DagRun):
+                mine = (model.dag_id == self.dag.dag_id, model.run_id == self.run_id)
+                session.execute(delete(model).where(*mine))
+        assert self._create() == self.run_id
         return self
 
     def change(self, task_id: str | None = None, **arguments: Any) -> Run:

@@ -142,6 +142,28 @@ class TestFaults:
         assert "load failed" in texts()[0]
         assert "The template of content cannot be rendered (UndefinedError). The default is sent." in log
 
+    @pytest.mark.parametrize(
+        ("content", "reason"),
+        [
+            ("{{ none }}", "content is the word 'None'"),
+            ("your code is {code}", "content has placeholders (code), which a notification cannot fill"),
+        ],
+    )
+    def test_text_that_nobody_can_read_is_replaced_by_the_default(self, stage, texts, content, reason) -> None:
+        log = notified(stage, SmsNotifier(recipients=PHONE, content=content))
+        assert "load failed" in texts()[0]
+        assert f"{reason}. The default is sent." in log
+
+    def test_braces_in_the_text_of_an_error_are_sent(self, texts) -> None:
+        notifier = SmsNotifier(recipients=PHONE, content="{{ exception }}")
+        notifier({**context(1), "exception": ValueError("no rows for {1}")})
+        assert texts()[0].startswith("no rows for {1}")
+
+    def test_sender_without_a_value_sends_nothing(self, stage, texts) -> None:
+        log = notified(stage, SmsNotifier(recipients=PHONE, sender_id="{{ none }}"))
+        assert "sender_id is the word 'None'" in log
+        assert texts() == []
+
     @pytest.mark.parametrize("piece", ["word ", "\U0001f600", "\n\x00\x1b[31m", "https://a.example/", "\ud800"])
     def test_text_of_a_megabyte_is_stored_and_sent_in_part(self, stage, texts, monkeypatch, piece) -> None:
         stored: list[str] = []

@@ -123,6 +123,14 @@ def test_campaign_uses_the_same_lookups(stage: Stage, numbers: str, tmp_path: Pa
     assert (sent.result["sent"], sent.result["dnd"], requests(stage)) == (5, 1, 6)
 
 
+def test_record_of_another_number_is_not_stored(stage: Stage, numbers: str, tmp_path: Path) -> None:
+    stage.sandbox.control(*fault("lookup_phone", "other_record", times=2))
+    first = look_up(stage, numbers, tmp_path / "out.jsonl").once()
+    assert (first.result or first.report)["lookup_failed"] == 2
+    second = look_up(stage, numbers, tmp_path / "out.jsonl").once()
+    assert (second.result["lookups"], second.result["cached"]) == (2, 4)
+
+
 def test_retry_looks_up_only_what_is_left(stage: Stage, tmp_path: Path) -> None:
     many = [f"+23480358{number:05d}" for number in range(450)]
     source = written(tmp_path / "many.csv", [f"{one},x" for one in many])

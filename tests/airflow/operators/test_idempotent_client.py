@@ -92,6 +92,36 @@ class TestLoop:
         assert run_of(stage, own).once().result is True
         assert requests(stage) == 1
 
+    @pytest.mark.parametrize(
+        ("given", "reason"),
+        [
+            ({"content": "your code is {code}"}, "no value of a placeholder (code)"),
+            ({"content": "None"}, "content is the word 'None'"),
+            ({"content": " "}, "content is empty"),
+            ({"content": "Hello", "sender_id": ""}, "sender_id is empty"),
+            ({"content": "Hello", "external_ref": "nan"}, "external_ref is the word 'nan'"),
+            ({"content": "Hello", "idempotency_key": "None"}, "idempotency_key must be text with a value"),
+        ],
+    )
+    def test_text_without_a_value_is_refused_before_it_is_sent(
+        self, stage: Stage, given: dict[str, Any], reason: str
+    ) -> None:
+        def own() -> None:
+            with CpaasHook().get_idempotent_client() as client:
+                client.send_sms(RECIPIENTS[0], **given)
+
+        failed = run_of(stage, own).once()
+        assert (failed.state != "success", requests(stage), reason in failed.error) == (True, 0, True)
+
+    def test_values_are_written_as_recipients_read_them(self, stage: Stage) -> None:
+        def own() -> None:
+            entry = {"to": RECIPIENTS[0], "substitutions": {"points": 5.0}}
+            with CpaasHook().get_idempotent_client() as client:
+                client.send_sms(RECIPIENTS[0], "You have {points} points", personalisation=[entry])
+
+        assert run_of(stage, own).once().state == "success"
+        assert [one["text"] for one in stage.sandbox.inbox("sms")["items"]] == ["You have 5 points"]
+
     def test_other_content_for_the_recipient_fails_the_task_and_sends_nothing(self, stage: Stage) -> None:
         def own() -> None:
             with CpaasHook().get_idempotent_client() as client:

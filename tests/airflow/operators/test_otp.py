@@ -35,7 +35,7 @@ PERMANENT = {
     "no_life": ([], {"expires_in": "{{ none }}"}, "expires_in"),
     "channel": ([], {"channel": "{{ 'pigeon' }}"}, "channel"),
     "error_under_200": ([fault("request_otp", "error_under_200")], {}, "rejected"),
-    "empty_code": ([], {"token": "{{ none }}"}, "token is empty after rendering"),
+    "empty_code": ([], {"token": "{{ none }}"}, "token is the word 'None' after rendering"),
 }
 # What a token may render to where there is none; nothing is asked then, because asking uses up an attempt.
 NO_CODES = {"none": None, "rendered_none": "{{ none }}", "empty": "", "blank": " "}
@@ -234,7 +234,7 @@ class TestVerify:
     @pytest.mark.parametrize("kind", NO_CODES)
     def test_no_code_is_told_without_using_up_an_attempt(self, played: Stage, kind: str) -> None:
         assert played.outcome(f"verify_{kind}") == ("failed", 1)
-        assert "token is empty" in played.error(f"verify_{kind}")
+        assert "after rendering. Nothing was sent" in played.error(f"verify_{kind}")
         (passcode,) = played.arrived("otp", digits(f"r_{kind}"))
         assert passcode["attempts"] == 0
 

@@ -34,7 +34,40 @@ PERMANENT = {
     "error_under_200": ([fault("send_sms", "error_under_200")], {}, "rejected"),
     "redirect": ([fault("send_sms", "redirect")], {}, "HTTP 307"),
     "unknown_template": ([], {"content": None, "template_id": "tpl_none"}, "rejected"),
-    "no_text": ([], {"content": "{{ '' }}"}, "content: String should have at least 1 character"),
+    "no_text": ([], {"content": "{{ '' }}"}, "content is empty after rendering"),
+    "missing_text": ([], {"content": "{{ none }}"}, "content is the word 'None'"),
+    "missing_sender": ([], {"sender_id": "{{ none }}"}, "sender_id is the word 'None'"),
+    "empty_sender": ([], {"sender_id": "{{ '' }}"}, "sender_id is empty after rendering"),
+    "missing_reference": ([], {"external_ref": "{{ none }}"}, "external_ref is the word 'None'"),
+    "placeholder_alone": ([], {"content": "your code is {code}"}, "no value of a placeholder (code)"),
+    "placeholder_in_other_marks": (
+        [],
+        {"content": "your code is %code%", "cpaas_conn_id": "cpaas_marks"},
+        "no value of a placeholder (code)",
+    ),
+    "no_entries": ([], {"content": "your code is {code}", "personalisation": []}, "no value of a placeholder (code)"),
+    **{
+        f"entry_with_{name}": (
+            [],
+            {
+                "content": "your code is {code}",
+                "personalisation": [{"to": phone(f"permanent_entry_with_{name}"), "substitutions": {"code": value}}],
+            },
+            "no value of a placeholder (code)",
+        )
+        for name, value in {"none": None, "blank": " ", "nan": float("nan"), "list": ["1"], "word": "None"}.items()
+    },
+    "template_without_value": (
+        [],
+        {
+            "content": None,
+            "template_id": "tpl_welcome",
+            "personalisation": [
+                {"to": phone("permanent_template_without_value"), "substitutions": {"name": None, "company": "Shoes"}}
+            ],
+        },
+        "of a placeholder (name)",
+    ),
     "long_sender": ([], {"sender_id": "FarTooLongASender"}, "sender_id"),
     "no_sender": ([], {"cpaas_conn_id": "cpaas_no_sender"}, "No sender ID"),
     "bad_callback": ([], {"callback": "not-a-url"}, "callback"),
@@ -144,7 +177,16 @@ def played(airflow_db: object, sandbox_process: Sandbox) -> Iterator[Stage]:
             sms("just_enough", recipients=[phone("e1"), phone("e2"), phone("e2")], cpaas_conn_id="cpaas_small")
             sms("too_many", recipients=[phone("m1"), phone("m2"), phone("m3")], cpaas_conn_id="cpaas_small")
             sms("own_sender", sender_id="Mine")
-            sms("empty_sender", sender_id="{{ '' }}")
+            sms(
+                "literal_marks",
+                content="Use {code}",
+                personalisation=[{"to": phone("literal_marks"), "substitutions": {"code": "{code}"}}],
+            )
+            sms(
+                "other_marks",
+                content="Use {code}",
+                cpaas_conn_id="cpaas_marks",
+            )
         yield stage.play(dag)
 
 
@@ -206,6 +248,11 @@ class TestResult:
 
     def test_recipients_may_be_comma_separated(self, played: Stage) -> None:
         assert played.xcom("comma_separated")["recipients"] == 2
+
+    @pytest.mark.parametrize("scene", ["literal_marks", "other_marks"])
+    def test_marks_that_are_no_placeholder_are_read_as_they_are(self, played: Stage, scene: str) -> None:
+        (message,) = played.arrived("sms", digits(scene))
+        assert message["text"] == "Use {code}"
 
     def test_channel_and_tracking_are_passed_on(self, played: Stage) -> None:
         (message,) = played.arrived("sms", digits("tracked"))
@@ -303,9 +350,7 @@ class TestLimitsOfTheConnection:
         assert "campaign" in played.error("too_many")
         assert [played.arrived("sms", digits(one)) for one in ("m1", "m2", "m3")] == [[], [], []]
 
-    @pytest.mark.parametrize(
-        ("scene", "sender"), [("two_pages", "Shop"), ("own_sender", "Mine"), ("empty_sender", "Shop")]
-    )
+    @pytest.mark.parametrize(("scene", "sender"), [("two_pages", "Shop"), ("own_sender", "Mine")])
     def test_the_tasks_sender_beats_the_connections(self, played: Stage, scene: str, sender: str) -> None:
         (message,) = played.arrived("sms", digits(scene))
         assert message["sender_id"] == sender

@@ -43,7 +43,7 @@ class _WithoutJournal:
     async def __aexit__(self, *error: object) -> None:
         pass
 
-    async def record_loss(self) -> None:
+    async def record_head(self) -> None:
         pass
 
     def begin(self, intent: Any, on_stored: Callable[[Any, None], object]) -> None:

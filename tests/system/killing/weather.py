@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import random
-from typing import Any
+from typing import Any, get_args
 
+from cpaas_provider.sandbox.faults.odd_answers import DeadId, NoteForm, PurchaseForm, RefusalForm
 from tests.sandbox import Sandbox
 from tests.system.killing.cases import NAMES
 
@@ -37,6 +38,18 @@ FAULTS: tuple[dict[str, Any], ...] = (
 )
 
 
+def misleading(chance: random.Random, rate: float) -> list[dict[str, Any]]:
+    """Return faults whose responses say less than they seem to, in some of their forms: all are too many at a time."""
+    faults: list[dict[str, Any]] = []
+    for stage in ("before", "after"):
+        forms = chance.sample(get_args(RefusalForm), 2)
+        faults += ({"kind": f"odd_refusal_{stage}", "params": {"form": form}, "rate": rate} for form in forms)
+        faults.append({"kind": f"dead_id_{stage}", "params": {"id": chance.choice(get_args(DeadId))}, "rate": rate})
+    faults.append({"kind": "note_beside_id", "params": {"form": chance.choice(get_args(NoteForm))}, "rate": rate})
+    form = chance.choice(get_args(PurchaseForm))
+    return [*faults, {"kind": "odd_purchase_status", "params": {"form": form}, "rate": rate}]
+
+
 def prepare(sandbox: Sandbox) -> None:
     """Set up what every round needs, before the first."""
     sandbox.control("POST", "seed", {"columns": [NAMES]})
@@ -52,7 +65,7 @@ def make(sandbox: Sandbox, chance: random.Random, foul: bool) -> None:
     for operation in SENDS:
         for milliseconds, rate in LATENCIES:
             _strike(sandbox, chance, {"kind": "latency", "params": {"ms": milliseconds}, "rate": rate}, operation)
-        for fault in FAULTS if foul else ():
+        for fault in (*FAULTS, *misleading(chance, 0.02)) if foul else ():
             _strike(sandbox, chance, fault, operation)
 
 

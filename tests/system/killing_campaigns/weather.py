@@ -6,6 +6,7 @@ import random
 from typing import Any
 
 from tests.sandbox import Sandbox
+from tests.system.killing.weather import misleading
 
 ODD_FORMS = ("empty_errors", "queued", "status_beside", "status_alone", "message", "redirect")
 SENDS = ("send_sms", "send_email")
@@ -36,7 +37,8 @@ FAULTS: tuple[dict[str, Any], ...] = (
     ),
 )
 STORM: dict[str, Any] = {"kind": "rate_limit", "params": {"retry_after": 1}, "times": 25}
-OBSCURE = frozenset(fault["kind"] for fault in FAULTS) - {"rate_limit"}
+OBSCURE = frozenset(fault["kind"] for fault in (*FAULTS, *misleading(random.Random(0), 1.0)))
+OBSCURE -= {"rate_limit", "note_beside_id", "odd_purchase_status"}
 """What may leave the outcome of a request unknown."""
 
 
@@ -53,7 +55,7 @@ def make(sandbox: Sandbox, chance: random.Random, foul: bool) -> None:
     for operation in SENDS:
         for milliseconds, rate in LATENCIES:
             _strike(sandbox, chance, {"kind": "latency", "params": {"ms": milliseconds}, "rate": rate}, operation)
-        for fault in FAULTS if foul else ():
+        for fault in (*FAULTS, *misleading(chance, 0.005)) if foul else ():
             _strike(sandbox, chance, fault, operation)
         if foul:
             _strike(sandbox, chance, {**STORM, "after": chance.randrange(50, 400)}, operation)

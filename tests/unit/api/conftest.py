@@ -10,6 +10,7 @@ import pytest
 
 from cpaas_provider.api import endpoints
 from cpaas_provider.api.endpoints import Endpoint
+from cpaas_provider.api.http import connections
 from cpaas_provider.api.http.transport import AsyncTransport, SyncTransport
 from cpaas_provider.api.http.wire import HttpResponse, OutgoingRequest, TransportFailure
 from cpaas_provider.api.settings import ClientSettings
@@ -48,3 +49,9 @@ def send(request: pytest.FixtureRequest) -> Send:
         return asyncio.run(once())
 
     return synchronously if request.param == "sync" else asynchronously
+
+
+@pytest.fixture
+def no_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a new connection be used again at once."""
+    monkeypatch.setattr(connections, "REST", 0.0)

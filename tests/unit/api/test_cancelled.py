@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from cpaas_provider.api.client import AsyncCpaasClient
+from tests.proxies import proxy_server
 
 from .conftest import KEY
 from .loopback import Loopback, answering, until
@@ -49,13 +50,13 @@ async def was_cancelled(point: int, call: Coroutine[Any, Any, Any]) -> bool:
     return task.cancelled() or task.result() > point
 
 
-@pytest.mark.parametrize("by_proxy", [False, True], ids=["direct", "by proxy"])
+@pytest.mark.parametrize("way", ["direct", "forwarded", "SOCKS"])
 @pytest.mark.parametrize("connected", [False, True], ids=["connecting", "on a kept connection"])
-async def test_after_a_request_cancelled_at_any_point_the_next_is_answered(connected: bool, by_proxy: bool) -> None:
-    with Loopback(answering(200, TABLE)) as server:
+async def test_after_a_request_cancelled_at_any_point_the_next_is_answered(connected: bool, way: str) -> None:
+    with Loopback(answering(200, TABLE)) as server, proxy_server() as proxy:
         at: dict[str, Any] = {"base_url": server.url}
-        if by_proxy:
-            at = {"base_url": "http://cpaas.invalid", "allow_http": True, "proxy": server.url}
+        if way != "direct":
+            at["proxy"] = f"socks5://127.0.0.1:{proxy.port}" if way == "SOCKS" else proxy.url
         for point in itertools.count():
             # A lost connection would be waited for until this time is over.
             async with AsyncCpaasClient(api_key=KEY, max_concurrency=1, timeout=1.0, max_retries=0, **at) as client:
@@ -65,7 +66,7 @@ async def test_after_a_request_cancelled_at_any_point_the_next_is_answered(conne
                 assert (await client.get_contact_table()).id == TABLE["id"], point
             if not cancelled:
                 break
-        assert point > (3 if by_proxy or not connected else 0), "the points a request waits at were not found"
+        assert point > (0 if connected else 3), "the points a request waits at were not found"
         # Older versions of anyio leave a connection that came about too late to whoever collects garbage.
         gc.collect()
         until(lambda: not server.open)

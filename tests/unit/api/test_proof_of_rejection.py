@@ -11,8 +11,8 @@ from cpaas_provider.api import errors
 from cpaas_provider.api.endpoints import BUY_AIRTIME, REQUEST_OTP, SEND_EMAIL, SEND_SMS, VERIFY_OTP, Endpoint
 from cpaas_provider.api.http.wire import HttpResponse
 from cpaas_provider.api.models.airtime import PurchaseOutcome
-from cpaas_provider.api.responses.evidence import find_evidence_in_text, speaks_of_acceptance
 from cpaas_provider.api.responses.parsing import parse_response
+from cpaas_provider.api.responses.statements import find_statements_in_text, speaks_of_acceptance
 
 ADA, BOB, EVE = "2348031234567", "2348031234568", "2348031234569"
 SMS = {"recipients": f"{ADA},{BOB},{EVE}", "sender_id": "Clinic", "content": "Your order was sent"}
@@ -314,4 +314,4 @@ def test_sentences_that_speak_of_an_acceptance(text: str) -> None:
     "unit", ["sent ", "not ", "n't be sent", "accepted = false ", "<", "<b", '"id" : ', "_", "aA", "5"]
 )
 def test_search_takes_time_in_proportion_to_the_length(unit: str) -> None:
-    find_evidence_in_text(unit * (300_000 // len(unit)))
+    find_statements_in_text(unit * (300_000 // len(unit)))

@@ -20,13 +20,18 @@ from cpaas_provider.api.http.transport import AsyncTransport
 from cpaas_provider.api.http.wire import HttpResponse, TransportFailure
 from cpaas_provider.api.settings import ClientSettings
 from tests.certificates import Authority
-from tests.tls_server import Conversation, Script, TlsServer, connect_proxy
+from tests.proxies import proxy_server
+from tests.tls_server import Conversation, Script, TlsServer
 
 from .conftest import KEY, Send
 from .loopback import Loopback, answering, http
 
+pytestmark = pytest.mark.usefixtures("no_rest")
+
 ADA = "2348031234567"
 SEND = ask.send_sms(ADA, "Clinic", "Hello")
+READ = ask.get_contact_table()
+"""Reads share a connection."""
 NOT_SENT, UNKNOWN = False, True
 
 INTERNAL_ERROR, ACCESS_DENIED = 80, 49
@@ -64,8 +69,8 @@ def stranger(tmp_path_factory: pytest.TempPathFactory) -> Authority:
 
 @pytest.fixture(params=["direct", "by proxy"])
 def proxy(request: pytest.FixtureRequest) -> Iterator[str | None]:
-    with connect_proxy() if request.param == "by proxy" else contextlib.nullcontext() as url:
-        yield url
+    with proxy_server() if request.param == "by proxy" else contextlib.nullcontext() as running:
+        yield running and running.url
 
 
 def at(url: str, authority: Authority, **options: Any) -> ClientSettings:
@@ -200,7 +205,8 @@ async def test_alert_of_a_server_that_read_the_request_is_unknown_and_named(
     context = authority.server_context(tls12=tls12)
     context.num_tickets = tickets
     with TlsServer(context, tmp_path, script) as server:
-        *_, failure = await exchange(at(server.url, authority, proxy=proxy), *[SEND] * requests)
+        calls = [SEND if requests == 1 else READ] * requests
+        *_, failure = await exchange(at(server.url, authority, proxy=proxy), *calls)
     assert isinstance(failure, TransportFailure)
     assert failure.may_have_left is UNKNOWN
     ended = f"the server ended the TLS connection before a response arrived (alert {alert})"
@@ -333,7 +339,7 @@ async def test_client_certificate_is_shown_to_a_server_that_asks(
     if clients is not None:
         context = authority.server_context(clients=authority.path, mode=clients, tls12=tls12)
     with TlsServer(context, tmp_path) as server:
-        replies = await exchange(at(server.url, authority, proxy=proxy, **options), SEND, SEND)
+        replies = await exchange(at(server.url, authority, proxy=proxy, **options), READ, READ)
     assert replies == [HttpResponse(201, None, b'{"id": "sms-1"}')] * 2
     assert server.peers == [peer]
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import json
 import logging
 import socket
 import ssl
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -20,13 +20,16 @@ import pytest
 from cpaas_provider.api import operations as ask
 from cpaas_provider.api.core import Call
 from cpaas_provider.api.errors import CpaasConfigurationError
-from cpaas_provider.api.http.transport import AsyncTransport, SyncTransport
+from cpaas_provider.api.http.transport import AsyncTransport, SyncTransport, _find_proxy
 from cpaas_provider.api.http.wire import HttpResponse, OutgoingRequest, TransportFailure
 from cpaas_provider.api.settings import ClientSettings
 from tests.certificates import Authority
+from tests.proxies import proxy_server
 
 from .conftest import KEY, Send
 from .loopback import Loopback, Seen, answering, http, reset
+
+pytestmark = pytest.mark.usefixtures("no_rest")
 
 ADA = "2348031234567"
 
@@ -346,7 +349,7 @@ def test_a_certificate_that_is_not_looked_at(send: Send, tls: ssl.SSLContext) ->
         assert exchange(send, at(server.url, verify=False)) == HttpResponse(200)
 
 
-async def test_large_requests_over_one_tls_connection(tls: ssl.SSLContext, certificate: Path) -> None:
+async def test_large_requests_over_tls(tls: ssl.SSLContext, certificate: Path) -> None:
     with Loopback(lambda connection, seen: connection.sendall(http(200, seen.body)), tls) as server:
         settings = at(server.url, verify=str(certificate))
         transport = AsyncTransport(settings)
@@ -416,11 +419,108 @@ def test_a_proxy_of_the_environment_is_not_asked_for_this_machine(send: Send, mo
         assert len(proxy.seen) == 1
 
 
-@pytest.mark.parametrize("transport", [SyncTransport, AsyncTransport])
-def test_a_socks_proxy_says_what_it_lacks(transport: type, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "socksio", None)
-    with pytest.raises(CpaasConfigurationError, match=r"httpx\[socks\]"):
-        transport(at("https://cpaas.example.com", proxy="socks5://127.0.0.1:1080"))
+@pytest.mark.parametrize("scheme", ["http", "https"])
+def test_socks_proxy_resolves_the_name_and_checks_the_user(
+    send: Send, scheme: str, tls: ssl.SSLContext, certificate: Path
+) -> None:
+    with (
+        Loopback(answering(200, b"by proxy"), tls if scheme == "https" else None) as server,
+        proxy_server(user=(b"ada", b"p@ss/word")) as proxy,
+    ):
+        proxy.addresses["cpaas.invalid"] = ("127.0.0.1", int(server.url.rpartition(":")[2]))
+        options: dict[str, Any] = {"allow_http": True, "verify": False}
+        for password, found in (("p@ss/word", HttpResponse(200, None, b"by proxy")), ("no", TransportFailure.PROXY)):
+            address = f"socks5://ada@127.0.0.1:{proxy.port}"
+            settings = at(f"{scheme}://cpaas.invalid", proxy=address, proxy_password=password, **options)
+            assert exchange(send, settings) == found
+        settings = at(f"{scheme}://cpaas.invalid", proxy=address.replace("ada@", ""), **options)
+        assert exchange(send, settings) is TransportFailure.PROXY, "it asks for a user"
+    assert proxy.asked == [b"cpaas.invalid"]
+    assert len(server.seen) == 1
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        *(
+            b"",
+            b"\x05",
+            b"\x05\xff",
+            b"\x04\x00",
+            b"HTTP/1.1 400 X\r\n\r\n",
+            b"\x05\x00\x05\x02",
+            b"\x05\x00\x05\x05\x00\x01",
+        ),
+        b"\x05\x00\x05\x00\x00\x01\x7f\x00\x00\x01\x00\x50" + http(200, b"before the request"),
+        b"\x05\x00\x05\x00\x00\x09" + bytes(20),
+    ],
+)
+def test_socks_proxy_that_opens_no_tunnel_is_not_sent(send: Send, reply: bytes) -> None:
+    with talking(reply) as port:
+        settings = at("http://cpaas.invalid", allow_http=True, proxy=f"socks5://127.0.0.1:{port}", connect_timeout=0.5)
+        assert exchange(send, settings) is TransportFailure.PROXY
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        *(b"", b"HTTP/1.1 200", b"garbage\r\n\r\n", http(407), b"HTTP/1.1 100 X\r\n\r\n", b"HTTP/2.0 200 X\r\n\r\n"),
+        *(b"HTTP/1.1 200 X\r\n\r\n" + http(200, b"before the request"), b"HTTP/1.1 200 X\r\n" + b"X: y\r\n" * 20_000),
+    ],
+)
+def test_http_proxy_that_opens_no_tunnel_is_not_sent(send: Send, reply: bytes) -> None:
+    with talking(reply) as port:
+        assert exchange(send, at("https://cpaas.invalid", proxy=f"http://127.0.0.1:{port}")) is TransportFailure.PROXY
+
+
+def test_proxy_that_is_silent_is_not_sent(send: Send) -> None:
+    with Loopback(lambda connection, _: server.over.wait(5)) as server:  # type: ignore[arg-type, return-value]
+        settings = at("https://cpaas.invalid", proxy=server.url, connect_timeout=0.1)
+        assert exchange(send, settings) is TransportFailure.CONNECT_TIMEOUT
+
+
+@pytest.mark.parametrize(
+    ("no_proxy", "is_used"),
+    [
+        *[("", True), ("*", False), ("a.example,*", False), ("example.com", False), ("EXAMPLE.com", False)],
+        *[(".example.com", False), ("cpaas.example.com", False), (".cpaas.example.com", True), ("ample.com", True)],
+        *[("other.example", True), ("other.example, example.com", False), ("cpaas.example.com:443", False)],
+        *[("cpaas.example.com:80", True), ("https://cpaas.example.com", False), ("http://cpaas.example.com", True)],
+        *[("all://cpaas.example.com", False), ("*.example.com", False), ("127.0.0.1,::1,localhost", True)],
+    ],
+)
+def test_no_proxy_names_the_hosts_that_are_reached_directly(
+    no_proxy: str, is_used: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("https_proxy", "HTTPS_PROXY", "no_proxy", "NO_PROXY", "all_proxy", "ALL_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("all_proxy", "proxy.example:3128")
+    monkeypatch.setenv("no_proxy", no_proxy)
+    assert (_find_proxy(at("https://cpaas.example.com/v1")) is not None) is is_used
+    own = _find_proxy(at("https://cpaas.example.com", proxy="https://ada@proxy.example", proxy_password="x"))
+    assert own is not None
+    assert (own.server.host, own.server.port, own.user) == ("proxy.example", 443, ("ada", "x"))
+
+
+@contextlib.contextmanager
+def talking(reply: bytes) -> Iterator[int]:
+    """Run a proxy that says the same to every client and ends the connection, and yield its port."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def talk() -> None:
+            with contextlib.suppress(OSError):
+                while True:
+                    connection, _ = listener.accept()
+                    with connection:
+                        connection.recv(65536)
+                        connection.sendall(reply)
+                        connection.shutdown(socket.SHUT_WR)
+                        connection.settimeout(2)
+                        while connection.recv(65536):
+                            pass
+
+        threading.Thread(target=talk, daemon=True).start()
+        yield listener.getsockname()[1]
 
 
 @pytest.mark.parametrize("transport", [SyncTransport, AsyncTransport])

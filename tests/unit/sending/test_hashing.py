@@ -32,7 +32,7 @@ def everything(hasher: KeyedHasher) -> set[str | bytes]:
         hasher.key_id,
         hasher.member("send_sms", "2348030001111"),
         hasher.body({"content": "text"}),
-        hasher.reference("send_sms", MEMBERS, 0),
+        hasher.reference("send_sms", MEMBERS, "n", 0),
     }
 
 
@@ -59,21 +59,22 @@ def test_all_is_the_same_in_the_next_try() -> None:
 
 @given(st.permutations(MEMBERS))
 def test_a_reference_knows_no_order(members: list[bytes]) -> None:
-    assert PRINTS.reference("send_sms", members, 0) == PRINTS.reference("send_sms", MEMBERS, 0)
+    assert PRINTS.reference("send_sms", members, "n", 0) == PRINTS.reference("send_sms", MEMBERS, "n", 0)
 
 
-def test_a_reference_is_another_for_other_members_operations_and_editions() -> None:
+def test_a_reference_is_another_for_other_members_operations_nonces_and_epochs() -> None:
     names = {
-        PRINTS.reference(operation, members, resend_epoch)
+        PRINTS.reference(operation, members, nonce, resend_epoch)
         for operation in ("send_sms", "send_email")
         for members in (MEMBERS, MEMBERS[:2], MEMBERS[1:], [])
+        for nonce in ("first", "second")
         for resend_epoch in (0, 1, 2)
     }
-    assert len(names) == 2 * 4 * 3
+    assert len(names) == 2 * 4 * 2 * 3
 
 
 def test_a_reference_can_stand_in_an_address_and_in_a_field_of_40_characters() -> None:
-    assert re.fullmatch(r"cpaas-[a-p]{24}", PRINTS.reference("send_sms", MEMBERS, 0))
+    assert re.fullmatch(r"cpaas-[a-p]{24}", PRINTS.reference("send_sms", MEMBERS, "n", 0))
 
 
 def test_a_recipient_is_another_for_another_operation() -> None:

@@ -9,6 +9,8 @@ from cpaas_provider.api.http.wire import HttpResponse
 from cpaas_provider.api.settings import ClientSettings
 
 _GZIP = 16 + zlib.MAX_WBITS
+_GZIP_NAMES = frozenset({"gzip", "x-gzip"})
+"""RFC 9110, section 8.4.1.3."""
 
 
 class BodyReader:
@@ -19,11 +21,12 @@ class BodyReader:
     :param coding: the response's ``Content-Encoding``; only gzip and deflate are decoded
     """
 
-    def __init__(self, settings: ClientSettings, coding: str | None) -> None:
+    def __init__(self, settings: ClientSettings, coding: str) -> None:
         self._remaining_bytes = settings.max_response_bytes
         self._deadline = time.monotonic() + settings.timeout
         self._chunks: list[bytes] = []
-        self._coding = (coding or "").strip().lower()
+        self._is_gzip = coding.lower() in _GZIP_NAMES
+        self._is_compressed = self._is_gzip or coding.lower() == "deflate"
         self._decompressor: zlib._Decompress | None = None
         self.body_error: str | None = None
 
@@ -32,6 +35,7 @@ class BodyReader:
         try:
             decoded = self._decode(chunk)
         except zlib.error:
+            self._chunks.clear()
             self.body_error = "its compression is damaged"
             return False
         self._chunks.append(decoded[: self._remaining_bytes])
@@ -44,15 +48,26 @@ class BodyReader:
 
     def as_response(self, status: int, retry_after: str | None, date: str | None = None) -> HttpResponse:
         """Return the response with the body collected so far."""
+        if self.body_error is None and self._decompressor is not None and not self._decompressor.eof:
+            self.body_error = "its compression is incomplete"
         return HttpResponse(status, retry_after, b"".join(self._chunks), self.body_error, date)
 
     def _decode(self, chunk: bytes) -> bytes:
-        if not chunk or self._coding not in {"gzip", "deflate"}:
+        if not self._is_compressed:
             return chunk
-        if self._decompressor is None:
-            # Some servers send deflate without the zlib header, which begins with this nibble.
-            deflate = zlib.MAX_WBITS if chunk[0] & 0x0F == zlib.DEFLATED else -zlib.MAX_WBITS
-            self._decompressor = zlib.decompressobj(_GZIP if self._coding == "gzip" else deflate)
-        if self._decompressor.eof:
-            return b""
-        return self._decompressor.decompress(chunk, self._remaining_bytes + 1)
+        decoded = b""
+        while chunk and len(decoded) <= self._remaining_bytes:
+            if self._decompressor is None or (self._is_gzip and self._decompressor.eof):
+                # A file of gzip may have several members.
+                self._decompressor = self._new_decompressor(chunk)
+            elif self._decompressor.eof:
+                raise zlib.error("bytes after the end")
+            decoded += self._decompressor.decompress(chunk, self._remaining_bytes + 1 - len(decoded))
+            chunk = self._decompressor.unused_data
+        return decoded
+
+    def _new_decompressor(self, chunk: bytes) -> zlib._Decompress:
+        if self._is_gzip:
+            return zlib.decompressobj(_GZIP)
+        # Some servers send deflate without the zlib header, which begins with this nibble.
+        return zlib.decompressobj(zlib.MAX_WBITS if chunk[0] & 0x0F == zlib.DEFLATED else -zlib.MAX_WBITS)

@@ -9,23 +9,27 @@ import asyncio
 import collections
 import functools
 import select
-import socket
-import ssl
 from collections.abc import AsyncIterator
 from typing import Any
 
 import httptools
 
+from cpaas_provider.api.http.response_head import Headers, MalformedHeadError, read_head
+from cpaas_provider.api.http.routes import Proxy, Server, connect
+
 _MAX_FRAMING_BYTES = 100 * 1024
 """The longest head, and the most bytes between and after the chunks of a body."""
 _MAX_BUFFERED_BYTES = 256 * 1024
-_HAPPY_EYEBALLS_DELAY = 0.25
 _TIMER_TOLERANCE = 0.001
 """In seconds. uvloop's timers may fire this much too early."""
+REST = 0.1
+"""Seconds before a new connection is used again for the first time. A broken server sends a second response to each
+request. It shows in this time, and would otherwise count as the response to the next request. The wait is longer than
+that of TCP for an acknowledgement, which may delay such a response."""
+_MOST_RESTING = 16
+"""Meanwhile each request has a new connection, up to so many."""
 _BODILESS = frozenset({204, 304})
 _FRAMING = frozenset({b"content-length", b"transfer-encoding"})
-
-Headers = list[tuple[bytes, bytes]]
 
 
 class ExchangeError(Exception):
@@ -50,6 +54,7 @@ class Connection(asyncio.Protocol):
         self._deadline = 0.0
         self._timer: asyncio.TimerHandle | None = None
         self._active = self._lost = False
+        self.has_rested = self.got_second_response = False
         self._can_write = self._reads = True
         self._start()
 
@@ -58,6 +63,7 @@ class Connection(asyncio.Protocol):
         self._parser = httptools.HttpResponseParser(self)
         self._status: int | None = None
         self._headers: Headers = []
+        self._head = bytearray()
         self._chunks: collections.deque[bytes] = collections.deque()
         self._framing_bytes = self._buffered_bytes = 0
         self._complete = self._reusable = self._ends_with_connection = False
@@ -204,9 +210,12 @@ class Connection(asyncio.Protocol):
         """Parse what arrived."""
         if not self._active:
             # No request is waiting, so these bytes belong to no response.
+            self.got_second_response = True
             self._transport.abort()
             return
         self._framing_bytes += len(data)
+        if self._status is None:
+            self._head += data
         try:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
@@ -226,24 +235,26 @@ class Connection(asyncio.Protocol):
         """Do not reuse the connection after a second response, for which there was no request."""
         if self._complete:
             self._reusable = False
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        """Collect the headers, but not the trailers after a body."""
-        if self._status is None:
-            self._headers.append((name, value))
+            self.got_second_response = True
 
     def on_headers_complete(self) -> None:
-        """Read the status. A 1xx status precedes the actual response and is skipped."""
-        status = self._parser.get_status_code()
-        if status < 100:
-            raise httptools.HttpParserError("no such status")
-        if status < 200 or self._complete:
+        """Read the head. That of an interim response precedes the actual one, and is skipped."""
+        if self._complete:
             return
-        framed = not _FRAMING.isdisjoint(name.lower() for name, _ in self._headers)
+        try:
+            status, headers, length = read_head(bytes(self._head))
+        except MalformedHeadError as error:
+            raise httptools.HttpParserError(*error.args) from None
+        if length > _MAX_FRAMING_BYTES:
+            raise httptools.HttpParserError("the head is too long")
+        if status < 200:
+            del self._head[:length]
+            return
+        framed = not _FRAMING.isdisjoint(name for name, _ in headers)
         self._ends_with_connection = not framed and status not in _BODILESS
         # After a response to an incomplete request, the server may take the rest of it for the next request.
         self._reusable = self._can_write and self._parser.should_keep_alive()
-        self._status = status
+        self._status, self._headers = status, headers
 
     def on_body(self, chunk: bytes) -> None:
         """Collect a chunk of the body."""
@@ -253,39 +264,40 @@ class Connection(asyncio.Protocol):
             self._buffered_bytes += len(chunk)
 
     def on_message_complete(self) -> None:
-        """Mark the response as complete, or drop the headers of a 1xx response."""
-        if self._status is None:
-            self._headers = []
-        else:
-            self._complete = True
+        """Mark the response as complete, unless it is an interim one."""
+        self._complete = self._status is not None
 
 
 class ConnectionPool:
     """The connections to one server, as many as there are requests at the same time.
 
-    :param context: verifies the server's certificate; ``None`` for plain http
-    :param connect_timeout: seconds to connect, TLS included
+    After a second response to one request, each further request has a connection of its own.
+
+    :param proxy: the proxy through which they go
+    :param connect_timeout: seconds to connect, TLS included; twice as many with a proxy
     :param timeout: seconds for each part of an exchange; see ``Connection``
     :param keepalive_expiry: seconds an idle connection is kept
     """
 
     def __init__(
         self,
-        host: str,
-        port: int,
-        context: ssl.SSLContext | None,
+        server: Server,
+        proxy: Proxy | None = None,
         *,
         connect_timeout: float,
         timeout: float,
         keepalive_expiry: float,
     ) -> None:
-        self._host, self._port, self._context = host, port, context
-        self._connect_timeout, self._keepalive_expiry = connect_timeout, keepalive_expiry
+        self._server, self._proxy = server, proxy
+        self._connect_timeout = connect_timeout if proxy is None else 2 * connect_timeout
+        self._keepalive_expiry = keepalive_expiry
         self._new_connection = functools.partial(Connection, timeout)
         self._closed = False
+        self._responds_twice = False
         self._loop: asyncio.AbstractEventLoop | None = None
         self._open: set[Connection] = set()
         self._idle: collections.deque[tuple[float, Connection]] = collections.deque()
+        self._resting: collections.deque[tuple[float, Connection]] = collections.deque()
 
     async def acquire(self) -> Connection:
         """Return the most recently used idle connection, or a new one.
@@ -301,11 +313,18 @@ class ConnectionPool:
                 "Each event loop needs a client of its own; this one was used in another. The request did not leave."
             )
         now = loop.time()
-        while self._idle and self._idle[0][0] <= now:
+        if len(self._resting) >= _MOST_RESTING:
+            await asyncio.sleep(max(0.0, self._resting[0][0] + REST - now))
+            now = loop.time()
+        while self._resting and self._resting[0][0] <= now - REST:
+            since, connection = self._resting.popleft()
+            connection.has_rested = True
+            self._idle.append((since, connection))
+        while self._idle and self._idle[0][0] <= now - self._keepalive_expiry:
             self._discard(self._idle.popleft()[1])
         while self._idle:
             _, connection = self._idle.pop()
-            if connection.is_quiet():
+            if connection.is_quiet() and not self._responds_twice:
                 return connection
             self._discard(connection)
         async with asyncio.timeout(self._connect_timeout):
@@ -318,9 +337,10 @@ class ConnectionPool:
 
     def release(self, connection: Connection) -> None:
         """Take back a connection after its exchange, and keep it if it can be used again."""
-        if connection.end():
-            expires = asyncio.get_running_loop().time() + self._keepalive_expiry
-            self._idle.append((expires, connection))
+        self._responds_twice = self._responds_twice or connection.got_second_response
+        if connection.end() and not self._responds_twice:
+            idle = self._idle if connection.has_rested else self._resting
+            idle.append((asyncio.get_running_loop().time(), connection))
         else:
             self._open.discard(connection)
 
@@ -331,23 +351,14 @@ class ConnectionPool:
             connection.close()
         self._open.clear()
         self._idle.clear()
+        self._resting.clear()
         # The event loop closes them in its next iteration.
         await asyncio.sleep(0)
 
     async def _connect(self) -> Connection:
-        loop = asyncio.get_running_loop()
-        addresses = await loop.getaddrinfo(self._host, self._port, type=socket.SOCK_STREAM)
-        several = len(addresses) != 1
-        options: dict[str, Any] = {"ssl": self._context, "server_hostname": self._host if self._context else None}
-        if several and isinstance(loop, asyncio.BaseEventLoop):
-            # asyncio then also tries the next address; other loops, such as uvloop, try one address after the other.
-            # Only with several addresses, because a cancelled attempt leaves its socket to the garbage collector.
-            options["happy_eyeballs_delay"] = _HAPPY_EYEBALLS_DELAY
-        host = self._host if several else str(addresses[0][4][0])
-        connection: Connection
-        _, connection = await loop.create_connection(self._new_connection, host, self._port, **options)
-        return connection
+        return await connect(self._new_connection, self._server, self._proxy)
 
     def _discard(self, connection: Connection) -> None:
+        self._responds_twice = self._responds_twice or connection.got_second_response
         connection.close()
         self._open.discard(connection)

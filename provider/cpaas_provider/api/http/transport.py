@@ -2,46 +2,33 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-import contextvars
 import dataclasses
 import errno
 import functools
-import logging
 import os
 import socket
 import ssl
 import threading
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from urllib.request import getproxies
 
 import httpx
 
 from cpaas_provider.api.errors import CpaasConfigurationError
 from cpaas_provider.api.http.body import BodyReader
-from cpaas_provider.api.http.connections import ConnectionPool, ExchangeError, ExchangeTimeoutError, Headers
+from cpaas_provider.api.http.connections import ConnectionPool, ExchangeError, ExchangeTimeoutError
 from cpaas_provider.api.http.loop_thread import ClosedError, LoopThread
+from cpaas_provider.api.http.response_head import Headers, joined, value_of
+from cpaas_provider.api.http.routes import Proxy, ProxyError, Server
 from cpaas_provider.api.http.tls import ClientCertificate, alert_failure, find_client_certificate, prepare_context
 from cpaas_provider.api.http.wire import HttpResponse, OutgoingRequest, TransportFailure
 from cpaas_provider.api.settings import ClientSettings
 
+_PROXY_SCHEMES = frozenset({"http", "https", "socks5", "socks5h"})
+_SOCKS_PORT = 1080
 _WITH_A_BODY = frozenset({"POST", "PUT", "PATCH"})
 
-_is_sending = contextvars.ContextVar("sending", default=False)
-
-
-@contextlib.contextmanager
-def _unlogged() -> Iterator[None]:
-    """Keep httpx from logging the URL, whose query may hold a phone number."""
-    token = _is_sending.set(True)
-    try:
-        yield
-    finally:
-        _is_sending.reset(token)
-
-
-logging.getLogger("httpx").addFilter(lambda _: not _is_sending.get())
+_DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
 class SyncTransport:
@@ -78,26 +65,46 @@ class SyncTransport:
 
 
 class AsyncTransport:
-    """Sends requests concurrently."""
+    """Sends requests concurrently, over connections of our own, directly or through a proxy.
+
+    httpx's connections take several times the CPU, and slow down steeply with more requests in flight
+    (encode/httpx#3215). And what one parser refuses, another may accept: both ways have the same.
+    """
 
     def __init__(self, settings: ClientSettings) -> None:
         self._settings = settings
-        self._connections = _ProxyConnections(settings) if _may_use_proxy(settings) else _DirectConnections(settings)
+        service = _server(_parse(settings.base_url, "The base URL"), lambda: _tls_context(settings))
+        proxy = _find_proxy(settings)
+        self._pool = ConnectionPool(
+            service,
+            proxy,
+            connect_timeout=settings.connect_timeout,
+            timeout=settings.timeout,
+            keepalive_expiry=settings.keepalive_expiry,
+        )
+        self._writer = _RequestWriter(proxy if proxy is not None and proxy.forwards_to(service) else None)
 
     async def send(self, request: OutgoingRequest) -> HttpResponse | TransportFailure:
         """Send a request and return its response, or why none arrived."""
+        data = self._writer.as_bytes(request)
+        try:
+            connection = await self._pool.acquire()
+        except OSError as error:
+            return _connect_failure(error)
         incoming = _Incoming(self._settings)
         try:
-            await self._connections.exchange(request, incoming)
-        except (httpx.HTTPError, httpx.InvalidURL, ExchangeError, TimeoutError, ssl.SSLError) as error:
+            await incoming.read(*await connection.exchange(data), connection.body())
+        except (ExchangeError, OSError) as error:
             if incoming.body is None:
                 return _failure(error)
             incoming.body.body_error = _body_error(error)
+        finally:
+            self._pool.release(connection)
         return incoming.as_response()
 
     async def aclose(self) -> None:
         """Close all connections."""
-        await self._connections.aclose()
+        await self._pool.aclose()
 
 
 class _Incoming:
@@ -107,14 +114,13 @@ class _Incoming:
         self._settings = settings
         self.body: BodyReader | None = None
 
-    async def read(self, status: int, headers: Mapping[str, str], chunks: AsyncIterator[bytes]) -> None:
+    async def read(self, status: int, headers: Headers, chunks: AsyncIterator[bytes]) -> None:
         """Read the body, as far as its bounds allow.
 
-        :param headers: the headers, by their names in lower case
         :param chunks: the chunks of the body, still compressed, as they arrive
         """
         self._status, self._headers = status, headers
-        self.body = BodyReader(self._settings, headers.get("content-encoding"))
+        self.body = BodyReader(self._settings, joined(headers, b"content-encoding"))
         async for chunk in chunks:
             if not self.body.add(chunk):
                 return
@@ -123,63 +129,29 @@ class _Incoming:
         """Return the response with what was read of its body."""
         if self.body is None:
             raise RuntimeError("no response has arrived")
-        return self.body.as_response(self._status, self._headers.get("retry-after"), self._headers.get("date"))
+        retry_after, date = value_of(self._headers, b"retry-after"), value_of(self._headers, b"date")
+        return self.body.as_response(self._status, retry_after, date)
 
 
 # httpx takes as long to parse a URL as for the rest of a request, and most requests have one of a few URLs.
 _url = functools.lru_cache(maxsize=32)(httpx.URL)
 
 
-class _DirectConnections:
-    """Sends requests to the service over the connections of ``ConnectionPool``.
+class _RequestWriter:
+    """Writes requests as bytes for the wire. The messages of a series share their headers, which are written once.
 
-    httpx's own connections take several times the CPU, and slow down steeply with more requests in flight
-    (encode/httpx#3215). Its requests and headers take a sixth of the CPU of a campaign.
+    :param proxy: the proxy that forwards the requests; ``None`` if they go to the service itself
     """
 
-    def __init__(self, settings: ClientSettings) -> None:
-        _check_host(settings.base_url, "The base URL")
-        url = httpx.URL(settings.base_url)
-        secure = url.scheme == "https"
-        self._pool = ConnectionPool(
-            url.raw_host.decode(),
-            url.port or (443 if secure else 80),
-            _tls_context(settings) if secure else None,
-            connect_timeout=settings.connect_timeout,
-            timeout=settings.timeout,
-            keepalive_expiry=settings.keepalive_expiry,
-        )
-        self._writer = _RequestWriter()
-
-    async def exchange(self, request: OutgoingRequest, incoming: _Incoming) -> None:
-        data = self._writer.as_bytes(request)
-        try:
-            connection = await self._pool.acquire()
-        except TimeoutError as error:
-            raise httpx.ConnectTimeout("") from error
-        except OSError as error:
-            raise httpx.ConnectError("") from error
-        try:
-            status, headers = await connection.exchange(data)
-            await incoming.read(status, _as_mapping(headers), connection.body())
-        finally:
-            self._pool.release(connection)
-
-    async def aclose(self) -> None:
-        await self._pool.aclose()
-
-
-class _RequestWriter:
-    """Writes requests as bytes for the wire. The messages of a series share their headers, which are written once."""
-
-    def __init__(self) -> None:
+    def __init__(self, proxy: Proxy | None) -> None:
+        self._proxy = proxy
         self._written: tuple[str, str, Mapping[str, str]] | None = None
         self._head = b""
 
     def as_bytes(self, request: OutgoingRequest) -> bytes:
         """Return a request as bytes."""
         if not self._has_head_of(request):
-            self._head = _head(request)
+            self._head = _head(request, self._proxy)
             self._written = request.method, request.url, request.headers
         body = request.body or b""
         if body or request.method in _WITH_A_BODY:
@@ -194,120 +166,80 @@ class _RequestWriter:
         return request.headers is headers and request.url == url and request.method == method
 
 
-def _head(request: OutgoingRequest) -> bytes:
+def _head(request: OutgoingRequest, proxy: Proxy | None) -> bytes:
     """Return the head of a request without ``Content-Length`` and the empty line."""
     url = _url(request.url)
+    target = url.raw_path.decode("ascii")
     headers = {"Host": url.netloc.decode("ascii"), **request.headers}
     headers.pop("Content-Length", None)
+    if proxy is not None:
+        target = f"{url.scheme}://{headers['Host']}{target}"
+        headers |= proxy.authorization
     lines = [f"{name}: {value}" for name, value in headers.items()]
     if any("\r" in line or "\n" in line for line in lines):
-        raise httpx.LocalProtocolError("A header must not contain a line break.")
-    return "\r\n".join([f"{request.method} {url.raw_path.decode('ascii')} HTTP/1.1", *lines, ""]).encode("ascii")
+        raise ValueError("A header must not contain a line break.")
+    return "\r\n".join([f"{request.method} {target} HTTP/1.1", *lines, ""]).encode("ascii")
 
 
-def _as_mapping(headers: Headers) -> dict[str, str]:
-    """Return headers by their names in lower case. Values of the same name are joined."""
-    found: dict[str, str] = {}
-    for raw_name, raw_value in headers:
-        name, value = raw_name.decode("latin-1").lower(), raw_value.decode("latin-1")
-        found[name] = f"{found[name]}, {value}" if name in found else value
-    return found
-
-
-class _ProxyConnections:
-    """Sends requests by httpx's clients, which apply the proxy. Each client has one request in flight at a time.
-
-    A client with several requests in flight slows down steeply (encode/httpx#3215).
-    """
-
-    def __init__(self, settings: ClientSettings) -> None:
-        self._settings = settings
-        self._timeout = httpx.Timeout(settings.timeout, connect=settings.connect_timeout).as_dict()
-        # Only once: the files of the client certificate may change or be away later.
-        self._context = _tls_context(settings) if settings.base_url.startswith("https:") else None
-        self._clients = {_new_client(settings, self._context)}
-        self._idle = list(self._clients)
-
-    async def exchange(self, request: OutgoingRequest, incoming: _Incoming) -> None:
-        outgoing = httpx.Request(
-            request.method,
-            request.url,
-            headers=dict(request.headers),
-            content=request.body,
-            extensions={"timeout": self._timeout},
-        )
-        client = self._idle.pop() if self._idle else _new_client(self._settings, self._context)
-        self._clients.add(client)
-        try:
-            # httpx limits the wait for each byte only, and a head may arrive byte by byte.
-            async with asyncio.timeout(2 * self._settings.connect_timeout + self._settings.timeout):
-                with _unlogged():
-                    response = await client.send(outgoing, stream=True)
-            async with contextlib.aclosing(response):
-                headers = {name.lower(): value for name, value in response.headers.items()}
-                await incoming.read(response.status_code, headers, self._chunks(response))
-        except BaseException:
-            # If a request is cancelled while it connects or while its response is closed, httpx's pool counts the
-            # connection as busy for good. Every later request of that client would wait for it and time out.
-            self._clients.discard(client)
-            await client.aclose()
-            raise
-        self._idle.append(client)
-
-    async def _chunks(self, response: httpx.Response) -> AsyncIterator[bytes]:
-        chunks = response.aiter_raw()
-        while True:
-            # Bytes that are no part of the body, such as trailers, do not extend the wait.
-            async with asyncio.timeout(self._settings.timeout):
-                chunk = await anext(chunks, None)
-            if chunk is None:
-                return
-            yield chunk
-
-    async def aclose(self) -> None:
-        while self._clients:
-            await self._clients.pop().aclose()
-
-
-def _may_use_proxy(settings: ClientSettings) -> bool:
-    """Tell whether a proxy may apply to a request. httpx then decides by URL."""
-    if settings.proxy is not None:
-        return True
-    # A request to this machine may be plain http, so it must not go out to a proxy of the environment.
-    return not settings.is_local and not {"http", "https", "all"}.isdisjoint(getproxies())
-
-
-def _new_client(settings: ClientSettings, context: ssl.SSLContext | None) -> httpx.AsyncClient:
-    _check_host(settings.base_url, "The base URL")
-    if settings.proxy is not None:
-        _check_host(settings.proxy, "proxy")
+def _parse(url: str, what: str) -> httpx.URL:
+    """Parse a URL and check its host. Otherwise the resolver would fail on it later, with another error."""
     try:
-        return httpx.AsyncClient(
-            verify=False if context is None else context,
-            limits=httpx.Limits(
-                max_connections=1, max_keepalive_connections=1, keepalive_expiry=settings.keepalive_expiry
-            ),
-            proxy=settings.proxy_url,
-            follow_redirects=False,
-            # As in _may_use_proxy.
-            trust_env=not settings.is_local,
-        )
-    except ImportError:
-        raise CpaasConfigurationError("A SOCKS proxy needs one more package: pip install 'httpx[socks]'.") from None
-    except (httpx.InvalidURL, ValueError):
-        raise CpaasConfigurationError("The proxy, as an option or in the environment, cannot be used.") from None
-
-
-def _check_host(url: str, what: str) -> None:
-    """Check a host name. Otherwise the resolver would fail on it later with an error that is not an ``OSError``."""
-    try:
-        httpx.URL(url).host.encode("idna")
+        parsed = httpx.URL(url)
+        parsed.host.encode("idna")
     except (httpx.InvalidURL, UnicodeError):
         raise CpaasConfigurationError(f"{what} does not name a valid host.") from None
+    return parsed
+
+
+def _server(url: httpx.URL, new_context: Callable[[], ssl.SSLContext]) -> Server:
+    context = new_context() if url.scheme == "https" else None
+    return Server(url.raw_host.decode("ascii"), url.port or _DEFAULT_PORTS.get(url.scheme, _SOCKS_PORT), context)
+
+
+def _find_proxy(settings: ClientSettings) -> Proxy | None:
+    """Return the proxy of the settings, else that of the environment."""
+    if settings.proxy_url is not None:
+        return _proxy(_parse(settings.proxy_url, "proxy"))
+    # A request to this machine may be plain http, so it must not go out to a proxy of the environment.
+    if settings.is_local:
+        return None
+    found, service = getproxies(), httpx.URL(settings.base_url)
+    address = found.get(service.scheme) or found.get("all")
+    if not address or _is_exempt(service, found.get("no", "")):
+        return None
+    return _proxy(_parse(address if "://" in address else f"http://{address}", "The proxy of the environment"))
+
+
+def _proxy(url: httpx.URL) -> Proxy:
+    if url.scheme not in _PROXY_SCHEMES or not url.host:
+        raise CpaasConfigurationError("The proxy, as an option or in the environment, cannot be used.")
+    user = (url.username, url.password) if url.username or url.password else None
+    return Proxy(_server(url, _proxy_context), url.scheme.startswith("socks"), user)
+
+
+def _is_exempt(service: httpx.URL, exempt: str) -> bool:
+    """Tell whether ``NO_PROXY`` names the service, by the rules of httpx, which are those of curl."""
+    port = service.port or _DEFAULT_PORTS[service.scheme]
+    for entry in filter(None, map(str.strip, exempt.lower().split(","))):
+        scheme, _, place = entry.rpartition("://")
+        name, _, number = place.rpartition(":") if place.count(":") == 1 or "]:" in place else (place, "", "")
+        name = name.strip("[]").removeprefix("*")
+        if scheme not in {"", "all", service.scheme} or number not in {"", str(port)}:
+            continue
+        if not name or service.host == name or service.host.endswith(name if name[0] == "." else f".{name}"):
+            return True
+    return False
 
 
 def _tls_context(settings: ClientSettings) -> ssl.SSLContext:
     return _shared_context(settings.verify, find_client_certificate(settings))
+
+
+def _proxy_context() -> ssl.SSLContext:
+    """Return the context for proxies that speak TLS. They may have a certificate of the machine's own authorities."""
+    context = httpx.create_ssl_context()
+    context.load_default_certs()
+    return context
 
 
 @functools.lru_cache(maxsize=8)
@@ -326,20 +258,9 @@ def _shared_context(verify: bool | str, certificate: ClientCertificate | None) -
     return context
 
 
-_TIMEOUTS = (httpx.TimeoutException, ExchangeTimeoutError, TimeoutError)
-
-
 def _failure(error: Exception) -> TransportFailure:
-    """Return the kind of failure. Unless the error proves that no byte of the request left, bytes may have left."""
-    if isinstance(error, httpx.ConnectTimeout):
-        return TransportFailure.CONNECT_TIMEOUT
-    if isinstance(error, httpx.ConnectError):
-        return _connect_failure(error)
-    if isinstance(error, httpx.ProxyError):
-        return TransportFailure.PROXY
-    if isinstance(error, (httpx.PoolTimeout, httpx.UnsupportedProtocol, httpx.InvalidURL)):
-        return TransportFailure.CONNECT
-    if isinstance(error, _TIMEOUTS):
+    """Return the kind of a failure after which bytes of the request may have left."""
+    if isinstance(error, ExchangeTimeoutError):
         return TransportFailure.RESPONSE_TIMEOUT
     return _find_alert(error) or TransportFailure.CONNECTION_LOST
 
@@ -349,17 +270,20 @@ def _find_alert(error: BaseException) -> TransportFailure | None:
 
 
 def _body_error(error: Exception) -> str:
-    return "the rest did not arrive in time" if isinstance(error, _TIMEOUTS) else "the connection broke"
+    return "the rest did not arrive in time" if isinstance(error, ExchangeTimeoutError) else "the connection broke"
 
 
 _CONNECT_FAILURES: tuple[tuple[type[BaseException], TransportFailure], ...] = (
     (ssl.SSLError, TransportFailure.TLS),
     (socket.gaierror, TransportFailure.DNS),
     (ConnectionRefusedError, TransportFailure.REFUSED),
+    (ProxyError, TransportFailure.PROXY),
+    (TimeoutError, TransportFailure.CONNECT_TIMEOUT),
 )
 
 
 def _connect_failure(error: BaseException) -> TransportFailure:
+    """Return the kind of a failure before any byte of the request has left."""
     if (alert := _find_alert(error)) is not None:
         return dataclasses.replace(alert, may_have_left=False, unread_by_standard=False)
     for cause in _causes(error):

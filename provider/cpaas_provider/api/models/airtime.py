@@ -11,13 +11,14 @@ from pydantic import BeforeValidator, Field
 from cpaas_provider.api.bounds import NETWORKS, SMALLEST_AMOUNT, to_number
 from cpaas_provider.api.models.base import (
     CallbackUrl,
+    Cost,
     Figure,
+    GivenText,
     Msisdn,
     Number,
     OptionalTimestamp,
     ResourceId,
     ServiceWord,
-    Text,
     WireRequest,
     WireResource,
 )
@@ -40,7 +41,7 @@ def _amount(value: object) -> int | float:
 
 
 class PurchaseOutcome(StrEnum):
-    """What became of a purchase, by its status."""
+    """The outcome of a purchase, by its status."""
 
     BOUGHT = "bought"
     """Bought, or in flight."""
@@ -57,7 +58,7 @@ _OUTCOMES = {
 
 
 def purchase_outcome(status: str | None) -> PurchaseOutcome:
-    """Return what became of a purchase by its status, in a response or in a delivery report (INTERFACE.md 2.1).
+    """Return the outcome of a purchase by its status, in a response or in a delivery report (INTERFACE.md 2.1).
 
     Every word that the contract does not list proves nothing.
     """
@@ -78,13 +79,13 @@ class BuyAirtimeRequest(WireRequest):
     amount: Annotated[Number, Field(ge=SMALLEST_AMOUNT), BeforeValidator(_amount)]
     recipient: Msisdn
     callback: CallbackUrl | None = None
-    external_ref: Text | None = None
+    external_ref: GivenText | None = None
 
 
 class Charge(WireResource):
     """The cost of an airtime purchase, and the balance before and after it."""
 
-    amount: Figure = None
+    amount: Cost = None
     available_balance: Figure = None
     balance_before: Figure = None
     refunded: bool | None = None
@@ -115,7 +116,7 @@ class AirtimePurchase(WireResource):
 
     @property
     def outcome(self) -> PurchaseOutcome:
-        """What became of the purchase. Without a status it was accepted; what was refunded was not bought."""
+        """The outcome of the purchase. Without a status it was accepted. What was refunded was not bought."""
         outcome = PurchaseOutcome.BOUGHT if self.status is None else purchase_outcome(self.status)
         is_refunded = self.meta is not None and self.meta.charge is not None and self.meta.charge.refunded
         return PurchaseOutcome.UNKNOWN if is_refunded and outcome is PurchaseOutcome.BOUGHT else outcome

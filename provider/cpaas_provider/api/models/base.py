@@ -22,16 +22,15 @@ from pydantic import (
     model_validator,
 )
 
-from cpaas_provider.api.bounds import LONGEST_ID, OTP_DIGITS, is_nothing
+from cpaas_provider.api.amounts import known_cost, known_figure
+from cpaas_provider.api.bounds import LONGEST_ID, OTP_DIGITS, is_nothing, to_number
 from cpaas_provider.api.recipients.email_address import normalise_email
 from cpaas_provider.api.recipients.msisdn import normalise_msisdn
 from cpaas_provider.api.redact import service_word
+from cpaas_provider.api.values import no_value_reason
 
 Number = int | float
 Channel = Literal["sms", "whatsapp"]
-
-_LARGEST_FIGURE = 10**15
-"""A larger figure cannot be a price, a balance or a count."""
 
 _HTTP_URL = re.compile(r"https?://[^\s/?#]+\S*", re.IGNORECASE)
 _DATE_AND_TIME = re.compile(r"\d{4}-?\d{2}-?\d{2}[T ]\d{2}")
@@ -195,9 +194,16 @@ def no_line_breaks(value: str) -> str:
     return value
 
 
-def _plausible(figure: Number | None) -> Number | None:
-    """Return a figure that can be summed and stored; ``None`` instead of any other, such as NaN."""
-    return figure if figure is None or (math.isfinite(figure) and abs(figure) <= _LARGEST_FIGURE) else None
+def _figure(value: object) -> Any:
+    """Read a figure, as a number or as text; ``None`` for any other value, such as NaN or a boolean."""
+    return known_figure(to_number(value) if isinstance(value, str) else value)
+
+
+def _given(text: str) -> str:
+    """Refuse a text without a value, such as the word that a template makes of a missing one."""
+    if reason := no_value_reason(text):
+        raise ValueError(reason)
+    return text
 
 
 def _resource_id(value: object) -> object:
@@ -226,6 +232,8 @@ EmailAddress = Annotated[str, BeforeValidator(normalise_email)]
 Timestamp = Annotated[pendulum.DateTime, BeforeValidator(_timestamp)]
 OptionalTimestamp = Timestamp | None
 Text = Annotated[str, StringConstraints(min_length=1)]
+GivenText = Annotated[str, StringConstraints(min_length=1), AfterValidator(_given)]
+"""A text of a request. A response may have any."""
 ResourceId = Annotated[str, BeforeValidator(_resource_id)]
 """The id of what the service made. An id that means nothing proves nothing."""
 ServiceWord = Annotated[str, AfterValidator(_service_word)]
@@ -233,4 +241,6 @@ ServiceWord = Annotated[str, AfterValidator(_service_word)]
 PasscodeStatus = Annotated[str, AfterValidator(_status_word)]
 """The same for a passcode, which a request may not know: every figure that is long enough to be one is hidden."""
 CallbackUrl = Annotated[str, AfterValidator(_http_url)]
-Figure = Annotated[Number | None, AfterValidator(_plausible)]
+Figure = Annotated[Number | None, BeforeValidator(_figure)]
+Cost = Annotated[Number | None, BeforeValidator(known_cost)]
+"""What the service says a request cost, see ``amounts.known_cost``."""

@@ -6,7 +6,15 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from cpaas_provider.api.models.base import OptionalTimestamp, ResourceId, ServiceWord, Text, WireRequest, WireResource
+from cpaas_provider.api.models.base import (
+    GivenText,
+    OptionalTimestamp,
+    ResourceId,
+    ServiceWord,
+    Text,
+    WireRequest,
+    WireResource,
+)
 
 Cells = Annotated[dict[Text, Any], Field(min_length=1)]
 
@@ -14,7 +22,7 @@ Cells = Annotated[dict[Text, Any], Field(min_length=1)]
 class RowReference(WireRequest):
     """Path of the operations on one row."""
 
-    row_id: Text
+    row_id: GivenText
 
 
 class CreateRowRequest(WireRequest):

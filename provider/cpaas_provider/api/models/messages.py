@@ -21,19 +21,21 @@ from pydantic import (
 from cpaas_provider.api.models.base import (
     CallbackUrl,
     Channel,
+    Cost,
     EmailAddress,
     Figure,
+    GivenText,
     Msisdn,
     OptionalTimestamp,
     ResourceId,
     ServiceWord,
-    Text,
     WireRequest,
     WireResource,
     no_line_breaks,
     split_list,
     unique,
 )
+from cpaas_provider.api.values import no_value_reason
 
 _ALPHANUMERIC_SENDER_ID = 11
 _NUMERIC_SENDER_ID = 16
@@ -42,7 +44,7 @@ _OWN_FIELDS = frozenset({"rejected_recipients", "rejection"})
 
 
 def _substitutions(value: object) -> object:
-    """Accept any JSON value for a placeholder, but not ``None``."""
+    """Accept any JSON value for a placeholder, but not ``None``: the service's template decides how it is written."""
     # Called for each recipient of a campaign: comparing the type first, and a plain loop, are faster.
     if type(value) is dict or isinstance(value, Mapping):
         for substitution in value.values():
@@ -54,6 +56,8 @@ def _substitutions(value: object) -> object:
 
 def _sms_sender_id(value: str) -> str:
     longest = _NUMERIC_SENDER_ID if value.lstrip("+").isdigit() else _ALPHANUMERIC_SENDER_ID
+    if reason := no_value_reason(value):
+        raise ValueError(reason)
     if len(value) > longest:
         raise ValueError(f"must have at most {longest} characters")
     return value
@@ -63,7 +67,7 @@ Substitutions = Annotated[dict[str, Any], BeforeValidator(_substitutions)]
 MsisdnList = Annotated[list[Msisdn], Field(min_length=1), BeforeValidator(split_list), AfterValidator(unique)]
 EmailList = Annotated[list[EmailAddress], Field(min_length=1), BeforeValidator(split_list), AfterValidator(unique)]
 SmsSenderId = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1), AfterValidator(_sms_sender_id)]
-HeaderLine = Annotated[str, AfterValidator(no_line_breaks)]
+HeaderLine = Annotated[GivenText, AfterValidator(no_line_breaks)]
 
 
 class SmsPersonalisation(WireRequest):
@@ -85,9 +89,9 @@ class MessageRequest(WireRequest):
 
     recipients: list[str]
     sender_id: str
-    content: Text | None = None
-    template_id: Text | None = None
-    external_ref: Text | None = None
+    content: GivenText | None = None
+    template_id: GivenText | None = None
+    external_ref: GivenText | None = None
     callback: CallbackUrl | None = None
     personalisation: Any = None
 
@@ -142,7 +146,7 @@ class Estimate(WireResource):
     """Cost of a message request; ``encoding``, ``message_length`` and ``pages`` only for SMS."""
 
     available_balance: Figure = None
-    charge: Figure = None
+    charge: Cost = None
     encoding: ServiceWord | None = None
     message_length: Figure = None
     pages: Figure = None

@@ -12,12 +12,12 @@ from pydantic import Field
 from cpaas_provider.api.bounds import OTP_DIGITS, OTP_MINUTES
 from cpaas_provider.api.models.base import (
     Channel,
+    GivenText,
     Msisdn,
     Number,
     OptionalTimestamp,
     PasscodeStatus,
     ResourceId,
-    Text,
     Timestamp,
     WireRequest,
     WireResource,
@@ -50,21 +50,21 @@ class RequestOtpRequest(WireRequest):
     recipient: Msisdn
     length: Annotated[int, Field(ge=OTP_DIGITS[0], le=OTP_DIGITS[1])] | None = None
     expires_in: Annotated[int, Field(ge=OTP_MINUTES[0], le=OTP_MINUTES[1])] | None = None
-    token: Text | None = Field(default=None, repr=False)
+    token: GivenText | None = Field(default=None, repr=False)
     channel: Channel | None = None
 
 
 class VerifyOtpRequest(WireRequest):
     """Body of ``POST /otp/verify``."""
 
-    token: Text = Field(repr=False)
-    id: Text
+    token: GivenText = Field(repr=False)
+    id: GivenText
 
 
 class OtpReference(WireRequest):
     """Path of ``GET`` and ``DELETE /otp/{id}``."""
 
-    id: Text
+    id: GivenText
 
 
 class FindOtpsRequest(WireRequest):

@@ -14,7 +14,7 @@ from typing import Any
 from cpaas_provider.api.errors import ErrorItem
 from cpaas_provider.api.models.base import WireRequest
 from cpaas_provider.api.models.messages import SendEmailRequest, SendSmsRequest
-from cpaas_provider.api.responses.evidence import as_words, is_empty, speaks_of_acceptance
+from cpaas_provider.api.responses.statements import as_words, is_empty, speaks_of_acceptance
 
 _RECIPIENTS = frozenset({"recipients", "recipient"})
 _PERSONALISATION = frozenset({"personalisation", "personalization"})

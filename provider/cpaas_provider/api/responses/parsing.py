@@ -1,7 +1,7 @@
 """Turns a response into a resource or an error, and decides on the outcome, without a socket.
 
 A success with a readable resource means accepted, whatever else the body contains. Otherwise one table decides, by the
-status line, the status that the body names, and what the body proves. A rejection needs proof (``evidence.py``). In
+status line, the status that the body names, and what the body proves. A rejection needs proof (``statements.py``). In
 doubt the outcome is unknown: after a wrong "rejected" or "not sent", a recipient would get a message twice.
 """
 
@@ -28,17 +28,18 @@ from cpaas_provider.api.models.base import PRIVATE
 from cpaas_provider.api.models.messages import Message
 from cpaas_provider.api.redact import redact
 from cpaas_provider.api.responses import failures
+from cpaas_provider.api.responses.echo import contradicts
 from cpaas_provider.api.responses.error_items import is_documented_item, names_field, surely_rejected_recipients
-from cpaas_provider.api.responses.evidence import (
-    NO_EVIDENCE,
+from cpaas_provider.api.responses.purchase import contradicts_itself
+from cpaas_provider.api.responses.statements import (
+    NO_STATEMENTS,
     TIMEOUT_STATUSES,
-    Evidence,
     Pairs,
-    find_evidence,
-    find_evidence_in_text,
+    Statements,
+    find_statements,
+    find_statements_in_text,
     is_empty,
 )
-from cpaas_provider.api.responses.purchase import contradicts_itself
 
 _DELAY = re.compile(r"[0-9]+(\.[0-9]+)?")
 _LONGEST_WAIT = 366 * 24 * 3600.0
@@ -55,7 +56,7 @@ _ERROR_FIELDS = frozenset(
 _DOCUMENTED_FIELDS = frozenset({"status", "type", "message", "errors"})
 """The fields of an error body, and of the envelope that some deployments put around every body."""
 _NOT_JSON = object()
-_CONTRADICTION = "the response says both that the purchase was made and that it was not"
+_CONTRADICTION = "the response states both that the purchase was made and that it was not"
 
 
 class Outcome(Enum):
@@ -73,7 +74,7 @@ class Facts:
     :param line: the status of the status line
     :param named: the status that the body names, 0 if it names none
     :param waits: whether there is a readable Retry-After
-    :param evidence: what the body speaks of, at any depth
+    :param states: what the body speaks of, at any depth
     :param is_whole: whether all of the body arrived
     :param is_error_alone: whether the body has the fields of an error, and nothing else
     :param is_documented: whether it is the documented error, and nothing else: each item names a field of the request
@@ -84,7 +85,7 @@ class Facts:
     line: int
     named: int = 0
     waits: bool = False
-    evidence: Evidence = NO_EVIDENCE
+    states: Statements = NO_STATEMENTS
     is_whole: bool = True
     is_error_alone: bool = False
     is_documented: bool = False
@@ -109,11 +110,11 @@ TABLE: tuple[tuple[Callable[[Facts], bool], Outcome], ...] = (
     (lambda a: a.line in TIMEOUT_STATUSES or a.line >= 500 or a.line < 200, Outcome.UNKNOWN),
     (lambda a: 300 <= a.line < 400 and a.acts, Outcome.UNKNOWN),
     # A request that acts: whatever is not an error alone leaves it unknown.
-    (lambda a: a.acts and a.evidence.acceptance, Outcome.UNKNOWN),
+    (lambda a: a.acts and a.states.acceptance, Outcome.UNKNOWN),
     (lambda a: a.acts and a.line < 300 and not (a.line == 200 and a.is_whole and a.is_error_alone), Outcome.UNKNOWN),
     (lambda a: a.named == 429, Outcome.NOT_SENT),
     (lambda a: a.named == 425 and not a.is_purchase, Outcome.NOT_SENT),
-    (lambda a: a.acts and (a.evidence.fault or not a.is_whole), Outcome.UNKNOWN),
+    (lambda a: a.acts and (a.states.fault or not a.is_whole), Outcome.UNKNOWN),
     # What is left is an error.
     (lambda a: a.line >= 300, Outcome.REJECTED),
     (lambda a: a.named in TIMEOUT_STATUSES or a.named >= 500, Outcome.UNKNOWN),
@@ -146,6 +147,8 @@ def parse_response(
     if isinstance(resource, AirtimePurchase) and contradicts_itself(resource, body):
         raise failures.unknown_outcome(endpoint, _CONTRADICTION, status=response.status)
     if defect is None:
+        if (reason := contradicts(endpoint, resource, body, fields)) is not None:
+            raise failures.unknown_outcome(endpoint, reason, status=response.status)
         return _with_rejected(endpoint, resource, body, private, fields)
     retry_after = _seconds(response.retry_after)
     facts = _facts(endpoint, response, body, fields, waits=retry_after is not None)
@@ -179,18 +182,18 @@ def _facts(
         return facts
     return dataclasses.replace(
         facts,
-        evidence=_evidence(response, fields),
+        states=_statements(response, fields),
         is_error_alone=_is_error_alone(endpoint, body),
         is_documented=_is_documented(endpoint, body, fields),
     )
 
 
-def _evidence(response: HttpResponse, fields: Mapping[str, Any]) -> Evidence:
+def _statements(response: HttpResponse, fields: Mapping[str, Any]) -> Statements:
     try:
         # As pairs, because an object may have a field twice.
-        return find_evidence(json.loads(response.body, object_pairs_hook=Pairs), fields)
+        return find_statements(json.loads(response.body, object_pairs_hook=Pairs), fields)
     except (ValueError, RecursionError):
-        return find_evidence_in_text(response.body.decode(errors="replace"))
+        return find_statements_in_text(response.body.decode(errors="replace"))
 
 
 def _why_unknown(facts: Facts, defect: str) -> str:
@@ -203,7 +206,7 @@ def _why_unknown(facts: Facts, defect: str) -> str:
             "the service rejected the request, but its response is incomplete"
             if not facts.is_whole
             else "the service rejected the request, but its response also speaks of an acceptance"
-            if facts.evidence.acceptance
+            if facts.states.acceptance
             else "the service rejected the request, but its response also speaks of a fault of a server"
         )
     if facts.line >= HTTPStatus.MULTIPLE_CHOICES:

@@ -19,6 +19,7 @@ from cpaas_provider.database.leases import LeasedState
 from cpaas_provider.database.registry import CampaignKey, partition_count
 from cpaas_provider.sending.journal.model import CAMPAIGN_MARKER, JOURNAL_KEY
 from cpaas_provider.sending.journal.resolution import NOTHING_CHANGED
+from cpaas_provider.sending.journal.store import CampaignMarker
 from cpaas_provider.sending.journal.view import JournalView
 
 _OWNER = "airflow cpaas journal"
@@ -40,9 +41,18 @@ class CampaignJournals:
             self._database.close()
 
     def name_of(self, instance: Instance) -> str | None:
-        """Return the name of the campaign partition in which a task instance has stored its journal."""
+        """Return the name of the campaign partition in which a task instance has stored its journal.
+
+        :raises JournalError: when its record of the campaign cannot be read
+        """
         stored = get_state_backend().get(instance.scope, CAMPAIGN_MARKER, session=self._session)
-        return None if stored is None else str(json.loads(stored))
+        try:
+            return None if stored is None else CampaignMarker.from_json(json.loads(stored)).campaign
+        except ValueError as error:
+            raise JournalError(
+                f"This version of the provider cannot read the campaign of task instance {instance}: {error}. "
+                f"{NOTHING_CHANGED}"
+            ) from None
 
     def key_of(self, instance: Instance) -> CampaignKey | None:
         """Return the campaign that a task instance's rendered arguments name; ``None`` without an idempotency_key."""

@@ -16,6 +16,8 @@ _MAX_LINES = 20
 _ROW = "create_contact_row"
 # How a request is found in the service's own records: not all carry the reference there.
 _BY_REFERENCE = "by reference (the service's external_ref, unless the task sets its own)"
+# After a lost journal the reference is a new one, and the service has another.
+_AFTER_LOSS = "by recipient, before the task was cleared"
 _FOUND = {
     "request_otp": "by recipient and start time",
     _ROW: "by cells and start time",
@@ -45,8 +47,9 @@ def what_to_do(unresolved: Sequence[tuple[Instance, RequestRecord]]) -> str:
 
 def _ways_to_find(entries: Sequence[RequestRecord]) -> str:
     ways: dict[str, list[str]] = {}
-    for operation in dict.fromkeys(entry.operation for entry in entries):
-        ways.setdefault(_FOUND.get(operation, _BY_REFERENCE), []).append(operation)
+    for operation, is_lost in dict.fromkeys((entry.operation, entry.started_at is None) for entry in entries):
+        way = _AFTER_LOSS if is_lost else _FOUND.get(operation, _BY_REFERENCE)
+        ways.setdefault(way, []).append(operation)
     return ", ".join(f"{' and '.join(operations)} {way}" for way, operations in ways.items())
 
 

@@ -148,11 +148,11 @@ def _each(
                 yield instance, opened.journal
         except JournalError as error:
             yield instance, error
-        name = campaigns.name_of(instance)
-        if name is None or name in seen:
-            continue
-        seen.add(name)
         try:
+            name = campaigns.name_of(instance)
+            if name is None or name in seen:
+                continue
+            seen.add(name)
             found = campaigns.read(instance, name)
             yield found.instance, found.journal
         except JournalError as error:

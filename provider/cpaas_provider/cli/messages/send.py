@@ -13,8 +13,10 @@ from typing import Any
 from cpaas_provider.api.amounts import counted, total
 from cpaas_provider.api.core import Call
 from cpaas_provider.api.models.messages import Message
-from cpaas_provider.api.text import measure_sms
+from cpaas_provider.api.text import measure_sms, placeholders_in
+from cpaas_provider.api.values import no_value_reason
 from cpaas_provider.cli.messages.campaign_database import refuse_other_database
+from cpaas_provider.cli.messages.newest_try import recorded_try
 from cpaas_provider.cli.messages.requests import CommandSpec, run_request
 from cpaas_provider.cli.messages.suppressions import all_suppressed, open_suppressions
 from cpaas_provider.cli.messages.tracking import Tracking
@@ -50,8 +52,8 @@ _SEND_EMAIL = _Command("send-email", EMAIL, "email_sender_id", ("template_id", "
 def _send(command: _Command, args: Namespace) -> None:
     channel = command.channel
     stdin = StandardInput()
-    if args.idempotency_key is not None and not args.idempotency_key.strip():
-        raise SystemExit("--idempotency-key is empty. Nothing was sent.")
+    if args.idempotency_key is not None and (reason := no_value_reason(args.idempotency_key)):
+        raise SystemExit(f"--idempotency-key {reason}. Nothing was sent.")
     if args.resend_unknown and args.idempotency_key is None:
         raise SystemExit("--resend-unknown needs --idempotency-key. Nothing was sent.")
     connection = connection_of(args.conn_id)
@@ -69,6 +71,7 @@ def _send(command: _Command, args: Namespace) -> None:
         raise SystemExit(
             f"No sender is set. Nothing was sent. Give --sender-id, or set {command.sender} on the connection."
         )
+    _refuse_placeholders([content, getattr(args, "subject", None)], connection.placeholder_format)
     body = {"sender_id": sender, "content": content, **{name: getattr(args, name) for name in command.fields}}
     if len(recipients) > connection.recipients_per_request:
         raise SystemExit(
@@ -110,6 +113,7 @@ def _send(command: _Command, args: Namespace) -> None:
         database, suppressions = open_suppressions(opened, args, kind, needs_database=needs_database)
         if args.idempotency_key is not None and database is not None:
             refuse_other_database(database, "A message with this key could be sent twice, so nothing was sent.")
+            opened.enter_context(recorded_try(database))
         tracking = None
         if has_reports and database is not None:
             tracking = Tracking(connection, args, channel.operation, command.name, database)
@@ -168,6 +172,16 @@ def _content(args: Namespace, stdin: StandardInput) -> str | None:
     if not content.strip():
         raise SystemExit("The content is empty. Nothing was sent.")
     return content
+
+
+def _refuse_placeholders(texts: Sequence[str | None], placeholder_format: str) -> None:
+    """Refuse to send ``Dear {name}``: the command has no values of placeholders."""
+    if names := sorted({name for text in texts if text for name in placeholders_in(text, placeholder_format)}):
+        raise SystemExit(
+            f"The text has placeholders ({', '.join(names)}), and this command has no values for them. Recipients "
+            "would read the placeholders. Nothing was sent. To fill them, send by an operator with personalisation. If "
+            "they are no placeholders, set placeholder_format of the connection to other marks."
+        )
 
 
 def _read(command: _Command, response: Message) -> RequestResult:

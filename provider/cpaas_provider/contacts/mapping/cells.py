@@ -11,18 +11,12 @@ from decimal import Decimal
 from typing import Any, Literal
 
 from cpaas_provider.api.recipients.msisdn import normalise_msisdn
+from cpaas_provider.api.values import MAX_CELL_BYTES, as_text, is_blank, plain
 from cpaas_provider.contacts.mapping.parsing.addresses import parse_email, parse_url
 from cpaas_provider.contacts.mapping.parsing.choices import options_parser, parse_option
 from cpaas_provider.contacts.mapping.parsing.dates import date_parser
 from cpaas_provider.contacts.mapping.parsing.numbers import number_parser
-from cpaas_provider.contacts.mapping.parsing.values import (
-    MAX_CELL_BYTES,
-    MAX_LEVELS,
-    as_text,
-    checked_text,
-    is_blank,
-    plain,
-)
+from cpaas_provider.contacts.mapping.parsing.values import MAX_LEVELS, checked_text
 from cpaas_provider.contacts.mapping.rules import ColumnRule
 
 ClearAs = Literal["null", "empty"]

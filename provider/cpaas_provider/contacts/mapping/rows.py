@@ -14,10 +14,10 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from cpaas_provider.api.errors import CpaasInvalidRequestError
+from cpaas_provider.api.values import as_text, is_blank, plain
 from cpaas_provider.contacts.mapping.cells import CLEARED, FIELDS_OF_TYPE, ClearAs, Parse, cell_parser, column_type
 from cpaas_provider.contacts.mapping.columns import ContactColumns
 from cpaas_provider.contacts.mapping.keys import key_reader, raw_reader
-from cpaas_provider.contacts.mapping.parsing.values import as_text, is_blank, plain
 from cpaas_provider.contacts.mapping.rules import CellTemplate, ColumnRule
 
 if TYPE_CHECKING:

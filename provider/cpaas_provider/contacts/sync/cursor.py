@@ -9,7 +9,7 @@ from datetime import date, datetime
 from decimal import Decimal
 from typing import Any
 
-from cpaas_provider.contacts.mapping.parsing.values import is_blank
+from cpaas_provider.api.values import is_blank
 
 _CURSOR_TYPES = (str, int, float, Decimal, date)
 """What a cursor may be; a datetime is a date."""

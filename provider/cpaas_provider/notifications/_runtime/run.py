@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import secrets
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,6 +15,8 @@ from cpaas_provider.api.errors import CpaasError
 from cpaas_provider.api.models.base import split_list
 from cpaas_provider.api.recipients.email_address import normalise_email
 from cpaas_provider.api.recipients.msisdn import normalise_msisdn
+from cpaas_provider.api.text import placeholders_in
+from cpaas_provider.api.values import no_value_reason
 from cpaas_provider.database.alerts import AlertGroups, PendingAlerts, Timing
 from cpaas_provider.database.database import Database, open_database
 from cpaas_provider.database.errors import DatabaseError
@@ -33,6 +36,8 @@ DATABASE_SECONDS = 10.0
 
 MAX_STORED = 20_000
 """The most characters of a text that are stored with an alert. No message is as long, and a storm stores hundreds."""
+
+_JINJA = re.compile(r"\{\{.*?\}\}|\{%.*?%\}|\{#.*?#\}", re.DOTALL)
 
 _POLL_INTERVAL = 1.0
 """Seconds between two checks of a waiting caller whether it still has to send."""
@@ -147,7 +152,10 @@ def _make_alert(
     notifier: Notifier, connection: CpaasConnection, event: AirflowEvent, fields: Mapping[str, Any]
 ) -> Alert:
     is_sms = notifier.channel == "sms"
-    sender = fields["sender_id"] or (connection.sender_id if is_sms else connection.email_sender_id)
+    sender = fields["sender_id"]
+    if sender is not None and (reason := no_value_reason(sender)):
+        raise NotSentError(f"sender_id {reason} after rendering. Nothing was sent.")
+    sender = sender or (connection.sender_id if is_sms else connection.email_sender_id)
     if not sender:
         default = "sender_id" if is_sms else "email_sender_id"
         raise NotSentError(f"No sender is set. Set sender_id on the notifier, or {default} on the connection.")
@@ -155,12 +163,12 @@ def _make_alert(
         notifier.channel,
         _recipients(connection, fields["recipients"], is_sms=is_sms),
         str(sender),
-        _text(fields["content"]),
+        _author_text("content", notifier, fields, connection),
         f"{event.subject} ({event.details})" if event.details else event.subject,
         event.link if notifier.include_link else None,
         getattr(notifier, "max_pages", 1),
-        _text(fields.get("subject")),
-        _text(fields.get("from_name")),
+        _author_text("subject", notifier, fields, connection),
+        _author_text("from_name", notifier, fields, connection),
     )
 
 
@@ -242,9 +250,22 @@ def log_unrecorded(conn_id: str, alerts: int) -> None:
     )
 
 
-def _text(value: Any) -> str | None:
-    """Return a value as text, ``None`` for an empty one. Half characters, which UTF-8 cannot encode, are replaced."""
-    if value is None or not str(value).strip():
+def _author_text(name: str, notifier: Notifier, fields: Mapping[str, Any], connection: CpaasConnection) -> str | None:
+    """Return a text of the author, rendered; ``None`` for the default.
+
+    The default replaces a text without a value, and one that the author wrote with a placeholder, which no notification
+    fills. Half characters, which UTF-8 cannot encode, are replaced.
+    """
+    value = fields.get(name)
+    if value is None:
+        return None
+    # What the event's own texts have in braces is no placeholder.
+    written = _JINJA.sub("", str(getattr(notifier, name)))
+    reason = no_value_reason(str(value))
+    if placeholders := placeholders_in(written, connection.placeholder_format):
+        reason = f"has placeholders ({', '.join(placeholders)}), which a notification cannot fill"
+    if reason:
+        log.warning("%s %s. The default is sent.", name, reason)
         return None
     return str(value).strip()[:MAX_STORED].encode("utf-8", "replace").decode()
 

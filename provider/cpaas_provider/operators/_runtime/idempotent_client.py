@@ -16,6 +16,7 @@ from weakref import WeakValueDictionary
 from airflow.sdk import timezone
 from airflow.sdk.exceptions import AirflowFailException
 
+from cpaas_provider.api.values import no_value_reason
 from cpaas_provider.operators import _validators as validators
 from cpaas_provider.operators._runtime.delivery.reports import ReportOptions
 from cpaas_provider.operators._runtime.errors import LeftOutError, NotAllowedError, PreflightError
@@ -226,8 +227,8 @@ class IdempotentClient:
         return ReportOptions(operation, callback, external_ref, self._track_recipients)
 
     def _send(self, request: SingleRequest, reported: ReportOptions, key: str | None) -> dict[str, Any]:
-        if key is not None and not (isinstance(key, str) and key.strip()):
-            raise ValueError("idempotency_key must be text that is not empty.")
+        if key is not None and (not isinstance(key, str) or no_value_reason(key)):
+            raise ValueError("idempotency_key must be text with a value.")
         try:
             with _opening:
                 journal = self._find_journal()

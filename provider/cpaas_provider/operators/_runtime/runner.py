@@ -107,6 +107,7 @@ def run_attempt(attempt: Attempt, runtime: TaskRuntime, deadline: str | None) ->
 
 def _run(attempt: Attempt, runtime: TaskRuntime, deadline: str | None) -> Any:
     try:
+        runtime.check_arguments()
         result = attempt.run()
     except Exception as error:
         ends = attempt.is_send and not isinstance(error, errors.RetryLaterError)

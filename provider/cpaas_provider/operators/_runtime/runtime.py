@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
+import secrets
 import shlex
 from collections.abc import Coroutine, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import KW_ONLY, dataclass, field
 from functools import cached_property
-from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from airflow.sdk import timezone
+from airflow.sdk.exceptions import AirflowFailException
 
 from cpaas_provider.operators._runtime import task_log
 from cpaas_provider.operators._runtime.context import TaskPlace, run_info, try_info
 from cpaas_provider.operators._runtime.errors import PreflightError
 from cpaas_provider.operators._runtime.state.store import open_state_store
 from cpaas_provider.sending.hashing import task_identity
+from cpaas_provider.sending.journal.model import INSTANCE_KEY
 from cpaas_provider.sending.journal.store import confirm_current, record_nothing_sent
 from cpaas_provider.sending.run_guard import check_run_may_send
 
@@ -66,6 +67,7 @@ class TaskRuntime:
     :param stop: set when Airflow stops the task
     :param task_type: the operator's class, for the log
     :param arguments: the operator's arguments, of which the log names some
+    :param valueless: arguments that the author gave and that have no value after rendering, each with the reason
     """
 
     context: Context
@@ -76,6 +78,7 @@ class TaskRuntime:
     log: Logger
     task_type: str = ""
     arguments: Mapping[str, Any] = field(default_factory=dict)
+    valueless: Mapping[str, str] = field(default_factory=dict)
     exit_stack: contextlib.ExitStack = field(default_factory=contextlib.ExitStack, init=False)
     state_failed: bool = field(default=False, init=False)
     """Whether the state store failed in this try, so that nothing more is written to it."""
@@ -195,10 +198,27 @@ class TaskRuntime:
         instance: Any = self.context["ti"]
         return (*identity, str(instance.region_id), instance.region_index)
 
-    @property
-    def task_digest(self) -> str:
-        """A short name that no other task instance has, the same in all of its tries."""
-        return sha256(json.dumps(self.task_key).encode()).hexdigest()[:12]
+    @cached_property
+    def instance_nonce(self) -> str:
+        """A random name that no other task instance has, the same in all of its tries.
+
+        It is stored in the task state: a run that is deleted and made again has the same ids.
+
+        :raises PreflightError: outside of a task, or when the task state store cannot be used
+        """
+        store = self.require_state_store()
+        try:
+            nonce = store.get(INSTANCE_KEY)
+            if nonce is None:
+                nonce = secrets.token_hex(8)
+                store.set(INSTANCE_KEY, nonce)
+        except Exception as error:  # noqa: BLE001 - Airflow raises several kinds
+            raise PreflightError(
+                f"The task state store could not be reached ({type(error).__name__}). Nothing was sent in this try. "
+                "The task can be retried.",
+                permanent=False,
+            ) from None
+        return str(nonce)
 
     @property
     def cli_address(self) -> str:
@@ -243,6 +263,14 @@ class TaskRuntime:
         tags = {"dag_id": self.place.dag_id, "task_id": self.place.task_id}
         for name, value in figures.items():
             stats.gauge(f"{prefix}.{name}", value, tags=tags)
+
+    def check_arguments(self) -> None:
+        """Fail the task if an argument has no value after rendering: it would be sent as a word, or as a default."""
+        for name, reason in self.valueless.items():
+            raise AirflowFailException(
+                f"{name} {reason} after rendering. Nothing was sent in this try. Check its template or the task it "
+                "comes from."
+            )
 
     def check_run_may_send(self, *, allow_backfill: bool, max_lateness: timedelta | None) -> None:
         """Check that the run is no backfill, does not catch up, and is not stale.

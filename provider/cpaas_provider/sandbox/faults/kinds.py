@@ -15,6 +15,17 @@ from pydantic_core import to_json
 from cpaas_provider.sandbox.core.errors import FieldError, ServiceError
 from cpaas_provider.sandbox.core.validation import in_words
 from cpaas_provider.sandbox.faults.echo import echo, echo_rejection
+from cpaas_provider.sandbox.faults.odd_answers import (
+    DeadId,
+    NoteForm,
+    PurchaseForm,
+    RefusalForm,
+    dead_id,
+    error_under_200,
+    note_beside_id,
+    odd_purchase_status,
+    odd_refusal,
+)
 from cpaas_provider.sandbox.service.http import Answer, Wire
 
 Params = dict[str, Any]
@@ -35,11 +46,13 @@ _Status = Annotated[int, Field(ge=100, le=599)]
 _RetryAfter = Annotated[float, Field(ge=0, le=86_400)] | None
 _RetryFormat = Literal["seconds", "http-date"]
 _How = Literal["reset", "close"]
+_Part = Literal["number", "id", "reference"]
 _Gateway = Literal[502, 504]
 
 # schema of the response -> the field that a client requires; for other schemas, the id
 _ESSENTIAL = {"PhoneLookup": "msisdn", "RowAndTable": "row", "Deleted": "message"}
 _ENUMERATIONS = {"status", "status_desc", "encoding", "type", "network"}
+_PARTS = {"number": ("msisdn", "recipient"), "id": ("id", "row"), "reference": ("external_ref",)}
 _EXTRA = {"x_new": True, "links": {"self": "/somewhere", "items": [1, None, {"deep": "value"}]}}
 _STEPS = 200
 
@@ -104,11 +117,6 @@ def _proxy_page(params: Params, answer: Answer, result: str) -> Answer:
     return Answer(status, page.encode(), content_type="text/html")
 
 
-def _error_under_200(params: Params, answer: Answer, result: str) -> Answer:
-    error = ServiceError(params["body_status"], "The request failed", [FieldError("request", "refused", "missing")])
-    return Answer(200, error.body())
-
-
 def _broken_json(params: Params, answer: Answer, result: str) -> Answer:
     body = to_json(answer.body)
     return Answer(200, body[: max(1, len(body) // 2)])
@@ -153,13 +161,19 @@ def _changing(change: Callable[[Record, Params, str], Record]) -> Effect:
     )
 
 
-def _without_charge(record: Record, params: Params, result: str) -> Record:
+def _changing_estimate(change: Callable[[Record, Params], Record]) -> Effect:
+    def changed(record: Record, params: Params, result: str) -> Record:
+        meta = record.get("meta")
+        if not isinstance(meta, dict) or not isinstance(meta.get("estimate"), dict):
+            return record
+        return record | {"meta": meta | {"estimate": change(meta["estimate"], params)}}
+
+    return _changing(changed)
+
+
+def _without_charge(estimate: Record, params: Params) -> Record:
     gone = {"charge"} if params["balance"] == "keep" else {"charge", "available_balance"}
-    meta = record.get("meta")
-    if not isinstance(meta, dict) or not isinstance(meta.get("estimate"), dict):
-        return record
-    estimate = {name: value for name, value in meta["estimate"].items() if name not in gone}
-    return record | {"meta": meta | {"estimate": estimate}}
+    return {name: value for name, value in estimate.items() if name not in gone}
 
 
 def _missing_field(params: Params, answer: Answer, result: str) -> Answer:
@@ -175,6 +189,19 @@ def _with_unknown(value: Any, word: str) -> Any:
         return value
     changed = {key: _with_unknown(member, word) for key, member in value.items()}
     return changed | {key: 99 if isinstance(changed[key], int) else word for key in _ENUMERATIONS & set(changed)}
+
+
+def _of_another(record: Record, params: Params, result: str) -> Record:
+    """Return the record as another number, id or reference would have got it."""
+    changed = dict(record)
+    for name in _PARTS[params["part"]]:
+        if isinstance(changed.get(name), dict):
+            changed[name] = _of_another(changed[name], params, result)
+        elif name in changed:
+            # Another last digit, or another ending.
+            value = str(changed[name])
+            changed[name] = value[:-1] + str((int(value[-1]) + 1) % 10) if value.isdigit() else f"{value}-another"
+    return changed
 
 
 # -- the connection itself --------------------------------------------------------------------------------------------
@@ -203,6 +230,12 @@ async def _slow_drip(wire: Wire, params: Params, answer: Answer, result: str) ->
         await wire.send(part, more=True)
         await wire.pause(params["seconds"] / len(parts))
     await wire.send(parts[-1])
+
+
+async def _two_answers(wire: Wire, params: Params, answer: Answer, result: str) -> None:
+    wire.write_ahead(Answer(200, answer.body))
+    await wire.pause(params["ms"] / 1000)
+    await wire.answer(Answer(200, to_json(answer.body)))
 
 
 _DELAY, _BEFORE, _AFTER = Stage.DELAY, Stage.BEFORE, Stage.AFTER
@@ -234,7 +267,7 @@ KINDS: dict[str, Kind] = {
         location=(_Text, "http://127.0.0.1:9/elsewhere"),
     ),
     "error_under_200": Kind(
-        _BEFORE, "the documented error body with HTTP 200", _answering(_error_under_200), body_status=(_Status, 200)
+        _BEFORE, "the documented error body with HTTP 200", error_under_200, body_status=(_Status, 200)
     ),
     "reject": Kind(
         _BEFORE,
@@ -266,8 +299,14 @@ KINDS: dict[str, Kind] = {
     "no_charge": Kind(
         _AFTER,
         "200 without the charge, or also without the balance",
-        _changing(_without_charge),
+        _changing_estimate(_without_charge),
         balance=(Literal["keep", "drop"], "keep"),
+    ),
+    "wrong_charge": Kind(
+        _AFTER,
+        "200 that names another charge than the one the account pays: any JSON value",
+        _changing_estimate(lambda estimate, params: estimate | {"charge": params["charge"]}),
+        charge=(Any, 0),
     ),
     "missing_field": Kind(
         _AFTER, "200 without a required field", _answering(_missing_field), field=(_Text | None, None)
@@ -283,11 +322,44 @@ KINDS: dict[str, Kind] = {
         "200 with fields that the interface document does not have",
         _changing(lambda record, *_: record | _EXTRA),
     ),
+    "other_record": Kind(
+        _AFTER,
+        "200 with the record of another number, id or reference",
+        _changing(_of_another),
+        part=(_Part, "number"),
+    ),
+    "two_answers": Kind(
+        _AFTER,
+        "200 twice for one request",
+        _two_answers,
+        ms=(Annotated[float, Field(ge=0, le=10_000)], 0),
+    ),
     "echo": Kind(
         _AFTER,
         "200 with key and texts of the request, and a text of your choice, in each of its texts",
         echo,
         text=(_Text | None, None),
+    ),
+    "odd_refusal_before": Kind(
+        _BEFORE, "a response that resembles a refusal and proves none", odd_refusal, form=(RefusalForm, "gateway_error")
+    ),
+    "odd_refusal_after": Kind(
+        _AFTER, "the same, although the request was accepted", odd_refusal, form=(RefusalForm, "gateway_error")
+    ),
+    "dead_id_before": Kind(_BEFORE, "200 with an id that means nothing", dead_id, id=(DeadId, "null")),
+    "dead_id_after": Kind(_AFTER, "the same, although the request was accepted", dead_id, id=(DeadId, "null")),
+    "note_beside_id": Kind(
+        _AFTER,
+        "200 with an item of errors that rejects no recipient, in a message that was accepted",
+        note_beside_id,
+        form=(NoteForm, "warning"),
+    ),
+    "odd_purchase_status": Kind(
+        _AFTER,
+        "200 with a purchase whose status is none of the interface document's, or contradicts itself",
+        odd_purchase_status,
+        form=(PurchaseForm, "word"),
+        status=(_Text, "declined"),
     ),
     "odd_answer": Kind(
         _AFTER,

@@ -133,6 +133,17 @@ class Wire:
         """Send a part of the body; without ``more``, the last part."""
         await self._send({"type": "http.response.body", "body": body, "more_body": more})
 
+    def write_ahead(self, answer: Answer) -> None:
+        """Write a whole response to the connection, before the one that the request gets.
+
+        ASGI cannot do this, as in ``drop``.
+        """
+        body = answer.body if isinstance(answer.body, bytes) else to_json(answer.body)
+        head = (
+            f"HTTP/1.1 {answer.status} OK\r\nContent-Type: {answer.content_type}\r\nContent-Length: {len(body)}\r\n\r\n"
+        )
+        self._send.__self__.transport.write(head.encode("latin-1") + body)  # type: ignore[attr-defined] # as in drop
+
     async def drop(self, how: str = "reset") -> None:
         """End the TCP connection at once, by a reset or an end of stream; unsent bytes are lost.
 

@@ -13,7 +13,7 @@ from cpaas_provider.sending.campaign.guards.budget import Budget
 from cpaas_provider.sending.campaign.guards.dnd import DndFilter
 from cpaas_provider.sending.campaign.guards.frequency import FrequencyFilter
 from cpaas_provider.sending.campaign.guards.send_window import OutsideSendWindowError, SendWindow
-from cpaas_provider.sending.campaign.recipients import LEFT_OUT, Recipient, RecipientTable
+from cpaas_provider.sending.campaign.recipients import LEFT_OUT, Recipient, RecipientStatus, RecipientTable
 from cpaas_provider.sending.dispatcher import WAIT, Wait
 from cpaas_provider.sending.errors import SendingError
 
@@ -94,7 +94,7 @@ class Batcher:
             # Requests to test recipients leave alone: their outcome may end the campaign.
             self._return(recipients)
             return WAIT
-        if self._testing and not are_tests and self.plan.tests(LEFT_OUT):
+        if self._testing and not are_tests and self.plan.tests((*LEFT_OUT, RecipientStatus.LOOKUP_FAILED)):
             raise TestLeftOutError(
                 "A test recipient is marked as do-not-disturb, its lookup failed, or it is at the frequency cap. It "
                 "was not sent to, and no other recipient was. Name another test recipient."
@@ -185,8 +185,7 @@ class Batcher:
         except Exception:
             self._return(recipients)
             raise
-        if self.budget.unpriced_yet:
-            # The response to a request for one recipient shows the price.
+        if self.budget.is_probing:
             self._return(recipients[1:])
             recipients = recipients[:1]
         if math.isinf(units):

@@ -11,20 +11,21 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Protocol
 
-from cpaas_provider.api.amounts import Amount, counted, to_decimal, to_decimal_or_none
+from cpaas_provider.api.amounts import Amount, counted, to_decimal_or_none
 from cpaas_provider.api.text import placeholders_in
 from cpaas_provider.sending.campaign.batcher import Batcher
 from cpaas_provider.sending.campaign.content import CampaignDelivery, Content
 from cpaas_provider.sending.campaign.guards.budget import Budget
 from cpaas_provider.sending.campaign.guards.circuit_breaker import MOST_IDENTICAL_REJECTIONS
-from cpaas_provider.sending.campaign.guards.dnd import DndFilter, NoLookupSucceededError
+from cpaas_provider.sending.campaign.guards.dnd import DndFilter, LookupsFailedError
 from cpaas_provider.sending.campaign.guards.frequency import FrequencyFilter
 from cpaas_provider.sending.campaign.guards.send_window import SendWindow
+from cpaas_provider.sending.campaign.guards.spending import AcceptedRequest, Spending
 from cpaas_provider.sending.campaign.journal_index import JournalIndex
 from cpaas_provider.sending.campaign.loader import CannotPlanError, Columns, RecipientLoader
 from cpaas_provider.sending.campaign.progress import LookUps, Progress, Publish
 from cpaas_provider.sending.campaign.queue import CampaignQueue, TooManyFailuresError
-from cpaas_provider.sending.campaign.recipients import LEFT_OUT, Recipient, RecipientStatus, RecipientTable
+from cpaas_provider.sending.campaign.recipients import FAILED, LEFT_OUT, Recipient, RecipientStatus, RecipientTable
 from cpaas_provider.sending.campaign.rejections import OnRejectedBatch
 from cpaas_provider.sending.campaign.unknown import UnknownRecipients
 from cpaas_provider.sending.errors import SendingError
@@ -58,6 +59,7 @@ class CampaignOptions:
     """The author's options. The documentation of the operator explains them.
 
     :param window: the most requests that may be pending (``max_pending_requests``)
+    :param max_charge_of_all: ``max_charge`` of all partitions together
     :param outcome_file: whether a results file is written
     :param in_flight: the most requests that may be in flight; ``None`` for as many as ``window``
     """
@@ -68,6 +70,7 @@ class CampaignOptions:
     on_rejected_batch: OnRejectedBatch = OnRejectedBatch.BISECT
     max_recipients: int | None = None
     max_charge: Amount | None = None
+    max_charge_of_all: Amount | None = None
     min_balance: Amount | None = None
     price_per_page: Amount | None = None
     refuse_missing_charge: bool = False
@@ -130,6 +133,7 @@ class Campaign:
         self.unresolved = UnknownRecipients(self.index)
         self.min_write_batch = self.options.min_write_batch
         self.max_pending = self.options.window
+        self._earlier_epochs: tuple[Sequence[AcceptedRequest], int] = ((), 0)
 
     def prepare(
         self,
@@ -156,6 +160,8 @@ class Campaign:
         self.plan.deduplicate_and_suppress()
         self._leave_out_suppressed()
         self.index.replay()
+        if self.options.max_charge is not None:
+            self._earlier_epochs = self.index.earlier_epochs()
         self.is_prepared = True
         self._refuse_too_many(loader.stats.other_partitions)
         self._refuse_failed_tests()
@@ -193,9 +199,9 @@ class Campaign:
 
     # What the engine needs.
 
-    async def record_loss(self, writer: JournalWriter) -> None:
-        """Store that the journal of earlier tries is lost, if it is."""
-        await writer.record_loss()
+    async def record_head(self, writer: JournalWriter) -> None:
+        """Store the head of a new journal, so that the next try has the same name for the campaign."""
+        await writer.record_head()
 
     def has_remaining(self) -> bool:
         """Return whether recipients are left to send to."""
@@ -276,15 +282,23 @@ class Campaign:
 
     def _budget(self) -> Budget:
         options = self.options
-        spent, *_ = self.index.money()
+        if options.max_charge is None and options.min_balance is None:
+            return Budget()
+        spending = Spending(
+            to_decimal_or_none(options.price_per_page),
+            unpriced=self.plan.unpriced(),
+            unknown_units=self.plan.units(RecipientStatus.UNKNOWN),
+        )
+        spending.add_earlier(self.index.charged_requests())
+        accepted, unknown_units = self._earlier_epochs
+        spending.add_earlier(accepted)
+        spending.unknown_units += unknown_units
         return Budget(
             to_decimal_or_none(options.max_charge),
             to_decimal_or_none(options.min_balance),
-            to_decimal_or_none(options.price_per_page),
-            to_decimal(spent or 0),
-            unknown_units=self.plan.units(RecipientStatus.UNKNOWN),
-            unpriced=self.plan.unpriced(),
+            spending,
             refuse_missing_charge=options.refuse_missing_charge,
+            max_charge_of_all=to_decimal_or_none(options.max_charge_of_all),
         )
 
     async def _report_progress(self, progress: Progress) -> None:
@@ -298,29 +312,40 @@ class Campaign:
     def check_result(self) -> None:
         """Raise if more failed than the author allows.
 
-        :raises NoLookupSucceededError: when no recipient is left because lookups failed
+        :raises LookupsFailedError: when no recipient is left because lookups failed, or too many lookups failed
         :raises TooManyFailuresError: when more recipients failed than ``max_failure_ratio`` allows
         """
         counts, recipients = self.plan.counts(), self.recipients()
         if (failed := counts[RecipientStatus.LOOKUP_FAILED]) and not recipients:
             # Without this error it would look like a campaign without recipients.
-            raise NoLookupSucceededError(
+            raise LookupsFailedError(
                 f"The lookup failed for each of the {failed} recipients. Nothing was sent. A retry of the task looks "
                 "them up again. on_lookup_error='send' sends to recipients whose lookup fails."
             )
-        rejected, invalid = counts[RecipientStatus.REJECTED], counts[RecipientStatus.INVALID_ROW]
-        total = recipients + invalid
-        if rejected + invalid > self.options.max_failure_ratio * total + 1e-9:
-            raise TooManyFailuresError(
-                f"{counted(rejected, 'recipient')} rejected and {counted(invalid, 'invalid row')}, of {total:,}: more "
-                f"than max_failure_ratio ({self.options.max_failure_ratio:g}) allows. All other recipients were sent "
-                f"to{' or left out by a guard' if any(counts[status] for status in LEFT_OUT) else ''}. "
-                + (
-                    "The results file has each of them with its reason."
-                    if self.options.outcome_file
-                    else "With results_path, a results file has each of them with its reason."
-                )
+        rejected, invalid, not_looked_up = (counts[status] for status in FAILED)
+        total = recipients + invalid + not_looked_up
+        allowed = self.options.max_failure_ratio * total + 1e-9
+        if rejected + invalid + not_looked_up <= allowed:
+            return
+        failures = [f"{counted(rejected, 'recipient')} rejected", counted(invalid, "invalid row")]
+        if not_looked_up:
+            failures.append(f"{counted(not_looked_up, 'recipient')} not sent to because the lookup failed")
+        message = (
+            f"{', '.join(failures)}, of {total:,}: more than max_failure_ratio ({self.options.max_failure_ratio:g}) "
+            "allows. All other recipients were sent "
+            f"to{' or left out by a guard' if any(counts[status] for status in LEFT_OUT) else ''}. "
+            + (
+                "The results file has each of them with its reason."
+                if self.options.outcome_file
+                else "With results_path, a results file has each of them with its reason."
             )
+        )
+        if rejected + invalid > allowed:
+            raise TooManyFailuresError(message)
+        raise LookupsFailedError(
+            f"{message} A retry or a clear of the task looks these numbers up again and sends to them. "
+            "on_lookup_error='send' sends to recipients whose lookup fails."
+        )
 
     def _refuse_too_many(self, other_partitions: int) -> None:
         """Raise if the campaign has more recipients than ``max_recipients``, over all partitions."""
@@ -353,7 +378,7 @@ class Campaign:
     @property
     def reference(self) -> str:
         """Return the name of the campaign, the same in each of its tries."""
-        return campaign_reference(self.log, self.message.channel.operation, self.part)
+        return campaign_reference(self.log, self.part)
 
     def recipients(self) -> int:
         """Return the number of valid recipients that no guard excluded, whatever the outcome."""
@@ -379,12 +404,12 @@ def _fewer_collections() -> Iterator[None]:
         gc.set_threshold(*thresholds)
 
 
-def campaign_reference(journal: JournalLog, operation: str, part: int | None) -> str:
+def campaign_reference(journal: JournalLog, part: int | None) -> str:
     """Return the name of a campaign, the same in each of its tries.
 
     :param part: the number of the partition if all partitions share the identity of one journal; else ``None``
     """
-    name = journal.hasher.reference(operation, (), journal.resend_epoch)
+    name = journal.reference()
     return name if part is None else f"{name}-{part}"
 
 

@@ -6,7 +6,6 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from datetime import date, datetime
 from json.encoder import encode_basestring
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -17,6 +16,7 @@ from cpaas_provider.api.endpoints import SEND_EMAIL, SEND_SMS
 from cpaas_provider.api.recipients.email_address import mask_email, normalise_email
 from cpaas_provider.api.recipients.msisdn import mask_msisdn, normalise_msisdn
 from cpaas_provider.api.text import MessageTemplate, SmsEstimator, SmsLength
+from cpaas_provider.api.values import readable_text
 from cpaas_provider.sending.campaign.message_series import MessageSeries, SeriesMessage
 from cpaas_provider.sending.spec import RequestResult
 
@@ -85,8 +85,8 @@ class Content:
         """
         values = []
         for name, cell in zip(self.columns, cells, strict=True):
-            value = cell.strip() if type(cell) is str else cell_text(cell)
-            if not value and not (value := self.defaults.get(name, "")):
+            value = readable_text(cell) or self.defaults.get(name)
+            if value is None:
                 raise ValueError(f"has no value for the placeholder {name}")
             if not value.isascii() and _SURROGATE.search(value):
                 raise ValueError(f"holds half a character for the placeholder {name}")
@@ -168,20 +168,6 @@ class CampaignDelivery(Protocol):
 
     def record(self, reference: str, recipients: Sequence[str], message_id: str | None) -> None:
         """Record an accepted request, without waiting until it is stored."""
-
-
-def cell_text(value: Any) -> str:
-    """Return a cell as text; an empty cell as an empty text."""
-    if value is None:
-        return ""
-    if isinstance(value, datetime):
-        return value.isoformat(sep=" ", timespec="minutes")
-    if isinstance(value, date):
-        return value.isoformat()
-    if isinstance(value, float) and value.is_integer() and abs(value) < 1e15:
-        # Databases and spreadsheets return 5 as 5.0.
-        return str(int(value))
-    return str(value).strip()
 
 
 def placeholder_values_as_json(values: Iterable[str]) -> str:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from cpaas_provider.api.amounts import to_decimal, total
+from cpaas_provider.sending.campaign.guards.spending import AcceptedRequest
 from cpaas_provider.sending.campaign.recipients import LEFT_OUT_SINCE, RecipientStatus, RecipientTable
 from cpaas_provider.sending.journal.log import JournalLog
 from cpaas_provider.sending.journal.model import (
@@ -143,6 +144,36 @@ class JournalIndex:
             "SELECT balance FROM request WHERE balance IS NOT NULL ORDER BY now DESC, number DESC LIMIT 1"
         ).fetchone()
         return spent, (last[0] if last else None), requests
+
+    def charged_requests(self) -> list[AcceptedRequest]:
+        """Return the accepted requests whose charge is known, in the order in which they were started."""
+        rows = self.plan.database.execute(
+            """SELECT at, sum(coalesce(pages, 1)), charge, balance FROM recipient JOIN request ON number = request
+            WHERE status = ? AND charge IS NOT NULL GROUP BY number ORDER BY at, number""",
+            (RecipientStatus.SENT,),
+        )
+        return [AcceptedRequest(*row) for row in rows]
+
+    def earlier_epochs(self) -> tuple[list[AcceptedRequest], int]:
+        """Return the accepted requests before the clears after which all recipients are sent to again.
+
+        :return: these requests, and the units of those of unknown outcome
+        """
+        accepted, unknown_units = list[AcceptedRequest](), 0
+        for record in self.journal.earlier_requests():
+            if record.state is State.ACCEPTED and record.outcome is not None:
+                _, charge, balance = record.outcome.result or (None, None, None)
+                at = record.started_at.timestamp() if record.started_at else 0.0
+                accepted.append(AcceptedRequest(at, self._units(record.members), charge, balance))
+            elif record.is_unresolved:
+                unknown_units += self._units(record.members)
+        return sorted(accepted, key=lambda request: request.at), unknown_units
+
+    def _units(self, members: Sequence[bytes]) -> int:
+        """Return the billable units of recipients: their pages now, one where they are not known."""
+        find = "SELECT coalesce(pages, 1) FROM recipient WHERE member = ? ORDER BY place LIMIT 1"
+        found = (self.plan.database.execute(find, (member,)).fetchone() for member in members)
+        return sum(row[0] if row else 1 for row in found)
 
     def _unknown_request(
         self, number: int, reference: str, at: float, reason: str | None, body: str | None

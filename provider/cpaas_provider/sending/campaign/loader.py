@@ -12,7 +12,8 @@ from zoneinfo import ZoneInfo
 
 from cpaas_provider.api.recipients.allowlist import AllowedRecipients
 from cpaas_provider.api.redact import describe_columns
-from cpaas_provider.sending.campaign.content import Content, cell_text, placeholder_values_as_json
+from cpaas_provider.api.values import is_blank, plain, readable_text
+from cpaas_provider.sending.campaign.content import Content, placeholder_values_as_json
 from cpaas_provider.sending.campaign.recipients import RecipientRow, RecipientStatus, RecipientTable, make_recipient_row
 from cpaas_provider.sending.errors import SendingError
 from cpaas_provider.sending.hashing import KeyedHasher
@@ -141,7 +142,7 @@ class RecipientLoader:
                 value = row.values[0] if isinstance(row, Row) else None
                 if isinstance(row, InvalidRow):
                     stats.add_invalid(row.number, row.reason)
-                elif table.columns is not None and cell_text(value) == "":
+                elif table.columns is not None and is_blank(plain(value)):
                     stats.empty += 1
                 else:
                     try:
@@ -209,7 +210,7 @@ class RecipientLoader:
 
 
 def _zone(value: Any, column: str) -> str:
-    name = cell_text(value)
+    name = readable_text(value) or ""
     try:
         ZoneInfo(name)
     except (ValueError, OSError, KeyError):

@@ -202,7 +202,7 @@ class CampaignQueue:
         values_hashes = b""
         if self.content.columns:
             values_hashes = b"".join([hasher.values_hash(recipient.placeholder_values or "") for recipient in batch])
-        reference = hasher.reference(self.operation, members, self.index.journal.resend_epoch)
+        reference = self.index.journal.reference(members)
         return Intent(number, reference, b"".join(members), values_hashes)
 
     def _release(self, recipients: Iterable[Recipient]) -> None:

@@ -62,10 +62,13 @@ LEFT_OUT = (
     RecipientStatus.NOT_ALLOWED,
     RecipientStatus.SUPPRESSED,
     RecipientStatus.DND,
-    RecipientStatus.LOOKUP_FAILED,
     RecipientStatus.FREQUENCY_CAPPED,
 )
 """Recipients that a guard leaves out."""
+
+FAILED = (RecipientStatus.REJECTED, RecipientStatus.INVALID_ROW, RecipientStatus.LOOKUP_FAILED)
+"""Recipients and rows that count as failures for ``max_failure_ratio``. That a lookup failed is no property of the
+recipient, so it is a failure of the campaign and not a guard."""
 
 
 class Recipient(NamedTuple):

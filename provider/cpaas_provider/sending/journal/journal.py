@@ -89,7 +89,7 @@ class Journal:
 
     def reference(self, operation: str, members: Iterable[bytes]) -> str:
         """Return the reference of a request to members."""
-        return self.hasher.reference(operation, members, self.log.resend_epoch)
+        return self.log.reference(members, operation)
 
     def new_intent(
         self, operation: str, members: Sequence[bytes], values_hashes: bytes = b"", probe_snapshot: Any = None

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import secrets as random_names
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
 from cpaas_provider.sending.errors import JournalUnavailableError, PartitionChangedError
@@ -51,6 +52,9 @@ REQUESTS_PER_TRY = 10_000_000
 
 MAX_BYTES = 60_000
 """The most bytes of a segment: MySQL stores at most 64 KB in one value of the task state."""
+
+_NONCE_BYTES = 8
+_NO_ENTRY = ""
 
 MAX_RECIPIENTS_PER_INTENT = 2_500
 """The most recipients of a request, so that its intent fits into a segment."""
@@ -102,7 +106,10 @@ class JournalLog:
         self._failed_batch: str | None = None
         self._has_written = False
         self._obsolete_keys: deque[str] = deque()
-        self._last = Segment(self.hasher.key_id, operation, partition=(partition.part, partition.of))
+        # With a nonce of its own, a run that is deleted and made again, or a cloned deployment, has other references.
+        nonce = head.nonce if head else random_names.token_hex(_NONCE_BYTES)
+        own_partition = partition.part, partition.of
+        self._last = Segment(self.hasher.key_id, nonce, operation, partition=own_partition)
         self._readable_series = 0
         if head is None:
             self._last.lost = LOST if tries.after_clear and self._get(NOTHING_SENT_KEY) is None else None
@@ -125,8 +132,8 @@ class JournalLog:
             # Different after each clear, even if Airflow dropped the journal with the last epoch.
             resend_epoch = max(head.resend_epoch if head else 0, tries.max_tries + tries.clear_number) + 1
             kind = head.operation if head else operation
-            self._last = Segment(self.hasher.key_id, kind, resend_epoch, partition=(partition.part, partition.of))
-        elif head is not None and tuple(head.partition) != (partition.part, partition.of):
+            self._last = Segment(self.hasher.key_id, nonce, kind, resend_epoch, partition=own_partition)
+        elif head is not None and tuple(head.partition) != own_partition:
             raise PartitionChangedError(
                 f"An earlier try of this task instance was {_describe(*head.partition)}, and this one is "
                 f"{_describe(partition.part, partition.of)}. Each partition records only its own recipients, so some "
@@ -165,10 +172,34 @@ class JournalLog:
         """Counts the clears after which all recipients are sent to again."""
         return self._last.resend_epoch
 
+    def reference(self, members: Iterable[bytes] = (), operation: str | None = None) -> str:
+        """Return the reference of a request to members; without members, the name of the send.
+
+        No other run has it, and neither has this one after a lost journal.
+
+        :param operation: the operation of the request; ``None`` for that of the journal
+        """
+        operation = operation or self.operation or ""
+        return self.hasher.reference(operation, members, self._last.nonce, self._last.resend_epoch)
+
     @property
     def first_number(self) -> int:
         """The least number of a request of this try."""
         return self._series * REQUESTS_PER_TRY
+
+    def earlier_requests(self) -> Iterator[RequestRecord]:
+        """Yield the requests of earlier resend epochs, which ``replay`` leaves out."""
+        records: dict[tuple[str, str | None, int], dict[int, RequestRecord]] = {}
+        # The first epoch has none before it.
+        for series in range(self._newest + 1 if self.resend_epoch else 0):
+            for stored in read_series(self._get, series):
+                segment = _read(Segment.from_json, stored.value)
+                if not segment.continues(self._last):
+                    of_log = records.setdefault((segment.key_id, segment.operation, segment.resend_epoch), {})
+                    for batch in segment.batches:
+                        replay(_read(LogEntry.from_text, batch), segment.operation or "", of_log)
+        for of_log in records.values():
+            yield from of_log.values()
 
     def replay(self) -> Iterator[LogEntry]:
         """Yield what earlier tries stored, in order, and find the end of the log."""
@@ -203,7 +234,7 @@ class JournalLog:
             self._begin_segment()
         self._failed_batch = added
         segment, size = self._last, self._last.size + bytes_added
-        full = size >= ROLL_BYTES or self._parts + 1 >= MOST_PARTS or (not self._parts and 2 * size >= ROLL_BYTES)
+        full = size >= ROLL_BYTES or self._parts + 1 >= MOST_PARTS or (not segment.batches and 2 * size >= ROLL_BYTES)
         # The first write is a part, which shows that the series exists. If it arrives late, it hides no other part.
         if full and (self._parts or self._has_written):
             self._write(whole_key(self._index), [*segment.batches, added], what)
@@ -222,11 +253,25 @@ class JournalLog:
             with contextlib.suppress(Exception):
                 self._store.delete(self._obsolete_keys.popleft())
 
-    def record_loss(self) -> None:
-        """Store that the journal of earlier tries is lost, if it is, before the first entry."""
-        if self._last.lost and not self._readable_series and not self._parts:
-            self._write(part_key(self._index, 0), [], "stored, so nothing was sent")
-            self._parts = 1
+    @property
+    def has_head(self) -> bool:
+        """Whether its head is stored, so that the next try has the same name for the send."""
+        return bool(self._readable_series) or self._has_written
+
+    def record_head(self) -> None:
+        """Store the head of a new journal before its first entry: the nonce, and whether an earlier journal is lost.
+
+        Call it before the name of the send is stored anywhere else. Otherwise the next try may draw another nonce.
+
+        :raises JournalUnavailableError: when it could not be stored
+        :raises TrySupersededError: when another try has replaced this one
+        """
+        if self.has_head:
+            return
+        # If this fails, it may still arrive, and must not replace an entry.
+        self._failed_batch = _NO_ENTRY
+        self._write(part_key(self._index, 0), [], "stored, so nothing was sent")
+        self._failed_batch, self._parts = None, 1
 
     def _leave_segment(self, what: str) -> None:
         """Begin another segment, because the last write to this one failed.

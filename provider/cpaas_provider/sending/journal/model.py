@@ -22,14 +22,24 @@ NOTHING_SENT_KEY = "cpaas_nothing_sent"
 CURRENT_KEY = "cpaas_current_try"
 """The key under which a try writes its number, to find out whether Airflow still lets it write."""
 
+INSTANCE_KEY = "cpaas_instance"
+"""The key under which a task records the nonce that names it in our database. A run that is made again has another."""
+
 CAMPAIGN_MARKER = "cpaas_campaign"
-"""The key under which a task records that the journal of its campaign is in the database, by an idempotency key."""
+"""The key under which a task records which campaign with an idempotency key it sends, and how often it has written the
+journal in the database."""
+
+WRITES_KEY = "cpaas_writes"
+"""The prefix of the keys beside such a journal: how often each task instance has written it."""
 
 CAMPAIGN_DATABASE = "cpaas_campaign_database"
 """The prefix of Airflow variables that identify the database of campaigns with an idempotency key: all workers can read
 a variable, but they share no files."""
 
-VERSION = 7
+CAMPAIGN_TRIES = "cpaas_campaign_tries"
+"""The prefix of the Airflow variable that has the number of the newest try with an idempotency key."""
+
+VERSION = 8
 """The version of the stored form."""
 
 _INTENT_BYTES, _RESULT_BYTES = 80, 150
@@ -226,6 +236,7 @@ class Segment:
     """A part of the log as it is stored, with a head that identifies the log.
 
     :param key_id: identifies the secret of the hashes, see ``KeyedHasher.key_id``
+    :param nonce: random, the same in all tries, and part of every name that the send has outside of the journal
     :param operation: the operation of the requests
     :param resend_epoch: counts the clears after which all recipients are sent to again
     :param lost: why earlier requests may be missing, so that recipients without a request are of unknown outcome;
@@ -238,6 +249,7 @@ class Segment:
     """
 
     key_id: str
+    nonce: str
     operation: str | None
     resend_epoch: int = 0
     lost: str | None = None
@@ -290,7 +302,7 @@ def size_of(batch: str) -> int:
     return len(batch) + batch.count('"') + batch.count("\\") + 4
 
 
-_STORED = ("key_id", "operation", "resend_epoch", "lost", "partition", "clear_epoch", "batches")
+_STORED = ("key_id", "nonce", "operation", "resend_epoch", "lost", "partition", "clear_epoch", "batches")
 """The fields of a segment that are stored, in this order."""
 
 

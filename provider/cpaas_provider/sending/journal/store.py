@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 from cpaas_provider.database.errors import LeaseLostError
 from cpaas_provider.sending.errors import JournalUnavailableError, TrySupersededError
-from cpaas_provider.sending.journal.model import CURRENT_KEY, NOTHING_SENT_KEY
+from cpaas_provider.sending.journal.model import CURRENT_KEY, NOTHING_SENT_KEY, unreadable
 from cpaas_provider.sending.journal.segments import newest_series
 
 log = logging.getLogger(__name__)
@@ -63,6 +64,33 @@ class TryInfo:
         Only a clear drops the state. Without one, an empty state means that no earlier try recorded an intent.
         """
         return self.number > 1 and (self.max_tries > self.retries or self.clear_number > 0)
+
+
+@dataclass(frozen=True)
+class CampaignMarker:
+    """What a task instance knows of the journal of its campaign, which is in the database.
+
+    :param campaign: the name of the campaign's partition in the database
+    :param writes: how often the task instance has written the journal
+    """
+
+    campaign: str
+    writes: int
+
+    def as_json(self) -> dict[str, Any]:
+        """Return what is stored in the task state."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_json(cls, stored: Any) -> Self:
+        """Return what was stored.
+
+        :raises ValueError: when it is no marker of this version
+        """
+        try:
+            return cls(str(stored["campaign"]), int(stored["writes"]))
+        except (LookupError, TypeError) as error:
+            raise unreadable(error) from None
 
 
 def record_nothing_sent(store: StateStore, tries: TryInfo) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from types import TracebackType
 from typing import Self
 
@@ -106,13 +107,13 @@ class JournalWriter:
         """
         await self._store(self._entry(None, [intent], [result]), "stored, so nothing was sent")
 
-    async def record_loss(self) -> None:
-        """Store that the journal of earlier tries is lost, if it is. It is stored when this returns.
+    async def record_head(self) -> None:
+        """Store the head of a new journal. It is stored when this returns.
 
         :raises JournalUnavailableError: when it could not be stored
         :raises TrySupersededError: when another try has replaced this one
         """
-        await asyncio.get_running_loop().run_in_executor(self._thread, self.journal.record_loss)
+        await self._retried(self.journal.record_head)
 
     async def __aenter__(self) -> Self:
         return self
@@ -263,10 +264,14 @@ class JournalWriter:
 
     async def _store(self, entry: LogEntry, what: str) -> None:
         """Write an entry, and retry while the journal is unavailable."""
+        await self._retried(partial(self.journal.append, entry, what))
+
+    async def _retried(self, write: Callable[[], None]) -> None:
+        """Make a write, and retry while the journal is unavailable."""
         loop = asyncio.get_running_loop()
         for attempt in range(1, _ATTEMPTS + 1):
             try:
-                await loop.run_in_executor(self._thread, self.journal.append, entry, what)
+                await loop.run_in_executor(self._thread, write)
             except JournalUnavailableError:
                 if attempt == _ATTEMPTS:
                     raise

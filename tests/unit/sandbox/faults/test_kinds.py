@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import random
 import time
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
@@ -14,6 +15,9 @@ import pytest
 
 from cpaas_provider.sandbox.core.context import Options
 from cpaas_provider.sandbox.faults.kinds import KINDS, OddForm
+from cpaas_provider.sandbox.faults.odd_answers import DeadId, NoteForm, PurchaseForm, RefusalForm
+from cpaas_provider.sandbox.faults.rules import MAX_RULES, Rule
+from tests.system.killing.weather import FAULTS, SENDS, misleading
 from tests.unit.sandbox.conftest import ADA, KEY, Harness, Raw, running, until
 
 SMS = json.dumps({"recipients": ADA, "sender_id": "Acme", "content": "Hello"}).encode()
@@ -85,6 +89,49 @@ def test_odd_answer_comes_after_acceptance(sandbox: Harness, form: str, envelope
     record = body if form == "empty_errors" else body.get("data", {})
     assert ("id" in record) is (form in {"empty_errors", "queued", "status_beside"})
     assert body.get("status") == {"status_beside": 429, "status_alone": 429, "queued": 200, "redirect": 302}.get(form)
+
+
+@pytest.mark.parametrize("stage", ["before", "after"])
+@pytest.mark.parametrize("form", get_args(RefusalForm))
+def test_odd_refusal_says_nothing_of_what_was_done(sandbox: Harness, form: str, stage: str) -> None:
+    sandbox.fault("send_sms", f"odd_refusal_{stage}", times=1, form=form)
+    answer = sandbox.sms()
+    assert accepted(sandbox) == (stage == "after")
+    assert answer.status_code in (200, 400, 460, 499)
+    assert "id" not in answer.json() or answer.status_code == 400
+
+
+@pytest.mark.parametrize("stage", ["before", "after"])
+@pytest.mark.parametrize("id_", get_args(DeadId))
+def test_dead_id_says_nothing_of_what_was_done(sandbox: Harness, id_: str, stage: str) -> None:
+    sandbox.fault("send_sms", f"dead_id_{stage}", times=1, id=id_)
+    answer = sandbox.sms()
+    assert (accepted(sandbox), answer.status_code) == (stage == "after", 200)
+    assert "id" in answer.json()
+
+
+@pytest.mark.parametrize("envelope", [False, True])
+@pytest.mark.parametrize("form", get_args(NoteForm))
+def test_note_stands_beside_the_record(sandbox: Harness, form: str, envelope: bool) -> None:
+    sandbox.settings(envelope=envelope)
+    sandbox.fault("send_sms", "note_beside_id", times=1, form=form)
+    body = sandbox.sms().json()
+    record = body["data"] if envelope else body
+    assert (accepted(sandbox), bool(record["id"]), len(record["errors"])) == (1, True, 1)
+
+
+def test_weather_of_the_kill_runs_has_room_for_the_misleading_faults() -> None:
+    rules = [Rule(**fault) for fault in (*FAULTS, *misleading(random.Random(7), 0.1))]
+    latencies = 3
+    assert len(SENDS) * (len(rules) + latencies) < MAX_RULES
+
+
+@pytest.mark.parametrize("form", get_args(PurchaseForm))
+def test_odd_status_of_a_purchase_that_was_made(sandbox: Harness, form: str) -> None:
+    sandbox.fault("buy_airtime", "odd_purchase_status", times=1, form=form)
+    body = sandbox.ok("POST", "/airtime/buy", {"network": "MTN", "amount": 100, "recipient": ADA})
+    assert sandbox.counters()["accepted"] == {"buy_airtime": 1}
+    assert (body["status"], "data" in body) != ("pending", False) or body["meta"]["charge"]["refunded"]
 
 
 def test_empty_errors_take_the_place_of_none_that_name_a_recipient_left_out(sandbox: Harness) -> None:

@@ -107,7 +107,7 @@ class CappedCampaign:
                 content,
                 options,
                 NoDelivery(),
-                frequency_cap=MessageCounts(database, cap, campaign_reference(journal, OPERATION, None)),
+                frequency_cap=MessageCounts(database, cap, campaign_reference(journal, None)),
             )
             loader = RecipientLoader(table, content, journal.hasher, default_region="NG")
             source = Rows(*(f"+{one}" for one in self.recipients))

@@ -193,6 +193,7 @@ class World:
         self.epoch = 0
         self.reached: dict[str, int] = {}
         self.messages = 0
+        self.charged = 0.0
         self.accepted: dict[str, list[str]] = {}
         """The ids of the messages that the service made of the requests of each reference."""
         self.established = set[str]()
@@ -403,7 +404,8 @@ class World:
     def _priced(self, answer: Any, people: int) -> Any:
         """Return an answer with what it tells of money."""
         charge = {Told.A_PRICE: 2.0 * people, Told.A_PRICE_OF_NOUGHT: 0.0}.get(self.told)
-        balance = None if self.told is Told.NOTHING else 1000.0
+        self.charged += 0.0 if self.told is Told.A_PRICE_OF_NOUGHT else 2.0 * people
+        balance = None if self.told is Told.NOTHING else 100_000.0 - self.charged
         meta = SimpleNamespace(estimate=SimpleNamespace(charge=charge, available_balance=balance))
         return answer.model_copy(update={"meta": meta})
 

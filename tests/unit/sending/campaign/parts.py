@@ -91,7 +91,7 @@ def member(phone: str, hasher: KeyedHasher = PRINTS) -> bytes:
 
 def claim(number: int, *phones: str, words: Iterable[str] = (), hasher: KeyedHasher = PRINTS) -> Intent:
     members = [member(phone, hasher) for phone in phones]
-    reference = hasher.reference(OPERATION, members, 0)
+    reference = hasher.reference(OPERATION, members, "nonce", 0)
     return Intent(number, reference, b"".join(members), b"".join(hasher.values_hash(word) for word in words))
 
 

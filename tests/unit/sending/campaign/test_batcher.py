@@ -13,6 +13,7 @@ import pytest
 from cpaas_provider.sending.campaign.batcher import WAIT, Batcher, billable_units
 from cpaas_provider.sending.campaign.guards.budget import Budget, BudgetReachedError
 from cpaas_provider.sending.campaign.guards.send_window import OutsideSendWindowError, SendWindow
+from cpaas_provider.sending.campaign.guards.spending import Spending
 from cpaas_provider.sending.campaign.recipients import Recipient, RecipientStatus, RecipientTable
 from tests.unit.sending.campaign.parts import phones, plan_of, planned
 
@@ -71,11 +72,11 @@ class TestBudget:
 
     def test_a_pack_is_as_large_as_it_is_affordable(self) -> None:
         plan = self.plan(1, 2, 1, 1)
-        batcher = Batcher(plan, 10, Budget(max_charge=4, price=1.0))
+        batcher = Batcher(plan, 10, Budget(max_charge=4, spending=Spending(1.0)))
         assert taken(batcher, plan) == [1, 2, 3]
 
     def test_reached_it_ends(self) -> None:
-        plan, budget = self.plan(1, 1), Budget(max_charge=1, price=1.0)
+        plan, budget = self.plan(1, 1), Budget(max_charge=1, spending=Spending(1.0))
         batcher = Batcher(plan, 10, budget)
         assert taken(batcher, plan) == [1]
         budget.record_charge(budget.reserve(1), 1, 1.0, None)
@@ -92,7 +93,7 @@ class TestBudget:
         assert taken(batcher, plan) == [2]
 
     def test_a_text_of_more_pages_than_are_left_ends_it_and_does_not_wait_for_ever(self) -> None:
-        plan, budget = self.plan(1, 3), Budget(max_charge=3, price=1.0)
+        plan, budget = self.plan(1, 3), Budget(max_charge=3, spending=Spending(1.0))
         batcher = Batcher(plan, 1, budget)
         assert taken(batcher, plan) == [1]
         budget.record_charge(budget.reserve(1), 1, 1.0, None)

@@ -165,7 +165,7 @@ class TestALostJournal:
     def test_but_what_was_noted_since_counts(self) -> None:
         store = MemoryStore()
         journal = opened(store, CLEARED)
-        journal.record_loss()
+        journal.record_head()
         journal.append(batch([claim(0, ADA)], [settled(0)], tries=CLEARED))
         plan = plan_of(ADA, OBI)
         index = JournalIndex(plan, journal_log(store, TryInfo(3, 4, 3, 1)), BODY)

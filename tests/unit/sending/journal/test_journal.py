@@ -135,7 +135,7 @@ def test_all_of_a_request_is_read_as_it_was_written() -> None:
     )
     entry = LogEntry(AT, 3, "run:4", None, [intent], [result])
     assert LogEntry.from_text(json.loads(json.dumps(entry.as_text()))) == entry
-    segment = Segment("key", "send_sms", 2, "why", [0, 1], 3, [entry.as_text()])
+    segment = Segment("key", "nonce", "send_sms", 2, "why", [0, 1], 3, [entry.as_text()])
     assert Segment.from_json(json.loads(json.dumps(segment.as_json()))).batches == segment.batches
     assert (intent.values_hash_of(b"b" * 9), intent.values_hash_of(b"c" * 9)) == (b"y" * 6, None)
     assert RequestRecord(intent, "send_sms", outcome=result).members == [b"a" * 9]
@@ -214,7 +214,7 @@ def test_journal_of_another_operation_is_refused_in_words(store: Store) -> None:
     for use in (
         lambda journal: journal.latest("send_email", [ADA]),
         lambda journal: journal.begin("send_email", [ADA], BODY),
-        lambda journal: journal.record_loss("send_email", [ADA]),
+        lambda journal: journal.record_head("send_email", [ADA]),
     ):
         with pytest.raises(JournalUnavailableError, match=r"another kind of send.*Nothing was sent"):
             use(opened(store, SECOND))
@@ -226,6 +226,7 @@ def test_journal_of_another_operation_is_refused_in_words(store: Store) -> None:
 HEAD = {
     "version": VERSION,
     "key_id": "l",
+    "nonce": "n",
     "operation": "send_sms",
     "resend_epoch": 0,
     "lost": None,
@@ -240,11 +241,12 @@ OF_A_SINGLE_SEND_BEFORE = {
     "requests": {"ref": {"operation": "send_sms", "recipient_hashes": ["a"], "state": "accepted"}},
 }
 OF_A_CAMPAIGN_BEFORE = {**HEAD, "version": 6, "batches": []}
+WITHOUT_NONCE = {name: fact for name, fact in {**HEAD, "version": 7, "batches": []}.items() if name != "nonce"}
 
 
-@pytest.mark.parametrize("stored", [OF_A_SINGLE_SEND_BEFORE, OF_A_CAMPAIGN_BEFORE])
+@pytest.mark.parametrize("stored", [OF_A_SINGLE_SEND_BEFORE, OF_A_CAMPAIGN_BEFORE, WITHOUT_NONCE])
 def test_journal_of_the_version_before_is_refused_in_words(stored: Any) -> None:
-    with pytest.raises(JournalUnavailableError, match=r"its version is [56]\. Nothing was sent\. Install the version"):
+    with pytest.raises(JournalUnavailableError, match=r"its version is [567]\. Nothing was sent\. Install the version"):
         opened(Store(stored), SECOND)
 
 
@@ -302,19 +304,19 @@ def test_an_empty_state_is_a_fresh_start_unless_a_clear_followed_tries(
 ) -> None:
     journal = opened(store, tries)
     assert (journal.lost is not None) is lost
-    journal.record_loss("send_sms", [ADA])
+    journal.record_head("send_sms", [ADA])
     assert states(journal, ADA) == [State.UNKNOWN if lost else None]
     assert store.sets == int(lost)
 
 
 def test_what_was_lost_stays_lost_for_whoever_joins_later(store: Store) -> None:
-    opened(store, CLEARED).record_loss("send_sms", [ADA])
+    opened(store, CLEARED).record_head("send_sms", [ADA])
     journal = opened(store, TryInfo(3, 3, 2, 1))
-    journal.record_loss("send_sms", [ADA, OBI])
+    journal.record_head("send_sms", [ADA, OBI])
     assert states(journal, ADA, OBI) == [State.UNKNOWN, State.UNKNOWN]
     assert sorted(len(entry.members) for entry in journal.records) == [1, 1]
     sets = store.sets
-    opened(store, TryInfo(4, 3, 2, 1)).record_loss("send_sms", [ADA, OBI])
+    opened(store, TryInfo(4, 3, 2, 1)).record_head("send_sms", [ADA, OBI])
     assert store.sets == sets, "what is noted is not noted again"
 
 
@@ -379,7 +381,7 @@ def test_without_the_secret_nobody_can_tell_who_was_sent_to(store: Store, state:
     sent(store, ADA, state=state, secrets=["old"])
     journal = opened(store, SECOND, secrets=["new"])
     assert "secrets changed" in str(journal.lost)
-    journal.record_loss("send_sms", [ADA, OBI])
+    journal.record_head("send_sms", [ADA, OBI])
     assert states(journal, ADA, OBI) == [State.UNKNOWN, State.UNKNOWN]
 
 
@@ -391,7 +393,7 @@ def test_without_the_secret_nothing_is_lost_where_nothing_was_sent(store: Store,
 
 def test_what_was_lost_before_the_secret_changed_is_lost_after_it_too(store: Store) -> None:
     journal = opened(store, CLEARED, secrets=["old"])
-    journal.record_loss("send_sms", [ADA])
+    journal.record_head("send_sms", [ADA])
     (entry,) = journal.records
     journal.end(entry, State.NOT_SENT, reason="manually resolved as not sent")
     assert opened(store, TryInfo(3, 3, 2, 1), secrets=["new"]).lost

@@ -297,12 +297,12 @@ class TestWhatIsLost:
         assert NOTHING_SENT_KEY not in store.values
 
     def test_is_stored_before_anything_else_and_stays(self, store: MemoryStore) -> None:
-        opened(store, CLEARED).record_loss()
+        opened(store, CLEARED).record_head()
         again = TryInfo(3, 4, 3, 1)
         journal = opened(store, again)
         assert journal.lost == LOST
         journal.append(batch([claim(0, *phones(1))], tries=again))
-        journal.record_loss()
+        journal.record_head()
         assert journal_log(store, TryInfo(4, 4, 3, 1)).lost == LOST
         assert len(replayed(store, TryInfo(4, 4, 3, 1))) == 1
 

@@ -23,7 +23,7 @@ def stored(*made: tuple[str, str, Result | None]) -> dict[str, Any]:
     for number, (reference, names, result) in enumerate(made):
         intent = Intent(number, reference, b"".join(map(member, names)), previous_unknown=reference == "ref-unknown")
         entries.append(LogEntry(STARTED_AT, 1, 3, "body", [intent], [result] if result else []).as_text())
-    return {JOURNAL_KEY: Segment("key", "send_sms", 1, None, (0, 1), 3, entries).as_json()}
+    return {JOURNAL_KEY: Segment("key", "nonce", "send_sms", 1, None, (0, 1), 3, entries).as_json()}
 
 
 MIXED = stored(
@@ -143,5 +143,5 @@ class TestInFlight:
 
     def test_nor_what_was_lost_with_its_time(self) -> None:
         lost = LogEntry(STARTED_AT, 1, 3, None, [Intent(0, "ref", member("a"))]).as_text()
-        journal = {JOURNAL_KEY: Segment("key", "send_sms", 0, "lost", (0, 1), 3, [lost]).as_json()}
+        journal = {JOURNAL_KEY: Segment("key", "nonce", "send_sms", 0, "lost", (0, 1), 3, [lost]).as_json()}
         assert len(JournalView.read(journal.get).resolve(UNSENT, now=STARTED_AT).before) == 1

@@ -85,12 +85,12 @@ class WrittenJournal:
 
         asyncio.run(write())
 
-    def record_loss(self, operation: str, recipients: Sequence[str]) -> None:
+    def record_head(self, operation: str, recipients: Sequence[str]) -> None:
         state = self.state(operation, recipients, {})
 
         async def write() -> None:
             async with JournalWriter(state.log, state.body, clock=self._clock) as writer:
-                await state.record_loss(writer)
+                await state.record_head(writer)
 
         asyncio.run(write())
 

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 from cpaas_provider.api.text import trim_invisible
-from cpaas_provider.contacts.mapping.parsing.values import MAX_CELL_BYTES, as_text, checked_text, is_blank, plain
+from cpaas_provider.api.values import MAX_CELL_BYTES, as_text, is_blank, plain
+from cpaas_provider.contacts.mapping.parsing.values import checked_text
 
 _WRONG_OPTION = "must be one option, as text"
 _WRONG_LIST = "must be a list of options"

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.exceptions import AirflowFailException
 
 from cpaas_provider.api.amounts import divide
 from cpaas_provider.api.text import placeholders_in
+from cpaas_provider.api.values import readable_text
 from cpaas_provider.operators._runtime.single.message import MESSAGE_KINDS, sender_of
 from cpaas_provider.sending.campaign.campaign import CampaignOptions
 from cpaas_provider.sending.campaign.content import Content
@@ -36,6 +37,7 @@ def build_options(spec: CampaignSpec, connection: CpaasConnection, partition: Pa
         on_rejected_batch=OnRejectedBatch(spec.on_rejected_batch),
         max_recipients=spec.max_recipients,
         max_charge=None if spec.max_charge is None else divide(spec.max_charge, partition.of),
+        max_charge_of_all=spec.max_charge,
         min_balance=spec.min_balance,
         price_per_page=spec.price_per_page,
         refuse_missing_charge=spec.on_missing_charge == "fail",
@@ -61,7 +63,7 @@ def build_content(spec: CampaignSpec, connection: CpaasConnection) -> Content:
     if not spec.body.get("content") and not spec.body.get("template_id"):
         raise AirflowFailException("A campaign needs content or template_id. Nothing was sent.")
     columns = _columns(spec, texts, connection.placeholder_format)
-    defaults = {str(name): str(value) for name, value in (spec.substitution_defaults or {}).items()}
+    defaults = _defaults(spec.substitution_defaults or {})
     if strangers := sorted(set(defaults) - set(columns)):
         raise AirflowFailException(
             f"substitution_defaults names {', '.join(strangers)}, and the text has no such placeholder. It has "
@@ -78,6 +80,18 @@ def build_content(spec: CampaignSpec, connection: CpaasConnection) -> Content:
         connection.placeholder_format,
         measured,
     )
+
+
+def _defaults(given: Mapping[str, Any]) -> dict[str, str]:
+    """Return the values of placeholders where a row has none."""
+    defaults = {}
+    for name, value in given.items():
+        # A text is the author's own, so it may be the word "None".
+        text = value.strip() if isinstance(value, str) else readable_text(value)
+        if not text:
+            raise AirflowFailException(f"substitution_defaults has no text for {name}. Nothing was sent.")
+        defaults[str(name)] = text
+    return defaults
 
 
 def _columns(spec: CampaignSpec, texts: list[str], placeholder_format: str) -> dict[str, str]:

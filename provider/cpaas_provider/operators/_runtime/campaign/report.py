@@ -56,6 +56,7 @@ def build_report(
         "not_sent": counts[RecipientStatus.NOT_SENT],
         "invalid_rows": counts[RecipientStatus.INVALID_ROW],
         "duplicates": counts[RecipientStatus.DUPLICATE],
+        "lookup_failed": counts[RecipientStatus.LOOKUP_FAILED],
         **{status.word: counts[status] for status in LEFT_OUT},
         "invalid_suppression_rows": found.invalid_suppression_rows,
         "in_other_partitions": found.other_partitions,

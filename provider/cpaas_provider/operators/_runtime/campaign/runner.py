@@ -99,6 +99,8 @@ class CampaignRunner(BulkAttempt):
         else:
             if begun["sent"] and not begun["not_sent"] and not begun["unknown_recipients"]:
                 log.info("%s", task_log.nothing_left(campaign=True, has_idempotency_key=bool(spec.idempotency_key)))
+            # Before the campaign's name is stored anywhere else.
+            campaign.log.record_head()
             self._progress = CampaignProgress(spec, self._partition, self._runtime, campaign.reference, begun)
             try:
                 self._send(campaign)
@@ -142,7 +144,7 @@ class CampaignRunner(BulkAttempt):
     def record_end(self) -> None:
         """Record the number of recipients accepted, for sensors that wait for their delivery."""
         campaign, tracker = self._campaign, self._tracker
-        if campaign is None or not campaign.is_prepared or tracker is None:
+        if campaign is None or not campaign.is_prepared or tracker is None or not campaign.log.has_head:
             return
         counts = campaign.plan.counts()
         # What an earlier try was killed before recording is in the journal.
@@ -187,7 +189,7 @@ class CampaignRunner(BulkAttempt):
             # A kill while the source is read leaves no other sign that nothing was sent.
             runtime.record_nothing_sent()
         part = self._partition.part if spec.idempotency_key is not None and self._partition.of > 1 else None
-        reference = campaign_reference(journal, spec.operation, part)
+        reference = campaign_reference(journal, part)
         plan = runtime.exit_stack.enter_context(RecipientTable(spec.spool_path))
         options = ReportOptions(spec.operation, spec.callback, spec.external_ref, spec.track_recipients)
         self._reports = CampaignReports(options, runtime, reference)
@@ -232,19 +234,10 @@ class CampaignRunner(BulkAttempt):
         )
         return campaign
 
-    def _check_rendered(self, field: str) -> None:
-        """Refuse a field that the author gave and that is ``None`` after rendering."""
-        if field in self._spec.lost_fields:
-            raise AirflowFailException(
-                f"{field} is None after rendering. Nothing was sent. Check its template or the task it comes from."
-            )
-
     def _source(self, field: str, given: Any) -> Source | None:
-        self._check_rendered(field)
         return None if given is None else self._read_source(field, given)
 
     def _tests(self) -> Source | None:
-        self._check_rendered("test_recipients")
         given = self._spec.test_recipients
         if given is None:
             return None
@@ -257,8 +250,6 @@ class CampaignRunner(BulkAttempt):
         tries = runtime.try_info
         store: StateStore
         secrets = self._connection.hash_secrets
-        if "idempotency_key" in spec.lost_fields:
-            raise AirflowFailException("idempotency_key is None after rendering. Nothing was sent.")
         if spec.idempotency_key is not None:
             from cpaas_provider.database.registry import CampaignKey
             from cpaas_provider.operators._runtime.campaign.store import open_campaign_store
@@ -269,7 +260,7 @@ class CampaignRunner(BulkAttempt):
             # A secret of its own: with a new API key every recipient would be unknown.
             identity, secrets = campaign_identity(spec.idempotency_key), (keyed.secret,)
             # A clear does not drop what is stored there, and each run tries the rejected recipients again.
-            tries = TryInfo(tries.number, tries.max_tries, tries.max_tries, run=runtime.task_digest)
+            tries = TryInfo(tries.number, tries.max_tries, tries.max_tries, run=runtime.instance_nonce)
         else:
             store = runtime.require_state_store()
             identity = runtime.task_key

@@ -22,7 +22,6 @@ class CampaignSpec:
 
     :param operation: the client's method
     :param source_summary: the source as Airflow shows it
-    :param lost_fields: fields that the author gave and that are ``None`` after rendering
     :param body: the fields of the request that are the same for all recipients, without the sender
     :param text_fields: the names of those that may have placeholders
     """
@@ -30,7 +29,6 @@ class CampaignSpec:
     operation: str
     source: Any = field(repr=False)
     source_summary: Any
-    lost_fields: frozenset[str]
     body: Mapping[str, Any] = field(repr=False)
     text_fields: tuple[str, ...]
     sender_id: str | None

@@ -28,6 +28,7 @@ from cpaas_provider.api.errors import (
 from cpaas_provider.api.operations import lookup_phone
 from cpaas_provider.api.recipients.msisdn import normalise_msisdn
 from cpaas_provider.api.redact import describe_columns
+from cpaas_provider.api.values import readable_text
 from cpaas_provider.database.bulk import batched
 from cpaas_provider.database.errors import DatabaseError
 from cpaas_provider.database.recipients.lookups import LookupCache, PhoneRecord
@@ -120,8 +121,6 @@ class BulkLookup(BulkAttempt):
         self._check_results_file()
         # A path that is None after rendering fails here, before numbers are paid for.
         path = self._results_file
-        if spec.source is None:
-            raise AirflowFailException("source is None after rendering. Nothing was looked up. Check its template.")
         source = self._read_source("source", spec.source)
         connection = runtime.connection
         self._hash_of, *self._older_hash_of = lookup_hashers(connection.hash_secrets)
@@ -250,7 +249,7 @@ class BulkLookup(BulkAttempt):
             number = f"+{normalise_msisdn(value, default_region)}"
         except ValueError as error:
             return InvalidRow(row.number, f"{self._spec.phone_column} {error}")
-        texts = tuple(None if one is None else _storable(str(one)) for one in others)
+        texts = tuple(_storable(readable_text(one)) for one in others)
         digits = number.removeprefix("+")
         older = tuple(hash_of(digits) for hash_of in self._older_hash_of)
         return _Phone(row.number, number, self._hash_of(digits), older, texts)

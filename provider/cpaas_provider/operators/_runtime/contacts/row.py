@@ -10,6 +10,7 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from cpaas_provider.api import operations
 from cpaas_provider.api.errors import CpaasNotFoundError
+from cpaas_provider.api.values import no_value_reason
 from cpaas_provider.contacts.errors import StoppedError
 from cpaas_provider.contacts.key_map.maps import open_map
 from cpaas_provider.contacts.mapping.columns import ContactColumns
@@ -34,8 +35,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _UNKNOWN = {"fail": "fail", "skip": "skip", "resend": "create"}
-_NO_ROW = frozenset({"", "None", "null"})
-"""What a template renders where there is no row id yet."""
 
 
 @dataclass(frozen=True)
@@ -134,7 +133,7 @@ class RowUpsertById(Attempt):
         """Update the row, or create it."""
         # Native rendering makes a number of digits.
         row_id = "" if self.row_id is None else str(self.row_id).strip()
-        if row_id in _NO_ROW:
+        if no_value_reason(row_id):
             return self.creation.run()
         runtime = self.runtime
         runtime.log_begin()

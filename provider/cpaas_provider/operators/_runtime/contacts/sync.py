@@ -95,7 +95,7 @@ class ContactSyncTry(BulkAttempt):
             source = _from_cursor(source, cursor)
         if not spec.dry_run:
             self._progress = ProgressRecorder(
-                runtime, f"sync-{runtime.task_digest}", CONTACT_SYNC, "sync_contacts", self._settings()
+                runtime, f"sync-{runtime.instance_nonce}", CONTACT_SYNC, "sync_contacts", self._settings()
             )
             self._progress.begin({})
         try:
@@ -168,7 +168,7 @@ class ContactSyncTry(BulkAttempt):
         return SyncSpec(
             key=(spec.key,) if isinstance(spec.key, str) else tuple(spec.key),
             columns=parse_mapping(spec.columns),
-            run=self._runtime.task_digest,
+            run=self._runtime.instance_nonce,
             owner=f"Task instance {self._runtime.cli_address}",
             rules=SyncRules(
                 mode=spec.mode,

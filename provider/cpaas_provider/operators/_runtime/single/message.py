@@ -11,7 +11,8 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from cpaas_provider.api.amounts import counted, total
 from cpaas_provider.api.models.base import split_list
-from cpaas_provider.api.text import measure_sms, substitute
+from cpaas_provider.api.text import measure_sms, placeholders_in, substitute
+from cpaas_provider.api.values import no_value_reason, readable_text
 from cpaas_provider.operators._runtime.database.suppressions import StoredSuppressionList
 from cpaas_provider.operators._runtime.errors import NotAllowedError
 from cpaas_provider.operators._runtime.single.request import SingleRequest
@@ -72,7 +73,10 @@ def channel_of(operation: str, body: Mapping[str, Any]) -> str:
 
 def sender_of(kind: MessageKind, sender_id: str | None, connection: CpaasConnection) -> str:
     """Return the sender of a message, or fail the task."""
-    if sender := sender_id or kind.default_sender(connection):
+    # An empty sender of the author is refused as any other text without a value.
+    if sender_id is not None:
+        return sender_id
+    if sender := kind.default_sender(connection):
         return sender
     raise AirflowFailException(kind.no_sender)
 
@@ -100,7 +104,7 @@ class MessageSpec(SendSpec):
         return self.kind.channel.build_call(
             [self.kind.channel.unambiguous(one) for one in recipients],
             personalisation=None if entries is None else [entries[one] for one in recipients if one in entries],
-            external_ref=self.external_ref or reference,
+            external_ref=reference if self.external_ref is None else self.external_ref,
             callback=callback_url,
             **self.body,
         )
@@ -224,10 +228,13 @@ class MessageRequest(SingleRequest):
         }
 
     def _check_texts(self) -> None:
-        """Refuse text that native rendering turned into something else, such as digits into a number."""
-        for name in self.kind.text_fields:
-            if not isinstance(self.body.get(name), (str, type(None))):
+        """Refuse text without a value, and what native rendering made of a text, such as a number of digits."""
+        texts = {**self.body, "sender_id": self.sender_id, "external_ref": self.external_ref}
+        for name, value in texts.items():
+            if name in self.kind.text_fields and not isinstance(value, (str, type(None))):
                 raise AirflowFailException(f"{name} must be text. Nothing was sent.")
+            if value is not None and (reason := no_value_reason(value)):
+                raise AirflowFailException(f"{name} {reason}. Nothing was sent. Leave it out, or give a text.")
 
     def _unique_recipients(self, connection: CpaasConnection) -> list[str]:
         given = split_list(self.recipients)
@@ -264,7 +271,7 @@ class MessageRequest(SingleRequest):
             raise AirflowFailException("personalisation names a recipient twice. Nothing was sent.")
         if not named.keys() <= spelt.keys():
             raise AirflowFailException("personalisation names a recipient that is not in recipients. Nothing was sent.")
-        return {spelt[one]: {**entry, "to": spelt[one]} for one, entry in named.items()}
+        return {spelt[one]: _readable_entry(entry, spelt[one]) for one, entry in named.items()}
 
     def _entry_recipient(self, entry: Mapping[str, Any], connection: CpaasConnection) -> str:
         try:
@@ -277,12 +284,25 @@ class MessageRequest(SingleRequest):
     def _check_placeholders(self, entries: Sequence[Any], recipients: int, placeholder_format: str) -> None:
         """Refuse to send ``Dear {name}``: a recipient without a value would read the placeholder."""
         texts = [text for name in self.kind.text_fields if isinstance(text := self.body.get(name), str)]
-        given = {str(name) for entry in entries for name in entry["substitutions"]}
-        used = {name for name in given if any(placeholder_format.replace("name", name) in text for text in texts)}
-        complete = sum(1 for entry in entries if used <= set(map(str, entry["substitutions"])))
+        values = [entry["substitutions"] for entry in entries]
+        given = {name for own in values for name in own}
+        used = {name for text in texts for name in placeholders_in(text, placeholder_format)}
+        used |= {name for name in given if any(placeholder_format.replace("name", name) in text for text in texts)}
+        complete = sum(1 for own in values if all(own.get(name) for name in used))
         if used and complete < recipients:
             raise AirflowFailException(
                 f"personalisation has no value of a placeholder ({', '.join(sorted(used))}) for "
                 f"{recipients - complete} of {counted(recipients, 'recipient')}. They would read the placeholder. "
-                "Nothing was sent. Give each recipient an entry in personalisation with every value."
+                "Nothing was sent. Give each recipient an entry in personalisation with every value. Marks that "
+                "recipients are to read as they are can be given as their own value."
             )
+        if missing := sorted({name for own in values for name, value in own.items() if value is None}):
+            raise AirflowFailException(
+                f"personalisation has no value that is text of a placeholder ({', '.join(missing)}). Nothing was sent."
+            )
+
+
+def _readable_entry(entry: Mapping[str, Any], recipient: str) -> dict[str, Any]:
+    """Return an entry of the personalisation with its values as recipients read them."""
+    values = {str(name): readable_text(value) for name, value in entry["substitutions"].items()}
+    return {**entry, "to": recipient, "substitutions": values}

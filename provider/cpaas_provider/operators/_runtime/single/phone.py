@@ -15,6 +15,7 @@ from cpaas_provider.api import operations
 from cpaas_provider.api.errors import CpaasRejectedError, CpaasUnknownOutcomeError
 from cpaas_provider.api.models.airtime import PurchaseOutcome
 from cpaas_provider.api.recipients.msisdn import InvalidMsisdnError, normalise_msisdn
+from cpaas_provider.api.values import no_value_reason
 from cpaas_provider.hooks.activity import record
 from cpaas_provider.operators._runtime.database.suppressions import StoredSuppressionList
 from cpaas_provider.operators._runtime.errors import NotAllowedError
@@ -35,9 +36,6 @@ log = logging.getLogger(__name__)
 
 INVALID_NUMBER = "invalid_number"
 """The reason of the suppression list by which no passcode is requested."""
-
-NO_CODE = frozenset({"", "None", "null"})
-"""What a template renders where there is no code."""
 
 _NOT_BOUGHT = {
     "duplicate": "the service bought the same amount for this recipient a short while ago and did not buy it again",
@@ -74,10 +72,8 @@ class OtpRequest(SingleRequest):
 
     def build_spec(self, runtime: TaskRuntime, reports: DeliveryReports) -> SendSpec:
         """Return the one request for a passcode."""
-        if self.token is not None and str(self.token).strip() in NO_CODE:
-            raise AirflowFailException(
-                "token is empty after rendering. Nothing was sent. Leave it out, or give a code."
-            )
+        if self.token is not None and (reason := no_value_reason(self.token)):
+            raise AirflowFailException(f"token {reason}. Nothing was sent. Leave it out, or give a code.")
         recipient = _allowed_msisdn(self.recipient, runtime.connection)
         return OtpSpec(
             operation="request_otp",
@@ -128,7 +124,7 @@ class AirtimeSpec(SendSpec):
             self.amount,
             f"+{recipients[0]}",
             callback=callback_url,
-            external_ref=self.external_ref or reference,
+            external_ref=reference if self.external_ref is None else self.external_ref,
         )
 
     def read_result(self, response: AirtimePurchase, *, repeated: bool) -> RequestResult:

@@ -139,7 +139,7 @@ class SingleSender:
         options, runtime = self._options, self._runtime
         frequency_cap = None
         if self._request.is_message:
-            send = journal.hasher.reference(spec.operation, (), journal.log.resend_epoch)
+            send = journal.log.reference((), spec.operation)
             frequency_cap = open_frequency_cap(
                 runtime, options.frequency_cap, options.frequency_category, send, runtime.confirm_current
             )

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from decimal import Decimal
 
-from cpaas_provider.api.amounts import Amount, divide, format_amount, to_decimal
+from cpaas_provider.api.amounts import Amount, format_amount, known_cost, known_figure, to_decimal
+from cpaas_provider.sending.campaign.guards.spending import Spending
 from cpaas_provider.sending.errors import SendingError
-
-log = logging.getLogger(__name__)
 
 _NOTHING = Decimal()
 
@@ -23,51 +21,43 @@ class BudgetReachedError(SendingError):
 
 @dataclass
 class Budget:
-    """Counts the money that requests cost, by the charge and the balance that responses return.
+    """Reserves money for requests, and ends the campaign before a request that a limit does not allow.
 
     A request has billable units: pages where they are known, else recipients. The first request goes alone, to learn
-    the price. Later requests reserve the highest price seen. If responses return no charge, requests go one after the
-    other, and the loss of the balance counts as the charge.
+    the price, and further ones as long as ``Spending`` does not know it. Later requests reserve the highest price seen.
 
-    :param max_charge: the most that all tries of the campaign may cost; ``None`` for no limit
+    :param max_charge: the most that all tries of the campaign, or of its partition, may cost; ``None`` for no limit
     :param min_balance: the least balance that must remain on the account; ``None`` for no limit
-    :param price: the price of one unit, from the author or from a response; ``None`` if not known yet
-    :param spent: the charge of the accepted requests of all tries
-    :param reserved: the money reserved for requests in flight
-    :param unknown_units: units of requests of unknown outcome, which may have been charged
-    :param unpriced: units of accepted requests whose charge is not known
-    :param balance: the last balance returned; ``None`` before the first
+    :param spending: counts what the requests of all tries cost
     :param refuse_missing_charge: end the campaign if a response returns no charge
-    :param under_way: the number of requests in flight
-    :param has_response: whether a request was accepted in this try
+    :param max_charge_of_all: the most that all partitions may cost together. The balance shows what all of them spend
     """
 
     max_charge: Decimal | None = None
     min_balance: Decimal | None = None
-    price: Decimal | None = None
-    spent: Decimal = Decimal()
-    reserved: Decimal = Decimal()
-    unknown_units: int = 0
-    unpriced: int = 0
-    balance: Decimal | None = None
+    spending: Spending = field(default_factory=Spending)
     refuse_missing_charge: bool = False
-    under_way: int = 0
-    has_response: bool = False
-    _lost: Decimal = Decimal()
-    """The loss of the balance by ``_lost_units`` of requests whose responses return no charge."""
-    _lost_units: int = 0
+    max_charge_of_all: Decimal | None = None
+    reserved: Decimal = field(default=_NOTHING, init=False)
+    """The money reserved for requests in flight."""
+    under_way: int = field(default=0, init=False)
+    """The number of requests in flight."""
 
     def __post_init__(self) -> None:
-        for name in ("max_charge", "min_balance", "price", "spent", "reserved", "balance"):
+        for name in ("max_charge", "min_balance", "max_charge_of_all"):
             if (amount := getattr(self, name)) is not None:
                 setattr(self, name, to_decimal(amount))
         self.bounded = self.max_charge is not None or self.min_balance is not None
         """Whether there is a limit."""
 
     @property
-    def unpriced_yet(self) -> bool:
-        """Whether there is a limit, and no response has shown the price yet."""
-        return self.bounded and self.price is None and not self.has_response
+    def is_probing(self) -> bool:
+        """Whether the next request must have one recipient: a limit depends on what its response shows."""
+        spending = self.spending
+        if not self.bounded or spending.is_price_known:
+            return False
+        lacks_balance = self.min_balance is not None and spending.balance is None
+        return spending.author_price is None or spending.has_response or lacks_balance
 
     def affordable(self, least: int = 1) -> float:
         """Return how many units a request may have now; 0 if a request in flight must end before.
@@ -78,19 +68,19 @@ class Budget:
         if not self.bounded:
             return math.inf
         # Without a price the balance decides, and it is exact only while no request is in flight.
-        if self.under_way and (self.price is None or not self.has_response):
+        if self.under_way and (self.spending.price is None or not self.spending.is_price_known):
             return 0
-        left = min(self._left())
-        if self.price:
-            units = math.inf if left.is_infinite() else int(left // self.price)
+        left = min(self._left(), default=Decimal("Infinity"))
+        price, unit_price = self.spending.price, self.spending.unit_price
+        if price:
+            units = math.inf if left.is_infinite() else int(left // price)
             if units < least and not self.under_way:
                 raise BudgetReachedError(self._reached(least))
             return max(units, 0)
-        if left < 0 or (left == 0 and self.price is None):
+        if left < 0 or (left == 0 and price is None):
             if not self.under_way:
                 raise BudgetReachedError(self._reached(least))
             return 0
-        unit_price = self._unit_price
         return max(least, int(left // unit_price)) if unit_price and not left.is_infinite() else math.inf
 
     def reserve(self, units: int) -> Decimal:
@@ -99,39 +89,51 @@ class Budget:
             # Nothing reads it, and arithmetic with decimals would take as long as all other decisions about a request.
             return _NOTHING
         self.under_way += 1
-        amount = units * (self.price or Decimal())
+        amount = units * (self.spending.price or _NOTHING)
         self.reserved += amount
         return amount
 
     def record_charge(self, amount: Decimal, units: int, charge: Amount | None, balance: Amount | None) -> None:
-        """Replace a reservation by the charge that the service returns.
+        """Replace a reservation by what the request cost.
 
         :raises BudgetReachedError: when the response lacks a charge or balance that a limit needs
         """
         if not self.bounded:
             return
         self.release(amount)
-        if charge is not None:
-            self.spent += to_decimal(charge)
-            if units:
-                self.price = max(self.price or Decimal(), divide(charge, units))
-        elif self.price is not None:
-            self.spent += units * self.price
-        else:
-            self._count_by_balance(units, balance)
-        if balance is not None:
-            self.balance = to_decimal(balance)
-        elif self.balance is not None:
-            self.balance -= to_decimal(charge) if charge is not None else units * self._unit_price
-        elif self.min_balance is not None:
+        spending = self.spending
+        charge, balance = known_cost(charge), known_figure(balance)
+        if spending.price is None and charge is None:
+            self._refuse_unpriced(balance)
+        spending.add(units, charge, balance, self.reserved, self.under_way)
+        if spending.price is None:
+            # A charge of 0 proved wrong.
+            self._refuse_unpriced(balance)
+        if spending.balance is None and self.min_balance is not None:
             raise BudgetReachedError(
                 "The service does not return the balance, so min_balance cannot be checked. No further request was "
                 "started. Leave min_balance out to send the rest."
             )
-        self.has_response = True
+        if spending.is_invisible:
+            raise BudgetReachedError(
+                f"The service returns no charge, and the balance does not fall, so {self._limit} cannot be checked. No "
+                "further request was started. Give price_per_page, or leave this limit out."
+            )
 
-    def _count_by_balance(self, units: int, balance: Amount | None) -> None:
-        """Count the loss of the balance as the charge of the request, which was in flight alone."""
+    def release(self, amount: Decimal) -> None:
+        """Release a reservation, because the request was certainly not carried out."""
+        if not self.bounded:
+            return
+        self.under_way -= 1
+        self.reserved = max(_NOTHING, self.reserved - amount)
+
+    def record_unknown(self, amount: Decimal, units: int) -> None:
+        """Replace a reservation by units that count as charged, because the outcome of the request is unknown."""
+        self.release(amount)
+        self.spending.add_unknown(units)
+
+    def _refuse_unpriced(self, balance: Amount | None) -> None:
+        """Raise if the author or the service leaves no way to learn what a request without a charge cost."""
         if self.refuse_missing_charge:
             raise BudgetReachedError(
                 "The service does not return the charge of a request, and on_missing_charge is 'fail'. No further "
@@ -139,75 +141,54 @@ class Budget:
             )
         if balance is None:
             raise BudgetReachedError(
-                "The service returns neither the charge of a request nor the balance, so "
-                f"{'min_balance' if self.max_charge is None else 'max_charge'} cannot be checked. No further request "
-                "was started. Give price_per_page, or leave this limit out."
+                f"The service returns neither the charge of a request nor the balance, so {self._limit} cannot be "
+                "checked. No further request was started. Give price_per_page, or leave this limit out."
             )
-        if not self.has_response:
-            log.warning(
-                "Responses name no charge. From now on one request is sent after the other, and the loss of the "
-                "balance counts as its charge. price_per_page makes this faster and more exact."
-            )
-        if self.balance is None:
-            self.unpriced += units
-            return
-        lost = max(Decimal(), self.balance - to_decimal(balance))
-        self.spent += lost
-        self._lost += lost
-        self._lost_units += units
-
-    def release(self, amount: Decimal) -> None:
-        """Release a reservation, because the request was certainly not carried out."""
-        if not self.bounded:
-            return
-        self.under_way -= 1
-        self.reserved = max(Decimal(), self.reserved - amount)
-
-    def record_unknown(self, amount: Decimal, units: int) -> None:
-        """Replace a reservation by units that count as charged, because the outcome of the request is unknown."""
-        self.release(amount)
-        self.unknown_units += units
 
     @property
-    def _unit_price(self) -> Decimal:
-        """The price of one unit, or its estimate from the loss of the balance; 0 if neither is known."""
-        if self.price is not None:
-            return self.price
-        return divide(self._lost, self._lost_units) if self._lost_units else Decimal()
+    def _limit(self) -> str:
+        return "min_balance" if self.max_charge is None else "max_charge"
 
     def _committed(self) -> Decimal:
         """Return the money reserved, and what requests of unknown outcome may have cost."""
-        return self.reserved + self.unknown_units * self._unit_price
+        return self.reserved + self.spending.unknown_units * self.spending.unit_price
 
-    def _all_spent(self) -> Decimal:
-        return self.spent + self.unpriced * self._unit_price
+    def _left_of_charge(self) -> list[Decimal]:
+        """Return what is left under ``max_charge``: by the costs, and by the fall of the balance beyond them."""
+        if self.max_charge is None:
+            return []
+        spent = self.spending.total + self._committed()
+        of_all = self.max_charge if self.max_charge_of_all is None else self.max_charge_of_all
+        return [self.max_charge - spent, of_all - spent - self.spending.unexplained]
 
     def _left(self) -> list[Decimal]:
-        """Return what is left under each limit; infinity if no limit can be checked yet."""
-        left = list[Decimal]()
-        if self.max_charge is not None:
-            left.append(self.max_charge - self._all_spent() - self._committed())
-        if self.min_balance is not None and self.balance is not None:
-            left.append(self.balance - self._committed() - self.min_balance)
-        return left or [Decimal("Infinity")]
+        """Return what is left under each limit that can be checked."""
+        left = self._left_of_charge()
+        if self.min_balance is not None and self.spending.balance is not None:
+            left.append(self.spending.balance - self._committed() - self.min_balance)
+        return left
 
     def _reached(self, least: int) -> str:
-        cost = least * self._unit_price
+        spending = self.spending
+        cost = least * spending.unit_price
         price = f" One more would cost about {format_amount(cost)}." if cost else ""
-        unknown = (
-            f", and up to {format_amount(self._committed())} for requests of unknown outcome"
-            if self._committed()
-            else ""
-        )
-        left = None if self.max_charge is None else self.max_charge - self._all_spent() - self._committed()
+        committed = self._committed()
+        unknown = f", and up to {format_amount(committed)} for requests of unknown outcome" if committed else ""
+        left = min(self._left_of_charge(), default=None)
         if left is not None and (left < cost or left <= 0):
+            fell = ""
+            if spending.unexplained:
+                fell = (
+                    f" The balance fell by {format_amount(spending.unexplained)} beyond that, which counts, too. It "
+                    "may be other spending on the account."
+                )
             return (
                 f"max_charge ({format_amount(self.max_charge)}) is reached: "
-                f"{format_amount(self._all_spent())} was charged{unknown}.{price} "
+                f"{format_amount(spending.total)} was charged{unknown}.{fell}{price} "
                 "Raise max_charge and clear the task to send the rest."
             )
         return (
             f"min_balance ({format_amount(self.min_balance)}) is reached: "
-            f"the balance is {format_amount(self.balance or 0)}{unknown}.{price} "
+            f"the balance is {format_amount(spending.balance or 0)}{unknown}.{price} "
             "Top up the account, or lower min_balance, and clear the task to send the rest."
         )

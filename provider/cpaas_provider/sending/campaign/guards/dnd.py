@@ -47,8 +47,8 @@ class LookupCircuitOpenError(CircuitOpenError):
     permanent = False
 
 
-class NoLookupSucceededError(SendingError):
-    """No recipient is left to send to, because the lookups failed."""
+class LookupsFailedError(SendingError):
+    """Recipients were not sent to, because their lookups failed. A retry looks them up again."""
 
 
 class LookupCache(Protocol):

@@ -4,26 +4,36 @@ from __future__ import annotations
 
 import math
 from decimal import Decimal
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from cpaas_provider.sending.campaign.guards.budget import Budget, BudgetReachedError
+from cpaas_provider.sending.campaign.guards.spending import AcceptedRequest, Spending
 
 
-def spend(budget: Budget, units: int, charge: float | None, balance: float | None = None) -> None:
+def budget_of(
+    price: Any = None, spent: Any = 0, unpriced: int = 0, unknown_units: int = 0, earlier: Any = (), **limits: Any
+) -> Budget:
+    spending = Spending(price, spent, unpriced, unknown_units)
+    spending.add_earlier(AcceptedRequest(*request) for request in earlier)
+    return Budget(spending=spending, **limits)
+
+
+def spend(budget: Budget, units: int, charge: Any, balance: Any = None) -> None:
     budget.record_charge(budget.reserve(units), units, charge, balance)
 
 
 def test_without_a_bound_anything_may_be_claimed_at_once() -> None:
-    budget = Budget()
+    budget = budget_of()
     budget.reserve(500)
     assert budget.affordable() == math.inf
 
 
 def test_the_first_request_goes_alone_to_learn_the_price() -> None:
-    budget = Budget(max_charge=100)
+    budget = budget_of(max_charge=100)
     assert budget.affordable() == math.inf
     reserved = budget.reserve(10)
     assert budget.affordable() == 0
@@ -32,11 +42,11 @@ def test_the_first_request_goes_alone_to_learn_the_price() -> None:
 
 
 def test_a_price_that_is_given_bounds_the_first_request_too() -> None:
-    assert Budget(max_charge=10, price=2.5).affordable() == 4
+    assert budget_of(max_charge=10, price=2.5).affordable() == 4
 
 
 def test_what_is_under_way_is_reserved_at_the_highest_price_seen() -> None:
-    budget = Budget(max_charge=100)
+    budget = budget_of(max_charge=100)
     spend(budget, 1, 2.0)
     spend(budget, 1, 5.0)
     spend(budget, 1, 3.0)
@@ -45,48 +55,48 @@ def test_what_is_under_way_is_reserved_at_the_highest_price_seen() -> None:
 
 
 def test_a_request_that_surely_was_not_made_gives_its_money_back() -> None:
-    budget = Budget(max_charge=10, price=1.0)
+    budget = budget_of(max_charge=10, price=1.0)
     budget.release(budget.reserve(10))
     assert budget.affordable() == 10
 
 
 def test_a_request_nobody_knows_of_keeps_its_money() -> None:
-    budget = Budget(max_charge=10, price=1.0)
+    budget = budget_of(max_charge=10, price=1.0)
     budget.record_unknown(budget.reserve(10), 10)
     with pytest.raises(BudgetReachedError, match=r"0 was charged, and up to 10 for requests of unknown outcome"):
         budget.affordable()
 
 
 def test_what_an_earlier_try_left_in_doubt_is_taken_for_charged() -> None:
-    budget = Budget(max_charge=100, unknown_units=20)
+    budget = budget_of(max_charge=100, unknown_units=20)
     assert budget.affordable() == math.inf
     spend(budget, 1, 2.0)
     assert budget.affordable() == 29
 
 
 def test_reached_it_says_what_to_raise() -> None:
-    budget = Budget(max_charge=10)
+    budget = budget_of(max_charge=10)
     spend(budget, 4, 10.0)
     with pytest.raises(BudgetReachedError, match=r"max_charge \(10\) is reached: 10 was charged. One more .* 2.5"):
         budget.affordable()
 
 
 def test_money_is_exact_and_shown_with_thousands_separators() -> None:
-    budget = Budget(max_charge=1_000_000, spent=999_999.9)
+    budget = budget_of(max_charge=1_000_000, spent=999_999.9)
     spend(budget, 1, 0.1)
     with pytest.raises(BudgetReachedError, match=r"max_charge \(1,000,000\) is reached: 1,000,000 was charged"):
         budget.affordable()
-    balance = Budget(min_balance=99_993_400)
+    balance = budget_of(min_balance=99_993_400)
     spend(balance, 1, 0.8, 99_993_400.75)
     with pytest.raises(BudgetReachedError, match=r"\(99,993,400\) is reached: the balance is 99,993,400.75"):
         balance.affordable()
 
 
 def test_a_tenth_charged_ten_times_is_one() -> None:
-    budget = Budget(max_charge=1)
+    budget = budget_of(max_charge=1)
     for _ in range(9):
         spend(budget, 1, 0.1)
-    assert (budget.spent, budget.affordable()) == (Decimal("0.9"), 1)
+    assert (budget.spending.spent, budget.affordable()) == (Decimal("0.9"), 1)
     spend(budget, 1, 0.1)
     with pytest.raises(BudgetReachedError, match="1 was charged"):
         budget.affordable()
@@ -94,42 +104,70 @@ def test_a_tenth_charged_ten_times_is_one() -> None:
 
 @pytest.mark.parametrize("units", [3, 6, 7, 9, 11, 13])
 def test_a_price_that_has_no_end_leaves_room_for_as_many_as_were_paid(units: int) -> None:
-    budget = Budget(max_charge=20)
+    budget = budget_of(max_charge=20)
     spend(budget, units, 10.0)
     assert budget.affordable() == units
 
 
 def test_while_something_is_under_way_it_waits_for_that() -> None:
-    budget = Budget(max_charge=10, price=1.0, has_response=True)
+    budget = budget_of(max_charge=10, price=1.0)
     reserved = budget.reserve(10)
     assert budget.affordable() == 0
-    budget.record_charge(reserved, 10, 5.0, None)
-    assert budget.affordable() == 5
+    budget.record_charge(reserved, 10, 8.0, None)
+    # The author's price is higher, so it counts.
+    with pytest.raises(BudgetReachedError, match="10 was charged"):
+        budget.affordable()
 
 
 def test_what_earlier_tries_spent_counts() -> None:
     with pytest.raises(BudgetReachedError, match="12 was charged"):
-        Budget(max_charge=10, spent=12.0).affordable()
+        budget_of(max_charge=10, spent=12.0).affordable()
 
 
 class TestMinBalance:
+    def test_what_is_in_flight_is_reserved(self) -> None:
+        budget = budget_of(min_balance=50)
+        spend(budget, 1, 2.0, 80.0)
+        spend(budget, 1, 2.0, 78.0)
+        assert budget.affordable() == 14
+        budget.reserve(10)
+        assert budget.affordable() == 4
+
+    def test_requests_of_unknown_outcome_count_as_charged(self) -> None:
+        budget = budget_of(min_balance=50, price=2.0)
+        spend(budget, 1, 2.0, 80.0)
+        budget.record_unknown(budget.reserve(10), 10)
+        assert budget.affordable() == 5
+
+    def test_author_price_alone_lets_one_recipient_go_first(self) -> None:
+        budget = budget_of(min_balance=50, price=2.0)
+        assert budget.is_probing
+        reserved = budget.reserve(1)
+        assert budget.affordable() == 0
+        budget.record_charge(reserved, 1, None, 60.0)
+        assert (budget.is_probing, budget.affordable()) == (False, 5)
+
+    def test_with_max_charge_and_author_price_one_recipient_goes_first_too(self) -> None:
+        assert budget_of(min_balance=50, price=2.0, max_charge=1000).is_probing
+        assert not budget_of(price=2.0, max_charge=1000).is_probing
+
     def test_what_is_left_must_stay(self) -> None:
-        budget = Budget(min_balance=50)
+        budget = budget_of(min_balance=50)
         spend(budget, 1, 2.0, 60.0)
         assert budget.affordable() == 5
 
     def test_reached_it_says_so(self) -> None:
-        budget = Budget(min_balance=50)
+        budget = budget_of(min_balance=50)
         spend(budget, 1, 2.0, 51.0)
         with pytest.raises(BudgetReachedError, match=r"min_balance \(50\) is reached: the balance is 51.*Top up"):
             budget.affordable()
 
     def test_a_service_that_does_not_tell_it_cannot_be_bounded(self) -> None:
         with pytest.raises(BudgetReachedError, match="does not return the balance"):
-            spend(Budget(min_balance=50), 1, 2.0)
+            spend(budget_of(min_balance=50), 1, 2.0)
 
     def test_the_narrower_of_two_bounds_counts(self) -> None:
-        budget = Budget(max_charge=100, min_balance=50)
+        budget = budget_of(max_charge=100, min_balance=50)
         spend(budget, 1, 2.0, 60.0)
         assert budget.affordable() == 5
 
@@ -137,36 +175,62 @@ class TestMinBalance:
 class TestAServiceThatDoesNotSayWhatItCost:
     def test_cannot_be_bounded(self) -> None:
         with pytest.raises(BudgetReachedError, match="Give price_per_page"):
-            spend(Budget(max_charge=10), 1, None)
+            spend(budget_of(max_charge=10), 1, None)
 
     def test_is_taken_to_cost_what_the_author_says(self) -> None:
-        budget = Budget(max_charge=10, price=2.0)
+        budget = budget_of(max_charge=10, price=2.0)
         spend(budget, 3, None)
-        assert (budget.spent, budget.affordable()) == (6.0, 2)
+        assert (budget.spending.spent, budget.affordable()) == (6.0, 2)
+
+
+class TestPartitions:
+    """The balance shows what all partitions spend, so its fall counts against the limit of all."""
+
+    def budget(self) -> Budget:
+        budget = budget_of(max_charge=25, max_charge_of_all=100)
+        for balance in (1000, 996, 992):
+            spend(budget, 1, 4, balance)
+        return budget
+
+    def test_what_other_partitions_spend_is_within_the_limit_of_all(self) -> None:
+        budget = self.budget()
+        spend(budget, 1, 4, 940)
+        assert (budget.spending.unexplained, budget.affordable()) == (48, 2)
+
+    def test_what_is_in_flight_is_reserved_in_the_share(self) -> None:
+        budget = self.budget()
+        budget.reserve(2)
+        assert budget.affordable() == 1
+
+    def test_limit_of_all_ends_each_of_them(self) -> None:
+        budget = self.budget()
+        spend(budget, 1, 4, 890)
+        with pytest.raises(BudgetReachedError, match="The balance fell by 98 beyond that"):
+            budget.affordable()
 
 
 class TestAPriceOfNought:
     def test_is_known_after_one_answer(self) -> None:
-        budget = Budget(max_charge=10)
-        assert budget.unpriced_yet
+        budget = budget_of(max_charge=10)
+        assert budget.is_probing
         spend(budget, 1, 0.0)
-        assert not budget.unpriced_yet
+        assert not budget.is_probing
         budget.reserve(500)
         assert budget.affordable() == math.inf
 
     def test_may_rise_and_then_bounds(self) -> None:
-        budget = Budget(max_charge=10)
+        budget = budget_of(max_charge=10)
         spend(budget, 1, 0.0)
         spend(budget, 4, 8.0)
         assert budget.affordable() == 1
 
     def test_given_by_the_author_is_a_price(self) -> None:
-        assert not Budget(max_charge=0, price=0.0).unpriced_yet
-        assert Budget(max_charge=0, price=0.0).affordable() == math.inf
+        assert not budget_of(max_charge=0, price=0.0).is_probing
+        assert budget_of(max_charge=0, price=0.0).affordable() == math.inf
 
     def test_what_was_overspent_before_stays_so(self) -> None:
         with pytest.raises(BudgetReachedError, match="12 was charged"):
-            Budget(max_charge=10, spent=12.0, price=0.0).affordable()
+            budget_of(max_charge=10, spent=12.0, price=0.0).affordable()
 
 
 class TestAnswersWithoutACharge:
@@ -174,10 +238,10 @@ class TestAnswersWithoutACharge:
     def test_it_goes_on_by_the_balance_one_request_at_a_time_and_says_so_once(
         self, bound: dict[str, float], caplog: pytest.LogCaptureFixture
     ) -> None:
-        budget = Budget(**bound)
+        budget = budget_of(**bound)
         for balance in (100.0, 99.0, 98.0):
+            assert budget.is_probing is (balance > 98)
             spend(budget, 1, None, balance)
-            assert not budget.unpriced_yet
             assert budget.affordable() > 1
         reserved = budget.reserve(20)
         assert budget.affordable() == 0
@@ -186,7 +250,7 @@ class TestAnswersWithoutACharge:
         assert caplog.text.count("Responses name no charge") == 1
 
     def test_min_balance_is_kept_by_what_the_balance_lost(self) -> None:
-        budget = Budget(min_balance=50)
+        budget = budget_of(min_balance=50)
         spend(budget, 1, None, 100.0)
         spend(budget, 10, None, 80.0)
         assert budget.affordable() == 15
@@ -195,48 +259,48 @@ class TestAnswersWithoutACharge:
             budget.affordable()
 
     def test_max_charge_is_kept_by_what_the_balance_lost(self) -> None:
-        budget = Budget(max_charge=30)
+        budget = budget_of(max_charge=30)
         spend(budget, 1, None, 100.0)
         spend(budget, 10, None, 80.0)
         # The first told no more than where the balance begins, and is taken to have cost as much.
-        assert (budget.spent, budget.affordable()) == (20.0, 4)
+        assert (budget.spending.spent, budget.affordable()) == (20.0, 4)
         spend(budget, 4, None, 72.0)
         with pytest.raises(BudgetReachedError, match=r"max_charge \(30\) is reached: 30 was charged"):
             budget.affordable()
 
     def test_a_dear_recipient_is_tried_while_there_is_anything_left(self) -> None:
-        budget = Budget(max_charge=45)
+        budget = budget_of(max_charge=45)
         spend(budget, 1, None, 100.0)
         spend(budget, 1, None, 80.0)
         assert budget.affordable(3) == 3
 
     def test_what_earlier_tries_sent_is_taken_to_have_cost_as_much(self) -> None:
-        budget = Budget(max_charge=100, unpriced=30)
+        budget = budget_of(max_charge=100, unpriced=30)
         spend(budget, 1, None, 100.0)
         spend(budget, 10, None, 80.0)
         assert budget.affordable() == 9
 
     def test_topped_up_meanwhile_it_cost_nothing(self) -> None:
-        budget = Budget(max_charge=100)
+        budget = budget_of(max_charge=100)
         spend(budget, 1, None, 100.0)
         spend(budget, 10, None, 500.0)
-        assert (budget.spent, budget.affordable()) == (0.0, math.inf)
+        assert (budget.spending.spent, budget.affordable()) == (0.0, math.inf)
 
     @pytest.mark.parametrize("bound", [{"max_charge": 100}, {"min_balance": 50}])
     def test_the_author_may_refuse_it(self, bound: dict[str, float]) -> None:
         with pytest.raises(BudgetReachedError, match="on_missing_charge"):
-            spend(Budget(**bound, refuse_missing_charge=True), 1, None, 100.0)
+            spend(budget_of(**bound, refuse_missing_charge=True), 1, None, 100.0)
 
     def test_with_a_price_that_is_given_there_is_nothing_to_refuse(self) -> None:
-        budget = Budget(max_charge=10, price=2.0, refuse_missing_charge=True)
+        budget = budget_of(max_charge=10, price=2.0, refuse_missing_charge=True)
         spend(budget, 1, None, 100.0)
-        assert budget.spent == 2.0
+        assert budget.spending.spent == 2.0
 
     def test_a_balance_that_is_told_once_is_carried_on_by_the_charges(self) -> None:
-        budget = Budget(min_balance=50)
+        budget = budget_of(min_balance=50)
         spend(budget, 1, 2.0, 100.0)
         spend(budget, 20, 40.0)
-        assert (budget.balance, budget.affordable()) == (60.0, 5)
+        assert (budget.spending.balance, budget.affordable()) == (60.0, 5)
 
 
 @given(
@@ -250,7 +314,7 @@ def test_at_one_price_it_is_never_overspent_but_by_the_first(
     requests: list[tuple[int, str]], at_once: int, max_charge: int
 ) -> None:
     """Whatever comes of requests, what they may have cost stays within the bound once the price is known."""
-    budget, price, charged, probes = Budget(max_charge=max_charge), 2.5, 0.0, 0.0
+    budget, price, charged, probes = budget_of(max_charge=max_charge), 2.5, 0.0, 0.0
     under_way: list[tuple[float, int, str]] = []
     for wanted, end in requests:
         while len(under_way) >= at_once or (under_way and budget.affordable() < 1):
@@ -265,8 +329,32 @@ def test_at_one_price_it_is_never_overspent_but_by_the_first(
             units = int(min(wanted, budget.affordable()))
         except BudgetReachedError:
             break
-        if budget.price is None:
+        if budget.spending.price is None:
             probes += units * price
         charged += units * price if end != "release" else 0.0
         under_way.append((budget.reserve(units), units, end))
     assert charged <= max_charge + probes
+
+
+def test_charge_of_nought_while_balance_falls_is_missing_and_may_be_refused() -> None:
+    budget = budget_of(max_charge=100, refuse_missing_charge=True)
+    spend(budget, 1, 0, 100)
+    with pytest.raises(BudgetReachedError, match="on_missing_charge"):
+        spend(budget, 1, 0, 96)
+
+
+def test_cost_that_nothing_shows_ends_the_campaign() -> None:
+    budget = budget_of(max_charge=100)
+    spend(budget, 1, None, 100)
+    spend(budget, 1, None, 100)
+    with pytest.raises(BudgetReachedError, match="the balance does not fall, so max_charge cannot be checked"):
+        spend(budget, 1, None, 100)
+
+
+def test_cost_of_earlier_tries_counts_by_charge_and_by_balance() -> None:
+    earlier = [(0, 1, 4, 96), (1, 1, 0, 92), (2, 1, -4, 88), (3, 1, 4, 84)]
+    budget = budget_of(max_charge=20, earlier=earlier)
+    assert (budget.spending.spent, budget.spending.unpriced) == (8, 1)
+    budget = budget_of(max_charge=12, price=4, earlier=earlier)
+    with pytest.raises(BudgetReachedError, match="16 was charged"):
+        budget.affordable()

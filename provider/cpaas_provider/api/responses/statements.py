@@ -61,7 +61,7 @@ class Pairs(tuple[tuple[str, Any], ...]):
 
 
 @dataclass(frozen=True, slots=True)
-class Evidence:
+class Statements:
     """What a body speaks of.
 
     :param acceptance: whether anything in it says that the service may have accepted the request
@@ -72,10 +72,10 @@ class Evidence:
     fault: bool = False
 
 
-NO_EVIDENCE = Evidence()
+NO_STATEMENTS = Statements()
 
 
-def find_evidence(body: Any, fields: Mapping[str, Any]) -> Evidence:
+def find_statements(body: Any, fields: Mapping[str, Any]) -> Statements:
     """Return what a JSON value speaks of, with its objects as ``Pairs``.
 
     :param fields: the fields of the request. A response may repeat them, which proves nothing
@@ -97,14 +97,14 @@ def find_evidence(body: Any, fields: Mapping[str, Any]) -> Evidence:
             acceptance = acceptance or speaks or _states_acceptance(name, value)
             fault = fault or _states_fault(name, value)
         is_top = False
-    return Evidence(acceptance, fault)
+    return Statements(acceptance, fault)
 
 
-def find_evidence_in_text(text: str) -> Evidence:
+def find_statements_in_text(text: str) -> Statements:
     """Return what a body speaks of that is no JSON, such as a page of a proxy."""
     has_id = any(_is_id(as_words(match[1])) for match in _QUOTED_ID.finditer(text))
     words = as_words(_MARKUP.sub(" ", text))
-    return Evidence(has_id or _has_acceptance(words), _FAULT.search(words) is not None)
+    return Statements(has_id or _has_acceptance(words), _FAULT.search(words) is not None)
 
 
 def speaks_of_acceptance(text: str) -> bool:

@@ -1,0 +1,133 @@
+"""Values as sources return them: whether there is one, and its text."""
+
+from __future__ import annotations
+
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from enum import Enum
+from typing import Any
+from uuid import UUID
+
+from cpaas_provider.api.bounds import is_missing_word
+from cpaas_provider.api.text import strip_invisible, trim_invisible
+
+MAX_CELL_BYTES = 64 * 1024
+"""The longest cell, in bytes of UTF-8."""
+
+_PANDAS_MISSING = frozenset({"NaTType", "NAType"})
+_MISSING_WORDS = frozenset({"None", "nan", "NaN", "NaT", "<NA>", "null", "NULL"})
+"""What Python, data frames and databases write for a missing value. In other capitals these are names of people."""
+
+
+def plain(value: Any) -> Any:
+    """Return a value as a plain Python object.
+
+    Scalars and arrays of NumPy become numbers, dates and lists. Members of a text enumeration, and other subclasses
+    of ``str``, become plain text.
+    """
+    kind = type(value)
+    if kind is str or value is None:
+        return value
+    if isinstance(value, str):
+        return str.__str__(value)
+    if kind.__module__ == "numpy" and hasattr(value, "dtype"):
+        return _from_numpy(value)
+    return value
+
+
+def _from_numpy(value: Any) -> Any:
+    converted = value.tolist()
+    if value.dtype.kind == "M" and isinstance(converted, int):
+        # NumPy returns times in nanoseconds as an integer.
+        return value.astype("datetime64[us]").tolist()
+    return value if value.dtype.kind in "mM" and isinstance(converted, (int, list)) else converted
+
+
+def is_blank(value: Any) -> bool:
+    """Tell whether a value is an empty cell.
+
+    That is ``None``, text without a visible character, a NaN of any numeric type, or the NaT and NA of pandas.
+    """
+    if value is None:
+        return True
+    kind = type(value)
+    if kind is str:
+        return not value or value.isspace() or (not value.isascii() and not strip_invisible(value))
+    if isinstance(value, float):
+        return bool(value != value)
+    if isinstance(value, Decimal):
+        return bool(value.is_nan())
+    return kind.__name__ in _PANDAS_MISSING
+
+
+def as_text(value: Any) -> str:
+    """Return a value as it is usually written.
+
+    Numbers get no exponent. A whole float gets no ``.0``, because data frames make floats of integers beside blanks.
+    Decimals keep the digits they have. Dates and times are written in ISO 8601.
+
+    :raises ValueError: when the value has no usual text, such as bytes, lists and mappings
+    """
+    if type(value) is str:
+        return value
+    if isinstance(value, bool):
+        return str(value)
+    if isinstance(value, int):
+        return _digits_of(value)
+    if isinstance(value, (float, Decimal)):
+        return _decimal_text(value)
+    if isinstance(value, (datetime, date, time)):
+        return value.isoformat()
+    if isinstance(value, UUID):
+        return str(value)
+    raise ValueError("must be text")
+
+
+def readable_text(value: Any) -> str | None:
+    """Return a value as a recipient reads it; ``None`` if there is none, or it has no usual text, such as a list."""
+    value = plain(value)
+    if isinstance(value, Enum):
+        return readable_text(value.value)
+    if is_blank(value):
+        return None
+    if isinstance(value, str):
+        text = trim_invisible(value)
+        return None if text in _MISSING_WORDS else text
+    if isinstance(value, datetime):
+        return value.isoformat(sep=" ", timespec="minutes")
+    if isinstance(value, timedelta):
+        return str(value)
+    try:
+        return as_text(value)
+    except ValueError:
+        return None
+
+
+def no_value_reason(value: Any) -> str | None:
+    """Return why a rendered argument has no value, such as a template of an XCom that is missing; else ``None``."""
+    if value is None:
+        return "is None"
+    if is_blank(value):
+        return "is empty"
+    if isinstance(value, str) and is_missing_word(text := value.strip()):
+        return f"is the word {text!r}"
+    return None
+
+
+def _digits_of(value: int) -> str:
+    try:
+        return int.__str__(value)
+    except ValueError:
+        # Python refuses to convert an integer of more than 4,300 digits to text.
+        raise ValueError("has too many digits") from None
+
+
+def _decimal_text(value: float | Decimal) -> str:
+    number = value if isinstance(value, Decimal) else Decimal(repr(float(value)))
+    if not number.is_finite():
+        raise ValueError("must be a finite number")
+    if abs(number.adjusted()) > MAX_CELL_BYTES:
+        raise ValueError("has too many digits")
+    if isinstance(value, float) and number == number.to_integral_value():
+        return str(int(number))
+    return format(number, "f")

@@ -1,0 +1,186 @@
+"""A run that is deleted and made again under the same id: nothing of the first one counts in the second.
+
+A cloned deployment, or new Airflow metadata beside the same database, is the same to the provider.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from collections import Counter
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from airflow.sdk import task
+
+from cpaas_provider.hooks.cpaas import CpaasHook
+from cpaas_provider.operators.sms import SendSmsOperator
+from cpaas_provider.sending import resolver
+from cpaas_provider.sensors.delivery import DeliverySensor
+from tests import journals
+from tests.airflow.delivery.test_callbacks import Received, received
+from tests.airflow.harness.campaigns import digits, reached, requests, rows, sms
+from tests.airflow.harness.kinds import AIRTIME, KINDS, SMS, Kind
+from tests.airflow.harness.stage import Stage, fault, forget_campaign_database, phone, setting
+from tests.airflow.harness.tries import Run, new_dag
+from tests.unit.delivery.report_builders import report, save_reports, to
+
+__all__ = ["received"]
+ONE = (1, timedelta(days=7))
+
+
+@pytest.fixture(autouse=True)
+def own_variables(monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.setattr(resolver, "_FIRST_PROBE", dt.timedelta(seconds=0.1))
+    forget_campaign_database()
+    yield
+    forget_campaign_database()
+
+
+def of_client(stage: Stage) -> Run:
+    """Return a run of a task that sends with the idempotent client."""
+
+    @task(task_id="send")
+    def send() -> Any:
+        with CpaasHook().get_idempotent_client(unknown_timeout=0) as client:
+            return client.send_sms(phone("adaeze"), "Your parcel is here")
+
+    with new_dag() as dag:
+        send()
+    return Run(stage, dag)
+
+
+SENDS: dict[str, Callable[[Stage], Run]] = {
+    "single": lambda stage: SMS.run(stage, unknown_timeout=0),
+    "campaign": lambda stage: sms(stage, rows(1), unknown_timeout=0),
+    "client": of_client,
+}
+
+
+@pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
+def test_run_made_again_sends_again_under_other_references(stage: Stage, kind: Kind) -> None:
+    stage.sandbox.control(*setting(airtime_guard_seconds=0))
+    run = kind.run(stage)
+    run.once()
+    first = set(run.journal())
+    assert run.made_again().once().state == "success"
+    assert not first & set(run.journal())
+
+
+@pytest.mark.parametrize("run_of", SENDS.values(), ids=SENDS)
+def test_lost_request_is_not_established_by_the_first_run(
+    stage: Stage, received: Received, run_of: Callable[[Stage], Run]
+) -> None:
+    run = run_of(stage)
+    assert run.once().state == "success"
+    stage.sandbox.control(*fault("send_sms", "cut_before"))
+    failed = run.made_again().once()
+    assert failed.state == "failed"
+    assert "Outcome unknown" in failed.error
+
+
+def test_purchase_is_not_settled_by_a_report_of_the_first_run(stage: Stage, received: Received) -> None:
+    run = AIRTIME.run(stage, unknown_timeout=0)
+    first = run.once().result["references"][0]
+    token = to(AIRTIME.recipient, campaign=first, reference=first)
+    bought = report(AIRTIME.recipient, "success", token=token, conn_id="cpaas_default", id="buy-1")
+    save_reports(received.store, bought)
+    stage.sandbox.control(*fault("buy_airtime", "cut_before"))
+    failed = run.made_again().once()
+    assert failed.state == "failed"
+    assert "Outcome unknown" in failed.error
+
+
+def test_sensor_does_not_see_what_the_first_run_delivered(stage: Stage, received: Received) -> None:
+    with new_dag() as dag:
+        sent = SendSmsOperator(task_id="send", recipients="+2348031000001", content="Hello")
+        DeliverySensor(task_id="wait", send_result=sent.output, mode="reschedule")
+    run = Run(stage, dag)
+    (reference,) = run.once("send").result["references"]
+    received.comes_to(reference, 1)
+    assert run.once("wait").state == "success"
+    stage.sandbox.control("PUT", "settings", {"report_delay_seconds": 3600})
+    run.made_again().once("send")
+    assert run.once("wait").state == "up_for_reschedule"
+
+
+def test_campaign_is_another_one_for_pages_and_sensors(stage: Stage, received: Received) -> None:
+    run = sms(stage, rows(2))
+    first = run.once().result["reference"]
+    received.comes_to(first, 2)
+    stage.sandbox.control("PUT", "settings", {"report_delay_seconds": 3600})
+    again = run.made_again().once().result["reference"]
+    assert again != first
+    assert received.counts(again) == (0, 0, 0)
+
+
+@pytest.mark.parametrize("name", SENDS)
+def test_each_run_counts_for_the_frequency_cap(
+    stage: Stage, name: str, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AIRFLOW__CPAAS__DATABASE", f"sqlite:///{tmp_path}/store.db")
+    if name == "client":
+
+        @task(task_id="send")
+        def send() -> Any:
+            with CpaasHook().get_idempotent_client(frequency_cap=ONE) as client:
+                return client.send_sms("+23480312000000", "Hello")
+
+        with new_dag() as dag:
+            send()
+        run = Run(stage, dag)
+    else:
+        run = SMS.run(stage, frequency_cap=ONE) if name == "single" else sms(stage, rows(1), frequency_cap=ONE)
+    run.once()
+    for _ in range(2):
+        run.made_again().once()
+    assert requests(stage) == 1
+
+
+def test_retry_of_one_run_is_no_other_message_for_the_frequency_cap(
+    stage: Stage, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AIRFLOW__CPAAS__DATABASE", f"sqlite:///{tmp_path}/store.db")
+    stage.sandbox.control(*fault("send_sms", "unauthorized", times=1))
+    run = sms(stage, rows(2), frequency_cap=ONE)
+    assert run.once().state == "failed"
+    assert run.clear().once().state == "success"
+    assert reached(stage) == Counter(digits(2))
+
+
+def test_names_stay_over_retries_and_clears_and_resends_have_others(stage: Stage, received: Received) -> None:
+    run = sms(stage, rows(2), resend_on_clear=True)
+    first = run.once().result["reference"]
+    (nonce,) = nonces(run)
+    assert run.clear().once().result["reference"] != first
+    assert nonces(run) == {nonce}
+
+
+def nonces(run: Run) -> set[str]:
+    return {json.loads(row.value)["nonce"] for row in run.stored() if journals.is_key(row.key)}
+
+
+@pytest.mark.parametrize("run_of", SENDS.values(), ids=SENDS)
+def test_nothing_is_established_after_a_lost_journal(
+    stage: Stage, received: Received, run_of: Callable[[Stage], Run]
+) -> None:
+    run = run_of(stage)
+    run.once()
+    before = requests(stage)
+    failed = run.clear(drop_state=True).once()
+    assert (failed.state, requests(stage)) == ("failed", before)
+    assert "Outcome unknown" in failed.error
+
+
+def test_keyed_campaign_tries_rejected_recipients_again_in_a_run_that_is_made_again(
+    stage: Stage, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AIRFLOW__CPAAS__DATABASE", f"sqlite:///{tmp_path}/store.db")
+    stage.sandbox.control(*fault("send_sms", "error_under_200", times=1, body_status=422))
+    run = sms(stage, rows(1), idempotency_key="spring")
+    assert run.once().state == "failed"
+    assert run.made_again().once().state == "success"
+    assert run.made_again().once().state == "success"
+    assert reached(stage) == Counter(digits(1))
