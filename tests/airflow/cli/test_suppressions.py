@@ -14,9 +14,7 @@ from tests.airflow.harness.command_line import CommandLine
 ADA, BEN = "2348031200000", "2348031200001"
 
 
-@pytest.fixture(autouse=True)
-def database(airflow_db: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("AIRFLOW__CPAAS__DATABASE", f"sqlite:///{tmp_path / 'own.db'}")
+pytestmark = pytest.mark.usefixtures("own_database")
 
 
 @pytest.fixture
@@ -132,3 +130,16 @@ def test_erasure_keeps_an_opt_out_and_says_why(
     assert "Removed 1 entry from the suppression list." in said.out
     assert "Not removed from the suppression list: 1 entry." in said.out
     assert [line["reason"] for line in cli("list", "--output", "json").lines] == ["opt_out"]
+
+
+def test_entries_are_not_added_to_another_database_than_that_of_tasks(
+    cli: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "more.csv"
+    file.write_text(f"phone\n+{BEN}\n")
+    assert cli("add", f"+{ADA}").status == 0
+    monkeypatch.setenv("AIRFLOW__CPAAS__DATABASE", f"sqlite:///{tmp_path / 'another.db'}")
+    for command in (("add", f"+{BEN}"), ("import", str(file), "--column", "phone")):
+        refused = cli(*command)
+        assert (refused.status, "so nothing was added" in refused.err) == (1, True)
+    assert find_suppressions([f"+{BEN}"], conn_id="any") == [None]

@@ -58,11 +58,7 @@ def refuse_other_database(database: Database | None, advice: str) -> None:
 
 
 def record_database(database: Database) -> None:
-    """Record the database of this machine for the tasks of this Airflow, as it stores a suppression list.
-
-    :raises SystemExit: when tasks use another database
-    """
-    refuse_other_database(database, "A task would not see the entries, so nothing was added.")
+    """Record the database of this machine for the tasks of this Airflow, as it stores a suppression list."""
     name = f"{CAMPAIGN_DATABASE}.{database.database_id}.{secrets.token_hex(4)}"
     with contextlib.suppress(SQLAlchemyError), create_session(scoped=False) as session:
         if not recorded_databases(database, session).this:

@@ -14,7 +14,7 @@ from typing import Any
 
 from cpaas_provider._common.local_files import create_text_file
 from cpaas_provider.api.amounts import counted
-from cpaas_provider.cli.messages.campaign_database import record_database
+from cpaas_provider.cli.messages.campaign_database import record_database, refuse_other_database
 from cpaas_provider.cli.running import guarded
 from cpaas_provider.cli.terminal import aside, print_lines, say, typed
 from cpaas_provider.database.database import open_database
@@ -50,9 +50,7 @@ def cpaas_suppressions_list(args: Namespace) -> None:
 @guarded
 def cpaas_suppressions_add(args: Namespace) -> None:
     """Add recipients, and print how many entries are new."""
-    with _value_errors_shown():
-        with open_database() as database:
-            record_database(database)
+    with _value_errors_shown(), _list_of_tasks():
         added = add_suppressions(
             _given(args.recipients),
             reason=args.reason,
@@ -80,9 +78,7 @@ def cpaas_suppressions_remove(args: Namespace) -> None:
 def cpaas_suppressions_import(args: Namespace) -> None:
     """Add the recipients of a file, or the entries of an export."""
     source_name = args.source or f"import of {Path(args.file).name}"[:100]
-    with _value_errors_shown(), open_database() as database:
-        record_database(database)
-        table = SuppressionTable(database)
+    with _value_errors_shown(), _list_of_tasks() as table:
         check_entry(source=source_name)
         source = as_source(args.file)
         if _is_export(source):
@@ -196,6 +192,15 @@ def _one(recipient: str | None, region: str | None) -> str | None:
 def _table() -> Iterator[SuppressionTable]:
     with _value_errors_shown(), open_database() as database:
         yield SuppressionTable(database)
+
+
+@contextlib.contextmanager
+def _list_of_tasks() -> Iterator[SuppressionTable]:
+    """Open the list to add to it, if it is that of the tasks, and record its database."""
+    with open_database() as database:
+        refuse_other_database(database, "A task would not see the entries, so nothing was added.")
+        yield SuppressionTable(database)
+        record_database(database)
 
 
 @contextlib.contextmanager
