@@ -26,7 +26,7 @@ PICTURE = PAGE.with_suffix(".svg")
 MAX_ENTRIES = 14
 LARGER_FOLDERS = {
     "cpaas_provider": (22, "one entry for each room of the layers, and the names of the package"),
-    "cpaas_provider/api": (17, "one module for each step of a call"),
+    "cpaas_provider/api": (18, "one module for each step of a call"),
     "cpaas_provider/database": (16, "one entry for each kind of record, beside the engine and the tables"),
     "cpaas_provider/database/migrations/versions": (99, "one file for each version of the tables"),
     "cpaas_provider/operators": (15, "one module for each group of operators, and their bases"),

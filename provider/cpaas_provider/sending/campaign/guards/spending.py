@@ -139,7 +139,7 @@ class Spending:
         fall = stretch.fall(balance)
         if charge == 0 and fall:
             charge = None
-            self._doubt_free_units()
+            self._drop_free_units()
         cost = self._highest(charge, units)
         if cost is None and self.price is not None:
             cost = units * self.price
@@ -192,7 +192,7 @@ class Spending:
             return charge
         return max(charge or _NOTHING, units * self.author_price)
 
-    def _doubt_free_units(self) -> None:
+    def _drop_free_units(self) -> None:
         """Take what was charged 0 for units of unknown cost, because such a charge proved wrong."""
         self.unpriced += self._free_units
         self._free_units = 0
