@@ -34,9 +34,9 @@ _ACCEPTANCE = re.compile(
     r"(?! (?:values?|formats?|types?|ranges?|characters?|countries|networks?|lengths?|time|ms|seconds|duration)\b)"
 )
 _DENIAL_BEFORE = re.compile(
-    r"(?:(?:\b(?:not|never|no|none|nothing|cannot|neither|nor|without|unable|fail|fails|failed|failure|zero|0)|n['\u2019]t)"
-    r"(?: (?:to|be|been|could|can|have|has|had|was|were|is|are|being|get|the|a|any|your|this|these|messages?|sms|emails?|"
-    r"requests?|recipients?|numbers?|batch|of|that|it|successfully|\d{1,9})){0,6}"
+    r"(?:(?:\b(?:not|never|no|none|nothing|cannot|neither|nor|without|unable|fail|fails|failed|failure|zero|0)|"
+    r"n['\u2019]t)(?: (?:to|be|been|could|can|have|has|had|was|were|is|are|being|get|the|a|any|your|this|these|"
+    r"messages?|sms|emails?|requests?|recipients?|numbers?|batch|of|that|it|successfully|\d{1,9})){0,6}"
     r"|\b(?:must|needs? to|ha(?:s|ve) to|required to|can only|may only)(?: only)?(?: be)?) \Z"
 )
 _DENIAL_AFTER = re.compile(r"[\"']? ?[:=] ?[\"']?(?:false|no|none|null|0)\b")
@@ -46,15 +46,15 @@ _PART = re.compile(r"\b(\d{1,9}) of (?:the |your |these )?(\d{1,9}|messages|reci
 """Says how many of the messages failed. The others may have been sent."""
 _SENDING = re.compile(r"\b(?:send|sent|sending|deliver\w*|dispatch\w*|submit\w*|queued?)\b")
 _REFUSING_STATUS = re.compile(
-    r"\b(?:bad|invalid|errors?|err|fail\w*|fatal|reject\w*|refus\w*|den(?:y|ied)|declined|not?|nok|ko|un\w+|forbidden|"
+    r"\b(?:bad|invalid|errors?|err|fail\w*|fatal|reject\w*|refus\w*|den(?:y|ied)|declined|not?|nok|ko|un(?!known)\w+|forbidden|"
     r"missing|required|conflict|exceeded|exhausted|exceeds|too|insufficient|expired|block\w*|suspend\w*|disab\w*|gone|"
     r"malformed|wrong|illegal|violat\w*|abort\w*|out of)\b"
 )
 """A status that speaks of a refusal. Every other word may speak of an acceptance."""
 _FAULT = re.compile(
     r"\b(?:timed? ?out|etimedout|econn\w+|deadline exceeded|socket hang up|broken pipe|upstream|gateway|backend|"
-    r"unavailable|overload\w*|unhandled|uncaught|traceback|panic|crash\w*|deadlock|internal server|service (?:is )?down|"
-    r"(?:internal|server|unexpected|unknown|database|network|connection|connect) error|"
+    r"unavailable|overload\w*|unhandled|uncaught|traceback|panic|crash\w*|deadlock|internal server|"
+    r"service (?:is )?down|(?:internal|server|unexpected|unknown|database|network|connection|connect) error|"
     r"connection (?:was )?(?:reset|refused|lost|closed|aborted)|e5\d\d|"
     r"(?:http|status|code|error|err)[ :/#.]{0,3}(?:1[. ][01] )?5\d\d|"
     r"5\d\d (?:internal|server|service|bad|not implemented))\b"
