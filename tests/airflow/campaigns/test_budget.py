@@ -140,6 +140,17 @@ class TestChargeThatIsNoEvidence:
         assert (failed.state, stage.sandbox.counters()["charged"]) == ("failed", 10 * PRICE)
         assert "The balance fell by" in failed.error
 
+    @pytest.mark.parametrize("price", [None, PRICE / 2])
+    @pytest.mark.parametrize("charge", [-4.0, True])
+    def test_balance_is_believed_of_earlier_tries_too(self, stage: Stage, charge: Any, price: float | None) -> None:
+        stage.connect("cpaas_default", recipients_per_request=2)
+        stage.sandbox.control(*fault("send_sms", "wrong_charge", charge=charge))
+        run = sms(stage, rows(60), max_charge=10 * PRICE, price_per_page=price)
+        assert run.once().state == "failed"
+        spent = stage.sandbox.counters()["charged"]
+        assert [run.clear().once().state for _ in range(3)] == ["failed"] * 3
+        assert stage.sandbox.counters()["charged"] == spent
+
     def test_report_names_no_such_charge(self, stage: Stage) -> None:
         stage.sandbox.control(*fault("send_sms", "wrong_charge", charge=True))
         assert sms(stage, rows(3)).once().result["charge"] is None

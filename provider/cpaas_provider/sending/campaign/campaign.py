@@ -20,7 +20,7 @@ from cpaas_provider.sending.campaign.guards.circuit_breaker import MOST_IDENTICA
 from cpaas_provider.sending.campaign.guards.dnd import DndFilter, LookupsFailedError
 from cpaas_provider.sending.campaign.guards.frequency import FrequencyFilter
 from cpaas_provider.sending.campaign.guards.send_window import SendWindow
-from cpaas_provider.sending.campaign.guards.spending import AcceptedRequest, Spending
+from cpaas_provider.sending.campaign.guards.spending import EarlierRequest, Spending
 from cpaas_provider.sending.campaign.journal_index import JournalIndex
 from cpaas_provider.sending.campaign.loader import CannotPlanError, Columns, RecipientLoader
 from cpaas_provider.sending.campaign.progress import LookUps, Progress, Publish
@@ -133,7 +133,7 @@ class Campaign:
         self.unresolved = UnknownRecipients(self.index)
         self.min_write_batch = self.options.min_write_batch
         self.max_pending = self.options.window
-        self._earlier_epochs: tuple[Sequence[AcceptedRequest], int] = ((), 0)
+        self._earlier_epochs: Sequence[EarlierRequest] = ()
 
     def prepare(
         self,
@@ -286,13 +286,11 @@ class Campaign:
             return Budget()
         spending = Spending(
             to_decimal_or_none(options.price_per_page),
-            unpriced=self.plan.unpriced(),
-            unknown_units=self.plan.units(RecipientStatus.UNKNOWN),
+            unknown_units=self.plan.units(RecipientStatus.UNKNOWN)
+            + sum(request.units for request in self._earlier_epochs if request.is_unknown),
         )
-        spending.add_earlier(self.index.charged_requests())
-        accepted, unknown_units = self._earlier_epochs
-        spending.add_earlier(accepted)
-        spending.unknown_units += unknown_units
+        spending.add_earlier(self.index.earlier_requests())
+        spending.add_earlier(self._earlier_epochs)
         return Budget(
             to_decimal_or_none(options.max_charge),
             to_decimal_or_none(options.min_balance),

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from cpaas_provider.api.amounts import to_decimal, total
-from cpaas_provider.sending.campaign.guards.spending import AcceptedRequest
+from cpaas_provider.sending.campaign.guards.spending import EarlierRequest
 from cpaas_provider.sending.campaign.recipients import LEFT_OUT_SINCE, RecipientStatus, RecipientTable
 from cpaas_provider.sending.journal.log import JournalLog
 from cpaas_provider.sending.journal.model import (
@@ -145,29 +145,26 @@ class JournalIndex:
         ).fetchone()
         return spent, (last[0] if last else None), requests
 
-    def charged_requests(self) -> list[AcceptedRequest]:
-        """Return the accepted requests whose charge is known, in the order in which they were started."""
+    def earlier_requests(self) -> list[EarlierRequest]:
+        """Return the requests that were accepted or are of unknown outcome, in the order in which they were started."""
         rows = self.plan.database.execute(
-            """SELECT at, sum(coalesce(pages, 1)), charge, balance FROM recipient JOIN request ON number = request
-            WHERE status = ? AND charge IS NOT NULL GROUP BY number ORDER BY at, number""",
-            (RecipientStatus.SENT,),
+            """SELECT at, sum(coalesce(pages, 1)), charge, balance, status = ? FROM recipient
+            JOIN request ON number = request WHERE status IN (?, ?) GROUP BY number ORDER BY at, number""",
+            (RecipientStatus.UNKNOWN, RecipientStatus.SENT, RecipientStatus.UNKNOWN),
         )
-        return [AcceptedRequest(*row) for row in rows]
+        return [EarlierRequest(*row) for row in rows]
 
-    def earlier_epochs(self) -> tuple[list[AcceptedRequest], int]:
-        """Return the accepted requests before the clears after which all recipients are sent to again.
-
-        :return: these requests, and the units of those of unknown outcome
-        """
-        accepted, unknown_units = list[AcceptedRequest](), 0
+    def earlier_epochs(self) -> list[EarlierRequest]:
+        """Return the like requests before the clears after which all recipients are sent to again."""
+        requests = list[EarlierRequest]()
         for record in self.journal.earlier_requests():
+            at = record.started_at.timestamp() if record.started_at else 0.0
             if record.state is State.ACCEPTED and record.outcome is not None:
                 _, charge, balance = record.outcome.result or (None, None, None)
-                at = record.started_at.timestamp() if record.started_at else 0.0
-                accepted.append(AcceptedRequest(at, self._units(record.members), charge, balance))
+                requests.append(EarlierRequest(at, self._units(record.members), charge, balance))
             elif record.is_unresolved:
-                unknown_units += self._units(record.members)
-        return sorted(accepted, key=lambda request: request.at), unknown_units
+                requests.append(EarlierRequest(at, self._units(record.members), None, None, is_unknown=True))
+        return sorted(requests, key=lambda request: request.at)
 
     def _units(self, members: Sequence[bytes]) -> int:
         """Return the billable units of recipients: their pages now, one where they are not known."""

@@ -215,15 +215,6 @@ class RecipientTable:
         units: int = self.database.execute(query, (status,)).fetchone()[0]
         return units
 
-    def unpriced(self) -> int:
-        """Return the units of accepted requests whose charge is not known."""
-        query = (
-            "SELECT coalesce(sum(coalesce(pages, 1)), 0) FROM recipient JOIN request ON number = request "
-            "WHERE status = ? AND charge IS NULL"
-        )
-        units: int = self.database.execute(query, (RecipientStatus.SENT,)).fetchone()[0]
-        return units
-
     def tests(self, statuses: Sequence[RecipientStatus]) -> tuple[RecipientStatus, str | None] | None:
         """Return status and reason of the first test recipient with one of the statuses; ``None`` if there is none."""
         marks = ", ".join("?" * len(statuses))

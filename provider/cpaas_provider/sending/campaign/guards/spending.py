@@ -25,8 +25,8 @@ _PAUSE = 60.0
 """Seconds without a request after which the balance of an earlier try is not compared with the one before."""
 
 
-class AcceptedRequest(NamedTuple):
-    """An accepted request of an earlier try.
+class EarlierRequest(NamedTuple):
+    """A request of an earlier try that was accepted, or whose outcome is unknown.
 
     :param at: when it was started, in seconds
     :param units: its billable units
@@ -36,6 +36,7 @@ class AcceptedRequest(NamedTuple):
     units: int
     charge: Amount | None
     balance: Amount | None
+    is_unknown: bool = False
 
 
 @dataclass
@@ -47,6 +48,8 @@ class _Stretch:
     :param explained: the cost of its requests
     :param unexplained: by how much the balance fell beyond that
     :param unknown_units: units of its requests of unknown outcome
+    :param unpriced: units of its requests whose cost only the balance shows
+    :param priced: units of its other accepted requests
     :param requests: the number of its accepted requests
     """
 
@@ -55,6 +58,8 @@ class _Stretch:
     explained: Decimal = _NOTHING
     unexplained: Decimal = _NOTHING
     unknown_units: int = 0
+    unpriced: int = 0
+    priced: int = 0
     requests: int = 0
 
     def fall(self, balance: Decimal | None) -> Decimal | None:
@@ -67,6 +72,17 @@ class _Stretch:
     def has_payment(self, balance: Decimal | None) -> bool:
         """Return whether the balance is above the start, so that money was paid into the account."""
         return balance is not None and self.start is not None and balance > self.start
+
+    def beyond_explained(self) -> Decimal:
+        """Return by how much the balance fell beyond the cost of its requests, those of unknown outcome included."""
+        if self.start is None or self.lowest is None:
+            return _NOTHING
+        fell = max(_NOTHING, self.start - self.lowest - self.explained)
+        if not self.unknown_units:
+            return fell
+        if self.priced:
+            return max(_NOTHING, fell - self.unknown_units * divide(self.explained, self.priced))
+        return fell * self.unpriced / (self.unpriced + self.unknown_units)
 
 
 @dataclass
@@ -106,24 +122,33 @@ class Spending:
         self._higher_prices = list[Decimal]()
         self._probes = 0
 
-    def add_earlier(self, requests: Iterable[AcceptedRequest]) -> None:
-        """Count the accepted requests of earlier tries, in the order in which they were started."""
+    def add_earlier(self, requests: Iterable[EarlierRequest]) -> None:
+        """Count the accepted requests of earlier tries, in the order in which they were started.
+
+        Those of unknown outcome explain a fall of the balance. ``unknown_units`` has their cost.
+        """
         stretch, last_at = _Stretch(), 0.0
         for request in requests:
-            cost, balance = self._highest(_cost(request.charge), request.units), _figure(request.balance)
-            if request.at - last_at > _PAUSE or cost is None:
+            balance = _figure(request.balance)
+            if request.at - last_at > _PAUSE or stretch.has_payment(balance):
                 self._close(stretch)
                 stretch = _Stretch()
             last_at = request.at
-            if cost is None:
-                self.unpriced += request.units
+            if request.is_unknown:
+                stretch.unknown_units += request.units if stretch.start is not None else 0
                 continue
-            self.spent += cost
+            cost = self._highest(_cost(request.charge), request.units)
+            self.spent += cost or _NOTHING
             if stretch.start is None:
                 # This balance is less the cost of the request already.
                 stretch.start = balance
+                self.unpriced += request.units if cost is None else 0
                 continue
-            stretch.explained += cost
+            if cost is None:
+                stretch.unpriced += request.units
+            else:
+                stretch.priced += request.units
+                stretch.explained += cost
             stretch.fall(balance)
         self._close(stretch)
 
@@ -260,8 +285,15 @@ class Spending:
 
     def _close(self, stretch: _Stretch) -> None:
         """Count by how much the balance fell in a stretch of an earlier try beyond the cost of its requests."""
-        if stretch.start is not None and stretch.lowest is not None:
-            self._unexplained += max(_NOTHING, stretch.start - stretch.lowest - stretch.explained)
+        lost = stretch.beyond_explained()
+        if not stretch.unpriced:
+            self._unexplained += lost
+        elif lost:
+            self.spent += lost
+            self._lost += lost
+            self._lost_units += stretch.unpriced
+        else:
+            self.unpriced += stretch.unpriced
 
 
 def _cost(value: Amount | None) -> Decimal | None:

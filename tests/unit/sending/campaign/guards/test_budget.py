@@ -11,14 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cpaas_provider.sending.campaign.guards.budget import Budget, BudgetReachedError
-from cpaas_provider.sending.campaign.guards.spending import AcceptedRequest, Spending
+from cpaas_provider.sending.campaign.guards.spending import EarlierRequest, Spending
 
 
 def budget_of(
     price: Any = None, spent: Any = 0, unpriced: int = 0, unknown_units: int = 0, earlier: Any = (), **limits: Any
 ) -> Budget:
     spending = Spending(price, spent, unpriced, unknown_units)
-    spending.add_earlier(AcceptedRequest(*request) for request in earlier)
+    spending.add_earlier(EarlierRequest(*request) for request in earlier)
     return Budget(spending=spending, **limits)
 
 
@@ -354,7 +354,7 @@ def test_cost_that_nothing_shows_ends_the_campaign() -> None:
 def test_cost_of_earlier_tries_counts_by_charge_and_by_balance() -> None:
     earlier = [(0, 1, 4, 96), (1, 1, 0, 92), (2, 1, -4, 88), (3, 1, 4, 84)]
     budget = budget_of(max_charge=20, earlier=earlier)
-    assert (budget.spending.spent, budget.spending.unpriced) == (8, 1)
+    assert (budget.spending.total, budget.spending.unexplained) == (16, 0)
     budget = budget_of(max_charge=12, price=4, earlier=earlier)
     with pytest.raises(BudgetReachedError, match="16 was charged"):
         budget.affordable()

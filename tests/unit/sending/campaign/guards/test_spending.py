@@ -13,7 +13,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from cpaas_provider.sending.campaign.guards.budget import Budget, BudgetReachedError
-from cpaas_provider.sending.campaign.guards.spending import AcceptedRequest, Spending
+from cpaas_provider.sending.campaign.guards.spending import EarlierRequest, Spending
 
 PRICE = 4
 NO_EVIDENCE: list[Any] = [None, -4, -0.01, True, False, float("nan"), float("inf"), "4", [], {}]
@@ -111,23 +111,47 @@ class TestPrice:
 class TestEarlierTries:
     def test_costs_add_up(self) -> None:
         spending = Spending()
-        spending.add_earlier([AcceptedRequest(0, 1, 4, 96), AcceptedRequest(1, 2, 8, 88)])
+        spending.add_earlier([EarlierRequest(0, 1, 4, 96), EarlierRequest(1, 2, 8, 88)])
         assert (spending.spent, spending.unexplained) == (12, 0)
 
     def test_fall_of_balance_counts_within_a_try_and_not_in_a_pause(self) -> None:
         requests = [(0, 0, 1000), (1, 0, 996), (2, 0, 992), (3600, 0, 500), (3601, 0, 496)]
         spending = Spending()
-        spending.add_earlier([AcceptedRequest(at, 1, charge, balance) for at, charge, balance in requests])
+        spending.add_earlier([EarlierRequest(at, 1, charge, balance) for at, charge, balance in requests])
         assert spending.unexplained == 12
 
     def test_balances_in_another_order_are_no_cost(self) -> None:
         spending = Spending()
-        spending.add_earlier([AcceptedRequest(0, 1, 4, 96), AcceptedRequest(1, 1, 4, 88), AcceptedRequest(2, 1, 4, 92)])
+        spending.add_earlier([EarlierRequest(0, 1, 4, 96), EarlierRequest(1, 1, 4, 88), EarlierRequest(2, 1, 4, 92)])
         assert (spending.spent, spending.unexplained) == (12, 0)
+
+    @pytest.mark.parametrize("charge", NO_EVIDENCE)
+    def test_fall_of_balance_is_the_cost_where_the_charge_is_no_evidence(self, charge: Any) -> None:
+        spending = Spending()
+        spending.add_earlier(EarlierRequest(at, units, charge, 100 - 4 * at) for at, units in ((0, 1), (1, 1), (6, 5)))
+        # The first response shows only where the balance begins.
+        assert (spending.spent, spending.unit_price, spending.total) == (24, 4, 28)
+
+    def test_fall_of_balance_beyond_author_price_counts(self) -> None:
+        spending = Spending(2)
+        spending.add_earlier([EarlierRequest(at, 1, None, 100 - 4 * at) for at in range(10)])
+        assert (spending.spent, spending.unexplained) == (20, 18)
+
+    @pytest.mark.parametrize("charge", [4, None])
+    def test_fall_of_balance_by_request_of_unknown_outcome_is_not_counted_twice(self, charge: Any) -> None:
+        spending = Spending(unknown_units=5)
+        unknown = EarlierRequest(1, 5, None, None, is_unknown=True)
+        spending.add_earlier([EarlierRequest(0, 1, charge, 96), unknown, EarlierRequest(2, 1, charge, 72)])
+        assert (spending.total, spending.unexplained) == (8, 0)
+
+    def test_payment_into_the_account_begins_another_comparison(self) -> None:
+        spending = Spending()
+        spending.add_earlier([EarlierRequest(at, 1, None, left) for at, left in enumerate((100, 96, 500, 496))])
+        assert (spending.spent, spending.total) == (8, 16)
 
     def test_request_without_evidence_has_unknown_cost(self) -> None:
         spending = Spending()
-        spending.add_earlier([AcceptedRequest(0, 3, None, 96), AcceptedRequest(1, 2, -5, 88)])
+        spending.add_earlier([EarlierRequest(0, 3, None, 96), EarlierRequest(3600, 2, -5, 88)])
         assert (spending.spent, spending.unpriced) == (0, 5)
 
 
