@@ -22,8 +22,9 @@ LONGEST_ID = 100
 
 Check = Callable[[str, Any], Any]
 
-# Templates, JSON and data frames write these words for a missing value.
-_MISSING_VALUE_WORDS = frozenset({"none", "null", "nan", "nat", "<na>"})
+_MISSING_VALUE_WORDS = frozenset({"None", "nan", "NaN", "NaT", "<NA>", "null", "NULL"})
+"""What Python, templates, JSON, data frames and databases write for a missing value. In other capitals these are names,
+such as Null, Nan and Nat."""
 _BLANKS = "".join(map(chr, (*range(33), 0xA0, 0xAD, *range(0x2000, 0x2010), 0x2028, 0x2029, 0x2060, 0x3000, 0xFEFF)))
 """Blanks, control characters and characters that show nothing."""
 _TEMPLATE_MARKS = ("{{", "{%", "{#")
@@ -93,18 +94,25 @@ def file_name(suffixes: tuple[str, ...]) -> Check:
 
 
 def is_missing_word(text: str) -> bool:
-    """Return whether an argument is a word for a missing value, such as ``None``."""
-    return text.lower() in _MISSING_VALUE_WORDS
+    """Return whether a text is a word for a missing value, such as ``None``."""
+    return text in _MISSING_VALUE_WORDS
+
+
+def is_missing_argument(text: str) -> bool:
+    """Return whether an argument is such a word. In a cell, ``none`` may be an answer."""
+    return text == "none" or is_missing_word(text)
 
 
 def missing_value_reason(text: str) -> str | None:
     """Return what is wrong with a recipient if it is a word for a missing value; else ``None``."""
-    if not is_missing_word(text):
+    if not is_missing_argument(text):
         return None
     return f"is the word {text!r}: the template or task it came from had no value"
 
 
-_NOTHING_WORDS = _MISSING_VALUE_WORDS | {"nil", "undefined", "n/a", "na", "false", "no", "inf", "infinity"}
+_NOTHING_WORDS = {word.lower() for word in _MISSING_VALUE_WORDS} | {
+    "nil", "undefined", "n/a", "na", "false", "no", "inf", "infinity",
+}  # fmt: skip
 """Words that a service writes where it has no value."""
 
 

@@ -8,15 +8,13 @@ from enum import Enum
 from typing import Any
 from uuid import UUID
 
-from cpaas_provider.api.bounds import is_missing_word
+from cpaas_provider.api.bounds import is_missing_argument, is_missing_word
 from cpaas_provider.api.text import strip_invisible, trim_invisible
 
 MAX_CELL_BYTES = 64 * 1024
 """The longest cell, in bytes of UTF-8."""
 
 _PANDAS_MISSING = frozenset({"NaTType", "NAType"})
-_MISSING_WORDS = frozenset({"None", "nan", "NaN", "NaT", "<NA>", "null", "NULL"})
-"""What Python, data frames and databases write for a missing value. In other capitals these are names of people."""
 
 
 def plain(value: Any) -> Any:
@@ -92,7 +90,7 @@ def readable_text(value: Any) -> str | None:
         return None
     if isinstance(value, str):
         text = trim_invisible(value)
-        return None if text in _MISSING_WORDS else text
+        return None if is_missing_word(text) else text
     if isinstance(value, datetime):
         return value.isoformat(sep=" ", timespec="minutes")
     if isinstance(value, timedelta):
@@ -109,7 +107,7 @@ def no_value_reason(value: Any) -> str | None:
         return "is None"
     if is_blank(value):
         return "is empty"
-    if isinstance(value, str) and is_missing_word(text := value.strip()):
+    if isinstance(value, str) and is_missing_argument(text := trim_invisible(value)):
         return f"is the word {text!r}"
     return None
 

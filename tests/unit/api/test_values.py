@@ -83,13 +83,13 @@ def test_missing_values_of_data_frames_are_no_values() -> None:
     [
         (None, "is None"), ("", "is empty"), (" \n", "is empty"), ("\u200b", "is empty"), (float("nan"), "is empty"),
         ("None", "is the word 'None'"), (" none ", "is the word 'none'"), ("NULL", "is the word 'NULL'"),
-        ("nan", "is the word 'nan'"), ("NaT", "is the word 'NaT'"),
+        ("nan", "is the word 'nan'"), ("NaT", "is the word 'NaT'"), ("\u200bNone\ufeff", "is the word 'None'"),
     ],
 )  # fmt: skip
 def test_argument_without_a_value_has_a_reason(value: Any, reason: str) -> None:
     assert str(no_value_reason(value)).startswith(reason)
 
 
-@pytest.mark.parametrize("value", ["Ada", "None of them", 0, False, [], {}, 5.5, "0"])
+@pytest.mark.parametrize("value", ["Ada", "None of them", 0, False, [], {}, 5.5, "0", "Nat", "NAT", "Nan", "Null"])
 def test_argument_with_a_value_has_none(value: Any) -> None:
     assert no_value_reason(value) is None
