@@ -240,12 +240,13 @@ def placeholders_in(content: str, placeholder_format: str = "{name}") -> tuple[s
     """Return the names of the placeholders in a text, each once, in order of first occurrence.
 
     A name consists of letters, digits and underscores of any script. If the format has characters on both sides of the
-    name, such as braces, a name may also contain blanks, dots and hyphens, like the columns of spreadsheets.
+    name, such as braces, a name may also contain blanks, dots and hyphens, like the columns of spreadsheets. Otherwise
+    it does not begin with a digit: ``$100`` is a price.
     """
     before, *rest = map(re.escape, placeholder_format.split("name"))
     if not rest:
         return ()
-    name = r"(\w(?:[\w .-]*\w)?)" if before and rest[-1] else r"(\w+)"
+    name = r"(\w(?:[\w .-]*\w)?)" if before and rest[-1] else r"([^\W\d]\w*)"
     pattern = before + name + r"(?:\1)".join(rest)
     return tuple(dict.fromkeys(re.findall(pattern, content)))
 

@@ -167,6 +167,8 @@ def test_a_text_knows_the_names_it_needs() -> None:
         ("aXa1 aXb1", "nameXname1", ("a",)),
         ("nothing", "%s", ()),
         ("", "{name}", ()),
+        ("Only $100 for $name1, at 10:30", "$name", ("name1",)),
+        ("Only $100, at 10:30, :_id", ":name", ("_id",)),
     ],
 )
 def test_placeholders_of_a_text(content: str, placeholder_format: str, found: tuple[str, ...]) -> None:
