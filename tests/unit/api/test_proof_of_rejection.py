@@ -12,7 +12,8 @@ from cpaas_provider.api.endpoints import BUY_AIRTIME, REQUEST_OTP, SEND_EMAIL, S
 from cpaas_provider.api.http.wire import HttpResponse
 from cpaas_provider.api.models.airtime import PurchaseOutcome
 from cpaas_provider.api.responses.parsing import parse_response
-from cpaas_provider.api.responses.statements import find_statements_in_text, speaks_of_acceptance
+from cpaas_provider.api.responses.statements import find_statements_in_text
+from cpaas_provider.api.responses.wording import speaks_of_acceptance
 
 ADA, BOB, EVE = "2348031234567", "2348031234568", "2348031234569"
 SMS = {"recipients": f"{ADA},{BOB},{EVE}", "sender_id": "Clinic", "content": "Your order was sent"}

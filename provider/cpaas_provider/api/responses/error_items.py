@@ -14,7 +14,8 @@ from typing import Any
 from cpaas_provider.api.errors import ErrorItem
 from cpaas_provider.api.models.base import WireRequest
 from cpaas_provider.api.models.messages import SendEmailRequest, SendSmsRequest
-from cpaas_provider.api.responses.statements import as_words, is_empty, speaks_of_acceptance
+from cpaas_provider.api.responses.statements import is_empty
+from cpaas_provider.api.responses.wording import speaks_of_refusal
 
 _RECIPIENTS = frozenset({"recipients", "recipient"})
 _PERSONALISATION = frozenset({"personalisation", "personalization"})
@@ -31,16 +32,6 @@ _COMPARISON = re.compile(r"\b(?:same|duplicate|copy|identical|equal|repeat)\w*\b
 _COMPARED_WITHIN = 200
 """How many characters before a recipient are searched for such words."""
 _ITEM_FIELDS = frozenset({"field", "message", "type"})
-_REFUSAL = re.compile(
-    r"\b(?:invalid|not|no|cannot|reject\w*|refuse\w*|block\w*|blacklist\w*|barred|banned|deny|denied|fail\w*|error|"
-    r"unknown|unsupported|unreachable|undeliver\w*|missing|malformed|wrong|bad|incorrect|unsubscribed|opted out|dnd|"
-    r"disabled|suspended|landline|forbidden|duplicate|too long|too short|inactive|expired|suppressed)\b|n['\u2019]t\b"
-)
-_SOFTENED = re.compile(
-    r"\b(?:warn\w*|note|notice|info\w*|delay\w*|slow\w*|later|retry|retried|retries|retrying|will|may|might|possibly|but|"
-    r"however|deprecated|still)\b"
-)
-"""Words of a warning, which does not say that a recipient was rejected."""
 
 
 def rejected_recipients(items: Iterable[ErrorItem], fields: Mapping[str, Any]) -> tuple[str, ...]:
@@ -134,9 +125,7 @@ def _about(item: ErrorItem, fields: Mapping[str, Any], counts_from_0: bool) -> t
 
 
 def _is_refusal(item: ErrorItem) -> bool:
-    text = f"{item.type or ''} . {item.message or ''}"
-    words = as_words(text)
-    return bool(_REFUSAL.search(words)) and not _SOFTENED.search(words) and not speaks_of_acceptance(text)
+    return speaks_of_refusal(f"{item.type or ''} . {item.message or ''}")
 
 
 def _named(

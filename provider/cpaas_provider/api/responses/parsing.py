@@ -41,6 +41,7 @@ from cpaas_provider.api.responses.statements import (
     find_statements_in_text,
     is_empty,
 )
+from cpaas_provider.api.responses.wording import as_words, is_refusing_status
 
 _DELAY = re.compile(r"[0-9]+(\.[0-9]+)?")
 _LONGEST_WAIT = 366 * 24 * 3600.0
@@ -194,7 +195,7 @@ def _statements(response: HttpResponse, fields: Mapping[str, Any]) -> Statements
         # As pairs, because an object may have a field twice.
         return find_statements(json.loads(response.body, object_pairs_hook=Pairs), fields)
     except (ValueError, RecursionError):
-        return find_statements_in_text(response.body.decode(errors="replace"))
+        return find_statements_in_text(response.body.decode(json.detect_encoding(response.body), errors="replace"))
 
 
 def _why_unknown(facts: Facts, defect: str) -> str:
@@ -257,8 +258,9 @@ def _is_error_alone(endpoint: Endpoint[Any], body: Any) -> bool:
             return False
     status = body.get("status")
     if isinstance(status, str):
-        # The status of a purchase is a word, that of an error a number.
-        return endpoint.retry_safety is not RetrySafety.PURCHASE or status.strip().isdigit() or is_empty(status)
+        # The status of an error is a number, at most a word such as "failed". That of a purchase is always a word.
+        is_word = endpoint.retry_safety is not RetrySafety.PURCHASE and is_refusing_status(as_words(status))
+        return is_word or status.strip().isdigit() or is_empty(status)
     return is_empty(status) or status == HTTPStatus.OK or _named(body) >= HTTPStatus.BAD_REQUEST
 
 
