@@ -41,7 +41,7 @@ from cpaas_provider.api.responses.statements import (
     find_statements_in_text,
     is_empty,
 )
-from cpaas_provider.api.responses.wording import as_words, has_refusal
+from cpaas_provider.api.responses.wording import as_words, is_refusing_status
 
 _DELAY = re.compile(r"[0-9]+(\.[0-9]+)?")
 _LONGEST_WAIT = 366 * 24 * 3600.0
@@ -259,7 +259,7 @@ def _is_error_alone(endpoint: Endpoint[Any], body: Any) -> bool:
     status = body.get("status")
     if isinstance(status, str):
         # The status of an error is a number, at most a word such as "failed". That of a purchase is always a word.
-        is_word = endpoint.retry_safety is not RetrySafety.PURCHASE and has_refusal(as_words(status))
+        is_word = endpoint.retry_safety is not RetrySafety.PURCHASE and is_refusing_status(as_words(status))
         return is_word or status.strip().isdigit() or is_empty(status)
     return is_empty(status) or status == HTTPStatus.OK or _named(body) >= HTTPStatus.BAD_REQUEST
 

@@ -13,7 +13,7 @@ from http import HTTPStatus
 from typing import Any
 
 from cpaas_provider.api.bounds import is_nothing
-from cpaas_provider.api.responses.wording import as_words, has_acceptance, has_fault, has_refusal
+from cpaas_provider.api.responses.wording import as_words, has_acceptance, has_fault, has_refusal, is_refusing_status
 
 TIMEOUT_STATUSES = frozenset({408, 460, 499})
 """The service, or a proxy in front of it, stopped waiting. The service may have carried out the request."""
@@ -217,6 +217,8 @@ def _of_leaf(name: str, value: Any, speaks: bool) -> Statements:
         return found
     words = as_words(value)
     found |= Statements(has_acceptance(words), has_fault(words))
+    if name.endswith(("status", "state")) and not named_code(value):
+        found |= Statements(not is_refusing_status(words) and not _is_status_phrase(value))
     # Some servers quote the response of another one.
     return found | find_statements_in_text(value) if "{" in value or "</" in value else found
 

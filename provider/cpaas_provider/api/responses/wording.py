@@ -23,6 +23,7 @@ _PARTIAL = re.compile(
     rf"(\d{{1,9}}) (?:out )?of (?:the )?(?!\1\b)\d{{1,9}}(?: {_MANY})?)(?: (?:has|have|was|were|could|did))?"
     r"(?: failed\b(?! validation)|(?: not|n['\u2019]t) (?:be |been )?"
     r"(?:sent|delivered|accepted|queued|processed|submitted|reached)\b)"
+    r"|\b(?:deliver|send) (?:it )?to (?:\d{1,9}|one|some|several) of\b"
 )
 """A part of the recipients was refused, so the service may have accepted the others."""
 _WHOLE_STATUS = re.compile(
@@ -64,7 +65,7 @@ _FAULT = re.compile(
     r"(?:error|failure|exception)|temporary (?:error|failure)|internal server|something went wrong|deadline exceeded|"
     r"service (?:is )?down|connection (?:was )?(?:reset|refused|lost|closed|aborted)|closed connection|"
     r"socket hang ?up|broken pipe|out of memory|segmentation fault|unexpected eof|sqlstate|"
-    r"e(?:conn\w+|timedout|pipe|hostunreach|netunreach|ai again|notfound)|"
+    r"e5\d\d|e(?:conn\w+|timedout|pipe|hostunreach|netunreach|ai again|notfound)|"
     r"(?:null ?pointer|null reference|runtime|sql|io|socket|illegal state) ?exception|"
     r"(?:http|status|code|error|err)[ :/#.]{0,3}(?:1[. ][01] )?5\d\d|"
     r"5\d\d (?:internal|server|service|bad|not implemented))\b"
@@ -81,6 +82,11 @@ _SOFTENED = re.compile(
     r"no (?:error|issue|problem|fault))\b"
 )
 """Words of a warning or a correction, which does not say that a recipient was rejected."""
+_REFUSING_STATUS = re.compile(
+    r"\b(?:errors?|err|fail\w*|fatal|declined|nok|ko|un(?!known\b)\w+|conflict|exceeded|exhausted|insufficient|gone|"
+    r"illegal|abort\w*|violat\w*|out of)\b"
+)
+"""A status that speaks of a refusal, beside the words of ``_REFUSAL``."""
 _NEW_WORD = re.compile(r"(?<=[a-z])(?=[A-Z])")
 _SEPARATORS = re.compile(r"[\s_\-]+")
 
@@ -116,6 +122,11 @@ def has_fault(words: str) -> bool:
 def has_refusal(words: str) -> bool:
     """Tell whether words say that something was refused."""
     return _REFUSAL.search(words) is not None
+
+
+def is_refusing_status(words: str) -> bool:
+    """Tell whether a status speaks of a refusal. Every other one may speak of an acceptance."""
+    return has_refusal(words) or _REFUSING_STATUS.search(words) is not None
 
 
 def _is_denied(words: str, match: re.Match[str]) -> bool:
