@@ -71,7 +71,7 @@ _FAULT = re.compile(
     r"5\d\d (?:internal|server|service|bad|not implemented))\b"
 )
 _REFUSAL = re.compile(
-    r"\b(?:invalid|not|no|cannot|reject\w*|refuse\w*|block\w*|blacklist\w*|barred|banned|deny|denied|fail\w*|error|"
+    r"\b(?:invalid|not|no|cannot|reject\w*|refuse\w*|declin\w*|block\w*|blacklist\w*|barred|banned|deny|denied|fail\w*|error|"
     r"unknown|unsupported|unreachable|undeliver\w*|missing|malformed|wrong|bad|incorrect|unsubscribed|opted out|dnd|"
     r"disabled|suspended|landline|forbidden|too long|too short|inactive|expired|suppressed|must|required)\b|"
     r"n['\u2019]t\b"
