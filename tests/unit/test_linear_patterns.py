@@ -28,6 +28,8 @@ BOUNDED = {
     "cpaas_provider.api.responses.error_items._COMPARISON",
     # 100 characters before a word.
     "cpaas_provider.api.responses.statements._DENIAL_BEFORE",
+    # A text in a DAG.
+    "cpaas_provider.notifications._runtime.run._JINJA",
     # A setting.
     "cpaas_provider.database.url._UP_TO_HOST",
 }

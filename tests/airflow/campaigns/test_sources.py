@@ -186,7 +186,7 @@ class TestPlaceholders:
 
     def test_without_a_text_nothing_is_sent(self, stage: Stage) -> None:
         failed = sms(stage, rows(1), content="{{ '' }}").once()
-        assert (failed.state, "needs content or template_id" in failed.error) == ("failed", True)
+        assert (failed.state, "content is empty after rendering" in failed.error) == ("failed", True)
 
     @pytest.mark.parametrize("given", ["name", 5])
     def test_substitutions_that_are_none_are_refused(self, stage: Stage, given: Any) -> None:

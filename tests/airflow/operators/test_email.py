@@ -22,7 +22,7 @@ UNKNOWN = {
 PERMANENT = {
     "wrong_key": ([], {"cpaas_conn_id": "cpaas_wrong_key"}, "API key"),
     "no_balance": ([balance(0.1)], {}, "Top up the account"),
-    "no_body": ([], {"content": "{{ '' }}"}, "content: String should have at least 1 character"),
+    "no_body": ([], {"content": "{{ '' }}"}, "content is empty after rendering"),
     "no_sender": ([], {"cpaas_conn_id": "cpaas_no_sender"}, "No sender address"),
     "bad_sender": ([], {"sender_id": "not an address"}, "sender_id"),
     "bad_reply_to": ([], {"reply_to": "nobody"}, "reply_to"),

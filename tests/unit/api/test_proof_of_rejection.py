@@ -124,6 +124,11 @@ SPEAKING = [
     {"errors": [{**ITEM, "id": "m-1"}]},
     {"errors": [{**ITEM, "accepted": [ADA]}]},
     {"errors": [{**ITEM, "message": f"{ADA} was queued"}]},
+    {"message": "1 of 3 messages could not be sent"},
+    {"message": "We could not deliver to 1 of the recipients"},
+    {"data": {"state": "received"}},
+    {"data": {"status": "ENROUTE"}},
+    {"detail": '{"message_id": "m-1"}'},
 ]
 FAILING = [
     {"message": "upstream timed out"},
@@ -136,6 +141,9 @@ FAILING = [
     {"errors": [{**ITEM, "status": 503}]},
     {"errors": [{**ITEM, "type": "upstream_timeout"}]},
     {"detail": {"http_status": 499}},
+    {"message": "ECONNRESET"},
+    {"message": "rpc error: DeadlineExceeded"},
+    {"code": "E503"},
 ]
 
 
@@ -178,6 +186,9 @@ def test_response_that_is_cut_off_proves_no_rejection() -> None:
         {"message": "accepted values are sms and whatsapp"},
         {"message": "Unsuccessful, success: false"},
         {"message": "at most 500 recipients"},
+        {"message": "0 of 3 messages could be sent"},
+        {"message": "3 of 3 messages could not be sent"},
+        {"message": "1 of 3 recipients is not valid"},
         {"errors": [{**ITEM, "field": "content", "message": "is too long"}]},
     ],
 )
@@ -247,6 +258,7 @@ def named(*items: Any) -> dict[str, Any]:
         ),
         # Counted from 0 or from 1.
         ([{"field": "recipients.1", "message": "is not valid"}], ()),
+        ([{"field": "recipients.3", "message": "is not valid"}], ()),
         ([{"field": "recipients", "message": f"{BOB} and {EVE} are not valid"}], ()),
         ([{"field": "recipients", "message": f"{ADA} was accepted, {BOB} is not valid"}], ()),
         ([{"field": "recipients", "message": f"{BOB} is not the same as {EVE}"}], ()),
@@ -297,6 +309,11 @@ def test_purchase_is_bought_or_failed_only_by_words_of_the_contract(status: Any,
 )
 def test_purchase_of_which_a_response_says_both_is_unknown(beside: dict[str, Any]) -> None:
     assert_unknown(error_of({"id": "a-1", "status": "success", **beside}, endpoint=BUY_AIRTIME))
+
+
+def test_status_within_an_error_is_not_that_of_a_purchase() -> None:
+    body = {"id": "a-1", "status": "pending", "errors": [{"field": "callback", "status": "failed"}]}
+    assert parse(body, endpoint=BUY_AIRTIME).outcome is PurchaseOutcome.BOUGHT
 
 
 def test_envelope_of_a_failed_purchase_may_speak_of_success() -> None:

@@ -110,14 +110,18 @@ def surely_rejected_recipients(errors: Any, fields: Mapping[str, Any]) -> tuple[
     rejected, doubtful = set[str](), set[str]()
     for item in items:
         if not _RECIPIENT_FIELDS.isdisjoint(_steps(item.field)):
-            recipients = _about(item, fields, counts_from_0)
-            (rejected if len(recipients) == 1 and _is_refusal(item) else doubtful).update(recipients)
+            recipients, is_certain = _about(item, fields, counts_from_0)
+            is_alone = is_certain and len(recipients) == 1
+            (rejected if is_alone and _is_refusal(item) else doubtful).update(recipients)
     # Two recipients in one refusal are only doubtful. Another item may reject one of them alone.
     return tuple(one for one in fields.get("recipients", "").split(",") if one in rejected - doubtful)
 
 
-def _about(item: ErrorItem, fields: Mapping[str, Any], counts_from_0: bool) -> set[str]:
-    """Return every recipient that an item may be about, also one that it only compares with another."""
+def _about(item: ErrorItem, fields: Mapping[str, Any], counts_from_0: bool) -> tuple[set[str], bool]:
+    """Return every recipient that an item may be about, and whether there is no other way to read it.
+
+    A recipient with which another is only compared is one of them.
+    """
     recipients, personalised = fields.get("recipients", "").split(","), fields.get("personalisation") or ()
     known = {recipient.lower(): recipient for recipient in recipients}
     texts = [text or "" for text in (item.field, item.message)]
@@ -125,7 +129,8 @@ def _about(item: ErrorItem, fields: Mapping[str, Any], counts_from_0: bool) -> s
     steps = _steps(item.field)
     placed = set(_placed(steps, recipients, personalised))
     others = set() if counts_from_0 else set(_placed(steps, recipients, personalised, first=1))
-    return quoted if quoted and quoted <= placed | others else quoted | placed | others
+    is_certain = bool(quoted) or counts_from_0
+    return (quoted if quoted and quoted <= placed | others else quoted | placed | others), is_certain
 
 
 def _is_refusal(item: ErrorItem) -> bool:

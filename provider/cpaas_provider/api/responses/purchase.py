@@ -18,6 +18,9 @@ def contradicts_itself(purchase: AirtimePurchase, body: Any) -> bool:
     :param body: the whole body, of which the purchase is a part or all
     """
     outcome = purchase.outcome
+    if isinstance(body, Mapping):
+        # What an error names as its status is not that of the purchase.
+        body = {name: value for name, value in body.items() if name not in ("errors", "error")}
     words = [value for name, value in leaves(body) if name in _STATUS_NAMES and isinstance(value, str)]
     if outcome is PurchaseOutcome.BOUGHT:
         is_refunded = any(name == "refunded" and not is_nothing(value) for name, value in leaves(body))

@@ -17,6 +17,7 @@ TIMEOUT_STATUSES = frozenset({408, 460, 499})
 """The service, or a proxy in front of it, stopped waiting. The service may have carried out the request."""
 
 _CODE_NAMES = frozenset({"status", "code", "status code", "http status", "http code", "error code", "http status code"})
+_STATUS_NAMES = ("status", "state")
 _ID_NAMES = frozenset({"id", "ids", "sid", "uuid", "guid"})
 _NO_ID = frozenset({"valid", "invalid", "paid", "unpaid", "void", "grid", "android"})
 """Words that only end as an id does."""
@@ -27,24 +28,34 @@ _NAMES_OF_NAMES = frozenset({"field", "path", "loc", "param", "parameter", "poin
 
 _ACCEPTANCE = re.compile(
     r"\b(?:accepted|queued|enqueued|sent|submitted|scheduled|delivered|dispatched|processed|processing|created|"
-    r"succe\w*|ok|okay|partial\w*|buffered|relayed|forwarded|transmitted|done|completed|in (?:progress|flight|transit)|"
-    r"(?:request|message|messages|sms|email|been) received|"
+    r"succe\w*|ok|okay|o\.k\.?|partial\w*|buffered|relayed|forwarded|transmitted|done|completed|acknowledged|pushed|"
+    r"handed over|en ?route|in (?:progress|flight|transit)|(?:request|message|messages|sms|email|been) received|"
     r"pending(?! (?:approval|review|verification|registration|activation)))\b"
     r"(?! (?:values?|formats?|types?|ranges?|characters?|countries|networks?|lengths?|time|ms|seconds|duration)\b)"
 )
 _DENIAL_BEFORE = re.compile(
-    r"(?:(?:\b(?:not|never|no|none|nothing|cannot|neither|nor|without|unable|fail|fails|failed|failure|zero|0)|n['\u2019]t)"
-    r"(?: (?:to|be|been|have|has|had|was|were|is|are|being|get|the|a|any|your|this|these|messages?|sms|emails?|"
-    r"requests?|recipients?|numbers?|batch|of|that|it|successfully|\d{1,9})){0,6}"
+    r"(?:(?:\b(?:not|never|no|none|nothing|cannot|neither|nor|without|unable|fail|fails|failed|failure|zero|0)|"
+    r"n['\u2019]t)(?: (?:to|be|been|could|can|have|has|had|was|were|is|are|being|get|the|a|any|your|this|these|"
+    r"messages?|sms|emails?|requests?|recipients?|numbers?|batch|of|that|it|successfully|\d{1,9})){0,6}"
     r"|\b(?:must|needs? to|ha(?:s|ve) to|required to|can only|may only)(?: only)?(?: be)?) \Z"
 )
 _DENIAL_AFTER = re.compile(r"[\"']? ?[:=] ?[\"']?(?:false|no|none|null|0)\b")
 _DENIED_WITHIN = 100
 """How many characters before a word are searched for a denial."""
+_PART = re.compile(r"\b(\d{1,9}) of (?:the |your |these )?(\d{1,9}|messages|recipients|numbers|sms|emails)\b")
+"""Says how many of the messages failed. The others may have been sent."""
+_SENDING = re.compile(r"\b(?:send|sent|sending|deliver\w*|dispatch\w*|submit\w*|queued?)\b")
+_REFUSING_STATUS = re.compile(
+    r"\b(?:bad|invalid|errors?|err|fail\w*|fatal|reject\w*|refus\w*|den(?:y|ied)|declined|not?|nok|ko|un(?!known)\w+|forbidden|"
+    r"missing|required|conflict|exceeded|exhausted|exceeds|too|insufficient|expired|block\w*|suspend\w*|disab\w*|gone|"
+    r"malformed|wrong|illegal|violat\w*|abort\w*|out of)\b"
+)
+"""A status that speaks of a refusal. Every other word may speak of an acceptance."""
 _FAULT = re.compile(
-    r"\b(?:timed? ?out|upstream|gateway|backend|unavailable|overload\w*|unhandled|uncaught|traceback|panic|crash\w*|"
-    r"deadlock|(?:internal|server|unexpected|unknown|database|network|connection|connect) error|internal server|"
-    r"service (?:is )?down|connection (?:was )?(?:reset|refused|lost|closed|aborted)|"
+    r"\b(?:timed? ?out|etimedout|econn\w+|deadline exceeded|socket hang up|broken pipe|upstream|gateway|backend|"
+    r"unavailable|overload\w*|unhandled|uncaught|traceback|panic|crash\w*|deadlock|internal server|"
+    r"service (?:is )?down|(?:internal|server|unexpected|unknown|database|network|connection|connect) error|"
+    r"connection (?:was )?(?:reset|refused|lost|closed|aborted)|e5\d\d|"
     r"(?:http|status|code|error|err)[ :/#.]{0,3}(?:1[. ][01] )?5\d\d|"
     r"5\d\d (?:internal|server|service|bad|not implemented))\b"
 )
@@ -102,9 +113,8 @@ def find_statements(body: Any, fields: Mapping[str, Any]) -> Statements:
 
 def find_statements_in_text(text: str) -> Statements:
     """Return what a body speaks of that is no JSON, such as a page of a proxy."""
-    has_id = any(_is_id(as_words(match[1])) for match in _QUOTED_ID.finditer(text))
     words = as_words(_MARKUP.sub(" ", text))
-    return Statements(has_id or _has_acceptance(words), _FAULT.search(words) is not None)
+    return Statements(_quotes_id(text) or _has_acceptance(words), _FAULT.search(words) is not None)
 
 
 def speaks_of_acceptance(text: str) -> bool:
@@ -145,6 +155,8 @@ def as_words(text: str) -> str:
 
 
 def _has_acceptance(words: str) -> bool:
+    if any(int(part[1]) > 0 and part[1] != part[2] for part in _PART.finditer(words)) and _SENDING.search(words):
+        return True
     return any(
         not _DENIAL_BEFORE.search(words, max(0, match.start() - _DENIED_WITHIN), match.start())
         and not _DENIAL_AFTER.match(words, match.end())
@@ -152,10 +164,20 @@ def _has_acceptance(words: str) -> bool:
     )
 
 
+def _quotes_id(text: str) -> bool:
+    """Tell whether a text holds JSON with an id."""
+    return any(_is_id(as_words(match[1])) for match in _QUOTED_ID.finditer(text))
+
+
 def _states_acceptance(name: str, value: Any) -> bool:
     if name in _CODE_NAMES and 200 <= named_code(value) < 300:
         return True
-    return isinstance(value, str) and name not in _NAMES_OF_NAMES and _has_acceptance(as_words(value))
+    if not isinstance(value, str) or name in _NAMES_OF_NAMES:
+        return False
+    words = as_words(value)
+    if name.endswith(_STATUS_NAMES) and not value.strip().isdigit() and not _REFUSING_STATUS.search(words):
+        return True
+    return _has_acceptance(words) or _quotes_id(value)
 
 
 def _states_fault(name: str, value: Any) -> bool:

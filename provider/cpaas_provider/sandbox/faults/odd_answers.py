@@ -103,7 +103,7 @@ def in_record(body: Any, change: Callable[[Record], Record]) -> Any:
 async def note_beside_id(wire: Wire, params: Params, answer: Answer, result: str) -> None:
     """Answer correctly, with an item of ``errors`` that rejects no recipient."""
 
-    def noted(record: Record) -> Record:
+    def with_note(record: Record) -> Record:
         recipients = record.get("recipients")
         if not isinstance(recipients, list) or not recipients:
             return record
@@ -114,7 +114,7 @@ async def note_beside_id(wire: Wire, params: Params, answer: Answer, result: str
         errors = record.get("errors", [])
         return record | {"errors": [*errors, item | {"type": "invalid" if form == "sentence" else form}]}
 
-    await wire.answer(Answer(answer.status, in_record(answer.body, noted), answer.headers))
+    await wire.answer(Answer(answer.status, in_record(answer.body, with_note), answer.headers))
 
 
 async def odd_purchase_status(wire: Wire, params: Params, answer: Answer, result: str) -> None:
