@@ -123,8 +123,24 @@ class CpaasOperator(BaseOperator, metaclass=_OperatorMeta):
     def _run(self, context: Context, deadline: str | None, **resumed: Any) -> Any:
         # Before the imports and the connection lookup, because Airflow already counts execution_timeout.
         began = time.monotonic()
-        from cpaas_provider.hooks.cpaas import CpaasHook
+        try:
+            runtime = self._open_runtime(context, began)
+            attempt = self.make_attempt(runtime, **resumed)
+        except BaseException:
+            # Airflow's timeout of a task is no Exception.
+            self._runtime = None
+            self._record_nothing_sent(context)
+            raise
         from cpaas_provider.operators._runtime.runner import run_attempt
+
+        try:
+            return run_attempt(attempt, runtime, deadline)
+        finally:
+            self.delivery_link = runtime.delivery_link
+            self._runtime = None
+
+    def _open_runtime(self, context: Context, began: float) -> TaskRuntime:
+        from cpaas_provider.hooks.cpaas import CpaasHook
         from cpaas_provider.operators._runtime.runtime import TaskRuntime
         from cpaas_provider.sending.shutdown import StopSignal
 
@@ -142,16 +158,7 @@ class CpaasOperator(BaseOperator, metaclass=_OperatorMeta):
         self._runtime = runtime
         if self._stop_requested:
             stop.request()
-        try:
-            try:
-                attempt = self.make_attempt(runtime, **resumed)
-            except Exception:
-                self._record_nothing_sent(context)
-                raise
-            return run_attempt(attempt, runtime, deadline)
-        finally:
-            self.delivery_link = runtime.delivery_link
-            self._runtime = None
+        return runtime
 
     def _build_spec(self, spec_class: Callable[..., SpecT], **given: Any) -> SpecT:
         """Return a spec with the given fields. Every other field has the rendered argument of the same name."""
@@ -232,6 +239,11 @@ class CpaasOperator(BaseOperator, metaclass=_OperatorMeta):
             from cpaas_provider.operators._runtime.context import record_nothing_sent
 
             record_nothing_sent(context)
+            cls._before_unmapping_fails(context)
+
+    @classmethod
+    def _before_unmapping_fails(cls, context: Context) -> None:
+        """Do what else a try must do before it fails because its arguments cannot be used."""
 
 
 def select_fields(record: Mapping[str, Any], return_fields: Iterable[str] | None) -> dict[str, Any]:

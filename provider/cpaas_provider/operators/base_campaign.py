@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -13,6 +13,9 @@ from cpaas_provider.operators.base_send import LazyDeliveryLinks, OnUnknown
 from cpaas_provider.sending.partitions import partitions as partitions
 
 if TYPE_CHECKING:
+    import jinja2
+    from airflow.sdk import Context
+
     from cpaas_provider.operators._runtime.campaign.spec import CampaignSpec, DndOptions
     from cpaas_provider.operators._runtime.runner import Attempt
     from cpaas_provider.operators._runtime.runtime import TaskRuntime
@@ -255,6 +258,27 @@ class CampaignOperator(CpaasOperator):
         from cpaas_provider.operators._runtime.campaign.runner import CampaignRunner
 
         return CampaignRunner(self.build_spec(), runtime, **resumed)
+
+    def _do_render_template_fields(
+        self,
+        parent: Any,
+        template_fields: Iterable[str],
+        context: Context,
+        jinja_env: jinja2.Environment,
+        seen_oids: set[int],
+    ) -> None:
+        """Render, after what the other partitions must know of this one, because this try may fail at any moment."""
+        if parent is self and context["ti"].try_number > 1 and self.idempotency_key is None:
+            from cpaas_provider.operators._runtime.campaign.mapped_partitions import push_begun
+
+            push_begun(context)
+        super()._do_render_template_fields(parent, template_fields, context, jinja_env, seen_oids)
+
+    @classmethod
+    def _before_unmapping_fails(cls, context: Context) -> None:
+        from cpaas_provider.operators._runtime.campaign.mapped_partitions import push_begun
+
+        push_begun(context)
 
     def _check_arguments(self) -> None:
         """Refuse arguments that cannot work, where the DAG is written."""

@@ -17,7 +17,8 @@ from sqlalchemy import select
 
 from cpaas_provider.database.errors import DatabaseError
 from cpaas_provider.database.leases import LeasedState
-from cpaas_provider.sending.journal.model import CAMPAIGN_TRIES, JOURNAL_KEY
+from cpaas_provider.operators._runtime.state.store import TaskStateStore
+from cpaas_provider.sending.journal.model import CAMPAIGN_MARKER, CAMPAIGN_TRIES, JOURNAL_KEY
 from tests.airflow.cli import test_journal as of_single_requests
 from tests.airflow.cli.test_journal import Journal
 from tests.airflow.harness.campaigns import (
@@ -61,6 +62,20 @@ def _fails_at_the_journal(work: Callable[..., None]) -> Callable[..., None]:
     return write
 
 
+def _fails_at_the_second_marker(work: Callable[..., None]) -> Callable[..., None]:
+    """Return a write to Airflow that fails from the marker of the first intent on."""
+    markers = 0
+
+    def write(store: TaskStateStore, key: str, value: Any) -> None:
+        nonlocal markers
+        markers += key == CAMPAIGN_MARKER
+        if markers > 1:
+            raise ConnectionError("the API server is down")
+        work(store, key, value)
+
+    return write
+
+
 class TestFailedWrites:
     def test_retry_after_a_first_write_that_failed_sends_to_all(
         self, stage: Stage, monkeypatch: pytest.MonkeyPatch
@@ -83,6 +98,19 @@ class TestFailedWrites:
             run.once()
         run.once()
         assert (sms(stage, rows(3), **KEY).once().state, reached(stage)) == ("success", Counter(digits(3)))
+
+    @pytest.mark.parametrize("again", ["retry", "new run"])
+    def test_requests_whose_marker_could_not_be_written_are_sent(
+        self, stage: Stage, monkeypatch: pytest.MonkeyPatch, again: str
+    ) -> None:
+        monkeypatch.setattr("cpaas_provider.sending.journal.writer._FIRST_PAUSE", 0.0)
+        run = sms(stage, rows(3), **KEY)
+        with monkeypatch.context() as broken:
+            broken.setattr(TaskStateStore, "set", _fails_at_the_second_marker(TaskStateStore.set))
+            failed = run.once()
+        assert (failed.state, requests(stage)) == ("up_for_retry", 0)
+        next_try = run.once() if again == "retry" else sms(stage, rows(3), **KEY).once()
+        assert (next_try.state, reached(stage)) == ("success", Counter(digits(3)))
 
 
 class TestLostJournals:
@@ -257,12 +285,12 @@ class TestDatabases:
         forget_campaign_database()
         assert sms(stage, rows(3, 10), **KEY).once().state == "success"
 
-    def test_a_campaign_without_a_key_does_not_care(
+    def test_a_campaign_without_a_key_and_suppression_list_does_not_care(
         self, stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         sms(stage, rows(3), **KEY).once()
         use_database(monkeypatch, tmp_path / "of_another_worker.db")
-        assert sms(stage, rows(3, 10)).once().state == "success"
+        assert sms(stage, rows(3, 10), use_suppression_list=False).once().state == "success"
 
 
 class TestRejectedRecipients:

@@ -144,3 +144,26 @@ def test_swapped_partitions_are_refused(stage: Stage) -> None:
     assert [one.state for one in swapped] == ["failed"] * 2
     assert "was partition 0 of 2, and this one is partition 1 of 2" in swapped[0].error
     assert reached(stage) == Counter(digits(20))
+
+
+DIVIDES = "{{ 1 // 0 }}"
+"""A template that cannot be rendered."""
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [{"content": DIVIDES}, {"cpaas_conn_id": "cpaas_missing"}, {"on_unknown": "never"}, {"partition": None}],
+    ids=["template", "connection", "argument", "no partition"],
+)
+def test_partition_of_a_try_that_fails_early_is_sent_by_no_other(stage: Stage, broken: dict[str, Any]) -> None:
+    first, second = partitions(2)
+    given: list[dict[str, Any]] = [
+        {"partition": first, "content": TEXT},
+        {"partition": second, "content": DIVIDES},
+    ]
+    run = run_over(stage, given, retries=0)
+    assert [run.once(map_index=index).state for index in (0, 1)] == ["success", "failed"]
+    given[0].update({"partition": second, **broken})
+    given[1].update({"partition": first, "content": TEXT})
+    assert [run.clear(map_index=index).once(map_index=index).state for index in (0, 1)] == ["failed"] * 2
+    assert max(reached(stage).values()) == 1

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+from airflow.models.taskinstance import TaskInstance
+from airflow.providers.standard.operators.python import PythonOperator
 from airflow.sdk import BaseOperator, task
+from airflow.sdk.exceptions import AirflowTaskTimeout
+from airflow.utils.session import create_session
+from sqlalchemy import select
 
 from cpaas_provider.hooks.cpaas import CpaasHook
 from cpaas_provider.operators._runtime.state.task_listener import opens_client
@@ -47,6 +53,20 @@ def check_sends_after_clear(run: Run, sent: Callable[[], int], map_index: int = 
 def test_raising_pre_execute_is_no_lost_journal(stage: Stage, kind: Kind, retries: int) -> None:
     run = kind.run(stage, pre_execute=FailsFirst(), retries=retries)
     check_sends_after_clear(run, lambda: len(kind.arrived(stage)))
+
+
+@pytest.mark.parametrize("where", ["make_attempt", "build_request"])
+def test_timeout_before_the_first_check_is_no_lost_journal(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    def time_out(*_: Any, **__: Any) -> None:
+        raise AirflowTaskTimeout("timed out")
+
+    run = SMS.run(stage, retries=0)
+    with monkeypatch.context() as patch:
+        patch.setattr(SendSmsOperator, where, time_out)
+        assert run.once().state == "failed"
+    assert (run.clear().once().state, len(SMS.arrived(stage))) == ("success", 1)
 
 
 def test_process_that_exits_in_pre_execute_leaves_no_lost_journal(stage: Stage) -> None:
@@ -166,7 +186,84 @@ def helper() -> Any:
         return client.send_sms(phone("adaeze"), "Your parcel is here")
 
 
+def test_xcom_that_cannot_be_mapped_over_is_no_lost_journal(stage: Stage) -> None:
+    with new_dag() as dag:
+
+        @task
+        def find() -> list[str]:
+            return [phone("adaeze")]
+
+        found = find()
+        SendSmsOperator.partial(task_id="send", content="Your parcel is here", retries=0).expand(recipients=found)
+    run = Run(stage, dag)
+    with create_session() as session:
+        scheduled = session.scalars(select(TaskInstance).where(TaskInstance.run_id == run.run_id)).all()
+        mapped = next(one for one in scheduled if one.task_id == "send")
+        mapped.map_index = 0
+    assert (run.once("send", 0).state, SMS.arrived(stage)) == ("failed", [])
+    run.once("find")
+    assert (run.clear("send", 0).once("send", 0).state, len(SMS.arrived(stage))) == ("success", 1)
+
+
+class Sender:
+    """Code of an author that fails before its client in the first try."""
+
+    def send(self, ti: Any) -> Any:
+        if ti.try_number == 1:
+            raise RuntimeError("the author's code failed")
+        return helper()
+
+    def __call__(self, ti: Any) -> Any:
+        return self.send(ti)
+
+
+def send_of_class(ti: Any) -> Any:
+    return Sender().send(ti)
+
+
+def send_with_argument(number: int, ti: Any) -> Any:
+    return Sender().send(ti)
+
+
+CALLED: dict[str, Any] = {
+    "method": Sender().send,
+    "instance": Sender(),
+    "partial": functools.partial(send_with_argument, 1),
+    "class of the module": send_of_class,
+}
+
+DIVIDES = "{{ 1 // (ti.try_number - 1) }}"
+"""A template that cannot be rendered in the first try."""
+
+
 class TestIdempotentClient:
+    @pytest.mark.parametrize("called", CALLED.values(), ids=CALLED)
+    def test_code_of_any_kind_before_the_client_is_no_lost_journal(self, stage: Stage, called: Any) -> None:
+        assert opens_client(called)
+        with new_dag() as dag:
+            PythonOperator(task_id="send", python_callable=called, retries=0)
+        check_sends_after_clear(Run(stage, dag), lambda: len(SMS.arrived(stage)))
+
+    def test_template_of_a_function_is_no_lost_journal(self, stage: Stage) -> None:
+        with new_dag() as dag:
+
+            @task(retries=0)
+            def send(number: Any) -> Any:
+                return helper()
+
+            send(DIVIDES)
+        check_sends_after_clear(Run(stage, dag), lambda: len(SMS.arrived(stage)))
+
+    def test_template_of_a_mapped_function_is_no_lost_journal(self, stage: Stage) -> None:
+        with new_dag() as dag:
+
+            @task(retries=0)
+            def send(number: Any) -> Any:
+                return helper()
+
+            send.expand(number=[DIVIDES])
+        check_sends_after_clear(Run(stage, dag), lambda: len(SMS.arrived(stage)), map_index=0)
+
     @pytest.mark.parametrize("retries", [0, 2])
     def test_code_before_the_client_is_no_lost_journal(self, stage: Stage, retries: int) -> None:
         with new_dag() as dag:
@@ -213,6 +310,7 @@ class TestIdempotentClient:
         assert opens_client(helper)
         assert opens_client(nested)
         assert not opens_client(rows)
+        assert not opens_client(StoppedSource())
         assert not opens_client(Path.exists)
         assert not opens_client(len)
 

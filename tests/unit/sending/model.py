@@ -418,7 +418,11 @@ class World:
         for private in PRIVATE:
             if private in self.keys[key]:
                 self.violations.append(f"{private!r} stands in the journal")
-        for reference, facts in self.requests_at_rest.items():
+        at_rest = self.requests_at_rest
+        for reference in self.open.keys() - at_rest.keys() - self.left:
+            # A write that seemed to fail was replaced, and its request never left.
+            self.open[reference] or self.open.pop(reference)
+        for reference, facts in at_rest.items():
             self._note_state(reference, facts)
 
     def _note_state(self, reference: str, facts: Mapping[str, Any]) -> None:

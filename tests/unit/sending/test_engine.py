@@ -383,9 +383,17 @@ def test_where_nothing_can_be_noted_before_a_request_it_does_not_leave(seeing: W
 def test_a_claim_that_cannot_be_written_sends_nothing(world: World, outage: AtSet) -> None:
     end = world.run(Plan(sets=(outage,) * 3))
     assert isinstance(end.error, JournalUnavailableError)
-    assert (end.requests, end.set_count) == ([], 3)
-    after = world.run()
-    assert len(after.requests) == (1 if outage is AtSet.DOWN else 0)
+    # Two more record that the request did not leave.
+    assert (end.requests, end.set_count) == ([], 5)
+    assert len(world.run().requests) == 1
+
+
+def test_a_claim_that_was_stored_without_an_answer_stays_in_doubt_while_nothing_else_can_be_stored(
+    world: World,
+) -> None:
+    end = world.run(Plan(sets=(*[AtSet.DOWN_COMMITTED] * 3, *[AtSet.DOWN] * 6)))
+    assert isinstance(end.error, JournalUnavailableError)
+    assert (end.requests, world.run().requests) == ([], [])
 
 
 def test_a_journal_that_cannot_be_read_sends_nothing(world: World) -> None:

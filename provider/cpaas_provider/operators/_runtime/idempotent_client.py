@@ -90,7 +90,7 @@ class IdempotentClient:
     ``CpaasError``, as without this client. If the outcome of a request is unknown, ``on_unknown`` decides.
 
     Open the client in a ``with`` block. If a function of another module opens it, open it first in the task: a task
-    that fails before that, and is then cleared, has no journal, so its sends count as unknown.
+    that is killed before that, and is then cleared, has no journal, so its sends count as unknown.
 
     :param options: all arguments of ``CpaasHook.get_idempotent_client`` but the context
     :raises ValueError: when one of them cannot be used

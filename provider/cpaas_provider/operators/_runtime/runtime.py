@@ -289,7 +289,7 @@ class TaskRuntime:
         if self.state_store is not None:
             confirm_current(self.state_store, self.try_info)
 
-    def record_nothing_sent(self) -> None:
+    def record_nothing_sent(self, *, is_new: bool = False) -> None:
         """Record in the state store that this try sent nothing, unless there is a journal or the store failed."""
         if self.state_store is not None and not self.state_failed:
-            record_nothing_sent(self.state_store, self.try_info)
+            record_nothing_sent(self.state_store, self.try_info, is_new=is_new)

@@ -254,6 +254,11 @@ class JournalLog:
                 self._store.delete(self._obsolete_keys.popleft())
 
     @property
+    def is_new(self) -> bool:
+        """Whether no try has stored anything of it."""
+        return self._newest < 0
+
+    @property
     def has_head(self) -> bool:
         """Whether its head is stored, so that the next try has the same name for the send."""
         return bool(self._readable_series) or self._has_written

@@ -93,16 +93,18 @@ class CampaignMarker:
             raise unreadable(error) from None
 
 
-def record_nothing_sent(store: StateStore, tries: TryInfo) -> None:
+def record_nothing_sent(store: StateStore, tries: TryInfo, *, is_new: bool = False) -> None:
     """Store that a try ended before it recorded an intent. Otherwise a later clear would count it as a lost journal.
 
     Does nothing if there is a journal, or may have been one that a clear dropped. If this record cannot be stored, an
     empty state after a clear counts as unknown, which is safe.
+
+    :param is_new: whether there is no journal, as its log has read
     """
     if tries.after_clear:
         return
     try:
-        if newest_series(store.get, tries.number) is None:
+        if is_new or newest_series(store.get, tries.number) is None:
             store.set(NOTHING_SENT_KEY, {"max_tries": tries.max_tries})
     except Exception as error:  # noqa: BLE001 - it must not hide the failure that ends the try
         log.warning("The record that this try sent nothing could not be stored (%s).", type(error).__name__)

@@ -18,7 +18,7 @@ from cpaas_provider.api.amounts import counted
 from cpaas_provider.api.backoff import backoff
 from cpaas_provider.sending.errors import JournalUnavailableError, SendingError, TrySupersededError, join_references
 from cpaas_provider.sending.journal.log import JournalLog
-from cpaas_provider.sending.journal.model import Intent, LogEntry, Result
+from cpaas_provider.sending.journal.model import Intent, LogEntry, Result, State
 
 log = logging.getLogger(__name__)
 
@@ -32,6 +32,7 @@ _LONGEST_WAIT = 0.1
 _KEYS_TO_TIDY = 2
 """The most obsolete keys removed between two writes: twice as many as a write adds."""
 
+_NOT_STORED = "its intent could not be stored"
 
 OnStored = Callable[[Intent, SendingError | None], object]
 """Called once an intent is stored, or with the error if it could not be stored."""
@@ -58,6 +59,7 @@ class JournalWriter:
         self._results: deque[Result] = deque()
         self._not_made: dict[int, Intent] = {}
         self._references: dict[int, str] = {}
+        self._unsent: set[int] = set()
         self._has_work = asyncio.Event()
         self._batch_ready = asyncio.Event()
         self._thread = ThreadPoolExecutor(1, "cpaas-journal")
@@ -143,11 +145,12 @@ class JournalWriter:
         self._thread.shutdown(wait=False)
         if isinstance(self._error, TrySupersededError):
             raise self._error
-        if self._results:
-            references = self._references_of(self._results)
+        # A request whose intent was not stored did not leave.
+        if results := [result for result in self._results if result.number not in self._unsent]:
+            references = self._references_of(results)
             log.warning(
                 "The outcome of %s%s could not be stored. If the task is retried, the outcome is treated as unknown.",
-                counted(len(self._results), "request"),
+                counted(len(results), "request"),
                 f" ({join_references(references)})" if references else "",
             )
 
@@ -196,6 +199,13 @@ class JournalWriter:
             if not isinstance(error, SendingError):
                 raise
             self._refuse(error)
+            if isinstance(error, JournalUnavailableError):
+                # A write that failed may have stored the intents all the same.
+                self._unsent = {intent.number for intent, _ in intents}
+                self._references = {
+                    number: one for number, one in self._references.items() if number not in self._unsent
+                }
+                self._results.extend(Result(number, State.NOT_SENT, reason=_NOT_STORED) for number in self._unsent)
             # When the writer is closed, it tries once more to store the results.
             retry = isinstance(error, JournalUnavailableError) and not self._closing
             return retry and await self._wait_until_closing()

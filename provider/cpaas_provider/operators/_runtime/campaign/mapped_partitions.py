@@ -1,7 +1,9 @@
 """The partitions of a mapped campaign: one number, and each partition in one task instance, or they send nothing.
 
 Each task instance reads the partition it began with from its own journal. A task instance that a larger number has
-added has no journal. So each of them pushes its partition as an XCom, where the others of the run read it.
+added has no journal. So each of them pushes its partition as an XCom, where the others of the run read it. Airflow
+deletes the XComs of a task instance when its next try begins. So what it pushed is in its task state, too, and the next
+try pushes it before anything of that try can fail.
 """
 
 from __future__ import annotations
@@ -11,16 +13,21 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from cpaas_provider.operators._runtime.errors import PreflightError
+from cpaas_provider.operators._runtime.state.store import open_state_store
 from cpaas_provider.sending.errors import PartitionChangedError
 from cpaas_provider.sending.hashing import KeyedHasher
+from cpaas_provider.sending.journal.store import storage_error
 from cpaas_provider.sending.partitions import Partition
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from cpaas_provider.operators._runtime.campaign.spec import CampaignSpec
+    from cpaas_provider.sending.journal.store import StateStore
 
 KEY = "cpaas_partitions"
+"""The key of the XCom, and of its copy in the task state."""
+
 _NO_PART = -1
 """The part of a task instance that sends to no recipient. Its number of partitions still counts."""
 
@@ -77,6 +84,16 @@ class MappedPartitions:
                 begun=partition,
             )
 
+    def record(self, partition: Partition, store: StateStore) -> None:
+        """Store the partition for later tries, before the journal has its first request.
+
+        :raises JournalUnavailableError: when it cannot be stored
+        """
+        try:
+            store.set(KEY, self._value(partition))
+        except Exception as error:  # noqa: BLE001 - Airflow raises several kinds, and after none may a request leave
+            raise storage_error(error, "stored, so nothing was sent") from None
+
     def push(self, partition: Partition) -> None:
         """Push the partition that this task instance began with.
 
@@ -104,6 +121,23 @@ class MappedPartitions:
         except Exception as error:  # noqa: BLE001 - Airflow raises several kinds, and none may let a request leave
             raise _unavailable(error) from None
         return [other for other in found or () if other["map_index"] != instance.map_index]
+
+
+def push_begun(context: Context) -> None:
+    """Push the partition that an earlier try of a task instance began with, if there is one.
+
+    :raises PreflightError: when it cannot be read or pushed
+    """
+    instance: Any = context["ti"]
+    store = open_state_store(context)
+    if store is None or instance.try_number == 1 or (instance.map_index or 0) < 0:
+        return
+    try:
+        begun = store.get(KEY)
+        if begun is not None:
+            instance.xcom_push(key=KEY, value=begun)
+    except Exception as error:  # noqa: BLE001 - Airflow raises several kinds, and none may let a request leave
+        raise _unavailable(error) from None
 
 
 def campaign_hash(spec: CampaignSpec, secret: str) -> str:

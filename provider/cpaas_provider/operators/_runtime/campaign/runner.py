@@ -99,6 +99,8 @@ class CampaignRunner(BulkAttempt):
         else:
             if begun["sent"] and not begun["not_sent"] and not begun["unknown_recipients"]:
                 log.info("%s", task_log.nothing_left(campaign=True, has_idempotency_key=bool(spec.idempotency_key)))
+            if self._siblings and not campaign.log.has_head:
+                self._siblings.record(self._partition, self._runtime.require_state_store())
             # Before the campaign's name is stored anywhere else.
             campaign.log.record_head()
             self._progress = CampaignProgress(spec, self._partition, self._runtime, campaign.reference, begun)
@@ -185,9 +187,9 @@ class CampaignRunner(BulkAttempt):
             # If the list is empty, what looks like a placeholder is plain text.
             refuse_unknown_placeholders(content)
         journal = self._open_journal()
-        if self.has_task_journal:
+        if self.has_task_journal and journal.is_new:
             # A kill while the source is read leaves no other sign that nothing was sent.
-            runtime.record_nothing_sent()
+            runtime.record_nothing_sent(is_new=True)
         part = self._partition.part if spec.idempotency_key is not None and self._partition.of > 1 else None
         reference = campaign_reference(journal, part)
         plan = runtime.exit_stack.enter_context(RecipientTable(spec.spool_path))
