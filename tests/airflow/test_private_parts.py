@@ -34,7 +34,10 @@ PRIVATE_IMPORTS = {
     ("uvicorn.protocols.http.httptools_impl.HttpToolsProtocol", "delivery/receiver/http/connection_limits.py"),
     ("uvicorn.protocols.http.httptools_impl.HttpToolsProtocol", "sandbox/server.py"),
 }
-PRIVATE_ATTRIBUTES = {"_queue_partitioned_dags": "assets/subscriptions.py"}
+PRIVATE_ATTRIBUTES = {
+    "_queue_partitioned_dags": "assets/subscriptions.py",
+    "_pre_execute_hook": "operators/base.py",
+}
 DOCUMENTED_ATTRIBUTES = {"_asdict"}
 """Of named tuples, in spite of the underscore."""
 
@@ -263,6 +266,17 @@ class TestNames:
 
     def test_no_other_private_attribute_is_used(self, foreign_private_attributes: dict[str, str]) -> None:
         assert foreign_private_attributes == PRIVATE_ATTRIBUTES
+
+
+class TestPreExecute:
+    """What ``operators/base.py`` uses."""
+
+    def test_pre_execute_of_the_author_is_where_it_is_read(self) -> None:
+        def check(context: object) -> None:
+            """Do nothing."""
+
+        assert BaseOperator(task_id="t", pre_execute=check)._pre_execute_hook is check
+        assert BaseOperator(task_id="u")._pre_execute_hook is None
 
 
 class TestSchedule:

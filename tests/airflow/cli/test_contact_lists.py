@@ -239,7 +239,7 @@ class TestResolve:
             (("--key", "17"), "Give either --created ROW_ID or --not-created."),
             (("--key", "17", "--created", "r", "--not-created"), "Give either --created ROW_ID or --not-created."),
             (("--all", "--created", "r"), "--all goes with --not-created alone"),
-            (("--key", "17", "--created", "none", "--yes"), "The contact list has no row of this id."),
+            (("--key", "17", "--created", "no-such-row", "--yes"), "The contact list has no row of this id."),
             (("--key", "other", "--not-created"), "The contact map has no entry for this key."),
             (("--row-number", "9", "--not-created"), "No unknown creations have the row number 9."),
         ],

@@ -92,7 +92,8 @@ class Service:
         status = error.status
         if status == 402:
             status = {"402": 402, "400": 400, "under_200": 200}[self.sandbox.settings.insufficient_balance]
-        return Answer(status, error.body(status), error.headers)
+        # Under 200 only the body can show that it is an error.
+        return Answer(status, error.body(402 if status == 200 else status), error.headers)
 
 
 def _unauthorized(message: str, code: str) -> ServiceError:

@@ -325,11 +325,11 @@ class Campaign:
         allowed = self.options.max_failure_ratio * total + 1e-9
         if rejected + invalid + not_looked_up <= allowed:
             return
-        failures = [f"{counted(rejected, 'recipient')} rejected", counted(invalid, "invalid row")]
+        failures = f"{counted(rejected, 'recipient')} rejected and {counted(invalid, 'invalid row')}"
         if not_looked_up:
-            failures.append(f"{counted(not_looked_up, 'recipient')} not sent to because the lookup failed")
+            failures += f", and {counted(not_looked_up, 'recipient')} not sent to because the lookup failed"
         message = (
-            f"{', '.join(failures)}, of {total:,}: more than max_failure_ratio ({self.options.max_failure_ratio:g}) "
+            f"{failures}, of {total:,}: more than max_failure_ratio ({self.options.max_failure_ratio:g}) "
             "allows. All other recipients were sent "
             f"to{' or left out by a guard' if any(counts[status] for status in LEFT_OUT) else ''}. "
             + (

@@ -94,7 +94,11 @@ def test_entry_that_a_sync_changed_meanwhile_is_left(key_map: KeyMap, client: Cp
 
 def test_row_that_is_not_there_is_refused(key_map: KeyMap, client: CpaasClient) -> None:
     entry = unknown(key_map, "ada")
-    for row_id, words in (("none", "has no row of this id"), ("a\tb", "This is no row id"), ("r" * 201, "no row id")):
+    for row_id, words in (
+        ("no-such-row", "has no row of this id"),
+        ("a\tb", "This is no row id"),
+        ("r" * 201, "no row id"),
+    ):
         with pytest.raises(CannotResolveError, match=words):
             resolve_created(key_map, find_by_key(key_map, ["ada"]), row_id, client)
     assert (now(key_map, entry) or entry).state is RowState.UNKNOWN
