@@ -68,12 +68,6 @@ def test_what_recipients_cannot_read_is_no_value(cell: Any) -> None:
     assert readable_text(cell) is None
 
 
-@pytest.mark.parametrize("name", ["NaTType", "NAType"])
-def test_missing_values_of_data_frames_are_no_values(name: str) -> None:
-    """The provider knows the missing values of pandas by the names of their types, without importing it."""
-    assert readable_text(type(name, (), {})()) is None
-
-
 @pytest.mark.parametrize(
     ("value", "reason"),
     [
