@@ -194,7 +194,7 @@ ANSWERS: dict[str, tuple[int, Any]] = {
 
 @pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
 @pytest.mark.parametrize(("status", "body"), ANSWERS.values(), ids=ANSWERS)
-def test_what_may_have_been_carried_out_is_asked_for_once(stage: Stage, kind: Kind, status: int, body: Any) -> None:
+def test_request_that_may_have_been_carried_out_is_made_once(stage: Stage, kind: Kind, status: int, body: Any) -> None:
     with serving(OddService(always(status, body))) as service:
         connect(stage, service)
         ended = list(tries(kind.run(stage, on_unknown="fail", unknown_timeout=0)))[-1]
@@ -203,7 +203,7 @@ def test_what_may_have_been_carried_out_is_asked_for_once(stage: Stage, kind: Ki
     assert (ended.state, ended.report["unknown_recipients"]) == ("failed", 1)
 
 
-def test_the_model_makes_each_verdict() -> None:
+def test_service_model_gives_answers_of_every_verdict() -> None:
     """Otherwise the tests above would see nothing of one of them."""
     question = Question("send_sms", {"recipients": phone("a"), "sender_id": "Shop", "content": "Hello"})
     respond: Respond = oddly(3, most=400)

@@ -307,7 +307,7 @@ def test_what_acts_is_unknown_where_the_response_proves_no_rejection(
 
 
 @struck_by(("odd_refusal_before", {"form": "id_in_400"}), ("dead_id_after", {"id": "0"}))
-def test_what_does_not_act_is_never_in_doubt(
+def test_request_that_changes_nothing_is_never_unknown(
     speak: Speaker, operation: Operation, kind: str, params: dict[str, Any]
 ) -> None:
     error = attempt(speak, operation, kind, params)

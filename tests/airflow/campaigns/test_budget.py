@@ -110,7 +110,7 @@ class TestMinBalance:
         failed = sms(stage, rows(20), min_balance=5000.0, price_per_page=PRICE).once()
         assert (failed.state, requests(stage), failed.report["sent"]) == ("failed", 1, 1)
 
-    def test_what_is_in_flight_is_reserved(self, stage: Stage) -> None:
+    def test_pending_requests_reserve_their_price(self, stage: Stage) -> None:
         stage.connect("cpaas_default", recipients_per_request=2, max_concurrency=16)
         stage.sandbox.control(*fault("send_sms", "latency", ms=30))
         stage.sandbox.control("PUT", "balance", {"balance": 200.0})

@@ -285,7 +285,7 @@ class TestDatabases:
         forget_campaign_database()
         assert sms(stage, rows(3, 10), **KEY).once().state == "success"
 
-    def test_a_campaign_without_a_key_and_suppression_list_does_not_care(
+    def test_campaign_without_key_and_suppression_list_sends_with_another_database(
         self, stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         sms(stage, rows(3), **KEY).once()

@@ -98,14 +98,14 @@ def surely_rejected_recipients(errors: Any, fields: Mapping[str, Any]) -> tuple[
         if is_documented_item(item)
     ]
     counts_from_0 = any("0" in _steps(item.field) for item in items)
-    rejected, doubtful = set[str](), set[str]()
+    rejected, uncertain = set[str](), set[str]()
     for item in items:
         if not _RECIPIENT_FIELDS.isdisjoint(_steps(item.field)):
             recipients, is_certain = _about(item, fields, counts_from_0)
             is_alone = is_certain and len(recipients) == 1
-            (rejected if is_alone and _is_refusal(item) else doubtful).update(recipients)
-    # Two recipients in one refusal are only doubtful. Another item may reject one of them alone.
-    return tuple(one for one in fields.get("recipients", "").split(",") if one in rejected - doubtful)
+            (rejected if is_alone and _is_refusal(item) else uncertain).update(recipients)
+    # Two recipients in one refusal are only uncertain. Another item may reject one of them alone.
+    return tuple(one for one in fields.get("recipients", "").split(",") if one in rejected - uncertain)
 
 
 def _about(item: ErrorItem, fields: Mapping[str, Any], counts_from_0: bool) -> tuple[set[str], bool]:

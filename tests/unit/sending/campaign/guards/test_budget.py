@@ -125,7 +125,7 @@ def test_what_earlier_tries_spent_counts() -> None:
 
 
 class TestMinBalance:
-    def test_what_is_in_flight_is_reserved(self) -> None:
+    def test_pending_requests_reserve_their_price(self) -> None:
         budget = budget_of(min_balance=50)
         spend(budget, 1, 2.0, 80.0)
         spend(budget, 1, 2.0, 78.0)
@@ -197,7 +197,7 @@ class TestPartitions:
         spend(budget, 1, 4, 940)
         assert (budget.spending.unexplained, budget.affordable()) == (48, 2)
 
-    def test_what_is_in_flight_is_reserved_in_the_share(self) -> None:
+    def test_pending_requests_reserve_their_price_in_the_share(self) -> None:
         budget = self.budget()
         budget.reserve(2)
         assert budget.affordable() == 1
