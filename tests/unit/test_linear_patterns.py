@@ -27,7 +27,7 @@ BOUNDED = {
     # 200 characters before a recipient.
     "cpaas_provider.api.responses.error_items._COMPARISON",
     # 100 characters before a word.
-    "cpaas_provider.api.responses.statements._DENIAL_BEFORE",
+    "cpaas_provider.api.responses.wording._DENIAL_BEFORE",
     # A text in a DAG.
     "cpaas_provider.notifications._runtime.run._JINJA",
     # A setting.
