@@ -90,7 +90,9 @@ class Campaign:
         with create_session() as session:
             mine = TaskStateStoreModel.run_id == self.run.run_id, TaskStateStoreModel.key.startswith("cpaas_journal")
             rows = session.scalars(select(TaskStateStoreModel).where(*mine).order_by(TaskStateStoreModel.id)).all()
-            for row in rows if all_parts else rows[:1]:
+            # The first part of a journal may be its head alone.
+            parts = [row for row in rows if json.loads(row.value)["batches"]]
+            for row in parts if all_parts else parts[:1]:
                 stored = json.loads(row.value)
                 change(stored)
                 row.value = json.dumps(stored)
