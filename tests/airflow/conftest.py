@@ -89,5 +89,9 @@ def own_database(airflow_db: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPat
 @pytest.fixture
 def run_example(examples: Any, cpaas_default: Sandbox) -> Callable[..., Any]:
     """Run an example DAG to its end, against the sandbox; returns the run."""
+    from tests.airflow.harness.stage import forget_campaign_database
+
+    # An earlier test may have had a database of its own.
+    forget_campaign_database()
 
     return lambda dag_id, **conf: run_to_its_end(dag_id, conf)

@@ -339,7 +339,7 @@ class TestRefused:
     def test_a_log_that_changed_meanwhile(
         self, campaign: Campaign, journal: Journal, monkeypatch: pytest.MonkeyPatch, where: str
     ) -> None:
-        parts = len(campaign.run.stored())
+        parts = sum(row.key.startswith("cpaas_journal") for row in campaign.run.stored())
         keys = {"a further part": (0, parts), "a further segment": (1, 0), "a further try": (SERIES, 0)}
 
         def think(*_: object, **__: object) -> bool:
