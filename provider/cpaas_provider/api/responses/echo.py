@@ -17,9 +17,11 @@ import phonenumbers
 from cpaas_provider.api.endpoints import Echo, Endpoint, RetrySafety
 from cpaas_provider.api.models.messages import Message
 from cpaas_provider.api.recipients.msisdn import InvalidMsisdnError, normalise_msisdn
-from cpaas_provider.api.responses.statements import is_empty
+from cpaas_provider.api.responses.statements import is_empty, named_code
 
 _WHOLE_FLOAT = re.compile(r"(\d+)\.0+")
+_WHOLE_RECIPIENT = re.compile(r"\s*(?:\+?\(?\d[\d\s().\-]{4,40}|[^\s@*•]{1,100}@[^\s@*•]{1,255})\s*")
+"""A number of at least five digits or separators, or an address, without a hidden part."""
 _MASK = re.compile(r"[*•xX#]+")
 
 
@@ -50,13 +52,16 @@ def unnamed_recipients(message: Message, fields: Mapping[str, Any]) -> Sequence[
 
     :param fields: the fields of the request, as on the wire
     """
-    named = {_comparable(recipient) for recipient in message.recipients or ()}
-    unnamed = [recipient for recipient in _listed(fields) if _comparable(recipient) not in named]
-    hides_digits = any(_MASK.search(recipient) for recipient in named if "@" not in recipient)
-    if not named or not unnamed or hides_digits:
+    listed = _listed(fields)
+    if not message.recipients or set(listed).issubset(message.recipients):
+        # Most services repeat the recipients as they were sent.
         return ()
+    if not all(map(_WHOLE_RECIPIENT.fullmatch, message.recipients)):
+        # A number of recipients, ids of them, or recipients that are partly hidden.
+        return ()
+    named = {_comparable(recipient) for recipient in message.recipients}
+    unnamed = [recipient for recipient in listed if _comparable(recipient) not in named]
     for region in {_region_of(recipient) for recipient in unnamed}:
-        # Only now, because most services repeat a number as it was sent.
         named |= {_as_sent(recipient, region) for recipient in named}
     return [recipient for recipient in unnamed if _comparable(recipient) not in named]
 
@@ -67,23 +72,19 @@ def _listed(fields: Mapping[str, Any]) -> Sequence[str]:
 
 
 def _comparable(recipient: str) -> str:
-    return recipient.strip().casefold() if "@" in recipient else re.sub(r"[^\d*•xX#]", "", recipient)
+    return recipient.strip().casefold() if "@" in recipient else re.sub(r"\D", "", recipient)
 
 
 def _names_error(body: Any) -> bool:
     """Tell whether a body, or its envelope, lists errors or names the status of an error."""
     parts = [body, body.get("data")] if isinstance(body, Mapping) else []
     return any(
-        not is_empty(part.get("errors")) or not is_empty(part.get("error")) or _is_error_status(part.get("status"))
+        not is_empty(part.get("errors"))
+        or not is_empty(part.get("error"))
+        or named_code(part.get("status")) >= HTTPStatus.BAD_REQUEST
         for part in parts
         if isinstance(part, Mapping)
     )
-
-
-def _is_error_status(status: Any) -> bool:
-    if isinstance(status, str):
-        status = int(status) if status.isascii() and status.isdigit() and len(status) < 4 else 0
-    return isinstance(status, (int, float)) and status >= HTTPStatus.BAD_REQUEST
 
 
 def _repeats(echo: Echo, record: Any, asked: str) -> bool:
