@@ -105,7 +105,8 @@ def surely_rejected_recipients(errors: Any, fields: Mapping[str, Any]) -> tuple[
             is_alone = is_certain and len(recipients) == 1
             (rejected if is_alone and _is_refusal(item) else uncertain).update(recipients)
     # Two recipients in one refusal are only uncertain. Another item may reject one of them alone.
-    return tuple(one for one in fields.get("recipients", "").split(",") if one in rejected - uncertain)
+    listed = fields.get("recipients", "").split(",")
+    return tuple(recipient for recipient in listed if recipient in rejected - uncertain)
 
 
 def _about(item: ErrorItem, fields: Mapping[str, Any], counts_from_0: bool) -> tuple[set[str], bool]:

@@ -157,14 +157,14 @@ class _Request:
         listed = fields.get("recipients")
         self._recipients = frozenset(listed.lower().split(",")) if isinstance(listed, str) else frozenset()
         self._values = {(as_words(name), str(value)) for name, value in leaves(fields)}
-        self._texts = {value for _, value in self._values if " " in value.strip()}
+        self._texts = {value for _, value in self._values if " " in value.strip() and _states_anything(value)}
 
     def has(self, name: str, value: Any) -> bool:
         """Tell whether the request has a field of this name and value."""
         return (name, str(value)) in self._values
 
     def without_texts(self, value: Any) -> Any:
-        """Return a value without the texts of the request that it quotes, such as the content."""
+        """Return a value without the texts of the request that it quotes and that would speak of something."""
         if isinstance(value, str):
             for text in self._texts:
                 value = value.replace(text, " ")
@@ -197,6 +197,11 @@ class _Request:
 
     def _is_recipient(self, value: Any) -> bool:
         return isinstance(value, (str, int)) and str(value).lower().removeprefix("+") in self._recipients
+
+
+def _states_anything(text: str) -> bool:
+    words = as_words(text)
+    return has_acceptance(words) or has_fault(words)
 
 
 def _refuses(value: Any) -> bool:
