@@ -99,7 +99,7 @@ _JOURNAL: Mapping[str, Tests] = {
     ),
     "a campaign writes once a window": (
         f"{_SENDING}journal/test_writer.py::test_one_write_settles_the_last_window_and_claims_the_next",
-        f"{_CAMPAIGN}test_model.py::test_an_undisturbed_campaign_writes_its_head_and_once_a_window",
+        f"{_CAMPAIGN}test_model.py::test_undisturbed_campaign_writes_its_head_and_one_batch_a_window",
         f"{_AIRFLOW}campaigns/test_tries.py::test_the_state_holds_nothing_private_and_one_write_a_window",
     ),
     "an intent that cannot be written sends nothing": (
@@ -164,7 +164,7 @@ _LATER_TRIES: Mapping[str, Tests] = {
         f"{_SENDING}test_runs.py::test_retry_on_an_older_copy_is_refused_though_the_copy_has_a_part_of_the_journal",
         f"{_AIRFLOW}campaigns/test_keys.py::TestLostJournals::test_copy_with_a_part_of_the_journal_is_refused_too",
         f"{_AIRFLOW}campaigns/test_keys.py::TestLostJournals::test_new_run_on_an_older_copy_is_refused_whatever_its_key",
-        f"{_AIRFLOW}cli/test_messages.py::TestIdempotencyKey::test_an_older_copy_of_the_database_is_refused",
+        f"{_AIRFLOW}cli/test_messages.py::TestIdempotencyKey::test_older_copy_of_the_database_is_refused_before_a_request",
     ),
     "what was accepted is returned with the same XCom and without a request": (
         f"{_AIRFLOW}journal/test_retries.py::test_so_it_is_with_every_further_try",

@@ -282,7 +282,7 @@ class TestPreExecute:
 class TestSchedule:
     """What ``operators/_runtime/context.py`` uses."""
 
-    def test_a_timetable_of_the_task_sdk_becomes_one_that_answers(self) -> None:
+    def test_timetable_of_the_task_sdk_becomes_one_with_a_next_run(self) -> None:
         dag = DAG("daily", schedule="@daily")
         timetable = coerce_to_core_timetable(dag.timetable)
         assert parameters(timetable.next_dagrun_info_v2) == ["last_dagrun_info", "restriction"], (

@@ -297,7 +297,7 @@ MISLEADING += [(f"dead_id_{stage}", {"id": id_}) for stage in STAGES for id_ in 
 
 
 @struck_by(*MISLEADING, operations=("buy_airtime",))
-def test_what_acts_is_unknown_where_the_response_proves_no_rejection(
+def test_request_that_acts_is_unknown_without_proof_of_rejection(
     speak: Speaker, operation: Operation, kind: str, params: dict[str, Any]
 ) -> None:
     error = attempt(speak, operation, kind, params)

@@ -275,7 +275,7 @@ class TestIdempotencyKey:
         assert sms(keyed, "--no-suppression-list").status == 0
         assert len(stage.arrived("sms", digits("ada"))) == 1
 
-    def test_an_older_copy_of_the_database_is_refused(self, keyed: Cli, stage: Stage) -> None:
+    def test_older_copy_of_the_database_is_refused_before_a_request(self, keyed: Cli, stage: Stage) -> None:
         with open_database() as database:
             if database.engine.dialect.name != "sqlite":
                 pytest.skip("a copy of a file is restored")

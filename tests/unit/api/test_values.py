@@ -64,7 +64,7 @@ def test_value_is_written_as_recipients_read_it(cell: Any, text: str) -> None:
         frozenset(), object(), lambda: "Ada",
     ],
 )  # fmt: skip
-def test_what_recipients_cannot_read_is_no_value(cell: Any) -> None:
+def test_cell_that_recipients_cannot_read_has_no_text(cell: Any) -> None:
     assert readable_text(cell) is None
 
 

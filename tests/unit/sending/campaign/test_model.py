@@ -276,7 +276,7 @@ def test_a_probe_that_finds_the_repetition_proves_nothing_of_what_it_repeats() -
     assert last.statuses == dict.fromkeys(PEOPLE[:4], RecipientStatus.SENT) | {left_out: RecipientStatus.UNKNOWN}
 
 
-def test_an_undisturbed_campaign_writes_its_head_and_once_a_window() -> None:
+def test_undisturbed_campaign_writes_its_head_and_one_batch_a_window() -> None:
     world = World(window=3, per_request=1)
     world.source = PEOPLE[:6]
     assert world.run().writes == 4

@@ -192,7 +192,7 @@ class TestPartitions:
             spend(budget, 1, 4, balance)
         return budget
 
-    def test_what_other_partitions_spend_is_within_the_limit_of_all(self) -> None:
+    def test_costs_of_other_partitions_count_for_the_limit_of_all(self) -> None:
         budget = self.budget()
         spend(budget, 1, 4, 940)
         assert (budget.spending.unexplained, budget.affordable()) == (48, 2)

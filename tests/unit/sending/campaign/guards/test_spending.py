@@ -85,7 +85,7 @@ class TestEvidence:
 
 
 class TestPrice:
-    def test_it_is_known_once_charge_and_balance_agree(self) -> None:
+    def test_price_is_known_once_charge_and_balance_agree(self) -> None:
         assert not counted((1, 4, 100)).is_price_known
         assert counted((1, 4, 100), (1, 4, 96)).is_price_known
 
