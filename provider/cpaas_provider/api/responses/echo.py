@@ -20,7 +20,7 @@ from cpaas_provider.api.recipients.msisdn import InvalidMsisdnError, normalise_m
 from cpaas_provider.api.responses.statements import is_empty, named_code
 
 _WHOLE_FLOAT = re.compile(r"(\d+)\.0+")
-_WHOLE_RECIPIENT = re.compile(r"\s*(?:\+?\(?\d[\d\s().\-]{4,40}|[^\s@*•]{1,100}@[^\s@*•]{1,255})\s*")
+_WHOLE_RECIPIENT = re.compile(r"\+?\(?\d[\d\s().\-]{4,40}|[^\s@*•]{1,100}@[^\s@*•]{1,255}")
 """A number of at least five digits or separators, or an address, without a hidden part."""
 _MASK = re.compile(r"[*•xX#]+")
 
@@ -56,7 +56,7 @@ def unnamed_recipients(message: Message, fields: Mapping[str, Any]) -> Sequence[
     if not message.recipients or set(listed).issubset(message.recipients):
         # Most services repeat the recipients as they were sent.
         return ()
-    if not all(map(_WHOLE_RECIPIENT.fullmatch, message.recipients)):
+    if not all(_WHOLE_RECIPIENT.fullmatch(recipient.strip()) for recipient in message.recipients):
         # A number of recipients, ids of them, or recipients that are partly hidden.
         return ()
     named = {_comparable(recipient) for recipient in message.recipients}
