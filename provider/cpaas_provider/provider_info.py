@@ -70,6 +70,12 @@ CONNECTION_FIELDS: dict[str, dict[str, object]] = {
     "sender_id": _text("SMS sender ID", "Default sender of SMS; at most 11 characters when alphanumeric."),
     "email_sender_id": _text("Email sender", "Default sender address of emails."),
     "default_region": _text("Default region", "Two-letter region of national phone numbers, e.g. NG."),
+    "number_check": _text(
+        "Number check",
+        "valid: a phone number must be in its country's numbering plan. possible: the right length is enough, for "
+        "plans that are newer than the phonenumbers library.",
+        default="valid",
+    ),
     "requests_per_second": _number(
         "Requests per second", "Maximum requests started per second.", default=10, exclusiveMinimum=0
     ),

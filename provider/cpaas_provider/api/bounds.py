@@ -14,6 +14,8 @@ from typing import Any
 NETWORKS: tuple[str, ...] = ("Airtel", "MTN", "Glo", "9mobile", "NTEL")
 SMALLEST_AMOUNT = 50
 CHANNELS = ("sms", "whatsapp")
+NUMBER_CHECKS = ("valid", "possible")
+"""What makes a phone number usable: its country has it, or it has a length that its country has."""
 OTP_DIGITS = (4, 8)
 OTP_MINUTES = (1, 60)
 SHORTEST_POKE_INTERVAL = 1.0

@@ -22,7 +22,7 @@ from cpaas_provider.api import errors
 from cpaas_provider.api.backoff import backoff
 from cpaas_provider.api.endpoints import REVOKE_OTP, Endpoint, RetrySafety
 from cpaas_provider.api.http.wire import Delay, HttpResponse, OutgoingRequest, TransportFailure
-from cpaas_provider.api.models.base import WireRequest
+from cpaas_provider.api.models.base import NUMBERS, WireRequest
 from cpaas_provider.api.rate_limit import Pace
 from cpaas_provider.api.redact import RequestSecrets
 from cpaas_provider.api.responses.error_items import is_message_error, rejected_recipients
@@ -75,7 +75,7 @@ def _build(
 ) -> tuple[OutgoingRequest, Mapping[str, Any]]:
     provided = {name: value for name, value in arguments.items() if value is not None}
     try:
-        request = endpoint.request.model_validate(provided, context={"default_region": settings.default_region})
+        request = endpoint.request.model_validate(provided, context={NUMBERS: settings.numbers})
     except ValidationError as error:
         raise _invalid(endpoint, error) from None
     if (recipients := getattr(request, "recipients", None)) is None:

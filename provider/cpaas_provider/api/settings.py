@@ -10,8 +10,11 @@ from dataclasses import dataclass, field
 from typing import TypedDict
 from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
+from cpaas_provider.api.bounds import NUMBER_CHECKS
 from cpaas_provider.api.errors import CpaasConfigurationError
 from cpaas_provider.api.recipients.allowlist import AllowedRecipients
+from cpaas_provider.api.recipients.msisdn import NumberCheck, NumberReader
+from cpaas_provider.api.recipients.reader import RecipientKind, RecipientReader
 
 INSUFFICIENT_BALANCE_WORDS = ("insufficient balance", "insufficient funds", "insufficient credit")
 
@@ -26,6 +29,7 @@ class ClientOptions(TypedDict, total=False):
 
     auth_scheme: str
     default_region: str | None
+    number_check: NumberCheck
     requests_per_second: float
     max_concurrency: int
     connect_timeout: float
@@ -55,6 +59,8 @@ class ClientSettings:
     :param auth_scheme: the word before the key in ``Authorization``; with empty text the raw key is sent
     :param default_region: two-letter region of national phone numbers, e.g. ``NG``; ``None`` accepts international
         numbers only
+    :param number_check: ``valid`` accepts phone numbers that their country's numbering plan has; ``possible`` also
+        accepts others of the right length, for plans that are newer than the phonenumbers library
     :param requests_per_second: requests started per second at most, evenly spaced
     :param max_concurrency: requests in flight at most
     :param connect_timeout: seconds to reach the service
@@ -86,6 +92,7 @@ class ClientSettings:
     api_key: str = field(repr=False)
     auth_scheme: str = "Bearer"
     default_region: str | None = None
+    number_check: NumberCheck = "valid"
     requests_per_second: float = 10.0
     max_concurrency: int = 8
     connect_timeout: float = 5.0
@@ -122,6 +129,10 @@ class ClientSettings:
             )
         if self.default_region is not None:
             _check_region(self.default_region)
+        if self.number_check not in NUMBER_CHECKS:
+            raise CpaasConfigurationError(
+                f"number_check must be {' or '.join(NUMBER_CHECKS)}; it is {self.number_check!r}."
+            )
         # Parsed now, so that an invalid entry is an error of the settings.
         _ = self.allowed
         object.__setattr__(self, "insufficient_balance_words", _checked_words(self.insufficient_balance_words))
@@ -138,7 +149,20 @@ class ClientSettings:
         """The parsed ``allowed_recipients``, or ``None`` if every recipient is allowed."""
         if self.allowed_recipients is None:
             return None
-        return AllowedRecipients(self.allowed_recipients, self.default_region)
+        return AllowedRecipients(self.allowed_recipients, RecipientReader("any", self.numbers).read)
+
+    @functools.cached_property
+    def numbers(self) -> NumberReader:
+        """What reads phone numbers by ``default_region`` and ``number_check``."""
+        return NumberReader(self.default_region, self.number_check)
+
+    def recipient_reader(self, kind: RecipientKind, region: str | None = None) -> RecipientReader:
+        """Return what reads recipients of this client.
+
+        :param region: the region of national numbers. Default: ``default_region``
+        """
+        numbers = self.numbers if region is None else NumberReader(region, self.number_check)
+        return RecipientReader(kind, numbers, self.allowed)
 
     @property
     def authorization(self) -> str:

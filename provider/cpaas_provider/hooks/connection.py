@@ -10,6 +10,7 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
+from cpaas_provider.api.bounds import NUMBER_CHECKS
 from cpaas_provider.api.errors import CpaasConfigurationError
 from cpaas_provider.provider_info import CONNECTION_FIELDS
 
@@ -254,6 +255,12 @@ def _number(value: Any) -> float:
     raise ValueError("must be a number")
 
 
+def _number_check(value: Any) -> str:
+    if value not in NUMBER_CHECKS:
+        raise ValueError(f"must be {' or '.join(NUMBER_CHECKS)}")
+    return str(value)
+
+
 def _integer(value: Any) -> int:
     number = _number(value)
     if not number.is_integer() or number < 1:
@@ -283,8 +290,8 @@ def _list(value: Any) -> tuple[str, ...]:
 # Extras whose value an error may show. Other extras may contain secrets, numbers or addresses.
 _SHOWN_EXTRAS = frozenset(
     {
-        "allow_http", "default_region", "max_concurrency", "recipients_per_request", "requests_per_second",
-        "share_rate_limit", "timeout",
+        "allow_http", "default_region", "max_concurrency", "number_check", "recipients_per_request",
+        "requests_per_second", "share_rate_limit", "timeout",
     }
 )  # fmt: skip
 _SCHEMAS: dict[str, Any] = {name: field["schema"] for name, field in CONNECTION_FIELDS.items()}
@@ -300,5 +307,6 @@ _CONVERSIONS: dict[str, Convert] = {
     "insufficient_balance_words": _list,
     "callback_secret": _list,
     "callback_url": _http_url,
+    "number_check": _number_check,
     "signature_header": _header_name,
 }

@@ -5,13 +5,15 @@ The functions use ``[cpaas] database``, as tasks and the receiver do. They block
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any, Literal
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from cpaas_provider.api.recipients.msisdn import NumberCheck
+    from cpaas_provider.api.recipients.reader import RecipientReader
 
 Reason = Literal["opt_out", "complaint", "hard_bounce", "invalid_number"]
 Channel = Literal["all", "sms", "whatsapp", "email"]
-
-_NAMED = 10
 
 
 def add_suppressions(
@@ -22,6 +24,7 @@ def add_suppressions(
     channel: Channel = "all",
     conn_id: str | None = None,
     region: str | None = None,
+    number_check: NumberCheck = "valid",
 ) -> int:
     """Add recipients to the suppression list. Campaigns and single sends leave them out from then on.
 
@@ -38,6 +41,7 @@ def add_suppressions(
     :param channel: ``sms``, ``whatsapp``, ``email`` or ``all``
     :param conn_id: the connection that the entries hold for. Default: all connections
     :param region: two-letter region of national phone numbers, such as NG
+    :param number_check: ``valid`` or ``possible``, as on the connection that sends
     :return: the number of new entries. A recipient that has the same entry already is not counted
     :raises ValueError: when a recipient cannot be read. Nothing was added
     :raises DatabaseError: when the database cannot be used
@@ -46,12 +50,10 @@ def add_suppressions(
     from cpaas_provider.database.recipients.suppressions import ALL_CONNECTIONS, Listed, SuppressionTable
 
     check_entry(reason=reason, channel=channel, source=source)
-    normalised = normalise_recipients(recipients, region)
+    keys = list_keys(recipients, list_reader(region, number_check))
     scope = ALL_CONNECTIONS if conn_id is None else conn_id
     with open_database() as database:
-        return SuppressionTable(database).add(
-            Listed(recipient, reason, source, channel, scope) for recipient in normalised
-        )
+        return SuppressionTable(database).add(Listed(key, reason, source, channel, scope) for key in keys)
 
 
 def remove_suppressions(
@@ -61,6 +63,7 @@ def remove_suppressions(
     channel: Channel | None = None,
     conn_id: str | None = None,
     region: str | None = None,
+    number_check: NumberCheck = "valid",
 ) -> int:
     """Remove recipients from the suppression list, so that the provider sends to them again.
 
@@ -69,6 +72,7 @@ def remove_suppressions(
     :param channel: remove only entries of this channel
     :param conn_id: remove only entries of this connection; empty text for entries of all connections
     :param region: two-letter region of national phone numbers, such as NG
+    :param number_check: ``valid`` or ``possible``, as on the connection that sends
     :return: the number of entries removed
     :raises ValueError: when a recipient cannot be read. Nothing was removed
     :raises DatabaseError: when the database cannot be used
@@ -77,16 +81,21 @@ def remove_suppressions(
     from cpaas_provider.database.recipients.suppressions import SuppressionTable
 
     check_entry(reason=reason, channel=channel)
-    normalised = normalise_recipients(recipients, region)
+    keys = list_keys(recipients, list_reader(region, number_check))
     filters = {"reason": reason, "channel": channel, "conn_id": conn_id}
     with open_database() as database:
         return SuppressionTable(database).remove(
-            normalised, {name: value for name, value in filters.items() if value is not None}
+            keys, {name: value for name, value in filters.items() if value is not None}
         )
 
 
 def find_suppressions(
-    recipients: str | Iterable[str], *, conn_id: str, channel: Channel = "sms", region: str | None = None
+    recipients: str | Iterable[str],
+    *,
+    conn_id: str,
+    channel: Channel = "sms",
+    region: str | None = None,
+    number_check: NumberCheck = "valid",
 ) -> list[str | None]:
     """Return for each recipient the reason why a send leaves it out, ``None`` if the send includes it.
 
@@ -94,17 +103,20 @@ def find_suppressions(
     :param conn_id: the connection of the send
     :param channel: the channel of the send
     :param region: two-letter region of national phone numbers, such as NG
+    :param number_check: ``valid`` or ``possible``, as on the connection that sends
     :raises ValueError: when a recipient cannot be read
     :raises DatabaseError: when the database cannot be used
     """
+    from cpaas_provider.api.recipients.reader import recipient_key, split_list
     from cpaas_provider.database.database import open_database
     from cpaas_provider.database.recipients.suppressions import SuppressionTable
 
     check_entry(channel=channel)
-    normalised = normalise_recipients(recipients, region)
+    reader, wanted = list_reader(region, number_check), split_list(recipients)
+    keys = list_keys(wanted, reader)
     with open_database() as database:
-        reasons = SuppressionTable(database).find(normalised, conn_id, channel)
-    return [reasons.get(recipient) for recipient in normalised]
+        reasons = SuppressionTable(database).find(keys, conn_id, channel)
+    return [reasons.get(recipient_key(reader.read(recipient))) for recipient in wanted]
 
 
 def check_entry(**values: str | None) -> None:
@@ -122,33 +134,22 @@ def check_entry(**values: str | None) -> None:
         raise ValueError(f"source must be text of 1 to {MAX_SOURCE} characters.")
 
 
-def normalise_recipients(recipients: str | Iterable[str], region: str | None = None) -> list[str]:
-    """Return recipients in the list's form: the digits of numbers, and addresses in lower case.
+def list_keys(recipients: Any, reader: RecipientReader) -> list[str]:
+    """Return recipients in the list's form, each once.
 
     :raises ValueError: when a recipient cannot be read. The error names its place, not the recipient
     """
-    listed: Sequence[Any] = [recipients] if isinstance(recipients, str) else list(recipients)
-    normalised, invalid = [], []
-    for place, recipient in enumerate(listed, start=1):
-        try:
-            normalised.append(normalise_recipient(recipient, region))
-        except ValueError as error:
-            invalid.append(f"recipient {place} {error}")
-    if invalid:
-        more = f"; and {len(invalid) - _NAMED} more" if len(invalid) > _NAMED else ""
-        raise ValueError(f"{'; '.join(invalid[:_NAMED])}{more}. Nothing was changed.")
-    return normalised
+    from cpaas_provider.api.recipients.reader import recipient_key
+
+    found = reader.read_list(recipients)
+    if found.invalid:
+        raise ValueError(f"{found.describe_invalid()}. Nothing was changed.")
+    return [recipient_key(recipient) for recipient in found.allowed]
 
 
-def normalise_recipient(value: Any, region: str | None = None) -> str:
-    """Return one recipient in the list's form.
+def list_reader(region: str | None = None, number_check: NumberCheck = "valid") -> RecipientReader:
+    """Return what reads the recipients of the list: phone numbers and email addresses."""
+    from cpaas_provider.api.recipients.msisdn import NumberReader
+    from cpaas_provider.api.recipients.reader import RecipientReader
 
-    :raises ValueError: when it is neither a phone number nor an email address
-    """
-    if isinstance(value, str) and "@" in value:
-        from cpaas_provider.api.recipients.email_address import normalise_email
-
-        return normalise_email(value).lower()
-    from cpaas_provider.api.recipients.msisdn import normalise_msisdn
-
-    return normalise_msisdn(value, region)
+    return RecipientReader("any", NumberReader(region, number_check))

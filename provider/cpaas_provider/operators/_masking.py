@@ -11,11 +11,11 @@ _SHOWN_RECIPIENTS = 3
 
 def recipients(value: Any) -> str:
     """``3 recipients: 23480****789, ...``, for phone numbers and email addresses."""
-    from cpaas_provider.api.models.base import split_list
+    from cpaas_provider.api.recipients.reader import split_list
 
-    entries = split_list(value)
-    if not isinstance(entries, list):
+    if value is None or isinstance(value, (bytes, Mapping)):
         return HIDDEN
+    entries = split_list(value)
     shown = ", ".join(recipient(entry) for entry in entries[:_SHOWN_RECIPIENTS])
     more = ", ..." if len(entries) > _SHOWN_RECIPIENTS else ""
     return f"{len(entries)} recipient{'' if len(entries) == 1 else 's'}: {shown}{more}"

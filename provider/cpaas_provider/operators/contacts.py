@@ -184,7 +184,7 @@ class UpdateContactRowOperator(CpaasOperator):
 
         columns = ContactColumns(client.get_contact_table())
         rendered = RowCells(self.rendered("columns"), self.empty_cell_value)
-        cells = rendered.encode_for(columns, client.settings.default_region)
+        cells = rendered.encode_for(columns, client.settings.numbers)
         return {"row_id": client.update_contact_row(self.row_id, cells).row.id, "created": False}
 
 

@@ -10,7 +10,7 @@ from sqlalchemy import Connection, Row, exists, or_, select, union
 from starlette.requests import Request
 from starlette.responses import Response
 
-from cpaas_provider.api.recipients.msisdn import InvalidMsisdnError, normalise_msisdn
+from cpaas_provider.api.recipients.msisdn import InvalidMsisdnError, NumberReader
 from cpaas_provider.database.schema.activity import task_progress
 from cpaas_provider.database.schema.delivery import deliveries, requests, sends
 from cpaas_provider.delivery.reports import DeliveryStatus, normalise_recipient
@@ -98,5 +98,5 @@ def _spellings(asked: str) -> list[str]:
     """Return the forms in which a recipient may be stored."""
     spellings = {normalise_recipient(asked)}
     with contextlib.suppress(InvalidMsisdnError):
-        spellings.add(normalise_msisdn(asked, None))
+        spellings.add(NumberReader(None, "possible").read(asked))
     return sorted(filter(None, spellings))

@@ -101,11 +101,6 @@ class KeyedHasher:
         return outer.digest()
 
 
-def known_by(operation: str, recipient: str) -> str:
-    """Return the form in which recipients are compared: an email address in lower case, as mailboxes ignore case."""
-    return recipient.lower() if _ignores_case(operation) else recipient
-
-
 def _ignores_case(operation: str) -> bool:
     return operation.partition("/")[0] == EMAIL_OPERATION
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from cpaas_provider.api.errors import CpaasNotFoundError, CpaasRejectedError
 from cpaas_provider.api.operations import find_otps
+from cpaas_provider.api.recipients.msisdn import Msisdn
 
 if TYPE_CHECKING:
     from cpaas_provider.api.models.otp import OtpToken
@@ -83,7 +84,7 @@ class OtpRecordProbe:
 
     async def _records(self, client: Client) -> list[OtpToken]:
         try:
-            return await client.run(find_otps(f"+{self.recipient}"))
+            return await client.run(find_otps(Msisdn(self.recipient)))
         except CpaasNotFoundError:
             # The service may answer 404 for a number that it never sent to.
             return []

@@ -13,6 +13,7 @@ from typing import Any
 
 from cpaas_provider.api.core import Call
 from cpaas_provider.api.errors import CpaasError, CpaasRejectedError
+from cpaas_provider.api.recipients.reader import recipient_key
 from cpaas_provider.sending.dispatcher import Ended
 from cpaas_provider.sending.errors import (
     JournalTooLargeError,
@@ -353,7 +354,7 @@ class SingleSendState:
 
         :return: its intent and result; ``None`` if the service rejected all recipients
         """
-        named = {self._members[recipient] for recipient in self.spec.recipients if recipient.lower() in rejected}
+        named = {self._members[recipient] for recipient in self.spec.recipients if recipient_key(recipient) in rejected}
         pairs = [(member, values_hash) for member, values_hash in request.intent.each() if member in named]
         if len(pairs) == len(request.intent):
             return None
@@ -423,7 +424,7 @@ class SingleSendQueue:
         """Record that the service accepted the request, for all of its recipients or for some."""
         number, details = request.intent.number, dict(result.details or {})
         reason = result.rejection
-        named = sum(recipient.lower() in result.rejected for recipient in self.spec.recipients)
+        named = sum(recipient_key(recipient) in result.rejected for recipient in self.spec.recipients)
         if reason and not named:
             log.warning("The service names no rejected recipient, so all count as accepted. %s", reason)
         if not reason or not named:

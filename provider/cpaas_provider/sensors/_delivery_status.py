@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 COLUMNS: Columns = {
     "campaign": "text",
-    "recipient": "text",
+    "recipient": "recipient",
     "outcome": "text",
     "status": "text",
     "reason": "text",

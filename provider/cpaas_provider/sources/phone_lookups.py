@@ -15,7 +15,7 @@ from cpaas_provider.sources.results_file import Columns
 
 LOOKUP_COLUMNS: Columns = {
     "row": "number",
-    "phone": "text",
+    "phone": "recipient",
     "outcome": "text",
     "operator": "text",
     "country": "text",

@@ -17,11 +17,12 @@ from typing import IO, Any, Literal
 from cpaas_provider._common.local_files import create_whole_file, make_folders
 from cpaas_provider.sources.files import redacted_path
 
-Columns = Mapping[str, Literal["text", "number", "flag"]]
+Columns = Mapping[str, Literal["text", "number", "flag", "recipient"]]
+"""The columns of a results file. A recipient is written so that it reads back as the same: a number with its plus."""
 
 CAMPAIGN_COLUMNS: Columns = {
     "row": "number",
-    "recipient": "text",
+    "recipient": "recipient",
     "outcome": "text",
     "reference": "text",
     "message_id": "text",
@@ -89,6 +90,11 @@ def as_results_path(path: Any) -> Any:
     if _local(results_path) is not None:
         results_file_mode()
     return results_path
+
+
+def international(recipient: str) -> str:
+    """Return the form of a stored recipient that reads back as the same in every region: a number with its plus."""
+    return f"+{recipient}" if recipient.isdigit() and recipient[0] != "0" else recipient
 
 
 def results_file_mode() -> int:
@@ -190,6 +196,9 @@ def _write_json_lines(file: IO[bytes], lines: Iterable[Mapping[str, Any]], colum
 _JSON: Mapping[str, Callable[[list[Any]], list[str]]] = {
     "text": lambda values: ["null" if value is None else encode_basestring(value) for value in values],
     "number": lambda values: ["null" if value is None else int.__repr__(value) for value in values],
+    "recipient": lambda values: [
+        "null" if value is None else encode_basestring(international(value)) for value in values
+    ],
     "flag": lambda values: ["null" if value is None else "true" if value else "false" for value in values],
 }
 
@@ -198,11 +207,18 @@ def _write_parquet(file: IO[bytes], lines: Iterable[Mapping[str, Any]], columns:
     import pyarrow
     from pyarrow import parquet
 
-    kinds = {"text": pyarrow.string(), "number": pyarrow.int64(), "flag": pyarrow.bool_()}
+    kinds = {
+        "recipient": pyarrow.string(),
+        "text": pyarrow.string(),
+        "number": pyarrow.int64(),
+        "flag": pyarrow.bool_(),
+    }
     schema = pyarrow.schema([(name, kinds[kind]) for name, kind in columns.items()])
     with parquet.ParquetWriter(file, schema) as writer:
         for batch in _batched(lines, _PARQUET_BATCH):
             cells = {name: [line[name] for line in batch] for name in columns}
+            for name in (name for name, kind in columns.items() if kind == "recipient"):
+                cells[name] = [None if value is None else international(value) for value in cells[name]]
             writer.write_table(pyarrow.table(cells, schema=schema))
 
 

@@ -7,12 +7,15 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from hashlib import blake2b
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cpaas_provider.sources import _validators
 from cpaas_provider.sources.base import InvalidRow, SourceError, Table
 from cpaas_provider.sources.factory import as_source
 from cpaas_provider.sources.filtered import FilteredTable
+
+if TYPE_CHECKING:
+    from cpaas_provider.api.recipients.reader import RecipientReader
 
 _DELIVERED = "delivered"
 
@@ -65,7 +68,7 @@ class UndeliveredSource(_validators.Argument):
         source = as_source(self.source)
         with source.open() as table:
             _check_column(table, self.column, str(source))
-            yield FilteredTable(table, [self.column], _undelivered_check(delivered, self._region()))
+            yield FilteredTable(table, [self.column], _undelivered_check(delivered, self._reader()))
 
     def __str__(self) -> str:
         try:
@@ -74,13 +77,16 @@ class UndeliveredSource(_validators.Argument):
             # Airflow shows the source before its template is rendered.
             return "undelivered rows of a source"
 
-    def _region(self) -> str | None:
-        """Return the region in which the campaign has read national numbers."""
-        if self.region is not None or self.cpaas_conn_id is None:
-            return self.region
+    def _reader(self) -> RecipientReader:
+        """Return what reads recipients as the campaign has read them."""
+        # Imported on the worker, so that parsing a DAG stays fast.
+        from cpaas_provider.api.recipients.msisdn import NumberReader
+        from cpaas_provider.api.recipients.reader import RecipientReader
         from cpaas_provider.hooks.cpaas import CpaasHook
 
-        return CpaasHook(self.cpaas_conn_id).get_connection_settings().settings.default_region
+        if self.cpaas_conn_id is None:
+            return RecipientReader("any", NumberReader(self.region))
+        return CpaasHook(self.cpaas_conn_id).get_connection_settings().settings.recipient_reader("any", self.region)
 
     def _delivered(self) -> array[int]:
         """Return the sorted hashes of the recipients that the message was delivered to, 8 bytes each."""
@@ -94,8 +100,7 @@ class UndeliveredSource(_validators.Argument):
                     )
                 recipient, outcome = row.values
                 if outcome == _DELIVERED and recipient:
-                    text = str(recipient)
-                    hashes.append(_hash(_address(text) if "@" in text else text))
+                    hashes.append(_hash(str(recipient)))
         return array("Q", sorted(hashes))
 
 
@@ -108,38 +113,26 @@ def _check_column(table: Table, column: str, name: str) -> None:
     raise SourceError(f"{name} has no column {column}. {describe_columns(table.columns)}. Nothing was sent.")
 
 
-def _undelivered_check(delivered: array[int], region: str | None) -> Callable[[Any], bool]:
+def _undelivered_check(delivered: array[int], reader: RecipientReader) -> Callable[[Any], bool]:
     """Return a function that returns whether a recipient, in any usual form, is not among the delivered hashes."""
-    # Imported on the worker, so that parsing a DAG stays fast.
-    from cpaas_provider.api.recipients.msisdn import InvalidMsisdnError, normalise_msisdn
+    read = reader.read
 
     def is_undelivered(value: Any) -> bool:
-        text = str(value or "").strip()
-        if not delivered or not text:
+        if not delivered:
             return True
-        if "@" in text:
-            recipient = _address(text)
-        else:
-            try:
-                recipient = normalise_msisdn(value, region)
-            except InvalidMsisdnError:
-                return True
-        wanted = _hash(recipient)
+        try:
+            wanted = _hash(read(value))
+        except ValueError:
+            return True
         place = bisect_left(delivered, wanted)
         return place == len(delivered) or delivered[place] != wanted
 
     return is_undelivered
 
 
-def _address(text: str) -> str:
-    """Return an address in the form that a campaign sends to."""
-    from cpaas_provider.api.recipients.email_address import InvalidEmailAddressError, normalise_email
-
-    try:
-        return normalise_email(text).lower()
-    except InvalidEmailAddressError:
-        return text.lower()
-
-
 def _hash(recipient: str) -> int:
-    return int.from_bytes(blake2b(recipient.encode(), digest_size=8).digest())
+    """Return the hash of a recipient that was read, or that a results file names, with or without its plus."""
+    # Imported on the worker, so that parsing a DAG stays fast.
+    from cpaas_provider.api.recipients.reader import recipient_key
+
+    return int.from_bytes(blake2b(recipient_key(recipient).encode(), digest_size=8).digest())

@@ -20,6 +20,7 @@ from typing import Any
 from airflow.sdk import ObjectStoragePath
 
 from cpaas_provider.api.client import AsyncCpaasClient
+from cpaas_provider.api.recipients.reader import RecipientReader
 from cpaas_provider.database.database import open_database
 from cpaas_provider.database.leases import LeasedState
 from cpaas_provider.sending.campaign.campaign import Campaign, CampaignOptions
@@ -66,7 +67,7 @@ def planned(
     ledger = JournalLog(store, [API_KEY], ("task", "bench"), SMS.operation, TryInfo(1, 0, 0))
     with RecipientTable() as plan:
         campaign = Campaign(plan, ledger, message, CampaignOptions(recipients, 4 * in_flight), NoDelivery())
-        planner = RecipientLoader(plan, message, ledger.hasher, default_region=None)
+        planner = RecipientLoader(plan, message, ledger.hasher, reader=RecipientReader(message.channel.recipients))
         campaign.prepare(planner, source, Columns("phone"), tests=None, suppression_list=None)
         yield campaign
 

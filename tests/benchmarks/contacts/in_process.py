@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from cpaas_provider.api.client import AsyncCpaasClient, CpaasClient
+from cpaas_provider.api.recipients.msisdn import INTERNATIONAL
 from cpaas_provider.contacts.key_map.entries import Change, MapEntry
 from cpaas_provider.contacts.key_map.maps import open_map
 from cpaas_provider.contacts.mapping.rows import RowMapping
@@ -90,7 +91,7 @@ def sync(given: dict[str, Any]) -> dict[str, Any]:
             StopSignal(),
             conn_id="bench",
             base_url=given["url"],
-            default_region=None,
+            numbers=INTERNATIONAL,
             requests_per_second=10_000,
             connect=connect,
         ) as one,
@@ -137,7 +138,9 @@ def fill_bare(given: dict[str, Any]) -> dict[str, Any]:
 
 
 def _mapping(table: Any, columns: Any) -> RowMapping:
-    return RowMapping(parse_mapping(COLUMNS), table, columns, default_region=None, empty_cell_value="null", key=(KEY,))
+    return RowMapping(
+        parse_mapping(COLUMNS), table, columns, numbers=INTERNATIONAL, empty_cell_value="null", key=(KEY,)
+    )
 
 
 WORKS: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {

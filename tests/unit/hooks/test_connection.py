@@ -65,6 +65,7 @@ SWITCH = [(True, True), ("true", True), ("Yes", True), (1, True), (False, False)
 EXTRAS: dict[str, tuple[list[tuple[Any, Any]], list[Any]]] = {
     "auth_scheme": ([*WORD, ("", "")], [5, ["Bearer"]]),
     "default_region": ([("NG", "NG")], [234]),
+    "number_check": ([("valid", "valid"), ("possible", "possible")], [234, "strict"]),
     "requests_per_second": (NUMBER, ["fast", True, [1]]),
     "max_concurrency": (WHOLE, ["many", 0, -1, 1.5, True, "nan", "inf"]),
     "timeout": (NUMBER, ["long", {}, False]),

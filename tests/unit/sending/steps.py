@@ -40,6 +40,7 @@ from cpaas_provider.sending.journal.store import TryInfo
 from cpaas_provider.sending.shutdown import StopSignal
 from cpaas_provider.sending.single import SingleSendState
 from cpaas_provider.sending.spec import OnUnknown, OutcomeProbe, RequestResult, SendSpec, UnknownPolicy
+from tests.reading import nigerian_reader
 from tests.unit.sending.campaign.parts import IDENTITY, OPERATION, SECRETS, GoneError, Rows, message, phones
 from tests.unit.sending.ports import NoDelivery, Ports
 
@@ -266,7 +267,7 @@ class World:
         options = CampaignOptions(self.per_request, self.window, self.policy)
         with RecipientTable() as plan:
             campaign = Campaign(plan, log, said, options, NoDelivery(), dnd=Dnd(self.dnd) if self.dnd else None)
-            planner = RecipientLoader(plan, said, log.hasher, default_region="NG")
+            planner = RecipientLoader(plan, said, log.hasher, reader=nigerian_reader(said))
             campaign.prepare(
                 planner, Rows(*(f"+{one}" for one in self.people)), Columns("phone"), tests=None, suppression_list=None
             )

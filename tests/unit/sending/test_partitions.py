@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from cpaas_provider.sending.campaign.content import SMS
 from cpaas_provider.sending.partitions import Partition, partitions
+from tests.reading import NIGERIAN
 from tests.unit.sending.campaign.parts import phones
 
 PARTS = [Partition.read(one) for one in partitions(4)]
@@ -30,7 +30,7 @@ def test_parts_are_about_equal() -> None:
 
 def test_however_a_number_is_written_it_is_in_one_part() -> None:
     ways = ["08031200000", "+234 803 120 0000", "2348031200000", 8031200000]
-    assert len({tuple(part_of(SMS.normalise(one, "NG"))) for one in ways}) == 1
+    assert len({tuple(part_of(NIGERIAN.read(one))) for one in ways}) == 1
 
 
 def test_another_process_cuts_alike() -> None:

@@ -64,7 +64,7 @@ def before(client: Any) -> list[str] | None:
 def test_exactly_one_new_record_is_the_requests_own() -> None:
     client = Records(record("old"), record("new"))
     assert found(client, ["old"]) == {"id": "new"}
-    assert client.asked == [f"+{RECIPIENT}"]
+    assert client.asked == [RECIPIENT]
 
 
 def test_none_proves_nothing() -> None:

@@ -28,7 +28,7 @@ LINES = [
     {
         **dict.fromkeys(CAMPAIGN_COLUMNS),
         "row": number,
-        "recipient": f"23480{number}",
+        "recipient": f"+23480{number}",
         "outcome": "sent",
         "pages": 1,
         "reason": "Adé" if number % 2 else None,

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import functools
 import math
 import re
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from typing import Annotated, Any, Literal, Self
 
 import pendulum
@@ -25,7 +24,8 @@ from pydantic import (
 from cpaas_provider.api.amounts import known_cost, known_figure
 from cpaas_provider.api.bounds import LONGEST_ID, OTP_DIGITS, is_nothing, to_number
 from cpaas_provider.api.recipients.email_address import normalise_email
-from cpaas_provider.api.recipients.msisdn import normalise_msisdn
+from cpaas_provider.api.recipients.msisdn import INTERNATIONAL, NumberReader
+from cpaas_provider.api.recipients.reader import recipient_key
 from cpaas_provider.api.redact import service_word
 from cpaas_provider.api.values import no_value_reason
 
@@ -133,12 +133,8 @@ class WireResource(_RedactedModel):
 
 
 def _msisdn(value: object, info: ValidationInfo) -> str:
-    region = (info.context or {}).get("default_region")
-    return _cached_msisdn(value, region) if type(value) is str else normalise_msisdn(value, region)
-
-
-# A personalised request names each recipient twice.
-_cached_msisdn = functools.lru_cache(maxsize=2048)(normalise_msisdn)
+    numbers: NumberReader = (info.context or {}).get(NUMBERS) or INTERNATIONAL
+    return numbers.read(value)
 
 
 def _timestamp(value: object) -> object:
@@ -159,25 +155,14 @@ def _timestamp(value: object) -> object:
     return moment
 
 
-def split_list(value: object) -> object:
-    """Read recipients as a list: from text such as ``"a, b"``, a single number, or any iterable of values."""
-    if isinstance(value, str):
-        return [part for part in (part.strip() for part in value.split(",")) if part]
-    if isinstance(value, (int, float)) and not isinstance(value, bool):
-        return [value]
-    if isinstance(value, Iterable) and not isinstance(value, (bytes, bytearray, Mapping)):
-        return list(value)
-    return value
-
-
 def unique(values: list[str]) -> list[str]:
     """Drop duplicates and keep the order, so that a recipient who is listed twice gets one message.
 
-    Mailboxes ignore the case of an address. The first spelling stays.
+    The first spelling of an address stays.
     """
     spellings: dict[str, str] = {}
     for value in values:
-        spellings.setdefault(value.lower(), value)
+        spellings.setdefault(recipient_key(value), value)
     return list(spellings.values())
 
 
@@ -224,6 +209,8 @@ def _status_word(value: str, info: ValidationInfo) -> str:
     return service_word(value, (info.context or {}).get(PRIVATE, ()), shortest_number=OTP_DIGITS[0])
 
 
+NUMBERS = "numbers"
+"""The key, in the context of a request's validation, of the ``NumberReader`` of its client."""
 PRIVATE = "private"
 """The key, in the context of a response's validation, of the values of its request that must not reach a log."""
 

@@ -32,9 +32,9 @@ from cpaas_provider.api.models.base import (
     WireRequest,
     WireResource,
     no_line_breaks,
-    split_list,
     unique,
 )
+from cpaas_provider.api.recipients.reader import split_list
 from cpaas_provider.api.values import no_value_reason
 
 _ALPHANUMERIC_SENDER_ID = 11

@@ -1,67 +1,119 @@
-"""Phone numbers as the service wants them: international digits without a plus (INTERFACE.md 4.1, contract.md)."""
+"""Phone numbers as the service wants them: international digits without a plus (INTERFACE.md 4.1, contract.md).
+
+A number is taken only if it can be read in one way, and that number is in the numbering plan of its country.
+"""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from decimal import Decimal
+from typing import Literal
 
 import phonenumbers
-from phonenumbers import NumberParseException, PhoneNumber
+from phonenumbers import CountryCodeSource, NumberParseException, PhoneMetadata, PhoneNumber, ValidationResult
 
 from cpaas_provider.api.bounds import missing_value_reason
 from cpaas_provider.api.recipients._msisdn_fast_path import PLAIN, parse_plain
+from cpaas_provider.api.recipients.invalid import InvalidRecipientError
+from cpaas_provider.api.recipients.notation import SIGNS, with_decimal_digits
 from cpaas_provider.api.text import strip_invisible
+from cpaas_provider.api.values import is_blank, plain
 
-_SCIENTIFIC = re.compile(r"^[+-]?\d+(?:[.,]\d+)?[eE][+-]?\d+$")
-_WHOLE_FLOAT = re.compile(r"^(\d+)\.00?$")
-_PLAIN_DIGITS = re.compile(r"^\d+$")
-_PLAIN_TYPES = (str, int)
+NumberCheck = Literal["valid", "possible"]
+
+_LONGEST_TEXT = 100
+_SCHEME = re.compile(r"(?:tel|whatsapp|sms|p):(?://)?\s*", re.IGNORECASE)
+_SCIENTIFIC = re.compile(r"[+-]?\d+(?:[.,]\d+)?[eE][+-]?\d+")
+_WHOLE_FLOAT = re.compile(r"(\d+)\.00?")
+_WRITTEN = re.compile(rf"\(?\s?(?P<plus>\+?)(?P<number>[(\s]*[0-9][0-9\s{re.escape(SIGNS)}]*)")
+_GROUP = re.compile(r"[0-9]+")
+_ABOVE_PLAIN = 10**17
 _VISIBLE_HEAD, _VISIBLE_TAIL, _HIDDEN = 5, 3, 4
+# Fewer digits are no whole number.
+_SHORTEST = 6
+_SEVERAL = "is followed by a second number or an extension"
 
 
-class InvalidMsisdnError(ValueError):
+class InvalidMsisdnError(InvalidRecipientError):
     """The value cannot be read as one phone number. The message gives the reason, never the value."""
 
 
-def normalise_msisdn(value: object, default_region: str | None = None) -> str:
+class Msisdn(str):
+    """The international digits of a phone number that was read. They are never read again."""
+
+    __slots__ = ()
+
+
+@dataclass(frozen=True, slots=True)
+class NumberReader:
+    """Reads phone numbers as the settings of a connection have it.
+
+    :param default_region: two-letter ISO 3166 region of national numbers, such as NG; without it only international
+        numbers are accepted
+    :param number_check: ``valid`` accepts a number that its country's numbering plan has. ``possible`` also accepts one
+        of the right length, for plans that are newer than the phonenumbers library
+    """
+
+    default_region: str | None = None
+    number_check: NumberCheck = "valid"
+
+    def read(self, value: object) -> Msisdn:
+        """Return a phone number as international digits, see ``normalise_msisdn``."""
+        if type(value) is Msisdn:
+            return value
+        text = value.strip() if type(value) is str else ""
+        if type(value) is int and 0 < value < _ABOVE_PLAIN:
+            text = str(value)
+        if PLAIN.fullmatch(text) and (digits := parse_plain(text, _known_region(self.default_region))) is not None:
+            return Msisdn(digits)
+        return self.read_slowly(value)
+
+    def read_slowly(self, value: object) -> Msisdn:
+        """Return the same, by the phonenumbers library for every number."""
+        written, region = _Written.of(value), _known_region(self.default_region)
+        readings = list(_readings(written, region))
+        numbers = {_digits_of(number): number for number in readings if phonenumbers.is_valid_number(number)}
+        if not numbers and self.number_check == "possible" and not any(_ends_at(written, region)):
+            numbers = {_digits_of(number): number for number in readings if _is_possible(number, written)}
+        if len(numbers) > 1:
+            raise InvalidMsisdnError(
+                "can be read as two phone numbers, a national and an international one; put a plus before a country "
+                "code"
+            )
+        for digits, number in numbers.items():
+            if digits is None:
+                continue
+            if _is_cut(written, region, number.country_code or 0):
+                raise InvalidMsisdnError(_SEVERAL)
+            return Msisdn(digits)
+        raise InvalidMsisdnError(_refusal(written, region))
+
+
+INTERNATIONAL = NumberReader()
+"""Reads international numbers only."""
+
+
+def normalise_msisdn(value: object, default_region: str | None = None, number_check: NumberCheck = "valid") -> Msisdn:
     """Return a phone number as international digits without a plus.
 
-    Accepts the usual written forms: ``+234 803 123 4567``, ``00234...`` and ``2348031234567``. Accepts national
-    numbers such as ``0803 123 4567`` if ``default_region`` names the country. Accepts what spreadsheets make of numbers
-    (an integer, ``2348031234567.0``, a leading apostrophe). Invisible marks, which come along when a number is
-    copied, are removed.
+    Accepts the usual written forms: ``+234 803 123 4567``, ``00234...`` and ``2348031234567``, also after ``tel:``,
+    ``sms:``, ``whatsapp:`` or ``p:``. Accepts national numbers such as ``0803 123 4567`` if ``default_region`` names
+    the country. Then digits without a plus are a number of that country, with or without its country code; a number of
+    another country needs a plus or an exit code. Accepts what spreadsheets make of numbers (an integer,
+    ``2348031234567.0``, a leading apostrophe). Invisible marks, which come along when a number is copied, are removed.
 
     :param value: the number, as text or as a number
     :param default_region: two-letter ISO 3166 region of national numbers, e.g. ``"NG"``; without it only
         international numbers are accepted
-    :return: the digits; to read them again with a ``default_region``, put a plus before them, because the digits
-        alone can be a national number of another country
-    :raises InvalidMsisdnError: when the value is empty, lost digits in a spreadsheet (``2.348E+12``), or is not a
-        possible phone number
+    :param number_check: ``valid`` or ``possible``, see ``NumberReader``
+    :return: the digits; to read them again, put a plus before them, because the digits alone can be a national number
+        of another country
+    :raises InvalidMsisdnError: when the value is empty, lost digits in a spreadsheet (``2.348E+12``), can be read in
+        two ways, holds more than one number, or is a number that its country does not have
     """
-    # The exact types, because bool is a subclass of int.
-    text = str(value).strip() if type(value) in _PLAIN_TYPES else ""
-    if PLAIN.fullmatch(text) and (plain := parse_plain(text, _known_region(default_region))) is not None:
-        return plain
-    return _parsed(value, default_region)
-
-
-def _parsed(value: object, default_region: str | None) -> str:
-    text = _written_form(value)
-    region = _known_region(default_region)
-    if text.startswith("00"):
-        text = "+" + text[2:]
-    number = _parse(text, None) if text.startswith("+") else _parse_without_plus(text, region)
-    if number is not None and phonenumbers.is_possible_number(number):
-        written = phonenumbers.format_number(number, phonenumbers.PhoneNumberFormat.E164)
-        # The library removes one extra zero with each parse, so one phone could get several numbers.
-        if _parse(written, None) == number:
-            return written.removeprefix("+")
-    if text.startswith("+"):
-        raise InvalidMsisdnError("is not a phone number in international form")
-    if region:
-        raise InvalidMsisdnError(f"is not a phone number: neither valid in {region} nor in international form")
-    raise InvalidMsisdnError("is not a phone number in international form; a national number needs default_region")
+    return NumberReader(default_region, number_check).read(value)
 
 
 def mask_msisdn(number: str) -> str:
@@ -70,28 +122,86 @@ def mask_msisdn(number: str) -> str:
     return f"{number[:head]}****{number[-_VISIBLE_TAIL:]}" if head > 0 else "****"
 
 
-def _written_form(value: object) -> str:
-    if value is None:
+@dataclass(frozen=True, slots=True)
+class _Written:
+    """A written number: its digits, whether a plus is before them, and how many digits each separator follows.
+
+    :param slashes: the same for those separators that have a slash, which can also separate two numbers
+    """
+
+    digits: str
+    has_plus: bool
+    separators: tuple[int, ...] = ()
+    slashes: tuple[int, ...] = ()
+
+    @classmethod
+    def of(cls, value: object) -> _Written:
+        """Take the number from a value.
+
+        :raises InvalidMsisdnError: when it does not have the form of one
+        """
+        text = _text_of(value)
+        match = _WRITTEN.fullmatch(text)
+        if match is None:
+            raise InvalidMsisdnError(_misshapen(text))
+        groups = list(_GROUP.finditer(match["number"]))
+        read, separators, slashes = 0, [], []
+        for group, following in zip(groups, [*groups[1:], None], strict=True):
+            read += len(group[0])
+            if following is not None:
+                separators.append(read)
+                if "/" in match["number"][group.end() : following.start()]:
+                    slashes.append(read)
+        return cls("".join(group[0] for group in groups), bool(match["plus"]), tuple(separators), tuple(slashes))
+
+    def has_separator_within(self, start: int, end: int) -> bool:
+        """Return whether a separator stands between two of these digits."""
+        return any(start < place < end for place in self.separators)
+
+    def before(self, place: int) -> _Written:
+        """Return the number that ends with the separator after ``place`` digits."""
+        return _Written(self.digits[:place], self.has_plus, tuple(one for one in self.separators if one < place))
+
+
+def _text_of(value: object) -> str:
+    """Return a value as text without what spreadsheets, links and copying add.
+
+    :raises InvalidMsisdnError: when there is no text, or it lost digits
+    """
+    value = plain(value)
+    if is_blank(value):
         raise InvalidMsisdnError("is empty")
     if isinstance(value, Decimal) and value.is_finite() and value == value.to_integral_value():
-        # As databases return a NUMERIC column.
-        value = int(value)
+        # As databases return a NUMERIC column. A longer number would be written out, however long that is.
+        value = int(value) if value.adjusted() < _LONGEST_TEXT else value
     if isinstance(value, bool) or not isinstance(value, (str, int, float)):
         raise InvalidMsisdnError("must be text or a whole number")
-    text = strip_invisible(str(value)).strip().lstrip("'").strip()
+    if isinstance(value, int) and not 0 <= value < 10**_LONGEST_TEXT:
+        raise InvalidMsisdnError("is not a phone number")
+    if isinstance(value, str) and len(value) > _LONGEST_TEXT:
+        raise InvalidMsisdnError("is too long for a phone number")
+    text = with_decimal_digits(strip_invisible(str(value))).strip().lstrip("'").strip()
     if not text:
         raise InvalidMsisdnError("is empty")
     if isinstance(value, str) and (reason := missing_value_reason(text)):
         raise InvalidMsisdnError(reason)
-    if _SCIENTIFIC.match(text):
+    if _SCIENTIFIC.fullmatch(text):
         raise InvalidMsisdnError("lost its last digits in a spreadsheet (scientific notation)")
-    if whole := _WHOLE_FLOAT.match(text):
+    if whole := _WHOLE_FLOAT.fullmatch(text):
         return whole[1]
     if isinstance(value, float):
         raise InvalidMsisdnError("must be text or a whole number")
-    if any(character.isalpha() for character in text):
-        raise InvalidMsisdnError("contains letters")
-    return text
+    return _SCHEME.sub("", text, count=1) if _SCHEME.match(text) else text
+
+
+def _misshapen(text: str) -> str:
+    """Return why a text does not have the form of a number."""
+    number = _WRITTEN.match(text)
+    if number is not None and any(map(str.isdigit, text[number.end() :])):
+        return _SEVERAL
+    if any(map(str.isalpha, text)):
+        return "contains letters"
+    return f"is not a phone number{': it contains a character that no phone number has' if number else ''}"
 
 
 def _known_region(default_region: str | None) -> str | None:
@@ -103,25 +213,122 @@ def _known_region(default_region: str | None) -> str | None:
     return region
 
 
-def _parse_without_plus(text: str, region: str | None) -> PhoneNumber | None:
-    """Read digits as a national or an international number: the first of the two that is valid.
+def _readings(written: _Written, region: str | None) -> Iterator[PhoneNumber]:
+    """Yield the numbers that a text can mean, valid or not.
 
-    If neither is valid, the international reading is returned, because numbering plans grow. An invalid national
-    number is more likely a typing error, and the message would reach the wrong phone.
+    Without a plus, a separator within the country code means that the digits before it are something else.
     """
-    digits = re.sub(r"[\s().\-/]", "", text)
-    national = _parse(text, region) if region else None
-    international = _parse("+" + digits, None) if _PLAIN_DIGITS.match(digits) and digits[0] != "0" else None
-    for reading in (national, international):
-        if reading is not None and phonenumbers.is_valid_number(reading):
-            return reading
-    return international
+    if written.has_plus:
+        yield from _parsed(f"+{written.digits}", None)
+        return
+    for exit_code in _exit_codes(written.digits, region):
+        yield from _international(written, len(exit_code))
+    if region is None:
+        if not written.digits.startswith("0"):
+            yield from _international(written, 0)
+        return
+    plan = _plan_of(region)
+    own = [number for number in _international(written, 0) if number.country_code == plan.country_code]
+    national = [
+        number
+        for number in _parsed(written.digits, region)
+        if number.country_code_source == CountryCodeSource.FROM_DEFAULT_COUNTRY
+    ]
+    yield from own
+    # Digits that begin with the country's own code and are valid so are international: as a national number they
+    # would lack the prefix that is dialled before it. Without such a prefix, both can be meant.
+    if plan.national_prefix is None or not any(map(phonenumbers.is_valid_number, own)):
+        yield from national
 
 
-def _parse(text: str, region: str | None) -> PhoneNumber | None:
+def _plan_of(region: str) -> PhoneMetadata:
+    """Return the numbering plan of a region that the library knows."""
+    plan: PhoneMetadata | None = PhoneMetadata.metadata_for_region(region)
+    if plan is None:
+        raise InvalidMsisdnError("cannot be read: the phonenumbers library has no numbering plan of its region")
+    return plan
+
+
+def _exit_codes(digits: str, region: str | None) -> Iterable[str]:
+    """Return what may be dialled before a country code at the start of the digits: 00, and the region's own code."""
+    codes = {"00"} if digits.startswith("00") else set()
+    prefix = region and _plan_of(region).international_prefix
+    if prefix and (match := re.match(prefix, digits)):
+        codes.add(match[0])
+    return codes
+
+
+def _international(written: _Written, start: int) -> Iterator[PhoneNumber]:
+    for number in _parsed(f"+{written.digits[start:]}", None):
+        if not written.has_separator_within(start, start + len(str(number.country_code))):
+            yield number
+
+
+def _parsed(text: str, region: str | None) -> Iterator[PhoneNumber]:
     try:
-        number = phonenumbers.parse(text, region)
+        yield phonenumbers.parse(text, region, keep_raw_input=True)
     except NumberParseException:
-        return None
-    # format_number would silently drop an extension, or a second number after the first.
-    return None if number.extension else number
+        return
+
+
+def _digits_of(number: PhoneNumber) -> str | None:
+    """Return the international digits; ``None`` if they are not read as the same number again.
+
+    The library removes one extra zero with each parse, so one phone could get several numbers.
+    """
+    written = phonenumbers.format_number(number, phonenumbers.PhoneNumberFormat.E164)
+    again = [phonenumbers.format_number(one, phonenumbers.PhoneNumberFormat.E164) for one in _parsed(written, None)]
+    return written.removeprefix("+") if again == [written] else None
+
+
+def _is_possible(number: PhoneNumber, written: _Written) -> bool:
+    """Return whether a number has a length of its plan, and is written so that it is meant as a number of it."""
+    if phonenumbers.is_possible_number_with_reason(number) != ValidationResult.IS_POSSIBLE:
+        return False
+    if number.country_code_source != CountryCodeSource.FROM_DEFAULT_COUNTRY:
+        return True
+    plan = _plan_of(phonenumbers.region_code_for_country_code(number.country_code or 0))
+    lengths = plan.general_desc.possible_length if plan.general_desc is not None else ()
+    # Where numbers have several lengths, digits without the prefix may be any number with a typing error.
+    return written.digits.startswith(plan.national_prefix or "") or len(lengths) == 1
+
+
+def _is_complete(written: _Written, region: str | None) -> bool:
+    return any(map(phonenumbers.is_valid_number, _readings(written, region)))
+
+
+def _ends_at(written: _Written, region: str | None) -> Iterator[int]:
+    """Yield the separators at which a valid number ends."""
+    for place in written.separators:
+        if place >= _SHORTEST and _is_complete(written.before(place), region):
+            yield place
+
+
+def _is_cut(written: _Written, region: str | None, code: int) -> bool:
+    """Return whether a number that is valid as a whole is more likely two, or one with an extension.
+
+    :param code: its country code
+    """
+    for place in written.separators:
+        if place < _SHORTEST or not (place in written.slashes or _begins_number(written.digits[place:], code)):
+            continue
+        if _is_complete(written.before(place), region):
+            return True
+    return False
+
+
+def _begins_number(digits: str, code: int) -> bool:
+    """Return whether digits are a number of a country as it is dialled there, or in international form."""
+    if len(digits) < _SHORTEST or not digits.startswith(("0", str(code))):
+        return False
+    return _is_complete(_Written(digits, has_plus=False), phonenumbers.region_code_for_country_code(code))
+
+
+def _refusal(written: _Written, region: str | None) -> str:
+    if any(_ends_at(written, region)):
+        return _SEVERAL
+    if written.has_plus or (region and any(_exit_codes(written.digits, region))):
+        return "is not a phone number in international form"
+    if region:
+        return f"is not a phone number of {region}. A number of another country needs a plus before its country code"
+    return "is not a phone number in international form; a national number needs default_region"

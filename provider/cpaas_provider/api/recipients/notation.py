@@ -20,6 +20,8 @@ _PIECE = 500
 # Keycaps, and marks that choose how the character before them looks.
 _DECORATIONS = dict.fromkeys([0x20E3, 0x034F, *range(0xFE00, 0xFE10), *range(0xE0000, 0xE0080)])
 
+_FULL_WIDTH = dict(zip(range(0xFF01, 0xFF5F), range(0x21, 0x7F), strict=True))
+
 
 def spaced(digits: str) -> str:
     """Return a regular expression for digits with any separators."""
@@ -38,5 +40,13 @@ def with_ascii_digits(text: str) -> str:
         return text
     # In pieces, because Python sorts the marks of one letter in quadratic time, however many there are.
     pieces = (unicodedata.normalize("NFKC", text[start : start + _PIECE]) for start in range(0, len(text), _PIECE))
-    text = strip_invisible("".join(pieces)).translate(_DECORATIONS)
-    return "".join(str(unicodedata.digit(character)) if character.isdecimal() else character for character in text)
+    return with_decimal_digits(strip_invisible("".join(pieces)).translate(_DECORATIONS))
+
+
+def with_decimal_digits(text: str) -> str:
+    """Return a text with the decimal digits of all scripts, and signs of full width, as ASCII has them."""
+    if text.isascii():
+        return text
+    return "".join(
+        str(unicodedata.digit(character)) if character.isdecimal() else character for character in text
+    ).translate(_FULL_WIDTH)

@@ -16,7 +16,7 @@ import phonenumbers
 
 from cpaas_provider.api.endpoints import Echo, Endpoint, RetrySafety
 from cpaas_provider.api.models.messages import Message
-from cpaas_provider.api.recipients.msisdn import InvalidMsisdnError, normalise_msisdn
+from cpaas_provider.api.recipients.msisdn import InvalidMsisdnError, NumberReader
 from cpaas_provider.api.responses.statements import is_empty, named_code
 
 _WHOLE_FLOAT = re.compile(r"(\d+)\.0+")
@@ -115,7 +115,7 @@ def _region_of(number: str) -> str | None:
 def _as_sent(number: str, region: str | None) -> str:
     """Return a number as requests have it, ``""`` if it is none. One without country code is of the region."""
     try:
-        return normalise_msisdn(number, region)
+        return NumberReader(region, "possible").read(number)
     except InvalidMsisdnError:
         return ""
 

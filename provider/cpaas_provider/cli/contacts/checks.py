@@ -76,7 +76,7 @@ async def _verify(args: Namespace, database: Database, connection: CpaasConnecti
             client,
             table,
             report,
-            default_region=client.settings.default_region,
+            numbers=client.settings.numbers,
             mend=args.mend,
             max_gone=args.max_gone,
         )

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 from argparse import Namespace
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from cpaas_provider.api.amounts import counted
 from cpaas_provider.api.client import CpaasClient
 from cpaas_provider.api.errors import CpaasAuthenticationError, CpaasError, CpaasInsufficientBalanceError
-from cpaas_provider.api.recipients.msisdn import normalise_msisdn
 from cpaas_provider.cli.messages.typed import StandardInput, masked, read_recipients
 from cpaas_provider.cli.running import FAILED, STOPPED, connection_of, guarded
 from cpaas_provider.cli.terminal import print_lines, warn
@@ -29,8 +29,9 @@ _ASKED = "service"
 def cpaas_lookup(args: Namespace) -> None:
     """Look up phone numbers, each once."""
     connection = connection_of(args.conn_id)
-    region = args.region or connection.settings.default_region
-    numbers = read_recipients(args.phones, args.phones_file, StandardInput(), lambda one: normalise_msisdn(one, region))
+    # A look-up sends nothing, so allowed_recipients does not limit it.
+    reader = replace(connection.settings.recipient_reader("phone", args.region), allowed=None)
+    numbers = list[str](read_recipients(args.phones, args.phones_file, StandardInput(), reader).allowed)
     with contextlib.ExitStack() as opened:
         cache = _Cache(connection, opened, read=not args.no_cache, max_age=args.max_age)
         known = cache.known(numbers)
@@ -65,7 +66,7 @@ def _look_up(
                 lines.append({**line, **record._asdict(), "source": _CACHED, "error": None})
                 continue
             try:
-                found = client.lookup_phone(f"+{number}")
+                found = client.lookup_phone(number)
             except CpaasError as error:
                 lines.append({**line, "source": _ASKED, "error": str(error)})
                 if isinstance(error, (CpaasAuthenticationError, CpaasInsufficientBalanceError)):

@@ -13,7 +13,7 @@ from cpaas_provider.api import operations
 from cpaas_provider.api.core import Call
 from cpaas_provider.api.errors import CpaasNotVerifiedError, CpaasUnknownOutcomeError
 from cpaas_provider.api.models.otp import OtpOutcome, OtpToken
-from cpaas_provider.api.recipients.msisdn import normalise_msisdn
+from cpaas_provider.api.recipients.msisdn import Msisdn
 from cpaas_provider.cli.messages.requests import CommandSpec, run_request
 from cpaas_provider.cli.messages.suppressions import open_suppressions
 from cpaas_provider.cli.messages.typed import StandardInput, masked, read_recipients
@@ -31,18 +31,17 @@ _PROBE_SECONDS = 20
 def cpaas_otp_request(args: Namespace) -> None:
     """Request a passcode, which the service delivers."""
     connection = connection_of(args.conn_id)
-    region = args.region or connection.settings.default_region
-    recipients = read_recipients([args.recipient], None, StandardInput(), lambda one: normalise_msisdn(one, region))
-    if len(recipients) > 1:
+    reader = connection.settings.recipient_reader("phone", args.region)
+    found = read_recipients([args.recipient], None, StandardInput(), reader)
+    if len(found.allowed) + len(found.not_allowed) > 1:
         raise SystemExit("A passcode goes to one recipient. Nothing was sent.")
-    (recipient,) = recipients
-    permitted = connection.settings.allowed
-    if permitted is not None and not permitted.allows(recipient):
+    if found.not_allowed:
         raise SystemExit("The recipient is not on allowed_recipients of the connection. Nothing was sent.")
+    (recipient,) = found.allowed
     body = {"length": args.length, "expires_in": args.expires_in, "channel": args.channel}
 
     def build_call(chosen: Sequence[str], _reference: str, _callback_url: str | None) -> Call[Any]:
-        return operations.request_otp(f"+{chosen[0]}", **body)
+        return operations.request_otp(Msisdn(chosen[0]), **body)
 
     def read(response: OtpToken) -> RequestResult:
         return RequestResult(response.id, details=otp_result(response, args.expires_in))

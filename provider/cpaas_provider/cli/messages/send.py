@@ -13,6 +13,7 @@ from typing import Any
 from cpaas_provider.api.amounts import counted, total
 from cpaas_provider.api.core import Call
 from cpaas_provider.api.models.messages import Message
+from cpaas_provider.api.recipients.reader import RecipientList, recipient_key
 from cpaas_provider.api.text import measure_sms, placeholders_in
 from cpaas_provider.api.values import no_value_reason
 from cpaas_provider.cli.messages.campaign_database import refuse_other_database
@@ -24,7 +25,6 @@ from cpaas_provider.cli.messages.typed import StandardInput, masked, read_file, 
 from cpaas_provider.cli.running import after_sending, connection_of, guarded
 from cpaas_provider.cli.terminal import aside, print_record, say
 from cpaas_provider.sending.campaign.content import EMAIL, SMS, Channel
-from cpaas_provider.sending.hashing import known_by
 from cpaas_provider.sending.spec import RequestResult
 
 _SHOWN = 20
@@ -57,14 +57,8 @@ def _send(command: _Command, args: Namespace) -> None:
     if args.resend_unknown and args.idempotency_key is None:
         raise SystemExit("--resend-unknown needs --idempotency-key. Nothing was sent.")
     connection = connection_of(args.conn_id)
-    region = getattr(args, "region", None) or connection.settings.default_region
-    recipients = read_recipients(
-        args.recipients,
-        args.recipients_file,
-        stdin,
-        lambda one: channel.normalise(one, region),
-        partial(known_by, channel.operation),
-    )
+    reader = connection.settings.recipient_reader(channel.recipients, getattr(args, "region", None))
+    recipients = read_recipients(args.recipients, args.recipients_file, stdin, reader)
     content = _content(args, stdin)
     sender = args.sender_id or getattr(connection, command.sender)
     if not sender:
@@ -73,22 +67,21 @@ def _send(command: _Command, args: Namespace) -> None:
         )
     _refuse_placeholders([content, getattr(args, "subject", None)], connection.placeholder_format)
     body = {"sender_id": sender, "content": content, **{name: getattr(args, name) for name in command.fields}}
-    if len(recipients) > connection.recipients_per_request:
+    listed = len(recipients.allowed) + len(recipients.not_allowed)
+    if listed > connection.recipients_per_request:
         raise SystemExit(
-            f"{counted(len(recipients), 'recipient')} are too many for one request: recipients_per_request of the "
+            f"{counted(listed, 'recipient')} are too many for one request: recipients_per_request of the "
             f"connection is {connection.recipients_per_request}. Nothing was sent. Send them as a campaign."
         )
-    permitted = connection.settings.allowed
-    allowed = [one for one in recipients if permitted is None or permitted.allows(one)]
+    allowed = recipients.allowed
     if not allowed:
         raise SystemExit(
-            f"None of {counted(len(recipients), 'recipient')} is on allowed_recipients of the connection. Nothing was "
-            "sent."
+            f"None of {counted(listed, 'recipient')} is on allowed_recipients of the connection. Nothing was sent."
         )
 
     def build_call(chosen: Sequence[str], reference: str, callback_url: str | None) -> Call[Any]:
         return channel.build_call(
-            [channel.unambiguous(one) for one in chosen],
+            [channel.as_read(recipient) for recipient in chosen],
             external_ref=args.external_ref or reference,
             callback=callback_url,
             **body,
@@ -98,7 +91,7 @@ def _send(command: _Command, args: Namespace) -> None:
     build_call(allowed, "cpaas-dry-run", None).build(connection.settings)
     kind = "email" if channel is EMAIL else str(args.channel)
     if args.dry_run:
-        _dry_run(args, command, kind, body, recipients, allowed)
+        _dry_run(args, command, kind, body, recipients)
         return
     spec = CommandSpec(
         operation=channel.operation,
@@ -128,7 +121,7 @@ def _send(command: _Command, args: Namespace) -> None:
             {
                 "id": latest.get("id"),
                 "recipients": sent.outcome.sent,
-                "not_allowed": len(recipients) - len(allowed),
+                "not_allowed": len(recipients.not_allowed),
                 "suppressed": sent.suppressed,
                 "charge": total(result.get("charge") for result in results),
                 **{name: latest.get(name) for name in ("balance", *command.estimate_fields, "created_datetime")},
@@ -194,7 +187,7 @@ def _read(command: _Command, response: Message) -> RequestResult:
         **{name: getattr(estimate, name, None) for name in command.estimate_fields},
         "created_datetime": created.isoformat() if created else None,
     }
-    rejected = frozenset(one.lower() for one in response.rejected_recipients)
+    rejected = frozenset(map(recipient_key, response.rejected_recipients))
     return RequestResult(response.id, details=details, rejected=rejected, rejection=response.rejection)
 
 
@@ -203,19 +196,18 @@ def _dry_run(
     command: _Command,
     kind: str,
     body: dict[str, Any],
-    recipients: Sequence[str],
-    permitted: Sequence[str],
+    recipients: RecipientList,
 ) -> None:
     content = body["content"]
     with contextlib.ExitStack() as opened:
         _, suppressions = open_suppressions(opened, args, kind)
-        listed = suppressions.find(permitted) if suppressions else {}
-    allowed = [one for one in permitted if one not in listed]
+        listed = suppressions.find(recipients.allowed) if suppressions else {}
+    allowed = [one for one in recipients.allowed if one not in listed]
     if not allowed:
         raise all_suppressed(len(listed))
     record: dict[str, Any] = {
         "recipients": len(allowed),
-        "not_allowed": len(recipients) - len(permitted),
+        "not_allowed": len(recipients.not_allowed),
         "suppressed": len(listed),
     }
     if command.channel is SMS:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from cpaas_provider.api.recipients.email_address import mask_email
 from cpaas_provider.api.recipients.msisdn import mask_msisdn
+from cpaas_provider.api.recipients.reader import RecipientList, RecipientReader
 
 STDIN = "-"
-_NAMED = 10
 
 
 class StandardInput:
@@ -54,37 +54,23 @@ def read_file(path: str, stdin: StandardInput, what: str) -> str:
 
 
 def read_recipients(
-    given: Sequence[str],
-    file: str | None,
-    stdin: StandardInput,
-    normalise: Callable[[str], str],
-    known_by: Callable[[str], str] = str,
-) -> list[str]:
-    """Return the recipients of a command, normalised, each once.
+    given: Sequence[str], file: str | None, stdin: StandardInput, reader: RecipientReader
+) -> RecipientList:
+    """Return the recipients of a command.
 
     :param given: as arguments; each may be a list with commas, and ``-`` reads standard input
     :param file: a file with more recipients, in lines or with commas
-    :param normalise: returns a recipient as the service expects it, or raises ``ValueError`` with the reason
-    :param known_by: returns the key by which two recipients are the same
     :raises SystemExit: when there is none, or one is invalid. The message shows its place only
     """
-    texts = [stdin.read("the recipients") if one == STDIN else one for one in given]
+    texts = [stdin.read("the recipients") if text == STDIN else text for text in given]
     if file is not None:
         texts.append(read_file(file, stdin, "the recipients"))
-    found, invalid = dict[str, str](), list[str]()
-    for place, one in enumerate(_parts(texts), start=1):
-        try:
-            recipient = normalise(one)
-        except ValueError as error:
-            invalid.append(f"recipient {place} {error}")
-        else:
-            found.setdefault(known_by(recipient), recipient)
-    if invalid:
-        more = f"; and {len(invalid) - _NAMED} more" if len(invalid) > _NAMED else ""
-        raise SystemExit(f"Not usable: {'; '.join(invalid[:_NAMED])}{more}. Nothing was sent.")
-    if not found:
+    found = reader.read_list(_parts(texts))
+    if found.invalid:
+        raise SystemExit(f"Not usable: {found.describe_invalid()}. Nothing was sent.")
+    if not (found.allowed or found.not_allowed):
         raise SystemExit("There is no recipient. Nothing was sent. Give one as an argument, in a file, or as - .")
-    return list(found.values())
+    return found
 
 
 def _parts(texts: Iterable[str]) -> list[str]:

@@ -14,13 +14,15 @@ from typing import Any
 
 from cpaas_provider._common.local_files import create_text_file
 from cpaas_provider.api.amounts import counted
+from cpaas_provider.api.recipients.invalid import InvalidRecipientError
+from cpaas_provider.api.recipients.reader import RecipientReader, recipient_key
 from cpaas_provider.cli.messages.campaign_database import record_database, refuse_other_database
 from cpaas_provider.cli.running import guarded
 from cpaas_provider.cli.terminal import aside, print_lines, say, typed
 from cpaas_provider.database.database import open_database
 from cpaas_provider.database.recipients.hash_keys import HASH_BYTES
 from cpaas_provider.database.recipients.suppressions import Listed, Suppression, SuppressionTable
-from cpaas_provider.hooks.suppressions import add_suppressions, check_entry, normalise_recipient, remove_suppressions
+from cpaas_provider.hooks.suppressions import add_suppressions, check_entry, list_reader, remove_suppressions
 from cpaas_provider.sources import as_source
 from cpaas_provider.sources.base import InvalidRow, Source
 
@@ -36,7 +38,7 @@ _EXPORTED = Suppression._fields
 def cpaas_suppressions_list(args: Namespace) -> None:
     """Print entries."""
     with _table() as table:
-        wanted = _one(args.recipient, args.region)
+        wanted = _one(args.recipient, list_reader(args.region, args.number_check))
         found = table.entries(_where(args)) if wanted is None else table.entries_of(wanted, _where(args))
         lines = [_line(entry) for entry in islice(found, args.limit)]
         counts = table.counts()
@@ -58,6 +60,7 @@ def cpaas_suppressions_add(args: Namespace) -> None:
             channel=args.channel,
             conn_id=args.conn_id,
             region=args.region,
+            number_check=args.number_check,
         )
     say(f"Added {counted(added, 'entry', 'entries')}.")
 
@@ -67,7 +70,12 @@ def cpaas_suppressions_remove(args: Namespace) -> None:
     """Remove recipients, and print how many entries went."""
     with _value_errors_shown():
         removed = remove_suppressions(
-            _given(args.recipients), reason=args.reason, channel=args.channel, conn_id=args.conn_id, region=args.region
+            _given(args.recipients),
+            reason=args.reason,
+            channel=args.channel,
+            conn_id=args.conn_id,
+            region=args.region,
+            number_check=args.number_check,
         )
     if not removed:
         raise SystemExit("The list has no such entry. Nothing was removed.")
@@ -115,6 +123,7 @@ def cpaas_suppressions_export(args: Namespace) -> None:
 def _read(source: Source, args: Namespace, source_name: str) -> tuple[list[Listed], list[str]]:
     """Return what the rows of a file add, and the rows that cannot be read."""
     listed, invalid = [], []
+    read = list_reader(args.region, args.number_check).read
     with source.open() as rows:
         if rows.columns is not None and args.column not in rows.columns:
             raise ValueError(f"The file has no column {args.column}. Give --column. Nothing was added.")
@@ -123,8 +132,8 @@ def _read(source: Source, args: Namespace, source_name: str) -> tuple[list[Liste
                 invalid.append(f"row {row.number}: {row.reason}")
                 continue
             try:
-                recipient = normalise_recipient(row.values[0], args.region)
-            except ValueError as error:
+                recipient = recipient_key(read(row.values[0]))
+            except InvalidRecipientError as error:
                 invalid.append(f"row {row.number} {error}")
             else:
                 listed.append(Listed(recipient, args.reason, source_name, args.channel, args.conn_id or ""))
@@ -179,12 +188,12 @@ def _given(recipients: list[str]) -> list[str]:
     return [*(one for one in recipients if one != "-"), *lines]
 
 
-def _one(recipient: str | None, region: str | None) -> str | None:
+def _one(recipient: str | None, reader: RecipientReader) -> str | None:
     if recipient is None:
         return None
     try:
-        return normalise_recipient(typed(recipient), region)
-    except ValueError as error:
+        return recipient_key(reader.read(typed(recipient)))
+    except InvalidRecipientError as error:
         raise SystemExit(f"The recipient {error}.") from None
 
 

@@ -17,6 +17,13 @@ _RECIPIENTS = Arg(
     metavar="RECIPIENT",
 )
 _REGION = Arg(("--region",), "Two-letter region of national phone numbers, such as NG", metavar="REGION")
+_NUMBER_CHECK = Arg(
+    ("--number-check",),
+    "'possible' also takes numbers of the right length that the numbering plans do not have yet (default: %(default)s)",
+    choices=("valid", "possible"),
+    default="valid",
+)
+_READING = (_REGION, _NUMBER_CHECK)
 _REASON = Arg(
     ("--reason",), "Why they are not to be sent to (default: %(default)s)", choices=_REASONS, default="opt_out"
 )
@@ -53,7 +60,7 @@ SUPPRESSION_COMMANDS = (
     command(
         "list",
         "suppressions.actions.cpaas_suppressions_list",
-        (_RECIPIENT, _REGION, *_ONLY, _LIMIT, ARG_OUTPUT, ARG_VERBOSE),
+        (_RECIPIENT, *_READING, *_ONLY, _LIMIT, ARG_OUTPUT, ARG_VERBOSE),
         "List entries of the suppression list",
         "List entries: the beginning of the recipient's hash, channel, connection, reason, source and date. The list "
         "holds no number and no address, only keyed hashes. --recipient shows the entries of one.",
@@ -61,7 +68,7 @@ SUPPRESSION_COMMANDS = (
     command(
         "add",
         "suppressions.actions.cpaas_suppressions_add",
-        (_RECIPIENTS, _REASON, _CHANNEL, _CONN_ID, _SOURCE, _REGION, ARG_VERBOSE),
+        (_RECIPIENTS, _REASON, _CHANNEL, _CONN_ID, _SOURCE, *_READING, ARG_VERBOSE),
         "Add recipients to the suppression list",
         "Add recipients, so that no campaign and no single send reaches them. A passcode is refused for invalid_number "
         "only. Exit status: 0 on success, 1 on failure.",
@@ -69,7 +76,7 @@ SUPPRESSION_COMMANDS = (
     command(
         "remove",
         "suppressions.actions.cpaas_suppressions_remove",
-        (_RECIPIENTS, *_ONLY, _REGION, ARG_VERBOSE),
+        (_RECIPIENTS, *_ONLY, *_READING, ARG_VERBOSE),
         "Remove recipients from the suppression list",
         "Remove recipients, so that they are sent to again. A later delivery report of a permanent failure adds them "
         "again. Exit status: 0 on success, 1 on failure or if there was no such entry.",
@@ -77,7 +84,7 @@ SUPPRESSION_COMMANDS = (
     command(
         "import",
         "suppressions.actions.cpaas_suppressions_import",
-        (_FILE, _COLUMN, _REASON, _CHANNEL, _CONN_ID, _SOURCE, _REGION, _SKIP_INVALID, ARG_VERBOSE),
+        (_FILE, _COLUMN, _REASON, _CHANNEL, _CONN_ID, _SOURCE, *_READING, _SKIP_INVALID, ARG_VERBOSE),
         "Add the recipients of a file to the suppression list",
         "Add the recipients of a file, or the entries of an export. An export can be imported into the database that "
         "it comes from, or into a copy of it: hashes of another database match no recipient. Exit status: 0 on "

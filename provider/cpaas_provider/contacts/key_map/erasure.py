@@ -10,8 +10,8 @@ import itertools
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from cpaas_provider.api.recipients.email_address import normalise_email
-from cpaas_provider.api.recipients.msisdn import normalise_msisdn
+from cpaas_provider.api.recipients.msisdn import NumberReader
+from cpaas_provider.api.recipients.reader import RecipientReader, recipient_key
 from cpaas_provider.contacts.key_map.entries import Change
 from cpaas_provider.contacts.key_map.hashes import CellHashes
 from cpaas_provider.contacts.key_map.key_map import KeyMap
@@ -19,6 +19,7 @@ from cpaas_provider.contacts.key_map.maps import all_maps
 from cpaas_provider.contacts.key_map.overview import RECIPIENT_COLUMNS, owner_of, released
 from cpaas_provider.database.bulk import batched
 from cpaas_provider.database.database import Database
+from cpaas_provider.sources.results_file import international
 
 
 @dataclass
@@ -43,10 +44,9 @@ def erase_entries(database: Database, recipient: str, region: str | None, forms:
     :param forms: further forms of the recipient that a key may have
     :raises DatabaseError: when the database cannot be used
     """
-    is_email = "@" in recipient
-    normalised = normalise_email(recipient) if is_email else normalise_msisdn(recipient, region)
-    cells = {normalised, normalised.lower()}
-    keys = {*cells, *forms, recipient.strip()} | (set() if is_email else {f"+{normalised}"})
+    read = RecipientReader("any", NumberReader(region, "possible")).read(recipient)
+    cells = {read, recipient_key(read)}
+    keys = {*cells, *forms, recipient.strip(), international(read)}
     erased = ErasedEntries()
     for key_map in all_maps(database):
         before = erased.removed

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from decimal import Decimal
+from dataclasses import replace
 from typing import Any, Literal
 
-from cpaas_provider.api.recipients.msisdn import normalise_msisdn
+from cpaas_provider.api.recipients.msisdn import INTERNATIONAL, NumberReader
 from cpaas_provider.api.values import MAX_CELL_BYTES, as_text, is_blank, plain
 from cpaas_provider.contacts.mapping.parsing.addresses import parse_email, parse_url
 from cpaas_provider.contacts.mapping.parsing.choices import options_parser, parse_option
@@ -25,8 +25,6 @@ Parse = Callable[[Any], Any]
 CLEARED: dict[str, str | None] = {"null": None, "empty": ""}
 """An empty cell on the wire."""
 _DEFAULT_RULE = ColumnRule()
-_ABOVE_NUMBERS = 10**20
-_LONGEST_NUMBER = 250
 
 FIELDS_OF_TYPE: dict[str, frozenset[str]] = {
     "NUMBER": frozenset({"decimal", "thousands"}),
@@ -43,30 +41,30 @@ def column_type(written: str) -> str:
 
 
 def encode_cell(
-    column_type: str, value: Any, *, default_region: str | None = None, empty_cell_value: ClearAs = "null"
+    column_type: str, value: Any, *, numbers: NumberReader = INTERNATIONAL, empty_cell_value: ClearAs = "null"
 ) -> Any:
     """Return a cell's value as on the wire.
 
     :param column_type: TEXT, NUMBER, DATE, PHONE NUMBER, EMAIL, URL, SELECT or MULTI SELECT; a type that the contract
         does not list accepts any JSON value unchanged
     :param value: the value; a blank one (``None``, text of blanks, NaN, an empty list of options) clears the cell
-    :param default_region: region of national phone numbers
+    :param numbers: reads phone numbers as the connection has it
     :param empty_cell_value: what clears a cell on the wire: ``null`` or an empty string
     :raises ValueError: when the value does not fit the type; gives the reason, never the value
     """
-    cell = cell_parser(column_type, _DEFAULT_RULE, default_region)(value)
+    cell = cell_parser(column_type, _DEFAULT_RULE, numbers)(value)
     return CLEARED[empty_cell_value] if cell is None else cell
 
 
-def cell_parser(written_type: str, rule: ColumnRule = _DEFAULT_RULE, default_region: str | None = None) -> Parse:
+def cell_parser(written_type: str, rule: ColumnRule = _DEFAULT_RULE, numbers: NumberReader = INTERNATIONAL) -> Parse:
     """Return a function that turns a value of one column into its form on the wire, a blank value into ``None``.
 
     :param written_type: the column's type, in upper or lower case
     :param rule: the notation of values in the source
-    :param default_region: region of national phone numbers if the rule names none
+    :param numbers: reads phone numbers as the connection has it, in the region of the rule if it names one
     :return: the function; it raises ``ValueError`` for a value that does not fit, with the reason, never the value
     """
-    parse = _parser(column_type(written_type), rule, default_region)
+    parse = _parser(column_type(written_type), rule, numbers)
 
     def read(value: Any) -> Any:
         if type(value) is not str:
@@ -81,7 +79,7 @@ def cell_parser(written_type: str, rule: ColumnRule = _DEFAULT_RULE, default_reg
     return read
 
 
-def _parser(kind: str, rule: ColumnRule, default_region: str | None) -> Parse:
+def _parser(kind: str, rule: ColumnRule, numbers: NumberReader) -> Parse:
     match kind:
         case "TEXT":
             return _parse_text
@@ -90,9 +88,9 @@ def _parser(kind: str, rule: ColumnRule, default_region: str | None) -> Parse:
         case "DATE":
             return date_parser(rule.date_format, rule.excel_serial)
         case "PHONE NUMBER":
-            return _phone_parser(rule.region or default_region)
+            return _phone_parser(numbers if rule.region is None else replace(numbers, default_region=rule.region))
         case "EMAIL":
-            return parse_email
+            return lambda value: str(parse_email(value))
         case "URL":
             return parse_url
         case "SELECT":
@@ -107,15 +105,8 @@ def _parse_text(value: Any) -> str:
     return checked_text(as_text(value))
 
 
-def _phone_parser(region: str | None) -> Parse:
-    def read(value: Any) -> str:
-        # Compared before it is converted, because a Decimal can stand for a gigabyte of digits.
-        out_of_range = isinstance(value, (int, float, Decimal)) and not 0 <= value < _ABOVE_NUMBERS
-        if out_of_range or (type(value) is str and len(value) > _LONGEST_NUMBER):
-            raise ValueError("is not a phone number")
-        return normalise_msisdn(value, region)
-
-    return read
+def _phone_parser(numbers: NumberReader) -> Parse:
+    return lambda value: str(numbers.read(value))
 
 
 def _parse_json(value: Any) -> Any:

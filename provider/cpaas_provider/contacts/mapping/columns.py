@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from cpaas_provider.api.errors import CpaasInvalidRequestError
+from cpaas_provider.api.recipients.msisdn import INTERNATIONAL, NumberReader
 from cpaas_provider.contacts.mapping.cells import ClearAs, encode_cell
 
 if TYPE_CHECKING:
@@ -51,12 +52,12 @@ class ContactColumns:
         return next((column for column in self._columns if column.id == name), None)
 
     def encode(
-        self, cells: Mapping[str, Any], *, default_region: str | None = None, empty_cell_value: ClearAs = "null"
+        self, cells: Mapping[str, Any], *, numbers: NumberReader = INTERNATIONAL, empty_cell_value: ClearAs = "null"
     ) -> dict[str, Any]:
         """Return cells by column id, each as its column's type takes it.
 
         :param cells: values by column name; a blank one, such as ``None`` or text of blanks, clears a cell
-        :param default_region: region of national phone numbers
+        :param numbers: reads phone numbers as the connection has it
         :param empty_cell_value: what clears a cell on the wire: ``null`` or an empty string
         :raises CpaasInvalidRequestError: when a column is unknown or ambiguous, or a value does not fit; names all
             such columns and shows no value
@@ -72,9 +73,7 @@ class ContactColumns:
                 column = self.find(name)
                 if column.id in encoded:
                     raise ValueError("is given twice")
-                encoded[column.id] = encode_cell(
-                    column.type, value, default_region=default_region, empty_cell_value=empty_cell_value
-                )
+                encoded[column.id] = encode_cell(column.type, value, numbers=numbers, empty_cell_value=empty_cell_value)
             except ValueError as error:
                 faults.append(f"{name}: {error}")
         if faults or not encoded:

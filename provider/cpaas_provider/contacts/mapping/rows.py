@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from functools import partial
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from cpaas_provider.api.errors import CpaasInvalidRequestError
+from cpaas_provider.api.recipients.msisdn import NumberReader
 from cpaas_provider.api.values import as_text, is_blank, plain
 from cpaas_provider.contacts.mapping.cells import CLEARED, FIELDS_OF_TYPE, ClearAs, Parse, cell_parser, column_type
 from cpaas_provider.contacts.mapping.columns import ContactColumns
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from cpaas_provider.api.models.contacts import ContactColumn, ContactTable
 
 # Increase it when the same values give other cells than before.
-_CELL_FORMAT_VERSION = 1
+_CELL_FORMAT_VERSION = 2
 _TYPED_FIELDS = frozenset().union(*FIELDS_OF_TYPE.values())
 
 
@@ -68,7 +69,7 @@ class RowMapping:
     :param rules: what ``parse_mapping`` returned; empty for every source column whose name is a column of the table
     :param table: the contact table as it is now
     :param source_columns: the source's columns; ``None`` where each row has its own, which are then checked row by row
-    :param default_region: region of national phone numbers where a rule names none
+    :param numbers: reads phone numbers as the connection has it
     :param empty_cell_value: what clears a cell on the wire: ``null`` or ``empty`` (an empty string)
     :param key: the source columns that identify a row
     :raises CpaasInvalidRequestError: names all list columns that are unknown, ambiguous or given twice, all source
@@ -81,11 +82,11 @@ class RowMapping:
         table: ContactTable,
         source_columns: Sequence[str] | None,
         *,
-        default_region: str | None,
+        numbers: NumberReader,
         empty_cell_value: ClearAs,
         key: tuple[str, ...],
     ) -> None:
-        columns = _bind_columns(rules, table, source_columns, default_region, key)
+        columns = _bind_columns(rules, table, source_columns, numbers, key)
         self.column_sources: Mapping[str, tuple[str, ...]] = {column.name: column.reads for column in columns}
         """The source columns that fill each written column, by its name."""
         self.source_columns = tuple(dict.fromkeys([*key, *(name for column in columns for name in column.reads)]))
@@ -106,7 +107,7 @@ class RowMapping:
         declared = {name: rule.as_dict() for name, rule in rules.items()}
         reads = {column.id: column.reads for column in columns}
         self.rules_signature = json.dumps(
-            [_CELL_FORMAT_VERSION, declared, reads, default_region, empty_cell_value], default=repr, sort_keys=True
+            [_CELL_FORMAT_VERSION, declared, reads, astuple(numbers), empty_cell_value], default=repr, sort_keys=True
         )
         """A text that differs whenever the same values may give other cells.
 
@@ -178,7 +179,7 @@ def _bind_columns(
     rules: Mapping[str, ColumnRule],
     table: ContactTable,
     source_columns: Sequence[str] | None,
-    default_region: str | None,
+    numbers: NumberReader,
     key: Sequence[str],
 ) -> list[_BoundColumn]:
     """Return the columns to write, checked against the table and the source."""
@@ -195,7 +196,7 @@ def _bind_columns(
             if column.id in written:
                 raise ValueError("is given twice")
             written.add(column.id)
-            bound.append(_bind(column, rule, known, default_region))
+            bound.append(_bind(column, rule, known, numbers))
         except ValueError as error:
             faults.append(f"{name}: {error}")
     if faults:
@@ -234,16 +235,14 @@ def _same_names(
     return rules
 
 
-def _bind(
-    column: ContactColumn, rule: ColumnRule, known: frozenset[str] | None, default_region: str | None
-) -> _BoundColumn:
+def _bind(column: ContactColumn, rule: ColumnRule, known: frozenset[str] | None, numbers: NumberReader) -> _BoundColumn:
     kind = column_type(column.type)
     unusable = sorted(_TYPED_FIELDS.intersection(rule.as_dict()) - FIELDS_OF_TYPE.get(kind, frozenset()))
     if unusable:
         raise ValueError(f"{' and '.join(unusable)} cannot be used for a column of type {kind}")
     if kind == "PHONE NUMBER":
-        _check_region(rule.region or default_region)
-    parse = cell_parser(kind, rule, default_region)
+        _check_region(rule.region or numbers.default_region)
+    parse = cell_parser(kind, rule, numbers)
     bound = partial(_BoundColumn, id=column.id, name=column.name, type=kind, keep_when_blank=rule.keep_when_blank)
     if rule.constant is not None:
         return bound(reads=(), read=lambda row: None, parse=_constant(parse, rule.constant))

@@ -9,12 +9,13 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, field, replace
+from dataclasses import astuple, dataclass, field, replace
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
 from cpaas_provider.api.amounts import counted
 from cpaas_provider.api.errors import CpaasInvalidRequestError
+from cpaas_provider.api.recipients.msisdn import NumberReader
 from cpaas_provider.contacts.errors import MapMismatchError, StoppedError
 from cpaas_provider.contacts.key_map.hashes import BUCKETS, buckets_of
 from cpaas_provider.contacts.key_map.key_map import KeyMap, Lease
@@ -104,7 +105,7 @@ class ContactSync:
         *,
         conn_id: str,
         base_url: str,
-        default_region: str | None,
+        numbers: NumberReader,
         requests_per_second: float,
         connect: Callable[[], AbstractAsyncContextManager[AsyncCpaasClient]],
         publish: Publish = lambda figures: None,
@@ -115,7 +116,7 @@ class ContactSync:
         self._stop = stop
         self._conn_id = conn_id
         self._base_url = base_url
-        self._default_region = default_region
+        self._numbers = numbers
         self._requests_per_second = requests_per_second
         self._connect = connect
         self._progress = SyncProgress(spec.progress_interval, publish)
@@ -178,7 +179,7 @@ class ContactSync:
                 spec.columns,
                 self._table,
                 table.columns,
-                default_region=self._default_region,
+                numbers=self._numbers,
                 empty_cell_value=spec.empty_cell_value,
                 key=spec.key,
             )
@@ -259,7 +260,7 @@ class ContactSync:
         spec = self._spec
         rules = {name: rule.as_dict() for name, rule in spec.columns.items()}
         text = json.dumps(
-            [spec.cursor_column, spec.key, rules, self._default_region, spec.empty_cell_value],
+            [spec.cursor_column, spec.key, rules, astuple(self._numbers), spec.empty_cell_value],
             default=repr,
             sort_keys=True,
         )
@@ -287,7 +288,7 @@ class ContactSync:
         try:
             return ContactColumns(self._table).encode(
                 self._spec.missing_cells,
-                default_region=self._default_region,
+                numbers=self._numbers,
                 empty_cell_value=self._spec.empty_cell_value,
             )
         except CpaasInvalidRequestError as error:

@@ -19,12 +19,13 @@ from cpaas_provider.api.errors import (
     CpaasNotSentError,
 )
 from cpaas_provider.api.models.contacts import ContactTable
+from cpaas_provider.api.recipients.msisdn import INTERNATIONAL, InvalidMsisdnError, NumberReader
 from cpaas_provider.contacts.errors import ContactsError, PermanentContactsError
 from cpaas_provider.contacts.key_map.entries import Change, MapEntry, RowState
 from cpaas_provider.contacts.key_map.hashes import CellHashes, ContactHashes, column_tag
 from cpaas_provider.contacts.key_map.key_map import KeyMap
 from cpaas_provider.contacts.key_map.overview import owner_of, released
-from cpaas_provider.contacts.mapping.cells import CLEARED, Parse, cell_parser
+from cpaas_provider.contacts.mapping.cells import CLEARED, Parse, cell_parser, column_type
 from cpaas_provider.database.bulk import batched
 from cpaas_provider.database.errors import DatabaseError
 from cpaas_provider.database.schema.contacts import contact_rows
@@ -79,7 +80,7 @@ class Verification:
     :param client: reads the rows, at its own rate and concurrency
     :param table: the contact table as it is now
     :param report: receives the result
-    :param default_region: region of national phone numbers
+    :param numbers: reads phone numbers as the connection has it
     :param mend: make the next sync send cells that differ, and create rows that are gone
     :param max_gone: with ``mend``, the most rows that may be gone
     """
@@ -91,13 +92,13 @@ class Verification:
         table: ContactTable,
         report: VerifyReport,
         *,
-        default_region: str | None,
+        numbers: NumberReader,
         mend: bool = False,
         max_gone: int = 100,
     ) -> None:
         self._map = key_map
         self._client = client
-        self._comparer = RowComparer(table, key_map.hashes, default_region)
+        self._comparer = RowComparer(table, key_map.hashes, numbers)
         self._names = {column.id: column.name for column in table.columns}
         self._mend = mend
         self._max_gone = max_gone
@@ -235,14 +236,13 @@ class RowComparer:
     a value of a source, by its column's type.
 
     :param table: the contact table as it is now
-    :param default_region: region of national phone numbers
+    :param numbers: reads phone numbers as the connection has it
     """
 
-    def __init__(self, table: ContactTable, hashes: ContactHashes, default_region: str | None) -> None:
+    def __init__(self, table: ContactTable, hashes: ContactHashes, numbers: NumberReader) -> None:
         self._hashes = hashes
         self._columns: dict[bytes, tuple[str, Parse]] = {
-            column_tag(column.id): (column.id, cell_parser(column.type, default_region=default_region))
-            for column in table.columns
+            column_tag(column.id): (column.id, _returned_cell_parser(column.type, numbers)) for column in table.columns
         }
 
     def differing(self, known: bytes | None, cells: Mapping[str, Any]) -> list[str]:
@@ -263,6 +263,21 @@ class RowComparer:
     def _matches(self, column: tuple[str, Parse], cell: Any, cell_hash: bytes) -> bool:
         column_id, parse = column
         return any(self._hashes.of_cell(column_id, form) == cell_hash for form in _forms(cell, parse))
+
+
+def _returned_cell_parser(written_type: str, numbers: NumberReader) -> Parse:
+    """Return a function that reads a cell as the service returns it: its digits of a number are international."""
+    parse = cell_parser(written_type, numbers=numbers)
+    if column_type(written_type) != "PHONE NUMBER":
+        return parse
+
+    def read(cell: Any) -> Any:
+        try:
+            return INTERNATIONAL.read(cell)
+        except InvalidMsisdnError:
+            return parse(cell)
+
+    return read
 
 
 def _forms(cell: Any, parse: Parse) -> Iterator[Any]:

@@ -10,7 +10,9 @@ from typing import Any
 
 from sqlalchemy import Connection, Select, and_, or_, select
 
-from cpaas_provider.api.recipients.msisdn import InvalidMsisdnError, normalise_msisdn
+from cpaas_provider.api.recipients.invalid import InvalidRecipientError
+from cpaas_provider.api.recipients.msisdn import NumberReader
+from cpaas_provider.api.recipients.reader import RecipientReader, recipient_key
 from cpaas_provider.database.database import open_database
 from cpaas_provider.database.errors import DatabaseError
 from cpaas_provider.database.schema.delivery import deliveries
@@ -19,6 +21,7 @@ from cpaas_provider.delivery.tracking.counts import IS_COUNTED
 from cpaas_provider.delivery.tracking.events import BATCHED, HAS_FAILED
 from cpaas_provider.sources.base import NO_ABSENT_COLUMNS, InvalidRow, Row, Source, SourceError, Table
 from cpaas_provider.sources.filtered import FilteredTable
+from cpaas_provider.sources.results_file import international
 
 COLUMNS = ("recipient", "campaign", "outcome", "status", "reason")
 
@@ -49,7 +52,7 @@ def open_contacts(key: str, contacts: Source, *, column: str, region: str | None
         column
     """
     with open_recipients(key) as table:
-        recipients = {row.values[0] for row in table.rows(("recipient",)) if isinstance(row, Row)}
+        recipients = {recipient_key(row.values[0]) for row in table.rows(("recipient",)) if isinstance(row, Row)}
     with contacts.open() as table:
         if table.columns is not None and column not in table.columns:
             raise SourceError(
@@ -60,11 +63,9 @@ def open_contacts(key: str, contacts: Source, *, column: str, region: str | None
 
 
 def _is_one_of(recipients: set[Any], region: str | None, value: Any) -> bool:
-    if isinstance(value, str) and "@" in value:
-        return value.strip().lower() in recipients
     try:
-        return normalise_msisdn(value, region) in recipients
-    except InvalidMsisdnError:
+        return recipient_key(RecipientReader("any", NumberReader(region, "possible")).read(value)) in recipients
+    except InvalidRecipientError:
         return False
 
 
@@ -79,7 +80,8 @@ class _Recipients:
         """Yield all recipients."""
         rows = self._connection.execution_options(yield_per=1000).execute(self._query)
         for number, row in enumerate(rows, 1):
-            values = {**row._mapping, "outcome": DeliveryStatus(row.delivery_status).name.lower()}
+            outcome = DeliveryStatus(row.delivery_status).name.lower()
+            values = {**row._mapping, "recipient": international(row.recipient), "outcome": outcome}
             yield Row(number, tuple([values[name] if name in COLUMNS else None for name in wanted]))
 
 

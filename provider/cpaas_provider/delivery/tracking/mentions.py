@@ -15,7 +15,7 @@ import idna
 import phonenumbers
 
 from cpaas_provider.api.recipients.email_address import InvalidEmailAddressError, normalise_email
-from cpaas_provider.api.recipients.msisdn import InvalidMsisdnError, normalise_msisdn
+from cpaas_provider.api.recipients.msisdn import InvalidMsisdnError, NumberReader
 from cpaas_provider.api.recipients.notation import (
     SEPARATORS_OF_KNOWN,
     SIGNS,
@@ -142,7 +142,7 @@ def _address(text: str) -> RecipientMatcher:
     except InvalidEmailAddressError as error:
         raise UnknownRecipientError(f"The email address {error}. Nothing was deleted.") from None
     local, _, domain = address.rpartition("@")
-    domains = {domain, idna.encode(domain, uts46=True).decode() if not domain.isascii() else domain}
+    domains = {domain, _unicode_domain(domain)}
     normalised = normalise_recipient(text)
     keys = {f"{local}@{name}" for name in domains} | ({normalised} if normalised else set())
     any_domain = "|".join(re.escape(name) for name in sorted(domains))
@@ -153,9 +153,16 @@ def _address(text: str) -> RecipientMatcher:
     )
 
 
+def _unicode_domain(domain: str) -> str:
+    try:
+        return idna.decode(domain)
+    except idna.IDNAError:
+        return domain
+
+
 def _number(text: str, region: str | None) -> RecipientMatcher:
     try:
-        digits = normalise_msisdn(text, region)
+        digits = NumberReader(region, "possible").read(text)
     except InvalidMsisdnError as error:
         reason = str(error).partition("; a national number")[0]
         raise UnknownRecipientError(

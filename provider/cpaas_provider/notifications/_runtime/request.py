@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from cpaas_provider.api.amounts import counted
 from cpaas_provider.api.errors import CpaasError, CpaasNotSentError, CpaasUnknownOutcomeError
+from cpaas_provider.api.recipients.msisdn import Msisdn
 from cpaas_provider.notifications._runtime.message import Alert, Batch, email_texts, one_line, sms_text
 
 if TYPE_CHECKING:
@@ -120,8 +121,7 @@ def _bounded(client: CpaasClient, seconds: float | None) -> Iterator[None]:
 def _request(alert: Alert, alerts: Batch, client: CpaasClient) -> int:
     """Make the request, and return the number of recipients that the service rejected."""
     if alert.channel == "sms":
-        # With a plus, because the client could read bare digits as a national number.
-        numbers = [f"+{number}" for number in alert.recipients]
+        numbers = [Msisdn(number) for number in alert.recipients]
         text = sms_text(alert, alerts)
         sms = client.send_sms(numbers, alert.sender_id, text, channel="sms", external_ref=alerts.reference)
         return len(sms.rejected_recipients)

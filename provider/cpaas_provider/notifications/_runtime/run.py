@@ -12,9 +12,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
 from cpaas_provider.api.amounts import counted
 from cpaas_provider.api.errors import CpaasError
-from cpaas_provider.api.models.base import split_list
-from cpaas_provider.api.recipients.email_address import normalise_email
-from cpaas_provider.api.recipients.msisdn import normalise_msisdn
 from cpaas_provider.api.text import placeholders_in
 from cpaas_provider.api.values import no_value_reason
 from cpaas_provider.database.alerts import AlertGroups, PendingAlerts, Timing
@@ -174,29 +171,19 @@ def _make_alert(
 
 def _recipients(connection: CpaasConnection, given: Any, *, is_sms: bool) -> list[str]:
     """Return the valid and allowed recipients, each once."""
-    settings = connection.settings
-    recipients, invalid, not_allowed = {}, 0, 0
-    entries = split_list(given)
-    for entry in entries if isinstance(entries, list) else [entries]:
-        try:
-            recipient = normalise_msisdn(entry, settings.default_region) if is_sms else normalise_email(entry)
-        except ValueError:
-            invalid += 1
-            continue
-        if settings.allowed is None or settings.allowed.allows(recipient):
-            recipients[recipient.lower()] = recipient
-        else:
-            not_allowed += 1
-    if invalid:
-        log.error("Recipients of the notifier left out as invalid: %s.", invalid)
-    if not_allowed:
-        log.warning("Recipients of the notifier left out by allowed_recipients of the connection: %s.", not_allowed)
-    if not recipients:
+    found = connection.settings.recipient_reader("phone" if is_sms else "email").read_list(given)
+    if found.invalid:
+        log.error("Recipients of the notifier left out as invalid: %s.", found.describe_invalid())
+    if found.not_allowed:
+        log.warning(
+            "Recipients of the notifier left out by allowed_recipients of the connection: %s.", len(found.not_allowed)
+        )
+    if not found.allowed:
         raise NotSentError("The notifier has no valid and allowed recipient.")
     limit = connection.recipients_per_request
-    if len(recipients) > limit:
-        raise NotSentError(f"The notifier has {len(recipients)} recipients, and one request takes {limit} at most.")
-    return list(recipients.values())
+    if len(found.allowed) > limit:
+        raise NotSentError(f"The notifier has {len(found.allowed)} recipients, and one request takes {limit} at most.")
+    return list(found.allowed)
 
 
 def _open_database() -> Database:

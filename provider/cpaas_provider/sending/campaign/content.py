@@ -13,8 +13,9 @@ from pydantic_core import from_json
 
 from cpaas_provider.api import operations
 from cpaas_provider.api.endpoints import SEND_EMAIL, SEND_SMS
-from cpaas_provider.api.recipients.email_address import mask_email, normalise_email
-from cpaas_provider.api.recipients.msisdn import mask_msisdn, normalise_msisdn
+from cpaas_provider.api.recipients.email_address import EmailAddress, mask_email
+from cpaas_provider.api.recipients.msisdn import Msisdn, mask_msisdn
+from cpaas_provider.api.recipients.reader import RecipientKind, recipient_key
 from cpaas_provider.api.text import MessageTemplate, SmsEstimator, SmsLength
 from cpaas_provider.api.values import readable_text
 from cpaas_provider.sending.campaign.message_series import MessageSeries, SeriesMessage
@@ -34,15 +35,15 @@ class Channel:
     """How a kind of message writes its recipients.
 
     :param endpoint: the endpoint of its messages
-    :param normalise: returns a recipient in the form that the journal hashes; takes a default region, raises ValueError
-    :param unambiguous: returns a normalised recipient in a form that can be read in one way only, for a call
+    :param recipients: the kind of its recipients
+    :param as_read: returns the text of a recipient that was read and stored, so that no call reads it again
     :param mask: returns a recipient in a form that identifies it to the author and cannot be used
     :param build_call: returns the request, from the fields of the service's interface
     """
 
     endpoint: Endpoint[Any]
-    normalise: Callable[[Any, str | None], str]
-    unambiguous: Callable[[str], str]
+    recipients: RecipientKind
+    as_read: Callable[[str], str]
     mask: Callable[[str], str]
     build_call: Callable[..., Call[Any]]
 
@@ -52,9 +53,8 @@ class Channel:
         return self.endpoint.operation
 
 
-# The service might take digits without a plus for a national number.
-SMS = Channel(SEND_SMS, normalise_msisdn, "+{}".format, mask_msisdn, operations.send_sms)
-EMAIL = Channel(SEND_EMAIL, lambda value, _: normalise_email(value), str, mask_email, operations.send_email)
+SMS = Channel(SEND_SMS, "phone", Msisdn, mask_msisdn, operations.send_sms)
+EMAIL = Channel(SEND_EMAIL, "email", EmailAddress, mask_email, operations.send_email)
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ class Content:
 
     def series(self) -> MessageSeries:
         """Return the series of the requests of one try."""
-        return MessageSeries(self.channel.endpoint, self.body, self.channel.unambiguous)
+        return MessageSeries(self.channel.endpoint, self.body, self.channel.as_read)
 
     def build_message(
         self, series: MessageSeries, batch: Sequence[Recipient], reference: str, delivery: CampaignDelivery
@@ -128,7 +128,7 @@ class Content:
         charge, balance = (estimate.charge, estimate.available_balance) if estimate else (None, None)
         if (rejection := message.rejection) is None:
             return RequestResult(message.id, charge, balance)
-        rejected = comparable_addresses(message.rejected_recipients)
+        rejected = frozenset(map(recipient_key, message.rejected_recipients))
         return RequestResult(message.id, charge, balance, rejected=rejected, rejection=rejection)
 
     def length_estimator(self) -> Callable[[Sequence[str]], SmsLength] | None:
@@ -147,11 +147,6 @@ class Content:
             return list(self.texts)
         (values,) = self.substitutions([placeholder_values])
         return [MessageTemplate(text, tuple(values), self.placeholder_format).render(values) for text in self.texts]
-
-
-def comparable_addresses(recipients: Iterable[str]) -> frozenset[str]:
-    """Return recipients that a response names, in lower case, and numbers without a plus."""
-    return frozenset(one.lower() if "@" in one else one.removeprefix("+") for one in recipients)
 
 
 class CampaignDelivery(Protocol):

@@ -10,7 +10,8 @@ from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, TypeVar
 from zoneinfo import ZoneInfo
 
-from cpaas_provider.api.recipients.allowlist import AllowedRecipients
+from cpaas_provider.api.recipients.invalid import InvalidRecipientError
+from cpaas_provider.api.recipients.reader import RecipientReader, recipient_key
 from cpaas_provider.api.redact import describe_columns
 from cpaas_provider.api.values import is_blank, plain, readable_text
 from cpaas_provider.sending.campaign.content import Content, placeholder_values_as_json
@@ -104,8 +105,7 @@ class RecipientLoader:
     message: Content
     hasher: KeyedHasher
     _: KW_ONLY
-    default_region: str | None
-    allowed: AllowedRecipients | None = None
+    reader: RecipientReader
     partition: Partition = field(default_factory=Partition)
     check: Callable[[], None] = lambda: None
     stats: LoadStats = field(default_factory=LoadStats, init=False)
@@ -113,7 +113,7 @@ class RecipientLoader:
     def __post_init__(self) -> None:
         self._has_all_recipients = self.partition.of == 1
         self._measure = self.message.length_estimator()
-        self._normalise = self.message.channel.normalise
+        self._read_recipient, self._allowed = self.reader.read, self.reader.allowed
         self._member = self.hasher.member_hasher(self.message.channel.operation)
         self._logged_at = time.monotonic()
 
@@ -146,8 +146,8 @@ class RecipientLoader:
                     stats.empty += 1
                 else:
                     try:
-                        yield self._member(self._normalise(value, self.default_region))
-                    except ValueError as error:
+                        yield self._member(self._read_recipient(value))
+                    except InvalidRecipientError as error:
                         stats.add_invalid(row.number, f"{column} {error}")
 
         with source.open() as table:
@@ -171,14 +171,14 @@ class RecipientLoader:
             return self._without_recipient(number, row.reason)
         message = self.message
         try:
-            address = self._normalise(row.values[0], self.default_region)
-        except ValueError as error:
+            address = self._read_recipient(row.values[0])
+        except InvalidRecipientError as error:
             return self._without_recipient(number, f"{columns.recipient} {error}")
-        if not (self._has_all_recipients or self.partition.holds(address.lower())):
+        if not (self._has_all_recipients or self.partition.holds(recipient_key(address))):
             self.stats.other_partitions += 1
             return None
         member = self._member(address)
-        if self.allowed is not None and not self.allowed.allows(address):
+        if self._allowed is not None and not self._allowed.allows(address):
             return RecipientRow(number, RecipientStatus.NOT_ALLOWED, member, address)
         values, zone = None, None
         try:

@@ -27,14 +27,12 @@ class MessageSeries:
 
     :param endpoint: ``SEND_SMS`` or ``SEND_EMAIL``
     :param common: the fields that all messages have in common
-    :param unambiguous: returns a normalised recipient in a form that can be read in one way only
+    :param as_read: returns the text of a recipient that was read, so that the check does not read it again
     """
 
-    def __init__(
-        self, endpoint: Endpoint[Message], common: Mapping[str, Any], unambiguous: Callable[[str], str]
-    ) -> None:
+    def __init__(self, endpoint: Endpoint[Message], common: Mapping[str, Any], as_read: Callable[[str], str]) -> None:
         self.endpoint = endpoint
-        self._common, self._unambiguous = dict(common), unambiguous
+        self._common, self._as_read = dict(common), as_read
         self._checked: _Checked | None = None
 
     def build(self, message: SeriesMessage, settings: ClientSettings) -> tuple[OutgoingRequest, Mapping[str, Any]]:
@@ -56,7 +54,7 @@ class MessageSeries:
 
     def call(self, message: SeriesMessage) -> Call[Message]:
         """Return the call of a message by itself, which is checked in full."""
-        recipients = [self._unambiguous(one) for one in message.recipients]
+        recipients = [self._as_read(recipient) for recipient in message.recipients]
         own = {
             "recipients": recipients,
             "personalisation": _personalisation(recipients, message.substitutions),

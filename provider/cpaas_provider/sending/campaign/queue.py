@@ -11,8 +11,9 @@ from typing import Any, NamedTuple
 
 from cpaas_provider.api.amounts import counted
 from cpaas_provider.api.errors import CpaasError, CpaasRejectedError
+from cpaas_provider.api.recipients.reader import recipient_key
 from cpaas_provider.sending.campaign.batcher import Batch, Batcher, billable_units
-from cpaas_provider.sending.campaign.content import CampaignDelivery, Content, comparable_addresses
+from cpaas_provider.sending.campaign.content import CampaignDelivery, Content
 from cpaas_provider.sending.campaign.guards.budget import Budget
 from cpaas_provider.sending.campaign.guards.circuit_breaker import RejectionBreaker
 from cpaas_provider.sending.campaign.guards.frequency import FrequencyFilter
@@ -222,7 +223,7 @@ class CampaignQueue:
         return None
 
     def _bisect(self, batch: Batch, error: CpaasRejectedError) -> Sequence[tuple[Intent, Result]]:
-        rejected, parts = bisect(batch, comparable_addresses(error.rejected_recipients))
+        rejected, parts = bisect(batch, frozenset(map(recipient_key, error.rejected_recipients)))
         log.info(
             "A batch of %s was rejected: %d of them named, the others are sent in %s.",
             counted(len(batch), "recipient"),

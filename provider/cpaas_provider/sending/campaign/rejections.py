@@ -11,6 +11,7 @@ from cpaas_provider.api.errors import (
     CpaasInsufficientBalanceError,
     CpaasRejectedError,
 )
+from cpaas_provider.api.recipients.reader import recipient_key
 from cpaas_provider.sending.campaign.recipients import Recipient
 from cpaas_provider.sending.journal.model import State
 
@@ -63,11 +64,11 @@ def bisect(
 def split_by_name(
     recipients: Sequence[Recipient], addresses: frozenset[str]
 ) -> tuple[tuple[Recipient, ...], tuple[Recipient, ...]]:
-    """Return the recipients with one of the addresses, which are in lower case, and the other recipients."""
+    """Return the recipients with one of the addresses, as ``recipient_key`` returns them, and the other recipients."""
     if not addresses:
         return (), tuple(recipients)
-    named = tuple(recipient for recipient in recipients if recipient.address.lower() in addresses)
-    return named, tuple(recipient for recipient in recipients if recipient.address.lower() not in addresses)
+    named = tuple(recipient for recipient in recipients if recipient_key(recipient.address) in addresses)
+    return named, tuple(recipient for recipient in recipients if recipient_key(recipient.address) not in addresses)
 
 
 def _may_be_about_recipients(error: CpaasError) -> bool:

@@ -4,6 +4,10 @@ import pytest
 
 from cpaas_provider.api.errors import CpaasConfigurationError
 from cpaas_provider.api.recipients.allowlist import AllowedRecipients
+from cpaas_provider.api.recipients.msisdn import NumberReader
+from cpaas_provider.api.recipients.reader import RecipientReader
+
+READ = RecipientReader("any", NumberReader("NG")).read
 
 
 @pytest.mark.parametrize(
@@ -24,15 +28,15 @@ from cpaas_provider.api.recipients.allowlist import AllowedRecipients
 )
 def test_who_may_be_reached(recipient: str, permitted: bool) -> None:
     listed = "0803 123 4567, ada@EXAMPLE.com, +tag@example.com, @Staging.example.com,"
-    assert AllowedRecipients(listed, "NG").allows(recipient) is permitted
+    assert AllowedRecipients(listed, READ).allows(recipient) is permitted
 
 
 def test_an_empty_list_lets_nobody_be_reached() -> None:
-    assert AllowedRecipients([]).allows("2348031234567") is False
-    assert AllowedRecipients("").allows("2348031234567") is False
+    assert AllowedRecipients([], READ).allows("2348031234567") is False
+    assert AllowedRecipients("", READ).allows("2348031234567") is False
 
 
 def test_an_entry_that_is_nobody_is_named_by_its_place() -> None:
     with pytest.raises(CpaasConfigurationError, match=r"entry 2 is not") as caught:
-        AllowedRecipients(["ada@example.com", "08031234567"])
+        AllowedRecipients(["ada@example.com", "08031234567"], RecipientReader("any").read)
     assert "0803" not in str(caught.value)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 from collections.abc import Iterator
 
@@ -11,9 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from phonenumbers import COUNTRY_CODE_TO_REGION_CODE, PhoneMetadata, PhoneNumberType
 
-from cpaas_provider.api.recipients import msisdn
 from cpaas_provider.api.recipients._msisdn_fast_path import PLAIN, parse_plain
-from cpaas_provider.api.recipients.msisdn import InvalidMsisdnError, normalise_msisdn
+from cpaas_provider.api.recipients.msisdn import InvalidMsisdnError, NumberCheck, NumberReader, normalise_msisdn
 
 REGIONS = sorted(phonenumbers.SUPPORTED_REGIONS)
 CODES = sorted(COUNTRY_CODE_TO_REGION_CODE)
@@ -22,7 +22,7 @@ KINDS = sorted(PhoneNumberType.values())
 
 def by_the_library(value: object, region: str | None) -> str:
     try:
-        return msisdn._parsed(value, region)
+        return NumberReader(region).read_slowly(value)
     except InvalidMsisdnError as error:
         return str(error)
 
@@ -153,3 +153,38 @@ def test_digits_of_other_scripts_and_what_surrounds_them(written: str) -> None:
 def test_ordinary_numbers_take_the_short_way(written: str, region: str | None) -> None:
     assert PLAIN.fullmatch(written)
     assert parse_plain(written, region) == by_the_library(written, region)
+
+
+def generated(count: int) -> Iterator[tuple[object, str | None]]:
+    """Texts near real numbers: of every region, with digits changed, lost, added or in front."""
+    chance = random.Random(4)
+    for _ in range(count):
+        region, code, national = chance.choice(EXAMPLES)
+        digits = list(chance.choice(["", "0", "00", code, code + code, "+" + code, "+"]) + national)
+        for _ in range(chance.choice([0, 1, 1, 2, 4])):
+            place = chance.randrange(len(digits))
+            match chance.randrange(3):
+                case 0:
+                    digits[place] = chance.choice("0123456789")
+                case 1:
+                    digits.insert(place, chance.choice("0123456789"))
+                case _ if len(digits) > 1:
+                    del digits[place]
+        yield "".join(digits), chance.choice([region, region, None, chance.choice(REGIONS)])
+
+
+@pytest.mark.parametrize("number_check", ["valid", "possible"])
+def test_generated_texts_read_the_same_either_way(number_check: NumberCheck) -> None:
+    count = 500_000 if os.environ.get("TORTURE") else 5_000
+    different = []
+    for text, region in generated(count):
+        reader = NumberReader(region, number_check)
+        results = []
+        for read in (reader.read, reader.read_slowly):
+            try:
+                results.append(str(read(text)))
+            except InvalidMsisdnError as error:
+                results.append(str(error))
+        if results[0] != results[1]:
+            different.append((text, region, *results))
+    assert different == []

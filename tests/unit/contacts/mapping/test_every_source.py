@@ -9,10 +9,12 @@ from typing import Any
 
 import pytest
 
+from cpaas_provider.api.recipients.msisdn import INTERNATIONAL
 from cpaas_provider.contacts.mapping.rows import InvalidRowError, RowMapping
 from cpaas_provider.contacts.mapping.rules import parse_mapping
 from cpaas_provider.sources import CsvSource, JsonLinesSource, ListSource, ParquetSource, SqlSource
 from cpaas_provider.sources.base import Row, Source
+from tests.reading import NIGERIAN
 from tests.unit.contacts.tables import table
 
 LIST = table(
@@ -110,7 +112,7 @@ def test_keys_and_cells_are_the_same(source: Any, tmp_path: Path, monkeypatch: p
             parse_mapping(NAMES[1:]),
             LIST,
             opened.columns,
-            default_region="NG",
+            numbers=NIGERIAN,
             empty_cell_value="null",
             key=("id",),
         )
@@ -131,7 +133,7 @@ def test_damage_of_a_file_is_refused_and_not_shown(tmp_path: Path) -> None:
             parse_mapping(None),
             LIST,
             opened.columns,
-            default_region=None,
+            numbers=INTERNATIONAL,
             empty_cell_value="null",
             key=("id",),
         )

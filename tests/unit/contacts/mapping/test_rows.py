@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cpaas_provider.api.errors import CpaasInvalidRequestError
+from cpaas_provider.api.recipients.msisdn import INTERNATIONAL, NumberReader
 from cpaas_provider.contacts.mapping.rows import InvalidCell, InvalidRowError, RowMapping
 from cpaas_provider.contacts.mapping.rules import ColumnRule, parse_mapping
 from tests.unit.contacts.tables import table
@@ -39,7 +40,7 @@ def bind(
     clear: Any = "null",
 ) -> RowMapping:
     return RowMapping(
-        parse_mapping(columns), LIST, source_columns, default_region=region, empty_cell_value=clear, key=key
+        parse_mapping(columns), LIST, source_columns, numbers=NumberReader(region), empty_cell_value=clear, key=key
     )
 
 
@@ -278,7 +279,7 @@ class TestSignatures:
             parse_mapping({"c1": "name", "c2": "points", "c3": "dob"}),
             now,
             None,
-            default_region=None,
+            numbers=INTERNATIONAL,
             empty_cell_value="null",
             key=("id",),
         )

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cpaas_provider.api.recipients.msisdn import NumberReader
 from cpaas_provider.contacts.mapping.cells import cell_parser
 from cpaas_provider.contacts.mapping.rules import ColumnRule
 
@@ -213,4 +214,4 @@ class TestOptions:
     [("DE", "NG", "49301234567"), ("de", None, "49301234567"), (None, "DE", "49301234567")],
 )
 def test_a_region_by_rule_goes_before_the_default(region: str | None, default: str | None, cell: str) -> None:
-    assert cell_parser("PHONE NUMBER", ColumnRule(region=region), default)("030 1234567") == cell
+    assert cell_parser("PHONE NUMBER", ColumnRule(region=region), NumberReader(default))("030 1234567") == cell

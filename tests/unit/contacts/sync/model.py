@@ -17,6 +17,7 @@ from sqlalchemy import delete
 
 from cpaas_provider.api import errors
 from cpaas_provider.api.models.contacts import ContactRowRecord, ContactTable
+from cpaas_provider.api.recipients.msisdn import INTERNATIONAL
 from cpaas_provider.contacts.errors import (
     ContactsError,
     LeaseLostError,
@@ -511,7 +512,7 @@ class World:
             process.stop,
             conn_id="c",
             base_url=URL,
-            default_region=None,
+            numbers=INTERNATIONAL,
             requests_per_second=1000.0,
             connect=connect,
         )

@@ -12,6 +12,7 @@ import pytest
 from cpaas_provider.api.client import AsyncCpaasClient, CpaasClient
 from cpaas_provider.api.errors import CpaasAuthenticationError
 from cpaas_provider.api.models.contacts import ContactTable
+from cpaas_provider.api.recipients.msisdn import INTERNATIONAL
 from cpaas_provider.contacts.key_map.entries import Change, MapEntry, RowState
 from cpaas_provider.contacts.key_map.hashes import CellHashes, ContactHashes
 from cpaas_provider.contacts.key_map.key_map import KeyMap
@@ -73,7 +74,7 @@ def verified(checked: List, report: VerifyReport, sample: int | None = None, **o
             checked.sandbox.url, checked.sandbox.api_key, allow_http=True, requests_per_second=1000, max_concurrency=4
         )
         async with client:
-            check = Verification(checked.map, client, checked.table, report, default_region=None, **options)
+            check = Verification(checked.map, client, checked.table, report, numbers=INTERNATIONAL, **options)
             await check.run(sample, lambda done, total: seen.append((done, total)))
 
     asyncio.run(run())
@@ -182,7 +183,7 @@ def test_form_in_which_the_service_returns_a_cell_does_not_count(kind: str) -> N
     sent, same, others = TYPES[kind]
     hashes = ContactHashes("secret")
     table = ContactTable.model_validate({"id": "t", "columns": [{"id": "c", "name": "C", "type": kind}]})
-    comparer = RowComparer(table, hashes, None)
+    comparer = RowComparer(table, hashes, INTERNATIONAL)
     known = hashes.of_cells({"c": sent, "gone": "x"}).to_bytes()
     assert [cell for cell in same if comparer.differing(known, {"c": cell})] == []
     assert [cell for cell in others if not comparer.differing(known, {"c": cell})] == []
@@ -192,7 +193,7 @@ def test_form_in_which_the_service_returns_a_cell_does_not_count(kind: str) -> N
 def test_cleared_cell_is_null_empty_or_absent(sent: str | None) -> None:
     hashes = ContactHashes("secret")
     table = ContactTable.model_validate({"id": "t", "columns": [{"id": "c", "name": "C", "type": "MULTI SELECT"}]})
-    comparer = RowComparer(table, hashes, None)
+    comparer = RowComparer(table, hashes, INTERNATIONAL)
     known = hashes.of_cells({"c": sent}).to_bytes()
     assert [cells for cells in ({"c": None}, {"c": ""}, {"c": []}, {}) if comparer.differing(known, cells)] == []
     assert comparer.differing(known, {"c": ["a"]}) == ["c"]

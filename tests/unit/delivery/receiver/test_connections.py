@@ -123,7 +123,7 @@ class TestWhatIsStarted:
         save_reports(sent, report(STRANGER, "failed", token=to(ADA, OBI, reference=OURS), conn_id="staging"))
         save_reports(sent, report(ADA, "failed", id="1001"))
         with DeliveryEventSource("spring").open() as table:
-            assert [row.values for row in table.rows(["recipient"])] == [(ADA,)]
+            assert [row.values for row in table.rows(["recipient"])] == [(f"+{ADA}",)]
 
     def test_no_wait_for_another_connection_ends(self, sent: Database, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("AIRFLOW__CPAAS__DATABASE", sent.engine.url.render_as_string(hide_password=False))

@@ -302,7 +302,7 @@ class TestConcerned:
         save_reports(database, report(ADA, "failed", token=PACK, reason="absent"), report(OBI, "delivered", token=PACK))
         save_reports(database, report(UMA, "failed", token=to(UMA, campaign="other")))
         found = self.rows(DeliveryEventSource("spring"), "recipient", "outcome", "reason")
-        assert found == [(ADA, "undelivered", "absent")]
+        assert found == [(f"+{ADA}", "undelivered", "absent")]
 
     def test_are_those_of_a_batch_still_not_reached(self, database, batches_at_once):
         save_reports(database, *(report(one, "failed", token=PACK) for one in (ADA, OBI)))
@@ -311,8 +311,8 @@ class TestConcerned:
         save_reports(database, report(OBI, "delivered", token=PACK))
         save_reports(database, report("2348030000009", "failed", token=PACK))
         detect_events(database, EVER)
-        assert self.rows(DeliveryEventSource(str(key)), "recipient") == [(UMA,), (ADA,)]
-        assert self.rows(DeliveryEventSource(f"spring.{key}"), "recipient") == [(ADA,)]
+        assert self.rows(DeliveryEventSource(str(key)), "recipient") == [(f"+{UMA}",), (f"+{ADA}",)]
+        assert self.rows(DeliveryEventSource(f"spring.{key}"), "recipient") == [(f"+{ADA}",)]
 
     def test_are_found_in_a_list_of_contacts_by_their_number_however_it_is_written(self, database, tmp_path):
         save_reports(database, report(ADA, "failed", token=PACK), report(OBI, "failed", token=PACK))

@@ -118,5 +118,5 @@ class TestACampaign:
     def test_has_those_of_unknown_outcome_whom_it_did_not_reach_among_its_concerned(self, sent: Database) -> None:
         save_reports(sent, report(UMA, "failed", token=LOST), report(ADA, "failed", token=SURE))
         with DeliveryEventSource("spring").open() as table:
-            assert [row.values for row in table.rows(["recipient"])] == [(ADA,), (UMA,)]
+            assert [row.values for row in table.rows(["recipient"])] == [(f"+{ADA}",), (f"+{UMA}",)]
         assert outcomes(sent).keys() == {ADA, UMA}

@@ -29,6 +29,7 @@ from cpaas_provider.sending.hashing import task_identity
 from cpaas_provider.sending.journal.log import JournalLog
 from cpaas_provider.sending.journal.store import TryInfo
 from cpaas_provider.sending.spec import OnUnknown, UnknownPolicy
+from tests.reading import nigerian_reader
 from tests.sandbox import Sandbox
 from tests.unit.sending.campaign.parts import OPERATION, Rows, message
 from tests.unit.sending.ports import NoDelivery, Ports
@@ -109,7 +110,7 @@ class CappedCampaign:
                 NoDelivery(),
                 frequency_cap=MessageCounts(database, cap, campaign_reference(journal, None)),
             )
-            loader = RecipientLoader(table, content, journal.hasher, default_region="NG")
+            loader = RecipientLoader(table, content, journal.hasher, reader=nigerian_reader(content))
             source = Rows(*(f"+{one}" for one in self.recipients))
             campaign.prepare(loader, source, Columns("phone"), tests=None, suppression_list=None)
             asyncio.run(self._send(campaign))

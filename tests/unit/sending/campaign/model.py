@@ -46,6 +46,7 @@ from cpaas_provider.sending.journal.store import TryInfo
 from cpaas_provider.sending.shutdown import AnswerNotAwaitedError, StopSignal
 from cpaas_provider.sending.spec import OnUnknown, UnknownPolicy
 from tests import journals
+from tests.reading import nigerian_reader
 from tests.unit.sending.answers import Form, read, untouched
 from tests.unit.sending.campaign.parts import IDENTITY, OPERATION, SECRETS, GoneError, Rows, message, phones
 from tests.unit.sending.ports import FunctionClient, NoDelivery, Ports, send
@@ -507,7 +508,7 @@ class World:
         )
         with RecipientTable() as plan:
             campaign = Campaign(plan, journal_log, said, options, NoDelivery())
-            planner = RecipientLoader(plan, said, journal_log.hasher, default_region="NG")
+            planner = RecipientLoader(plan, said, journal_log.hasher, reader=nigerian_reader(said))
             rows = Rows(*({"phone": f"+{one}", "name": self.name} for one in self.source))
             banned = Rows(*(f"+{one}" for one in self.banned))
             try:

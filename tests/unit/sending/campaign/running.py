@@ -13,6 +13,7 @@ from cpaas_provider.sending.campaign.loader import Columns, RecipientLoader
 from cpaas_provider.sending.campaign.recipients import RecipientStatus, RecipientTable
 from cpaas_provider.sending.journal.store import TryInfo
 from cpaas_provider.sending.shutdown import StopSignal
+from tests.reading import nigerian_reader
 from tests.unit.sending.campaign.parts import FIRST_TRY, MemoryStore, Rows, journal_log, message, phones
 from tests.unit.sending.ports import FunctionClient, NoDelivery, Ports, send
 
@@ -70,7 +71,7 @@ def tried(
             NoDelivery(),
             dnd=dnd,
         )
-        planner = RecipientLoader(plan, said, book.hasher, default_region="NG")
+        planner = RecipientLoader(plan, said, book.hasher, reader=nigerian_reader(said))
         try:
             campaign.prepare(
                 planner,

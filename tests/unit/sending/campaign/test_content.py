@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from cpaas_provider.api.recipients.email_address import normalise_email
+from cpaas_provider.api.recipients.msisdn import NumberReader
 from cpaas_provider.sending.campaign.campaign import refuse_unknown_placeholders
 from cpaas_provider.sending.campaign.content import EMAIL, SMS, Content, placeholder_values_as_json
 from cpaas_provider.sending.campaign.loader import CannotPlanError
@@ -69,7 +71,7 @@ def test_nothing_that_is_said_stands_in_its_repr() -> None:
     assert "Adaobi" not in shown
 
 
-def test_addresses_go_to_the_client_in_a_form_it_reads_in_one_way_only() -> None:
-    assert SMS.unambiguous("6592345678") == "+6592345678"
-    assert EMAIL.unambiguous("ada@example.org") == "ada@example.org"
+def test_a_stored_recipient_is_not_read_again() -> None:
+    assert NumberReader("US").read(SMS.as_read("6592345678")) == "6592345678"
+    assert normalise_email(EMAIL.as_read("Ada@Example.org")) == "Ada@Example.org"
     assert "0000" not in SMS.mask("2348031200000")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from decimal import Decimal
 from typing import Any
 
@@ -12,6 +13,7 @@ from cpaas_provider.sending.campaign.content import EMAIL, Content
 from cpaas_provider.sending.campaign.loader import CannotPlanError, Columns, RecipientLoader, SuppressionStats
 from cpaas_provider.sending.campaign.recipients import RecipientStatus, RecipientTable
 from cpaas_provider.sending.partitions import Partition, partitions
+from tests.reading import nigerian_reader
 from tests.unit.sending.campaign.parts import PRINTS, Rows, message, phones
 
 PHONE = Columns("phone")
@@ -20,7 +22,7 @@ GREETING = message("Hello {name}", {"name": "name"})
 
 def plan_from(*rows: Any, said: Content = GREETING, columns: Columns = PHONE, **how: Any) -> RecipientTable:
     plan = RecipientTable()
-    how.setdefault("default_region", "NG")
+    how.setdefault("reader", nigerian_reader(said))
     RecipientLoader(plan, said, PRINTS, **how).read(Rows(*rows), columns)
     plan.deduplicate_and_suppress()
     return plan
@@ -90,7 +92,10 @@ def test_without_a_text_of_ours_pages_are_unknown() -> None:
 
 
 def test_who_is_not_on_the_list_of_a_staging_connection_is_left_out_and_counted() -> None:
-    plan = plan_from("08031200000", "08031200001", said=message(), allowed=AllowedRecipients("2348031200001", "NG"))
+    reader = dataclasses.replace(
+        nigerian_reader(GREETING), allowed=AllowedRecipients("2348031200001", nigerian_reader(GREETING).read)
+    )
+    plan = plan_from("08031200000", "08031200001", said=message(), reader=reader)
     assert [line for line, _ in outcomes(plan)] == ["not_allowed", "not_sent"]
 
 
@@ -114,13 +119,13 @@ class TestTimeZones:
 
 class TestColumns:
     def test_that_are_missing_are_named_beside_those_there_are(self) -> None:
-        planner = RecipientLoader(RecipientTable(), GREETING, PRINTS, default_region="NG")
+        planner = RecipientLoader(RecipientTable(), GREETING, PRINTS, reader=nigerian_reader(GREETING))
         with pytest.raises(CannotPlanError, match=r"no column name, phone. It has: tel, x. Nothing was sent"):
             planner.read(Rows(columns=("tel", "x")), PHONE)
 
     @pytest.mark.parametrize("data", ["+2348031200000", "ada@example.com"])
     def test_are_not_shown_where_somebody_stands_in_place_of_the_header(self, data: str) -> None:
-        planner = RecipientLoader(RecipientTable(), GREETING, PRINTS, default_region="NG")
+        planner = RecipientLoader(RecipientTable(), GREETING, PRINTS, reader=nigerian_reader(GREETING))
         with pytest.raises(CannotPlanError, match="it seems to have no header") as told:
             planner.read(Rows(columns=(data, "Ada Obi")), PHONE)
         assert data not in str(told.value)
@@ -136,7 +141,7 @@ class TestSuppression:
         self, *banned: Any, columns: tuple[str, ...] | None = None
     ) -> tuple[RecipientTable, SuppressionStats]:
         plan = RecipientTable()
-        planner = RecipientLoader(plan, message(), PRINTS, default_region="NG")
+        planner = RecipientLoader(plan, message(), PRINTS, reader=nigerian_reader(message()))
         planner.read(Rows("08031200000", "08031200001"), PHONE)
         found = planner.suppress(Rows(*banned, columns=columns), "phone")
         plan.deduplicate_and_suppress()
@@ -185,7 +190,7 @@ class TestPartitions:
 
     def test_the_others_are_counted(self) -> None:
         plan = RecipientTable()
-        planner = RecipientLoader(plan, message(), PRINTS, default_region="NG", partition=Partition(0, 3))
+        planner = RecipientLoader(plan, message(), PRINTS, reader=nigerian_reader(message()), partition=Partition(0, 3))
         planner.read(Rows(*(f"+{one}" for one in phones(90))), PHONE)
         assert planner.stats.other_partitions + plan.counts()[RecipientStatus.NOT_SENT] == 90
         assert planner.stats.rows == 90
@@ -204,7 +209,7 @@ def test_told_to_stop_it_ends_while_it_reads() -> None:
 
 def test_test_recipients_stand_first_with_row_nought() -> None:
     plan = RecipientTable()
-    planner = RecipientLoader(plan, message(), PRINTS, default_region="NG")
+    planner = RecipientLoader(plan, message(), PRINTS, reader=nigerian_reader(message()))
     planner.read(Rows(*(f"+{one}" for one in phones(5))), PHONE, test=True)
     assert [one.row for one in plan.not_sent()] == [0] * 5
 
@@ -212,7 +217,9 @@ def test_test_recipients_stand_first_with_row_nought() -> None:
 def test_test_recipient_belongs_to_the_partition_that_it_belongs_to_as_a_row() -> None:
     def loaded(part: int, *, test: bool) -> set[str]:
         with RecipientTable() as plan:
-            planner = RecipientLoader(plan, message(), PRINTS, default_region="NG", partition=Partition(part, 3))
+            planner = RecipientLoader(
+                plan, message(), PRINTS, reader=nigerian_reader(message()), partition=Partition(part, 3)
+            )
             planner.read(Rows(*(f"+{one}" for one in phones(30))), PHONE, test=test)
             return {one.address for one in plan.not_sent()}
 

@@ -19,7 +19,7 @@ from cpaas_provider.api.models.messages import SendSmsRequest
 from cpaas_provider.api.settings import ClientSettings
 from cpaas_provider.sending.campaign.message_series import MessageSeries, SeriesMessage
 
-ADA, OBI, EVE = "2348031234567", "2348031234568", "15551234567"
+ADA, OBI, EVE = "2348031234567", "2348031234568", "12025550123"
 SMS_FIELDS: Mapping[str, Any] = {"sender_id": "Shop", "content": "Hello {name}", "is_trackable": True}
 EMAIL_FIELDS: Mapping[str, Any] = {"sender_id": "shop@example.com", "content": "Hello {name}", "subject": "For you"}
 SETTINGS = ClientSettings("https://cpaas.example.com", "key", default_region="NG")

@@ -22,6 +22,7 @@ from cpaas_provider.sending.campaign.recipients import RecipientTable
 from cpaas_provider.sending.engine import SendEngine
 from cpaas_provider.sending.journal.store import TryInfo
 from cpaas_provider.sending.spec import OnUnknown, UnknownPolicy
+from tests.reading import nigerian_reader
 from tests.unit.api.question import Question
 from tests.unit.sending.campaign.parts import MemoryStore, Rows, journal_log, message, phones, statuses
 from tests.unit.sending.odd_service import OddService, Respond, always, oddly, rejecting, serving, targets
@@ -62,7 +63,7 @@ class CampaignRun:
         self.error = None
         with RecipientTable() as table:
             campaign = Campaign(table, log, said, options, NoDelivery())
-            loader = RecipientLoader(table, said, log.hasher, default_region="NG")
+            loader = RecipientLoader(table, said, log.hasher, reader=nigerian_reader(said))
             source = Rows(*(f"+{phone}" for phone in PEOPLE))
             campaign.prepare(loader, source, Columns("phone"), tests=None, suppression_list=None)
             try:

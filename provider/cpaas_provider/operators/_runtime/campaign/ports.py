@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
+from cpaas_provider.api.recipients.msisdn import Msisdn
 from cpaas_provider.operators._runtime.delivery.reports import DeliveryReports, ReportOptions
 from cpaas_provider.sending.campaign.guards.dnd import DndFilter, OnLookupError
 from cpaas_provider.sending.campaign.progress import LookUps
@@ -80,6 +81,6 @@ class DndLookups:
 
         self.look_ups.asked += 1
         try:
-            return (await client.run(lookup_phone(f"+{address}"))).dnd
+            return (await client.run(lookup_phone(Msisdn(address)))).dnd
         finally:
             self.look_ups.answered += 1

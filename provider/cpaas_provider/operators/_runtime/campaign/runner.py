@@ -216,8 +216,7 @@ class CampaignRunner(BulkAttempt):
             plan,
             content,
             journal.hasher,
-            default_region=settings.default_region,
-            allowed=settings.allowed,
+            reader=settings.recipient_reader(content.channel.recipients),
             partition=self._partition,
             check=runtime.stop.raise_if_stopped,
         )

@@ -26,7 +26,7 @@ from cpaas_provider.api.errors import (
     CpaasNotSentError,
 )
 from cpaas_provider.api.operations import lookup_phone
-from cpaas_provider.api.recipients.msisdn import normalise_msisdn
+from cpaas_provider.api.recipients.msisdn import Msisdn, NumberReader
 from cpaas_provider.api.redact import describe_columns
 from cpaas_provider.api.values import readable_text
 from cpaas_provider.database.bulk import batched
@@ -91,7 +91,7 @@ class _Phone(NamedTuple):
     """
 
     row: int
-    number: str
+    number: Msisdn
     hash: bytes
     older: tuple[bytes, ...]
     others: tuple[str | None, ...]
@@ -177,7 +177,7 @@ class BulkLookup(BulkAttempt):
 
     async def _look_up(self, client: AsyncCpaasClient, rows: Sequence[Row | InvalidRow]) -> list[dict[str, Any]]:
         """Return the lines of some rows. What was paid for is stored before anything is raised."""
-        read = [self._read(row, client.settings.default_region) for row in rows]
+        read = [self._read(row, client.settings.numbers) for row in rows]
         phones = {one.hash: one.number for one in read if isinstance(one, _Phone)}
         names = {name: one.hash for one in read if isinstance(one, _Phone) for name in (*reversed(one.older), one.hash)}
         stored = await asyncio.to_thread(self._cache.get_records, list(names), self._since)
@@ -240,26 +240,29 @@ class BulkLookup(BulkAttempt):
                 "are stored. A retry of the task continues with the numbers that are left."
             )
 
-    def _read(self, row: Row | InvalidRow, default_region: str | None) -> _Phone | InvalidRow:
+    def _read(self, row: Row | InvalidRow, numbers: NumberReader) -> _Phone | InvalidRow:
         self._counts["rows"] += 1
         if isinstance(row, InvalidRow):
             return row
         value, *others = row.values
         try:
-            number = f"+{normalise_msisdn(value, default_region)}"
+            number = numbers.read(value)
         except ValueError as error:
             return InvalidRow(row.number, f"{self._spec.phone_column} {error}")
         texts = tuple(_storable(readable_text(one)) for one in others)
-        digits = number.removeprefix("+")
-        older = tuple(hash_of(digits) for hash_of in self._older_hash_of)
-        return _Phone(row.number, number, self._hash_of(digits), older, texts)
+        older = tuple(hash_of(number) for hash_of in self._older_hash_of)
+        return _Phone(row.number, number, self._hash_of(number), older, texts)
 
     def _line(self, row: _Phone | InvalidRow, known: Mapping[bytes, PhoneRecord]) -> dict[str, Any]:
         line: dict[str, Any] = dict.fromkeys(self._columns)
         if isinstance(row, InvalidRow):
             self._counts["invalid_rows"] += 1
             return {**line, "row": row.number, "outcome": "invalid_row", "reason": row.reason}
-        line |= {"row": row.row, "phone": row.number, **dict(zip(self._spec.include_columns, row.others, strict=True))}
+        line |= {
+            "row": row.row,
+            "phone": row.number,
+            **dict(zip(self._spec.include_columns, row.others, strict=True)),
+        }
         record = known.get(row.hash)
         if record is None:
             self._counts["lookup_failed"] += 1

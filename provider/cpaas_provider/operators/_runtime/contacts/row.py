@@ -10,6 +10,7 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from cpaas_provider.api import operations
 from cpaas_provider.api.errors import CpaasNotFoundError
+from cpaas_provider.api.recipients.msisdn import NumberReader
 from cpaas_provider.api.values import no_value_reason
 from cpaas_provider.contacts.errors import StoppedError
 from cpaas_provider.contacts.key_map.maps import open_map
@@ -50,15 +51,15 @@ class RowCells:
     async def encode(self, client: Client) -> dict[str, Any]:
         """Return the cells by column id, checked against the table as it is now."""
         columns = ContactColumns(await client.run(operations.get_contact_table()))
-        return self.encode_for(columns, client.settings.default_region)
+        return self.encode_for(columns, client.settings.numbers)
 
     async def update(self, row_id: str, client: Client) -> ContactRowRecord:
         """Update a row, and return it as it is now."""
         return await client.run(operations.update_contact_row(row_id, await self.encode(client)))
 
-    def encode_for(self, columns: ContactColumns, default_region: str | None) -> dict[str, Any]:
+    def encode_for(self, columns: ContactColumns, numbers: NumberReader) -> dict[str, Any]:
         """Return the cells by column id of a table."""
-        return columns.encode(self.columns, default_region=default_region, empty_cell_value=self.empty_cell_value)
+        return columns.encode(self.columns, numbers=numbers, empty_cell_value=self.empty_cell_value)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -209,7 +210,7 @@ class KeyedUpsert(Attempt):
     async def _upsert(self, client: Client) -> SingleRow:
         runtime = self.runtime
         table = await client.run(operations.get_contact_table())
-        cells = self.cells.encode_for(ContactColumns(table), client.settings.default_region)
+        cells = self.cells.encode_for(ContactColumns(table), client.settings.numbers)
         check_database(runtime.database)
         key_map = open_map(
             runtime.database,

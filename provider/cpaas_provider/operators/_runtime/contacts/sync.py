@@ -84,7 +84,7 @@ class ContactSyncTry(BulkAttempt):
                 runtime.stop,
                 conn_id=runtime.conn_id,
                 base_url=self._connection.base_url,
-                default_region=self._connection.settings.default_region,
+                numbers=self._connection.settings.numbers,
                 requests_per_second=self._connection.settings.requests_per_second,
                 connect=self._connect,
                 publish=self._publish,

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any, Self
 from airflow.sdk.exceptions import AirflowFailException
 
 from cpaas_provider.api.amounts import counted, total
-from cpaas_provider.api.models.base import split_list
+from cpaas_provider.api.recipients.invalid import InvalidRecipientError
+from cpaas_provider.api.recipients.reader import RecipientList, RecipientReader, recipient_key
 from cpaas_provider.api.text import measure_sms, placeholders_in, substitute
 from cpaas_provider.api.values import no_value_reason, readable_text
 from cpaas_provider.operators._runtime.database.suppressions import StoredSuppressionList
 from cpaas_provider.operators._runtime.errors import NotAllowedError
 from cpaas_provider.operators._runtime.single.request import SingleRequest
 from cpaas_provider.sending.campaign import content
-from cpaas_provider.sending.hashing import known_by
 from cpaas_provider.sending.spec import RequestResult, SendSpec
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ class MessageSpec(SendSpec):
         """Return the request to some of the recipients."""
         entries = self.entries
         return self.kind.channel.build_call(
-            [self.kind.channel.unambiguous(one) for one in recipients],
+            [self.kind.channel.as_read(recipient) for recipient in recipients],
             personalisation=None if entries is None else [entries[one] for one in recipients if one in entries],
             external_ref=reference if self.external_ref is None else self.external_ref,
             callback=callback_url,
@@ -123,7 +123,7 @@ class MessageSpec(SendSpec):
         return RequestResult(
             response.id,
             details=details,
-            rejected=frozenset(one.lower() for one in response.rejected_recipients),
+            rejected=frozenset(map(recipient_key, response.rejected_recipients)),
             rejection=response.rejection,
         )
 
@@ -180,28 +180,27 @@ class MessageRequest(SingleRequest):
         """Return the one message to all allowed recipients."""
         connection = runtime.connection
         self._check_texts()
-        recipients = self._unique_recipients(connection)
+        found = self._read_recipients(connection)
+        recipients = [*found.allowed, *found.not_allowed]
         if len(recipients) > connection.recipients_per_request:
             raise AirflowFailException(
                 f"{len(recipients)} recipients are too many for one request: recipients_per_request is "
                 f"{connection.recipients_per_request}. Nothing was sent. Send a list of this size as a campaign, with "
                 "SmsCampaignOperator or EmailCampaignOperator."
             )
-        permitted = connection.settings.allowed
-        allowed = [one for one in recipients if permitted is None or permitted.allows(one)]
-        self.skipped = len(recipients) - len(allowed)
-        if not allowed:
+        self.skipped = len(found.not_allowed)
+        if not found.allowed:
             raise NotAllowedError(
                 f"None of {counted(len(recipients), 'recipient')} is on allowed_recipients of the connection. "
                 "Nothing was sent."
             )
         entries = self._entries_by_recipient(recipients, connection)
         if entries is not None:
-            entries = {one: entries[one] for one in allowed if one in entries}
-        self._check_placeholders(list((entries or {}).values()), len(allowed), connection.placeholder_format)
+            entries = {recipient: entries[recipient] for recipient in found.allowed if recipient in entries}
+        self._check_placeholders(list((entries or {}).values()), len(found.allowed), connection.placeholder_format)
         return MessageSpec(
             operation=self.kind.channel.operation,
-            recipients=tuple(allowed),
+            recipients=tuple(found.allowed),
             body={"sender_id": sender_of(self.kind, self.sender_id, connection), **self.body},
             personal=entries and {one: entry["substitutions"] for one, entry in entries.items()},
             probes=reports.probes(),
@@ -236,21 +235,17 @@ class MessageRequest(SingleRequest):
             if value is not None and (reason := no_value_reason(value)):
                 raise AirflowFailException(f"{name} {reason}. Nothing was sent. Leave it out, or give a text.")
 
-    def _unique_recipients(self, connection: CpaasConnection) -> list[str]:
-        given = split_list(self.recipients)
-        if not isinstance(given, list) or not given:
-            raise AirflowFailException("recipients is empty or not a list. Nothing was sent.")
-        normalised, invalid = [], []
-        for place, one in enumerate(given, start=1):
-            try:
-                normalised.append(self.kind.channel.normalise(one, connection.settings.default_region))
-            except ValueError as error:
-                invalid.append(f"recipient {place} {error}")
-        if invalid:
-            more = f"; and {len(invalid) - 10} more" if len(invalid) > 10 else ""
-            raise AirflowFailException(f"{'; '.join(invalid[:10])}{more}. Nothing was sent.")
+    def _read_recipients(self, connection: CpaasConnection) -> RecipientList:
         # If an address comes in several spellings, the first is used, as in a campaign.
-        return list({known_by(self.kind.channel.operation, one): one for one in reversed(normalised)}.values())[::-1]
+        found = self._reader(connection).read_list(self.recipients)
+        if found.invalid:
+            raise AirflowFailException(f"{found.describe_invalid()}. Nothing was sent.")
+        if not (found.allowed or found.not_allowed):
+            raise AirflowFailException("recipients is empty or not a list. Nothing was sent.")
+        return found
+
+    def _reader(self, connection: CpaasConnection) -> RecipientReader:
+        return connection.settings.recipient_reader(self.kind.channel.recipients)
 
     def _entries_by_recipient(self, recipients: Iterable[str], connection: CpaasConnection) -> dict[str, Any] | None:
         """Return the entries of the personalisation by the recipient they name, which must be one of ``recipients``."""
@@ -264,9 +259,8 @@ class MessageRequest(SingleRequest):
                 "personalisation must be a list of entries with `to` and `substitutions`, the latter a mapping. "
                 "Nothing was sent."
             )
-        operation = self.kind.channel.operation
-        spelt = {known_by(operation, one): one for one in recipients}
-        named = {known_by(operation, self._entry_recipient(entry, connection)): entry for entry in entries}
+        spelt = {recipient_key(recipient): recipient for recipient in recipients}
+        named = {recipient_key(self._entry_recipient(entry, connection)): entry for entry in entries}
         if len(named) < len(entries):
             raise AirflowFailException("personalisation names a recipient twice. Nothing was sent.")
         if not named.keys() <= spelt.keys():
@@ -275,8 +269,8 @@ class MessageRequest(SingleRequest):
 
     def _entry_recipient(self, entry: Mapping[str, Any], connection: CpaasConnection) -> str:
         try:
-            return self.kind.channel.normalise(entry["to"], connection.settings.default_region)
-        except (KeyError, ValueError):
+            return self._reader(connection).read(entry["to"])
+        except (KeyError, InvalidRecipientError):
             raise AirflowFailException(
                 "A personalisation entry has no valid recipient in `to`. Nothing was sent."
             ) from None

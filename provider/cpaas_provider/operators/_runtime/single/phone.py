@@ -14,7 +14,7 @@ from airflow.sdk.exceptions import AirflowFailException
 from cpaas_provider.api import operations
 from cpaas_provider.api.errors import CpaasRejectedError, CpaasUnknownOutcomeError
 from cpaas_provider.api.models.airtime import PurchaseOutcome
-from cpaas_provider.api.recipients.msisdn import InvalidMsisdnError, normalise_msisdn
+from cpaas_provider.api.recipients.msisdn import Msisdn
 from cpaas_provider.api.values import no_value_reason
 from cpaas_provider.hooks.activity import record
 from cpaas_provider.operators._runtime.database.suppressions import StoredSuppressionList
@@ -50,7 +50,7 @@ class OtpSpec(SendSpec):
 
     def build_call(self, recipients: Sequence[str], reference: str, callback_url: str | None) -> Call[Any]:
         """Return the request."""
-        return operations.request_otp(f"+{recipients[0]}", **self.body)
+        return operations.request_otp(Msisdn(recipients[0]), **self.body)
 
     def read_result(self, response: OtpToken, *, repeated: bool) -> RequestResult:
         """Return the passcode's id, status and times."""
@@ -122,7 +122,7 @@ class AirtimeSpec(SendSpec):
         return operations.buy_airtime(
             self.network,
             self.amount,
-            f"+{recipients[0]}",
+            Msisdn(recipients[0]),
             callback=callback_url,
             external_ref=reference if self.external_ref is None else self.external_ref,
         )
@@ -215,14 +215,12 @@ class AirtimeRequest(SingleRequest):
 
 def _allowed_msisdn(recipient: Any, connection: CpaasConnection) -> str:
     """Return a phone number as international digits. Fail if it is none, skip if the connection does not allow it."""
-    settings = connection.settings
-    try:
-        number = normalise_msisdn(recipient, settings.default_region)
-    except InvalidMsisdnError as error:
-        raise AirflowFailException(f"The recipient {error}. Nothing was sent. Correct the recipient.") from None
-    if settings.allowed is not None and not settings.allowed.allows(number):
-        raise NotAllowedError("The recipient is not on allowed_recipients of the connection. Nothing was sent.")
-    return number
+    found = connection.settings.recipient_reader("phone").read_list([recipient])
+    for _, reason in found.invalid:
+        raise AirflowFailException(f"The recipient {reason}. Nothing was sent. Correct the recipient.")
+    for allowed in found.allowed:
+        return allowed
+    raise NotAllowedError("The recipient is not on allowed_recipients of the connection. Nothing was sent.")
 
 
 def _moment(text: Any) -> datetime | None:

@@ -69,7 +69,7 @@ def test_no_balance_ends_the_campaign_at_once() -> None:
 
 
 def test_bad_recipients_among_good_ones_are_found() -> None:
-    bad = {f"+{one}" for one in phones(1000)[::67]}
+    bad = set(phones(1000)[::67])
 
     def answer(recipients: Sequence[str], reference: str) -> Any:
         if bad & set(recipients):
@@ -85,7 +85,7 @@ def test_bad_recipients_among_good_ones_are_found() -> None:
 
 
 def test_recipients_that_are_named_are_about_themselves_however_many() -> None:
-    bad = {f"+{one}" for one in phones(400)[20:]}
+    bad = set(phones(400)[20:])
 
     def answer(recipients: Sequence[str], reference: str) -> Any:
         if named := bad & set(recipients):
@@ -97,7 +97,7 @@ def test_recipients_that_are_named_are_about_themselves_however_many() -> None:
 
 
 def test_limit_can_be_lifted() -> None:
-    bad = {f"+{one}" for one in phones(64)[1:]}
+    bad = set(phones(64)[1:])
 
     def answer(recipients: Sequence[str], reference: str) -> Any:
         if bad & set(recipients):
