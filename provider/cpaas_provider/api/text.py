@@ -39,6 +39,17 @@ _JOINER = "\u200d"
 _MODIFIERS = frozenset(map(chr, [*range(0x1F3FB, 0x1F400), *range(0xE0020, 0xE0080), *range(0x1160, 0x1200)]))
 _FLAG_LETTERS = frozenset(map(chr, range(0x1F1E6, 0x1F200)))
 
+# Control characters, and the two separators of Unicode that end a line.
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+
+# Control and format characters, half characters, separators of lines, and those of no or private meaning: among the
+# latter are emoji that are newer than Python's table.
+_INVISIBLE_CATEGORIES = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp", "Me"})
+# Letters and marks without a shape: the grapheme joiner, fillers of Hangul, variation selectors.
+_INVISIBLE_LETTERS = frozenset(
+    map(chr, [0x034F, 0x115F, 0x1160, 0x17B4, 0x17B5, 0x2800, 0x3164, 0xFFA0, *range(0x180B, 0x1810)])
+) | frozenset(map(chr, [*range(0xFE00, 0xFE10), *range(0xE0100, 0xE01F0)]))
+
 ELLIPSIS = "..."
 """Three full stops, which GSM-7 has. The single character would make a text UCS-2."""
 
@@ -249,6 +260,38 @@ def placeholders_in(content: str, placeholder_format: str = "{name}") -> tuple[s
     name = r"(\w(?:[\w .-]*\w)?)" if before and rest[-1] else r"([^\W\d]\w*)"
     pattern = before + name + r"(?:\1)".join(rest)
     return tuple(dict.fromkeys(re.findall(pattern, content)))
+
+
+def named_in(text: str, names: Iterable[str], placeholder_format: str = "{name}") -> frozenset[str]:
+    """Return those of the names whose placeholder is in a text."""
+    return frozenset(name for name in names if placeholder_format.replace("name", name) in text)
+
+
+def has_control_character(text: str) -> bool:
+    """Return whether a text has a line break or another control character, which no line of a header may have."""
+    return _CONTROL.search(text) is not None
+
+
+def may_be_placeholder_in(text: str, name: str) -> bool:
+    """Return whether a text may have the placeholder of a name, in whichever marks the service expects."""
+    return re.search(rf"[^\w\s]\s?{re.escape(name)}(?!\w)", text) is not None
+
+
+def has_invisible_or_emoji(text: str) -> bool:
+    """Return whether a text has control characters, characters that show nothing by themselves, or emoji."""
+    return (not text.isascii() and any(map(_is_invisible_or_emoji, text))) or has_control_character(text)
+
+
+def _is_invisible_or_emoji(character: str) -> bool:
+    if unicodedata.category(character) in _INVISIBLE_CATEGORIES or character in _INVISIBLE_LETTERS:
+        return True
+    # Signs of Latin alphabets, such as the degree sign, are before U+2000.
+    return character > "\u2000" and (unicodedata.category(character) == "So" or character in _MODIFIERS)
+
+
+def one_line(text: str) -> str:
+    """Return a text with one blank in place of line breaks, other control characters and repeated blanks."""
+    return " ".join(_CONTROL.sub(" ", text).split())
 
 
 def strip_invisible(text: str) -> str:

@@ -152,6 +152,7 @@ class TestSendSms:
             (("08031234567", "--content", "x", "--idempotency-key", "null"), "--idempotency-key is the word 'null'"),
             (("08031234567", "--content", "x", "--template-id", "t"), "Give one of --content"),
             (("08031234567", "--content", "x", "--sender-id", "much too long a name"), "at most 11 characters"),
+            (("08031234567", "--content", "x", "--sender-id", "Sh\u200bop"), "sender_id: must not contain control"),
         ],
     )
     def test_mistakes_send_nothing(self, cli: Cli, stage: Stage, arguments: tuple[str, ...], words: str) -> None:
@@ -388,6 +389,13 @@ class TestSendEmail:
         (message,) = stage.arrived("email", address("ada"))
         assert (message["subject"], message["from_name"]) == ("News", "Shop")
         assert message["text"] == "Dear Ada,\n\nhello"
+
+    @pytest.mark.parametrize("option", ["subject", "from-name"])
+    @pytest.mark.parametrize("mark", ["\n", "\x0b", "\x85", "\u2028"])
+    def test_line_break_in_a_header_sends_nothing(self, cli: Cli, stage: Stage, option: str, mark: str) -> None:
+        said = cli("send-email", address("ada"), "--content", "x", f"--{option}", f"Hi{mark}Bcc: x@example.com")
+        assert (said.status, stage.sandbox.counters()["accepted"]) == (1, {})
+        assert f"{option.replace('-', '_')}: must not contain line breaks or other control characters" in said.err
 
     def test_an_invalid_address_is_named_by_its_place(self, cli: Cli) -> None:
         said = cli("send-email", address("ada"), "nobody at home", "--content", "x", "--sender-id", "a@example.com")

@@ -126,7 +126,10 @@ class TestTasks:
         assert email["text"] == f"{what}.\n\nhttp://localhost:8080/dags/{dag.dag_id}/runs/{ran.run_id}"
         assert (email["recipient"], email["sender_id"]) == ("ops@example.com", "shop@example.com")
 
-    @pytest.mark.parametrize("odd", ["Air\nflow", "Air\r\nBcc: x@example.com", "A\x00B", "\u2028", "x" * 1000])
+    @pytest.mark.parametrize(
+        "odd",
+        ["Air\nflow", "Air\r\nBcc: x@example.com", "A\x00B", "A\x0bB", "A\x85B", "A\u2029B", "\u2028", "x" * 1000],
+    )
     def test_odd_subject_and_name_do_not_keep_an_email_back(self, stage, odd) -> None:
         EmailNotifier(recipients="ops@example.com", from_name=odd, subject=odd, content=odd)(context(1))
         [email] = stage.sandbox.inbox("email")["items"]

@@ -5,20 +5,18 @@ from __future__ import annotations
 import base64
 import hmac
 import json
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from datetime import UTC, datetime
 from hashlib import sha256
 
-from cpaas_provider.api.text import shorten, shorten_sms
+from cpaas_provider.api.text import one_line, shorten, shorten_sms
 from cpaas_provider.database.alerts import OTHERS
 
 MAX_EMAIL_CHARACTERS = 4000
 MAX_SUBJECT_CHARACTERS = 150
 _SHOWN = 3
 """The number of subjects that a summary names."""
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _MIN_TEXT_CHARACTERS = 20
 """If a link leaves less room for the text of an SMS, the link is left out."""
 
@@ -131,11 +129,6 @@ def _shortened(text: str, most: int, ending: str) -> str:
     """Return a text of limited length with its ending, or an empty one if its first word is too long."""
     shortened = shorten(text, most, ending)
     return "" if shortened == ending.lstrip() else shortened
-
-
-def one_line(text: str) -> str:
-    """Return a text without line breaks, because one would end the header of an email."""
-    return " ".join(_CONTROL.sub(" ", text).split())
 
 
 def _summary(alert: Alert, alerts: Batch) -> str:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from functools import cached_property
 from json.encoder import encode_basestring
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -15,7 +16,7 @@ from cpaas_provider.api import operations
 from cpaas_provider.api.endpoints import SEND_EMAIL, SEND_SMS
 from cpaas_provider.api.recipients.email_address import mask_email, normalise_email
 from cpaas_provider.api.recipients.msisdn import mask_msisdn, normalise_msisdn
-from cpaas_provider.api.text import MessageTemplate, SmsEstimator, SmsLength
+from cpaas_provider.api.text import MessageTemplate, SmsEstimator, SmsLength, has_control_character, named_in
 from cpaas_provider.api.values import readable_text
 from cpaas_provider.sending.campaign.message_series import MessageSeries, SeriesMessage
 from cpaas_provider.sending.spec import RequestResult
@@ -77,11 +78,16 @@ class Content:
     placeholder_format: str = "{name}"
     measured: bool = False
 
+    @cached_property
+    def _header_names(self) -> frozenset[str]:
+        """The placeholders of the subject, which must stay one line."""
+        return named_in(self.body.get("subject") or "", self.columns, self.placeholder_format)
+
     def values(self, cells: Sequence[Any]) -> list[str]:
         """Return the values of the placeholders for one recipient, in their order.
 
         :param cells: the cells of ``columns``
-        :raises ValueError: naming a placeholder that has no value and no default
+        :raises ValueError: naming a placeholder that has no value and no default, or one that its text cannot have
         """
         values = []
         for name, cell in zip(self.columns, cells, strict=True):
@@ -90,6 +96,10 @@ class Content:
                 raise ValueError(f"has no value for the placeholder {name}")
             if not value.isascii() and _SURROGATE.search(value):
                 raise ValueError(f"holds half a character for the placeholder {name}")
+            if name in self._header_names and has_control_character(value):
+                raise ValueError(
+                    f"has a line break or another control character for the placeholder {name} of the subject"
+                )
             values.append(value)
         return values
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk.exceptions import AirflowFailException
 
 from cpaas_provider.api.amounts import divide
-from cpaas_provider.api.text import placeholders_in
+from cpaas_provider.api.text import has_control_character, named_in, placeholders_in
 from cpaas_provider.api.values import readable_text
-from cpaas_provider.operators._runtime.single.message import MESSAGE_KINDS, sender_of
+from cpaas_provider.operators._runtime.single.message import MESSAGE_KINDS, check_header_fields, sender_of
 from cpaas_provider.sending.campaign.campaign import CampaignOptions
 from cpaas_provider.sending.campaign.content import Content
 from cpaas_provider.sending.campaign.guards.send_window import SendWindow
@@ -69,11 +69,19 @@ def build_content(spec: CampaignSpec, connection: CpaasConnection) -> Content:
             f"substitution_defaults names {', '.join(strangers)}, and the text has no such placeholder. It has "
             f"{', '.join(columns) or 'none'}. Nothing was sent."
         )
-    measured = spec.operation == "send_sms" and bool(spec.body.get("content"))
     kind = MESSAGE_KINDS[spec.operation]
+    body = {"sender_id": sender_of(kind, spec.sender_id, connection), **spec.body}
+    check_header_fields(kind, body)
+    for name in named_in(spec.body.get("subject") or "", defaults, connection.placeholder_format):
+        if has_control_character(defaults[name]):
+            raise AirflowFailException(
+                f"substitution_defaults has a line break or another control character for {name} of the subject. "
+                "Nothing was sent. Remove it, as a subject is one line."
+            )
+    measured = spec.operation == "send_sms" and bool(spec.body.get("content"))
     return Content(
         kind.channel,
-        {"sender_id": sender_of(kind, spec.sender_id, connection), **spec.body},
+        body,
         texts,
         columns,
         defaults,

@@ -11,7 +11,14 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from cpaas_provider.api.amounts import counted, total
 from cpaas_provider.api.models.base import split_list
-from cpaas_provider.api.text import measure_sms, placeholders_in, substitute
+from cpaas_provider.api.text import (
+    has_control_character,
+    has_invisible_or_emoji,
+    measure_sms,
+    named_in,
+    placeholders_in,
+    substitute,
+)
 from cpaas_provider.api.values import no_value_reason, readable_text
 from cpaas_provider.operators._runtime.database.suppressions import StoredSuppressionList
 from cpaas_provider.operators._runtime.errors import NotAllowedError
@@ -63,6 +70,9 @@ EMAIL = MessageKind(
     "No sender address is set. Nothing was sent. Set sender_id on the task or email_sender_id on the connection.",
     ("content", "subject"),
 )
+_STRIPPED_FIELDS = frozenset({"sender_id", "reply_to"})
+"""Fields whose blanks at both ends are removed before they are sent."""
+
 MESSAGE_KINDS = {kind.channel.operation: kind for kind in (SMS, EMAIL)}
 
 
@@ -79,6 +89,23 @@ def sender_of(kind: MessageKind, sender_id: str | None, connection: CpaasConnect
     if sender := kind.default_sender(connection):
         return sender
     raise AirflowFailException(kind.no_sender)
+
+
+def check_header_fields(kind: MessageKind, fields: Mapping[str, Any]) -> None:
+    """Fail the task if a sender, a name, a subject or an address for replies has what a phone or a header cannot."""
+    for name in ("sender_id", "from_name", "subject", "reply_to"):
+        value = fields.get(name)
+        if not isinstance(value, str):
+            continue
+        value = value.strip() if name in _STRIPPED_FIELDS else value
+        if has_control_character(value):
+            raise AirflowFailException(
+                f"{name} must not contain line breaks or other control characters. Nothing was sent. Remove them."
+            )
+        if kind is SMS and has_invisible_or_emoji(value):
+            raise AirflowFailException(
+                f"{name} must not contain zero-width characters or emoji. Nothing was sent. Remove them."
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -235,6 +262,7 @@ class MessageRequest(SingleRequest):
                 raise AirflowFailException(f"{name} must be text. Nothing was sent.")
             if value is not None and (reason := no_value_reason(value)):
                 raise AirflowFailException(f"{name} {reason}. Nothing was sent. Leave it out, or give a text.")
+        check_header_fields(self.kind, texts)
 
     def _unique_recipients(self, connection: CpaasConnection) -> list[str]:
         given = split_list(self.recipients)
@@ -287,7 +315,7 @@ class MessageRequest(SingleRequest):
         values = [entry["substitutions"] for entry in entries]
         given = {name for own in values for name in own}
         used = {name for text in texts for name in placeholders_in(text, placeholder_format)}
-        used |= {name for name in given if any(placeholder_format.replace("name", name) in text for text in texts)}
+        used |= {name for text in texts for name in named_in(text, given, placeholder_format)}
         complete = sum(1 for own in values if all(own.get(name) for name in used))
         if used and complete < recipients:
             raise AirflowFailException(
@@ -295,6 +323,15 @@ class MessageRequest(SingleRequest):
                 f"{recipients - complete} of {counted(recipients, 'recipient')}. They would read the placeholder. "
                 "Nothing was sent. Give each recipient an entry in personalisation with every value. Marks that "
                 "recipients are to read as they are can be given as their own value."
+            )
+        if broken := sorted(
+            name
+            for name in named_in(self.body.get("subject") or "", given, placeholder_format)
+            if any(has_control_character(own.get(name) or "") for own in values)
+        ):
+            raise AirflowFailException(
+                f"personalisation has a line break or another control character in a value of the subject "
+                f"({', '.join(broken)}). Nothing was sent. Remove it, as a subject is one line."
             )
         if missing := sorted({name for own in values for name, value in own.items() if value is None}):
             raise AirflowFailException(
