@@ -37,6 +37,13 @@ from tests.airflow.notifications.conftest import QUICK
 
 PHONE, OTHER = "0803 555 0001", "+2348035550002"
 DIGITS = "2348035550001"
+ADDRESS = "ops@example.com"
+PARAMS = {
+    "number": f"+{DIGITS}",
+    "numbers": [f"+{DIGITS}", OTHER],
+    "science": "1e5",
+    "cells": {"a": 1},
+}
 
 pytestmark = pytest.mark.usefixtures("quick")
 
@@ -115,6 +122,62 @@ class TestTasks:
         assert texts() == [f"load of {ran.run_id} is broken." for ran in runs]
         assert {item["sender_id"] for item in stage.sandbox.inbox("sms")["items"]} == {"Ops"}
         assert "{{" in notifier.content
+
+    @pytest.mark.parametrize("native", [True, False])
+    @pytest.mark.parametrize(
+        ("fields", "text"),
+        [
+            ({"content": "{{ ti.task_id }}: {{ exception }}"}, "load: password hunter2 of 0803 123 4567"),
+            ({"content": "{{ ti.try_number }}"}, "1"),
+            ({"content": "{{ params.science }}"}, "1e5"),
+            ({"content": "[{{ ti.try_number }}, 2]"}, "[1, 2]"),
+            ({"content": "{{ params.cells }}"}, "{'a': 1}"),
+            ({"content": "late", "group": "{{ ti.try_number }}"}, "late"),
+            ({"content": "late", "sender_id": "{{ 4711 }}"}, "late"),
+            ({"content": "late", "cpaas_conn_id": "cpaas_{{ 'default' }}"}, "late"),
+        ],
+    )
+    def test_templates_of_any_value_are_sent_as_text_in_every_dag(self, stage, texts, native, fields, text) -> None:
+        notifier = SmsNotifier(recipients="{{ params.number }}", include_link=False, **fields)
+        with new_dag(default_args={"retries": 0}, render_template_as_native_obj=native, params=PARAMS) as dag:
+            Fails(task_id="load", on_failure_callback=notifier)
+        Run(stage, dag).once()
+        assert texts() == [text]
+
+    @pytest.mark.parametrize("native", [True, False])
+    @pytest.mark.parametrize(
+        "recipients",
+        [
+            "{{ params.numbers }}",
+            "{{ params.numbers | tojson }}",
+            "{{ params.numbers | join(',') }}",
+            ["{{ params.number }}", "{{ params.numbers[1] }}"],
+            "{{ var.json.on_call }}",
+            "{{ var.value.on_call }}",
+        ],
+    )
+    def test_recipients_of_a_list_are_notified_in_every_dag(self, stage, native, recipients, monkeypatch) -> None:
+        monkeypatch.setenv("AIRFLOW_VAR_ON_CALL", json.dumps(PARAMS["numbers"]))
+        notifier = EmailNotifier(recipients=[ADDRESS], content="late", subject="{{ params.number }}")
+        sms = SmsNotifier(recipients=recipients, content="late")
+        with new_dag(default_args={"retries": 0}, render_template_as_native_obj=native, params=PARAMS) as dag:
+            Fails(task_id="load", on_failure_callback=[sms, notifier])
+        Run(stage, dag).once()
+        assert {item["recipient"] for item in stage.sandbox.inbox("sms")["items"]} == {DIGITS, OTHER[1:]}
+        assert stage.sandbox.inbox("email")["items"][0]["subject"] == PARAMS["number"]
+
+    def test_callback_of_a_native_dag_is_sent_as_text(self, stage, texts) -> None:
+        notifier = SmsNotifier(recipients="{{ params.numbers }}", content="{{ run_id | length }}", include_link=False)
+        dag = new_dag(
+            default_args={"retries": 0},
+            on_failure_callback=notifier,
+            render_template_as_native_obj=True,
+            params=PARAMS,
+        )
+        with dag:
+            Fails(task_id="load")
+        done = run(dag)
+        assert texts() == [str(len(done.run_id))] * 2
 
     def test_email_has_subject_text_and_link(self, stage) -> None:
         dag = failing(on_failure_callback=EmailNotifier(recipients="ops@example.com", from_name="Airflow"))

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
+from cpaas_provider._common.rendering import typed
 from cpaas_provider.api.amounts import counted
 from cpaas_provider.api.errors import CpaasError
 from cpaas_provider.api.models.base import split_list
@@ -124,7 +125,8 @@ def _rendered(notifier: Notifier, given: Mapping[str, Any]) -> dict[str, Any]:
     env = notifier.get_template_env(dag if hasattr(dag, "get_template_env") else None)
     for name in notifier.template_fields:
         try:
-            rendered[name] = notifier.render_template(getattr(notifier, name), context, env)
+            # Recipients of a list that is rendered to text are recipients all the same: an alert has no second try.
+            rendered[name] = typed(name, notifier.render_template(getattr(notifier, name), context, env))
         except Exception as error:  # noqa: BLE001 - a template may raise anything
             if name not in ("content", "subject", "from_name"):
                 raise NotSentError(
