@@ -25,7 +25,7 @@ from airflow.triggers.callback import CallbackTrigger
 from airflow.utils.session import create_session
 from sqlalchemy import select
 
-from cpaas_provider.api.text import measure_sms
+from cpaas_provider.api.text.sms import measure_sms
 from cpaas_provider.hooks.cpaas import CpaasHook
 from cpaas_provider.notifications import EmailNotifier, SmsNotifier
 from cpaas_provider.notifications._runtime import request
@@ -178,6 +178,26 @@ class TestTasks:
             Fails(task_id="load")
         done = run(dag)
         assert texts() == [str(len(done.run_id))] * 2
+
+    def test_marks_go_and_the_encoding_replaces_typography(self, stage, texts) -> None:
+        for content, encoding in (
+            ("\ufeffHel\u200blo", None),
+            ("It\u2019s", None),
+            ("It\u2019s", "gsm7"),
+            ("\u2019ọ", "gsm7"),
+        ):
+            SmsNotifier(recipients=PHONE, content=content, encoding=encoding, include_link=False, window=0)(context(1))
+        assert texts() == ["Hello", "It\u2019s", "It's", "\u2019ọ"]
+
+    def test_encoding_lets_a_longer_text_through(self, stage, texts) -> None:
+        SmsNotifier(
+            recipients=PHONE, content="\u2019" + "x" * 150, encoding="gsm7", include_link=False, max_pages=1, window=0
+        )(context(1))
+        assert texts() == ["'" + "x" * 150]
+
+    def test_encoding_that_is_none_is_refused(self) -> None:
+        with pytest.raises(ValueError, match="encoding must be 'gsm7' or None"):
+            SmsNotifier(recipients=PHONE, encoding="ucs2")
 
     def test_email_has_subject_text_and_link(self, stage) -> None:
         dag = failing(on_failure_callback=EmailNotifier(recipients="ops@example.com", from_name="Airflow"))

@@ -10,7 +10,8 @@ from dataclasses import asdict, dataclass, field, fields
 from datetime import UTC, datetime
 from hashlib import sha256
 
-from cpaas_provider.api.text import one_line, shorten, shorten_sms
+from cpaas_provider.api.text import one_line, shorten
+from cpaas_provider.api.text.sms import SmsWriter, shorten_sms
 from cpaas_provider.database.alerts import OTHERS
 
 MAX_EMAIL_CHARACTERS = 4000
@@ -29,6 +30,7 @@ class Alert:
     :param content: the author's text, rendered; ``None`` for the default
     :param headline: the subject of the event, with details
     :param max_pages: the most pages of an SMS
+    :param encoding: ``gsm7`` to replace the typography of an SMS
     """
 
     channel: str
@@ -40,6 +42,7 @@ class Alert:
     max_pages: int = 2
     subject: str | None = field(default=None, repr=False)
     from_name: str | None = None
+    encoding: str | None = None
 
 
 @dataclass(frozen=True)
@@ -101,6 +104,7 @@ def sms_text(alert: Alert, alerts: Batch) -> str:
 def _shortened_sms(text: str, more: str, alert: Alert) -> str:
     """Return a text with its number of alerts and its link, or an empty one if its first word is too long."""
     endings = [f"{more} {alert.link}", more] if alert.link else [more]
+    text = SmsWriter(text, encoding=alert.encoding).content or ""
     for ending in endings:
         shortened = shorten_sms(text, alert.max_pages, ending)
         if len(shortened) - len(ending) >= min(len(text), _MIN_TEXT_CHARACTERS):

@@ -17,6 +17,7 @@ from cpaas_provider.api.models.base import split_list
 from cpaas_provider.api.recipients.email_address import normalise_email
 from cpaas_provider.api.recipients.msisdn import normalise_msisdn
 from cpaas_provider.api.text import placeholders_in
+from cpaas_provider.api.text.sms import strip_byte_order_marks
 from cpaas_provider.api.values import no_value_reason
 from cpaas_provider.database.alerts import AlertGroups, PendingAlerts, Timing
 from cpaas_provider.database.database import Database, open_database
@@ -171,6 +172,7 @@ def _make_alert(
         getattr(notifier, "max_pages", 1),
         _author_text("subject", notifier, fields, connection),
         _author_text("from_name", notifier, fields, connection),
+        getattr(notifier, "encoding", None),
     )
 
 
@@ -269,7 +271,7 @@ def _author_text(name: str, notifier: Notifier, fields: Mapping[str, Any], conne
     if reason:
         log.warning("%s %s. The default is sent.", name, reason)
         return None
-    return str(value).strip()[:MAX_STORED].encode("utf-8", "replace").decode()
+    return strip_byte_order_marks(str(value)).strip()[:MAX_STORED].encode("utf-8", "replace").decode()
 
 
 def _variables() -> dict[Literal["var"], Any]:

@@ -16,7 +16,8 @@ from cpaas_provider.api import operations
 from cpaas_provider.api.endpoints import SEND_EMAIL, SEND_SMS
 from cpaas_provider.api.recipients.email_address import mask_email, normalise_email
 from cpaas_provider.api.recipients.msisdn import mask_msisdn, normalise_msisdn
-from cpaas_provider.api.text import MessageTemplate, SmsEstimator, SmsLength, has_control_character, named_in
+from cpaas_provider.api.text import MessageTemplate, has_control_character, named_in
+from cpaas_provider.api.text.sms import SmsEstimator, SmsLength, SmsWriter
 from cpaas_provider.api.values import readable_text
 from cpaas_provider.sending.campaign.message_series import MessageSeries, SeriesMessage
 from cpaas_provider.sending.spec import RequestResult
@@ -68,6 +69,9 @@ class Content:
     :param defaults: the value of a placeholder where a row has none
     :param placeholder_format: how the service writes the placeholder called ``name``
     :param measured: whether the first text decides the number of pages
+    :param writer: writes the values of SMS as they are sent; ``None`` for other channels
+    :param saved_pages: returns, of the values that ``read`` returns, the pages that ``encoding="gsm7"`` saves; ``None``
+        if that is not to be counted
     """
 
     channel: Channel
@@ -77,6 +81,8 @@ class Content:
     defaults: Mapping[str, str] = field(default_factory=dict, repr=False)
     placeholder_format: str = "{name}"
     measured: bool = False
+    writer: SmsWriter | None = field(default=None, repr=False)
+    saved_pages: Callable[[list[str]], int] | None = field(default=None, repr=False)
 
     @cached_property
     def _header_names(self) -> frozenset[str]:
@@ -84,7 +90,16 @@ class Content:
         return named_in(self.body.get("subject") or "", self.columns, self.placeholder_format)
 
     def values(self, cells: Sequence[Any]) -> list[str]:
-        """Return the values of the placeholders for one recipient, in their order.
+        """Return the values of the placeholders for one recipient as they are sent, in their order.
+
+        :param cells: the cells of ``columns``
+        :raises ValueError: as ``read`` does
+        """
+        values = self.read(cells)
+        return values if self.writer is None else self.writer.values(values)
+
+    def read(self, cells: Sequence[Any]) -> list[str]:
+        """Return the values of the placeholders for one recipient as they are written, in their order.
 
         :param cells: the cells of ``columns``
         :raises ValueError: naming a placeholder that has no value and no default, or one that its text cannot have

@@ -11,13 +11,15 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from cpaas_provider.api.amounts import counted, total
 from cpaas_provider.api.models.base import split_list
-from cpaas_provider.api.text import (
-    has_control_character,
-    has_invisible_or_emoji,
+from cpaas_provider.api.text import has_control_character, has_invisible_or_emoji, named_in, placeholders_in, substitute
+from cpaas_provider.api.text.sms import (
+    SmsWriter,
+    count_other_characters,
+    describe_savings,
+    gsm7_savings,
+    is_gsm7,
     measure_sms,
-    named_in,
-    placeholders_in,
-    substitute,
+    strip_byte_order_marks,
 )
 from cpaas_provider.api.values import no_value_reason, readable_text
 from cpaas_provider.operators._runtime.database.suppressions import StoredSuppressionList
@@ -119,6 +121,9 @@ class MessageSpec(SendSpec):
     entries: Mapping[str, Any] | None = field(default=None, repr=False)
     external_ref: str | None = None
     placeholder_format: str = "{name}"
+    encoding: str | None = None
+    gsm7_saved_pages: int = 0
+    """The pages of all recipients that ``encoding="gsm7"`` saves."""
 
     async def prepared(self, client: Client) -> Self:
         """Log the size of the message."""
@@ -167,10 +172,17 @@ class MessageSpec(SendSpec):
         for entry in entries:
             texts.add(substitute(text, entry["substitutions"], self.placeholder_format))
         lengths = [measure_sms(one) for one in texts]
+        others = [count_other_characters(text) for text in texts if not is_gsm7(text)]
         fewest, most = min(length.pages for length in lengths), max(length.pages for length in lengths)
         encodings = " and ".join(sorted({length.encoding for length in lengths}))
         pages = most if fewest == most else f"{fewest} to {most}"
-        return f"Sending {encodings} SMS, estimated pages: {pages} each, recipients: {recipients}."
+        saves = "" if not self.gsm7_saved_pages else f" {describe_savings(self.encoding, self.gsm7_saved_pages)}"
+        if self.encoding and others:
+            saves += (
+                f" encoding='gsm7' leaves {counted(len(others), 'text')} in UCS-2, with up to "
+                f"{counted(max(others), 'character')} that have no form in GSM-7."
+            )
+        return f"Sending {encodings} SMS, estimated pages: {pages} each, recipients: {recipients}.{saves}"
 
 
 @dataclass
@@ -188,6 +200,7 @@ class MessageRequest(SingleRequest):
     body: Mapping[str, Any] = field(repr=False)
     personalisation: Any = field(default=None, repr=False)
     external_ref: str | None = None
+    encoding: str | None = None
     skipped: int = field(default=0, init=False)
     """Number of recipients that ``allowed_recipients`` left out."""
     suppressed: int = field(default=0, init=False)
@@ -226,16 +239,21 @@ class MessageRequest(SingleRequest):
         if entries is not None:
             entries = {one: entries[one] for one in allowed if one in entries}
         self._check_placeholders(list((entries or {}).values()), len(allowed), connection.placeholder_format)
+        saved = self._gsm7_saved_pages(entries, len(allowed), connection.placeholder_format)
+        # Before anything is recorded, so that the texts of each try have the same hash.
+        body, entries = self._written(entries, connection.placeholder_format)
         return MessageSpec(
             operation=self.kind.channel.operation,
             recipients=tuple(allowed),
-            body={"sender_id": sender_of(self.kind, self.sender_id, connection), **self.body},
+            body={"sender_id": sender_of(self.kind, self.sender_id, connection), **body},
             personal=entries and {one: entry["substitutions"] for one, entry in entries.items()},
             probes=reports.probes(),
             kind=self.kind,
             entries=entries,
             external_ref=self.external_ref,
             placeholder_format=connection.placeholder_format,
+            encoding=self.encoding,
+            gsm7_saved_pages=saved,
         )
 
     def result(self, outcome: Outcome, runtime: TaskRuntime) -> dict[str, Any]:
@@ -263,6 +281,31 @@ class MessageRequest(SingleRequest):
             if value is not None and (reason := no_value_reason(value)):
                 raise AirflowFailException(f"{name} {reason}. Nothing was sent. Leave it out, or give a text.")
         check_header_fields(self.kind, texts)
+
+    def _written(
+        self, entries: dict[str, Any] | None, placeholder_format: str
+    ) -> tuple[Mapping[str, Any], dict[str, Any] | None]:
+        """Return the fields and the entries of the personalisation as they are sent."""
+        if channel_of(self.kind.channel.operation, self.body) != "sms":
+            return without_byte_order_marks(self.body, self.kind.text_fields), entries
+        names = _names_of(entries)
+        writer = SmsWriter(self.body.get("content"), names, placeholder_format, self.encoding)
+        written = entries and {
+            one: {**entry, "substitutions": writer.substitutions(entry["substitutions"])}
+            for one, entry in entries.items()
+        }
+        return {**self.body, "content": writer.content}, written
+
+    def _gsm7_saved_pages(self, entries: dict[str, Any] | None, recipients: int, placeholder_format: str) -> int:
+        """Return the pages of all recipients that ``encoding="gsm7"`` saves."""
+        content = self.body.get("content")
+        if not content or channel_of(self.kind.channel.operation, self.body) != "sms":
+            return 0
+        names = _names_of(entries)
+        saved = gsm7_savings(content, names, placeholder_format)
+        own = [[entry["substitutions"].get(name, "") for name in names] for entry in (entries or {}).values()]
+        # The text has no placeholders where a recipient has no entry.
+        return sum(map(saved, own)) + (recipients - len(own)) * saved([""] * len(names))
 
     def _unique_recipients(self, connection: CpaasConnection) -> list[str]:
         given = split_list(self.recipients)
@@ -337,6 +380,17 @@ class MessageRequest(SingleRequest):
             raise AirflowFailException(
                 f"personalisation has no value that is text of a placeholder ({', '.join(missing)}). Nothing was sent."
             )
+
+
+def without_byte_order_marks(fields: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
+    """Return fields, of which those named are texts, without byte order marks."""
+    texts = {name: strip_byte_order_marks(text) for name in names if isinstance(text := fields.get(name), str)}
+    return {**fields, **texts}
+
+
+def _names_of(entries: Mapping[str, Any] | None) -> tuple[str, ...]:
+    """Return the names of all placeholders that entries of the personalisation have values of."""
+    return tuple(dict.fromkeys(name for entry in (entries or {}).values() for name in entry["substitutions"]))
 
 
 def _readable_entry(entry: Mapping[str, Any], recipient: str) -> dict[str, Any]:
