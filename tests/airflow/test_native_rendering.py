@@ -9,10 +9,22 @@ import pytest
 from airflow.sdk import task
 
 from cpaas_provider.operators.airtime import BuyAirtimeOperator
-from cpaas_provider.operators.contacts import UpsertContactRowOperator
-from cpaas_provider.operators.email import SendEmailOperator
-from cpaas_provider.operators.lookup import PhoneLookupOperator
-from cpaas_provider.operators.otp import RequestOtpOperator, RevokeOtpOperator, VerifyOtpOperator
+from cpaas_provider.operators.contacts import (
+    CreateContactRowOperator,
+    DeleteContactRowOperator,
+    GetContactRowOperator,
+    UpdateContactRowOperator,
+    UpsertContactRowOperator,
+)
+from cpaas_provider.operators.email import EmailCampaignOperator, SendEmailOperator
+from cpaas_provider.operators.lookup import BulkPhoneLookupOperator, PhoneLookupOperator
+from cpaas_provider.operators.otp import (
+    FindOtpsOperator,
+    GetOtpOperator,
+    RequestOtpOperator,
+    RevokeOtpOperator,
+    VerifyOtpOperator,
+)
 from cpaas_provider.operators.sms import SendSmsOperator, SmsCampaignOperator
 from cpaas_provider.sensors import DeliverySensor, OtpStatusSensor
 from cpaas_provider.sources import ListSource
@@ -27,6 +39,7 @@ PARAMS = {
     "cells": {"Name": "Ada", "Points": 7},
     "code": "0741",
     "digits": "4711",
+    "email_rows": [{"email": address("native_rows"), "name": "1e5"}],
     "science": "1e5",
     "plus": f"+{digits('native_plus')}",
     "rows": [{"phone": digits("native_row"), "code": "1e5", "note": "[sic]"}],
@@ -68,7 +81,7 @@ class CodeSource:
 
 
 @pytest.fixture(scope="module")
-def played(airflow_db: object, sandbox_process: Sandbox) -> Iterator[Stage]:
+def played(airflow_db: object, sandbox_process: Sandbox, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
     with on_stage(sandbox_process) as stage:
         with stage.dag("native", params=PARAMS, render_template_as_native_obj=True) as dag:
             SendSmsOperator(task_id="sms", recipients="{{ params.numbers }}", content="Hello")
@@ -93,6 +106,28 @@ def played(airflow_db: object, sandbox_process: Sandbox) -> Iterator[Stage]:
                 SendSmsOperator(task_id=f"object_{name}", recipients=digits(f"native_object_{name}"), content=template)
             for name, template in LISTS.items():
                 SendSmsOperator(task_id=f"list_{name}", recipients=template, content=f"list_{name}")
+            for kind in (GetContactRowOperator, DeleteContactRowOperator):
+                kind(task_id=f"row_{kind.__name__}", row_id="{{ params.science }}")
+            UpdateContactRowOperator(
+                task_id="row_Update", row_id="{{ params.digits }}", columns={"Name": "{{ params.code }}"}
+            )
+            for kind in (GetOtpOperator, RevokeOtpOperator):
+                kind(task_id=f"otp_{kind.__name__}", otp_id="{{ params.digits }}")
+            CreateContactRowOperator(task_id="create", columns={"Name": "{{ params.science }}"})
+            FindOtpsOperator(task_id="find", recipient="{{ params.number }}")
+            BulkPhoneLookupOperator(
+                task_id="bulk",
+                source="{{ params.rows }}",
+                results_path=f"{tmp_path_factory.mktemp('bulk')}/{{{{ params.digits }}}}.jsonl",
+            )
+            EmailCampaignOperator(
+                task_id="email_campaign",
+                source="{{ params.email_rows }}",
+                subject="{{ params.digits }}",
+                content="Dear {name}",
+                idempotency_key="{{ params.digits }}",
+                use_suppression_list=False,
+            )
             SendSmsOperator(
                 task_id="own_text",
                 recipients="{{ params.number }}",
@@ -143,7 +178,23 @@ def played(airflow_db: object, sandbox_process: Sandbox) -> Iterator[Stage]:
         yield stage.play(dag)
 
 
-@pytest.mark.parametrize("task_id", ["sms", "email", "airtime", "lookup", "upsert", "otp", "verify", "own_text"])
+@pytest.mark.parametrize(
+    "task_id",
+    [
+        "sms",
+        "email",
+        "airtime",
+        "lookup",
+        "upsert",
+        "otp",
+        "verify",
+        "own_text",
+        "create",
+        "find",
+        "bulk",
+        "email_campaign",
+    ],
+)
 def test_what_renders_to_an_object_is_taken(played: Stage, task_id: str) -> None:
     assert played.outcome(task_id) == ("success", 1)
 
@@ -182,6 +233,25 @@ def test_list_or_mapping_for_a_text_is_refused(played: Stage, name: str) -> None
 def test_list_of_recipients_is_taken_in_every_form(played: Stage, name: str) -> None:
     assert played.outcome(f"list_{name}") == ("success", 1)
     assert [message["text"] for message in played.arrived("sms", digits("native_0"))].count(f"list_{name}") == 1
+
+
+@pytest.mark.parametrize(
+    "task_id",
+    [
+        *(f"row_{name}" for name in ("GetContactRowOperator", "DeleteContactRowOperator", "Update")),
+        *(f"otp_{name}" for name in ("GetOtpOperator", "RevokeOtpOperator")),
+    ],
+)
+def test_id_of_digits_is_text(played: Stage, task_id: str) -> None:
+    assert played.outcome(task_id) == ("failed", 1)
+    assert "404" in played.error(task_id)
+
+
+def test_cells_and_subject_keep_their_values(played: Stage) -> None:
+    cells = [row["columns"].values() for row in played.sandbox.inbox("contacts")["items"]]
+    assert any("1e5" in values for values in cells)
+    (message,) = played.arrived("email", address("native_rows"))
+    assert (message["subject"], message["text"]) == ("4711", "Dear 1e5")
 
 
 def test_undefined_text_names_the_template(played: Stage) -> None:
