@@ -16,7 +16,8 @@ from airflow.models.task_state_store import TaskStateStoreModel
 from airflow.models.taskinstance import TaskInstance
 from airflow.models.taskinstancekey import TaskInstanceKey
 from airflow.models.xcom import XComModel
-from airflow.sdk import DAG, BaseOperator, task
+from airflow.sdk import DAG, BaseNotifier, BaseOperator, BaseSensorOperator, task
+from airflow.sdk.definitions._internal.templater import Templater
 from airflow.sdk.definitions.mappedoperator import MappedOperator
 from airflow.sdk.execution_time import comms, task_runner
 from airflow.serialization.encoders import coerce_to_core_timetable
@@ -51,13 +52,21 @@ def parameters(function: object) -> list[str]:
 
 
 class TestMaskedRendering:
-    """What ``operators/_masked_rendering.py`` uses."""
+    """What ``operators/_masked_rendering.py`` and ``_common/rendering.py`` use."""
 
     def test_operators_render_through_one_method(self) -> None:
         method = getattr(BaseOperator, "_do_render_template_fields", None)
         assert method is not None, "Airflow renders fields no longer through BaseOperator._do_render_template_fields."
         assert parameters(method) == RENDERING, "Airflow calls _do_render_template_fields with other arguments now."
         assert parameters(CpaasOperator._do_render_template_fields) == RENDERING
+
+    def test_templates_render_through_one_method(self) -> None:
+        for kind in (BaseOperator, BaseSensorOperator, BaseNotifier):
+            assert parameters(kind._render) == ["self", "template", "context", "dag"], (
+                f"{kind.__name__}._render takes other arguments now, so native rendering may change texts."
+            )
+        source = inspect.getsource(Templater.render_template)
+        assert "self._render(template, context)" in source, "Airflow no longer renders templates through _render."
 
     def test_plain_and_mapped_operators_call_it(self) -> None:
         for kind in (BaseOperator, MappedOperator):

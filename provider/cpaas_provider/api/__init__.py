@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from cpaas_provider.api.recipients.msisdn import InvalidMsisdnError as InvalidMsisdnError
     from cpaas_provider.api.recipients.msisdn import mask_msisdn as mask_msisdn
     from cpaas_provider.api.recipients.msisdn import normalise_msisdn as normalise_msisdn
-    from cpaas_provider.api.text import SmsLength as SmsLength
-    from cpaas_provider.api.text import measure_sms as measure_sms
+    from cpaas_provider.api.text.sms import SmsLength as SmsLength
+    from cpaas_provider.api.text.sms import measure_sms as measure_sms
 
 _HOMES = {
     "recipients.email_address": ("InvalidEmailAddressError", "mask_email", "normalise_email"),
@@ -55,7 +55,7 @@ _HOMES = {
     ),
     "models.otp": ("OtpOutcome",),
     "recipients.msisdn": ("InvalidMsisdnError", "mask_msisdn", "normalise_msisdn"),
-    "text": ("SmsLength", "measure_sms"),
+    "text.sms": ("SmsLength", "measure_sms"),
 }
 
 __getattr__, __dir__, __all__ = lazy_names(__name__, _HOMES)

@@ -13,6 +13,7 @@ from airflow.sdk import BaseNotifier
 from cpaas_provider.provider_info import DEFAULT_CONN_ID
 
 if TYPE_CHECKING:
+    import jinja2
     from airflow.sdk import Context
 
 DEFAULT_WINDOW = timedelta(minutes=5)
@@ -38,8 +39,6 @@ class CpaasNotifier(BaseNotifier):
     """
 
     channel: ClassVar[str]
-    render_template_as_native_obj = False
-    """Off, so that a rendered phone number stays text."""
 
     def __init__(
         self,
@@ -90,6 +89,12 @@ class CpaasNotifier(BaseNotifier):
         waits = await asyncio.to_thread(self._run, context)
         while (seconds := await asyncio.to_thread(next, waits, None)) is not None:  # noqa: ASYNC110 - of a database
             await asyncio.sleep(seconds)
+
+    def _render(self, template: jinja2.Template, context: Any, dag: Any = None) -> Any:
+        """Render one template, in a DAG with native rendering too."""
+        from cpaas_provider._common.rendering import render
+
+        return render(self, template, context)
 
     def _run(self, context: Context) -> Iterator[float]:
         from cpaas_provider.notifications._runtime.run import run_notifier

@@ -30,6 +30,15 @@ def one_of(*words: str) -> Check:
     return check
 
 
+def sms_encoding(channel: str) -> Check:
+    """Return a check of the encoding of an SMS. Other channels have none."""
+    return or_none(one_of("gsm7")) if channel == "sms" else or_none(_refuse_encoding)
+
+
+def _refuse_encoding(name: str, value: Any) -> Any:
+    raise ValueError(f"{name} is for channel='sms' only; it is {value!r}.")
+
+
 on_unknown = one_of("fail", "skip", "resend")
 
 

@@ -173,6 +173,12 @@ class CpaasOperator(BaseOperator, metaclass=_OperatorMeta):
         except ValueError as error:
             raise ValueError(f"{self}: {error}") from None
 
+    def _render(self, template: jinja2.Template, context: Any, dag: Any = None) -> Any:
+        """Render one template. Airflow would change texts that look like Python."""
+        from cpaas_provider._common.rendering import render
+
+        return render(self, template, context)
+
     def _do_render_template_fields(
         self,
         parent: Any,
@@ -186,11 +192,12 @@ class CpaasOperator(BaseOperator, metaclass=_OperatorMeta):
         Airflow calls this method for mapped tasks and for other tasks.
         """
         render = super()._do_render_template_fields
+        from cpaas_provider.operators._masked_rendering import render_fields, render_public_fields
+
         if parent is not self:
-            render(parent, template_fields, context, jinja_env, seen_oids)
+            render_public_fields(self, render, parent, list(template_fields), context, jinja_env, seen_oids)
             return
         from cpaas_provider.api.values import no_value_reason
-        from cpaas_provider.operators._masked_rendering import render_fields
 
         given = [field for field in template_fields if getattr(self, field) is not None]
         try:

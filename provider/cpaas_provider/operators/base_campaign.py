@@ -126,6 +126,9 @@ class CampaignOperator(CpaasOperator):
     text_fields: ClassVar[tuple[str, ...]] = ("content",)
     """Fields that may have placeholders."""
 
+    encoding: Literal["gsm7"] | None = None
+    """Of SMS only."""
+
     body_fields: ClassVar[tuple[str, ...]]
     """Fields of the request that are the same for all recipients, without the sender."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -14,6 +14,7 @@ from cpaas_provider.api.amounts import counted
 from cpaas_provider.provider_info import with_documentation
 
 if TYPE_CHECKING:
+    import jinja2
     from airflow.sdk import Context
     from airflow.triggers.base import BaseTrigger
 
@@ -40,6 +41,28 @@ class DeferrableSensor(BaseSensorOperator):
     def resume_execution(self, next_method: str, next_kwargs: dict[str, Any] | None, context: Context) -> Any:
         """Continue after the trigger, also if it ended without an event."""
         return self._with_reason(context, partial(super().resume_execution, next_method, next_kwargs, context))
+
+    def _render(self, template: jinja2.Template, context: Any, dag: Any = None) -> Any:
+        """Render one template. Airflow would change texts that look like Python."""
+        from cpaas_provider._common.rendering import render
+
+        return render(self, template, context)
+
+    def _do_render_template_fields(
+        self,
+        parent: Any,
+        template_fields: Iterable[str],
+        context: Context,
+        jinja_env: jinja2.Environment,
+        seen_oids: set[int],
+    ) -> None:
+        """Render as Airflow does, and give natively rendered fields the type that they are for."""
+        from cpaas_provider._common.rendering import renders_natively, restore_types, template_texts
+
+        texts = template_texts(parent, template_fields)
+        super()._do_render_template_fields(parent, template_fields, context, jinja_env, seen_oids)
+        if renders_natively(self, jinja_env):
+            restore_types(parent, texts)
 
     def _awaited(self) -> tuple[str, str]:
         """Return what the sensor waits for and what it reads, without private values."""

@@ -58,6 +58,27 @@ class TestRun:
         assert by_channel(sandbox, "whatsapp") == Counter(NUMBERS[2:])
         assert sent(sandbox, "email") == Counter([*ADDRESSES[2:], "without.phone@example.com"])
 
+    def test_group_in_a_dag_with_native_rendering_does_the_same(self, fallback, sandbox, tmp_path):
+        sandbox.control("POST", "seed", {"outcomes": {"sms": dict.fromkeys(NUMBERS[2:], "undelivered")}})
+        params = {"csv": str(tmp_path / "six.csv"), "folder": f"file://{tmp_path}/out", "text": "1e5"}
+        with new_dag(params=params, render_template_as_native_obj=True) as dag:
+            deliver_with_fallback(
+                GROUP,
+                source="{{ params.csv }}",
+                steps=[
+                    {"channel": channel, "content": "{{ params.text }}", "sender_id": SENDERS[channel]}
+                    for channel in ("sms", "email")
+                ],
+                results_folder="{{ params.folder }}",
+                wait=30,
+            )
+        with bounded(60):
+            done = run(dag)
+        assert done.state(f"{GROUP}.email") == "success"
+        assert by_channel(sandbox, "sms") == Counter(NUMBERS)
+        assert sent(sandbox, "email") == Counter([*ADDRESSES[2:], "without.phone@example.com"])
+        assert {item["text"] for item in sandbox.inbox("email")["items"]} == {"1e5"}
+
     def test_later_channels_are_skipped_if_all_are_reached(self, fallback, sandbox, tmp_path):
         file = tmp_path / "six.csv"
         file.write_text(file.read_text().replace(",without.phone@example.com,Person\n", ""))

@@ -152,6 +152,7 @@ class TestSendSms:
             (("08031234567", "--content", "x", "--idempotency-key", "null"), "--idempotency-key is the word 'null'"),
             (("08031234567", "--content", "x", "--template-id", "t"), "Give one of --content"),
             (("08031234567", "--content", "x", "--sender-id", "much too long a name"), "at most 11 characters"),
+            (("08031234567", "--content", "x", "--sender-id", "Sh\u200bop"), "sender_id: must not contain control"),
         ],
     )
     def test_mistakes_send_nothing(self, cli: Cli, stage: Stage, arguments: tuple[str, ...], words: str) -> None:
@@ -169,6 +170,28 @@ class TestSendSms:
         assert "nothing was sent" in said.err
         assert stage.sandbox.counters()["accepted"] == {}
         assert digits("ada") not in said.out + said.err
+
+    def test_dry_run_has_what_the_encoding_would_save(self, cli: Cli) -> None:
+        text = "It\u2019s" + "x" * 100
+        said = sms(cli, "--dry-run", to=(phone("ada"), phone("obi")), text=text)
+        assert (one(said)["pages_of_all"], one(said)["gsm7_saved_pages"]) == (4, 2)
+        assert "encoding='gsm7' would save 2 pages." in said.err
+        said = sms(cli, "--dry-run", "--encoding", "gsm7", to=(phone("ada"), phone("obi")), text=text)
+        assert (one(said)["pages_of_all"], one(said)["gsm7_saved_pages"]) == (2, 2)
+        assert "encoding='gsm7' saves 2 pages." in said.err
+        assert "encoding='gsm7' would save 0 pages." in sms(cli, "--dry-run").err
+
+    def test_marks_go_and_the_encoding_replaces_typography(self, cli: Cli, stage: Stage) -> None:
+        one(sms(cli, text="\ufeffHel\u200blo"))
+        one(sms(cli, "--encoding", "gsm7", text="It\u2019s"))
+        said = sms(cli, "--encoding", "gsm7", text="It\u2019s ọ")
+        assert [message["text"] for message in stage.arrived("sms", digits("ada"))] == ["Hello", "It's", "It\u2019s ọ"]
+        assert "--encoding gsm7 leaves the text in UCS-2: 1 character of it" in said.err
+
+    def test_encoding_of_another_channel_is_refused(self, cli: Cli, stage: Stage) -> None:
+        said = sms(cli, "--encoding", "gsm7", "--channel", "whatsapp")
+        assert (said.status, stage.sandbox.counters()["accepted"]) == (1, {})
+        assert "--encoding is for --channel sms only. Nothing was sent." in said.err
 
     def test_each_run_without_a_key_sends_again(self, cli: Cli, stage: Stage) -> None:
         assert one(sms(cli))["references"] != one(sms(cli))["references"]
@@ -388,6 +411,13 @@ class TestSendEmail:
         (message,) = stage.arrived("email", address("ada"))
         assert (message["subject"], message["from_name"]) == ("News", "Shop")
         assert message["text"] == "Dear Ada,\n\nhello"
+
+    @pytest.mark.parametrize("option", ["subject", "from-name"])
+    @pytest.mark.parametrize("mark", ["\n", "\x0b", "\x85", "\u2028"])
+    def test_line_break_in_a_header_sends_nothing(self, cli: Cli, stage: Stage, option: str, mark: str) -> None:
+        said = cli("send-email", address("ada"), "--content", "x", f"--{option}", f"Hi{mark}Bcc: x@example.com")
+        assert (said.status, stage.sandbox.counters()["accepted"]) == (1, {})
+        assert f"{option.replace('-', '_')}: must not contain line breaks or other control characters" in said.err
 
     def test_an_invalid_address_is_named_by_its_place(self, cli: Cli) -> None:
         said = cli("send-email", address("ada"), "nobody at home", "--content", "x", "--sender-id", "a@example.com")

@@ -25,7 +25,7 @@ from airflow.triggers.callback import CallbackTrigger
 from airflow.utils.session import create_session
 from sqlalchemy import select
 
-from cpaas_provider.api.text import measure_sms
+from cpaas_provider.api.text.sms import measure_sms
 from cpaas_provider.hooks.cpaas import CpaasHook
 from cpaas_provider.notifications import EmailNotifier, SmsNotifier
 from cpaas_provider.notifications._runtime import request
@@ -37,6 +37,13 @@ from tests.airflow.notifications.conftest import QUICK
 
 PHONE, OTHER = "0803 555 0001", "+2348035550002"
 DIGITS = "2348035550001"
+ADDRESS = "ops@example.com"
+PARAMS = {
+    "number": f"+{DIGITS}",
+    "numbers": [f"+{DIGITS}", OTHER],
+    "science": "1e5",
+    "cells": {"a": 1},
+}
 
 pytestmark = pytest.mark.usefixtures("quick")
 
@@ -116,6 +123,82 @@ class TestTasks:
         assert {item["sender_id"] for item in stage.sandbox.inbox("sms")["items"]} == {"Ops"}
         assert "{{" in notifier.content
 
+    @pytest.mark.parametrize("native", [True, False])
+    @pytest.mark.parametrize(
+        ("fields", "text"),
+        [
+            ({"content": "{{ ti.task_id }}: {{ exception }}"}, "load: password hunter2 of 0803 123 4567"),
+            ({"content": "{{ ti.try_number }}"}, "1"),
+            ({"content": "{{ params.science }}"}, "1e5"),
+            ({"content": "[{{ ti.try_number }}, 2]"}, "[1, 2]"),
+            ({"content": "{{ params.cells }}"}, "{'a': 1}"),
+            ({"content": "late", "group": "{{ ti.try_number }}"}, "late"),
+            ({"content": "late", "sender_id": "{{ 4711 }}"}, "late"),
+            ({"content": "late", "cpaas_conn_id": "cpaas_{{ 'default' }}"}, "late"),
+        ],
+    )
+    def test_templates_of_any_value_are_sent_as_text_in_every_dag(self, stage, texts, native, fields, text) -> None:
+        notifier = SmsNotifier(recipients="{{ params.number }}", include_link=False, **fields)
+        with new_dag(default_args={"retries": 0}, render_template_as_native_obj=native, params=PARAMS) as dag:
+            Fails(task_id="load", on_failure_callback=notifier)
+        Run(stage, dag).once()
+        assert texts() == [text]
+
+    @pytest.mark.parametrize("native", [True, False])
+    @pytest.mark.parametrize(
+        "recipients",
+        [
+            "{{ params.numbers }}",
+            "{{ params.numbers | tojson }}",
+            "{{ params.numbers | join(',') }}",
+            ["{{ params.number }}", "{{ params.numbers[1] }}"],
+            "{{ var.json.on_call }}",
+            "{{ var.value.on_call }}",
+        ],
+    )
+    def test_recipients_of_a_list_are_notified_in_every_dag(self, stage, native, recipients, monkeypatch) -> None:
+        monkeypatch.setenv("AIRFLOW_VAR_ON_CALL", json.dumps(PARAMS["numbers"]))
+        notifier = EmailNotifier(recipients=[ADDRESS], content="late", subject="{{ params.number }}")
+        sms = SmsNotifier(recipients=recipients, content="late")
+        with new_dag(default_args={"retries": 0}, render_template_as_native_obj=native, params=PARAMS) as dag:
+            Fails(task_id="load", on_failure_callback=[sms, notifier])
+        Run(stage, dag).once()
+        assert {item["recipient"] for item in stage.sandbox.inbox("sms")["items"]} == {DIGITS, OTHER[1:]}
+        assert stage.sandbox.inbox("email")["items"][0]["subject"] == PARAMS["number"]
+
+    def test_callback_of_a_native_dag_is_sent_as_text(self, stage, texts) -> None:
+        notifier = SmsNotifier(recipients="{{ params.numbers }}", content="{{ run_id | length }}", include_link=False)
+        dag = new_dag(
+            default_args={"retries": 0},
+            on_failure_callback=notifier,
+            render_template_as_native_obj=True,
+            params=PARAMS,
+        )
+        with dag:
+            Fails(task_id="load")
+        done = run(dag)
+        assert texts() == [str(len(done.run_id))] * 2
+
+    def test_marks_go_and_the_encoding_replaces_typography(self, stage, texts) -> None:
+        for content, encoding in (
+            ("\ufeffHel\u200blo", None),
+            ("It\u2019s", None),
+            ("It\u2019s", "gsm7"),
+            ("\u2019ọ", "gsm7"),
+        ):
+            SmsNotifier(recipients=PHONE, content=content, encoding=encoding, include_link=False, window=0)(context(1))
+        assert texts() == ["Hello", "It\u2019s", "It's", "\u2019ọ"]
+
+    def test_encoding_lets_a_longer_text_through(self, stage, texts) -> None:
+        SmsNotifier(
+            recipients=PHONE, content="\u2019" + "x" * 150, encoding="gsm7", include_link=False, max_pages=1, window=0
+        )(context(1))
+        assert texts() == ["'" + "x" * 150]
+
+    def test_encoding_that_is_none_is_refused(self) -> None:
+        with pytest.raises(ValueError, match="encoding must be 'gsm7' or None"):
+            SmsNotifier(recipients=PHONE, encoding="ucs2")
+
     def test_email_has_subject_text_and_link(self, stage) -> None:
         dag = failing(on_failure_callback=EmailNotifier(recipients="ops@example.com", from_name="Airflow"))
         ran = Run(stage, dag)
@@ -126,7 +209,10 @@ class TestTasks:
         assert email["text"] == f"{what}.\n\nhttp://localhost:8080/dags/{dag.dag_id}/runs/{ran.run_id}"
         assert (email["recipient"], email["sender_id"]) == ("ops@example.com", "shop@example.com")
 
-    @pytest.mark.parametrize("odd", ["Air\nflow", "Air\r\nBcc: x@example.com", "A\x00B", "\u2028", "x" * 1000])
+    @pytest.mark.parametrize(
+        "odd",
+        ["Air\nflow", "Air\r\nBcc: x@example.com", "A\x00B", "A\x0bB", "A\x85B", "A\u2029B", "\u2028", "x" * 1000],
+    )
     def test_odd_subject_and_name_do_not_keep_an_email_back(self, stage, odd) -> None:
         EmailNotifier(recipients="ops@example.com", from_name=odd, subject=odd, content=odd)(context(1))
         [email] = stage.sandbox.inbox("email")["items"]

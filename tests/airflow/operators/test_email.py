@@ -27,6 +27,28 @@ PERMANENT = {
     "bad_sender": ([], {"sender_id": "not an address"}, "sender_id"),
     "bad_reply_to": ([], {"reply_to": "nobody"}, "reply_to"),
     "header_injection": ([], {"subject": "Hello\r\nBcc: all@example.com"}, "line breaks"),
+    **{
+        f"line_break_{ord(mark):x}_in_{field}": (
+            [],
+            {field: f"Hello{mark}Bcc"},
+            f"{field} must not contain line breaks",
+        )
+        for field in ("subject", "from_name")
+        for mark in "\n\x0b\x85\u2028"
+    },
+    "line_break_in_subject_value": (
+        [],
+        {
+            "subject": "Hello {name}",
+            "personalisation": [
+                {
+                    "to": address("permanent_line_break_in_subject_value"),
+                    "substitutions": {"name": "Ada\u2028Bcc: all@example.com"},
+                }
+            ],
+        },
+        "personalisation has a line break or another control character in a value of the subject (name)",
+    ),
     "body_as_number": ([], {"content": 12345}, "content"),
     "personalised_by_text": ([], {"personalisation": "[{'to': 1}]"}, "personalisation"),
     "broken_template": ([], {"subject": "{{ params.nothing.at.all }}"}, "template of subject cannot be rendered"),

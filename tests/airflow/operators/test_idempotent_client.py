@@ -122,6 +122,17 @@ class TestLoop:
         assert run_of(stage, own).once().state == "success"
         assert [one["text"] for one in stage.sandbox.inbox("sms")["items"]] == ["You have 5 points"]
 
+    def test_encoding_replaces_typography_and_other_values_are_refused(self, stage: Stage) -> None:
+        def own() -> None:
+            with CpaasHook().get_idempotent_client() as client:
+                client.send_sms(RECIPIENTS[0], "It\u2019s\u200b", encoding="gsm7")
+                for given in ({"encoding": "ucs2"}, {"encoding": "gsm7", "channel": "whatsapp"}):
+                    with pytest.raises(ValueError, match=r"encoding .* Nothing was sent"):
+                        client.send_sms(RECIPIENTS[0], "x", **given)
+
+        assert run_of(stage, own).once().state == "success"
+        assert [item["text"] for item in stage.sandbox.inbox("sms")["items"]] == ["It's"]
+
     def test_other_content_for_the_recipient_fails_the_task_and_sends_nothing(self, stage: Stage) -> None:
         def own() -> None:
             with CpaasHook().get_idempotent_client() as client:

@@ -37,6 +37,9 @@ PERMANENT = {
     "no_text": ([], {"content": "{{ '' }}"}, "content is empty after rendering"),
     "missing_text": ([], {"content": "{{ none }}"}, "content is the word 'None'"),
     "missing_sender": ([], {"sender_id": "{{ none }}"}, "sender_id is the word 'None'"),
+    "line_break_in_sender": ([], {"sender_id": "Sh\nop"}, "sender_id must not contain line breaks"),
+    "zero_width_sender": ([], {"sender_id": "Sh\u200bop"}, "sender_id must not contain zero-width characters or emoji"),
+    "emoji_in_sender": ([], {"sender_id": "Shop\U0001f600"}, "sender_id must not contain zero-width characters"),
     "empty_sender": ([], {"sender_id": "{{ '' }}"}, "sender_id is empty after rendering"),
     "missing_reference": ([], {"external_ref": "{{ none }}"}, "external_ref is the word 'None'"),
     "placeholder_alone": ([], {"content": "your code is {code}"}, "no value of a placeholder (code)"),
@@ -124,6 +127,18 @@ def played(airflow_db: object, sandbox_process: Sandbox) -> Iterator[Stage]:
                 content=None,
                 template_id="tpl_{{ 'welcome' }}",
                 personalisation=[{"to": phone("templated"), "substitutions": names}],
+            )
+
+            sms("marks", content="\ufeffHel\u200blo\ufeff" + "x" * 150)
+            sms("persian", content="می\u200cروم\ufeff")
+            sms("typography", content="It\u2019s \u201cfine\u201d" + "x" * 100)
+            sms("gsm7", content="It\u2019s \u201cfine\u201d" + "x" * 100, encoding="gsm7")
+            sms("not_gsm7", content="It\u2019s ọjọ́", encoding="gsm7")
+            sms(
+                "gsm7_values",
+                content="It\u2019s {name}",
+                encoding="gsm7",
+                personalisation=[{"to": phone("gsm7_values"), "substitutions": {"name": "Ada\u2019s\u200b"}}],
             )
 
             @task
@@ -354,3 +369,33 @@ class TestLimitsOfTheConnection:
     def test_the_tasks_sender_beats_the_connections(self, played: Stage, scene: str, sender: str) -> None:
         (message,) = played.arrived("sms", digits(scene))
         assert message["sender_id"] == sender
+
+
+class TestTexts:
+    def test_marks_without_a_meaning_are_not_sent(self, played: Stage) -> None:
+        (message,) = played.arrived("sms", digits("marks"))
+        assert message["text"] == "Hello" + "x" * 150
+        assert "Sending GSM-7 SMS, estimated pages: 1 each" in played.log("marks")
+
+    def test_joiner_of_a_script_is_sent(self, played: Stage) -> None:
+        assert [message["text"] for message in played.arrived("sms", digits("persian"))] == ["می\u200cروم"]
+
+    def test_typography_is_sent_and_the_log_has_what_the_option_would_save(self, played: Stage) -> None:
+        (message,) = played.arrived("sms", digits("typography"))
+        assert message["text"].startswith("It\u2019s \u201cfine\u201d")
+        assert "encoding='gsm7' would save 1 page." in played.log("typography")
+
+    def test_option_replaces_typography(self, played: Stage) -> None:
+        (message,) = played.arrived("sms", digits("gsm7"))
+        assert message["text"] == 'It\'s "fine"' + "x" * 100
+        assert (played.xcom("gsm7")["encoding"], played.xcom("gsm7")["pages"]) == ("GSM-7", 1)
+        assert "encoding='gsm7' saves 1 page." in played.log("gsm7")
+
+    def test_option_leaves_a_text_with_other_characters_and_the_log_has_their_number(self, played: Stage) -> None:
+        assert [message["text"] for message in played.arrived("sms", digits("not_gsm7"))] == ["It\u2019s ọjọ́"]
+        assert "encoding='gsm7' leaves 1 text in UCS-2, with up to 3 characters that have no form" in played.log(
+            "not_gsm7"
+        )
+
+    def test_option_replaces_typography_of_values(self, played: Stage) -> None:
+        assert [message["text"] for message in played.arrived("sms", digits("gsm7_values"))] == ["It's Ada's"]

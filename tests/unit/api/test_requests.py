@@ -54,11 +54,47 @@ def email(**fields: Any) -> Call[Any]:
     return ask.send_email(**{**given, **fields})
 
 
+LINE_BREAKS = "\r\n\t\x00\x0b\x0c\x1c\x1d\x1e\x7f\x85\u2028\u2029"
+NOT_SHOWN = "must not contain control characters, zero-width characters or emoji"
+NO_SENDER_CHARACTERS = [
+    "\u200bX",
+    "\u200dX",
+    "\ufeffX",
+    "\xadX",
+    "\u202eX",
+    "\u2060X",
+    "\U0001f600",
+    "\u2764\ufe0f",
+    "1\u20e3",
+]
+
+
+def values(**substitutions: Any) -> list[dict[str, Any]]:
+    """Return the personalisation of one recipient of an email."""
+    return [{"to": "ada@example.com", "substitutions": substitutions}]
+
+
 class Row:
     """A sequence that is none of Python's own, as a mapped task's results are."""
 
     def __iter__(self) -> Iterator[str]:
         return iter([ADA, BOB])
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        email(subject="Hello", personalisation=values(address="Lane 1\nLagos")),
+        email(subject="Your new address", personalisation=values(address="Lane 1\nLagos")),
+        email(subject="Hi {first}", personalisation=values(first="Ada", firstborn="A\nB")),
+        email(content="Two\nlines\u2028three"),
+        sms(content="Two\nlines", personalisation=[{"to": ADA, "substitutions": {"first": "A\nB"}}]),
+        sms(sender_id="Café & Co"),
+        sms(sender_id="N°1 Shop"),
+    ],
+)
+def test_line_breaks_outside_of_headers_and_letters_of_any_kind_are_taken(call: Call[Any], body: Body) -> None:
+    assert body(call)
 
 
 # What is sent -------------------------------------------------------------------------------------------------------
@@ -318,6 +354,20 @@ def test_sender_ids(sender_id: str, body: Body) -> None:
         (email(reply_to="desk"), "reply_to: is not an email address"),
         (email(subject="Hi\r\nBcc: x@example.com"), "subject: must not contain line breaks"),
         (email(from_name="Clinic\n"), "from_name: must not contain line breaks"),
+        *(
+            (email(**{field: f"Clinic{mark}X"}), f"{field}: must not contain line breaks or other control characters")
+            for field in ("subject", "from_name")
+            for mark in LINE_BREAKS
+        ),
+        *((email(sender_id=f"a@ex{mark}ample.com"), "sender_id: is not an email address") for mark in LINE_BREAKS),
+        *((email(reply_to=f"a{mark}b@example.com"), "reply_to: is not an email address") for mark in LINE_BREAKS),
+        *((sms(sender_id=f"Cli{mark}nic"), f"sender_id: {NOT_SHOWN}") for mark in LINE_BREAKS),
+        *((sms(sender_id=f"Cli{mark}"), f"sender_id: {NOT_SHOWN}") for mark in NO_SENDER_CHARACTERS),
+        *(
+            (email(subject=subject, personalisation=values(first=value)), "a line break or another control character")
+            for subject in ("Hi {first}", "Hi {{ first }}", "Hi %first%", "Hi $first", "[first]", "<%first%>")
+            for value in ("A\nB", "A\u2028B", ["A\x85B"], {"x": "A\rB"})
+        ),
         (ask.request_otp(ADA, length=3), "length: Input should be greater than or equal to 4"),
         (ask.request_otp(ADA, length=9), "length: Input should be less than or equal to 8"),
         (ask.request_otp(ADA, length="six"), "length: Input should be a valid integer"),

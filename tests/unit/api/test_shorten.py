@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cpaas_provider.api.text import ELLIPSIS, measure_sms, shorten, shorten_sms
+from cpaas_provider.api.text import ELLIPSIS, shorten
+from cpaas_provider.api.text.sms import measure_sms, shorten_sms
 
 FAMILY = "\U0001f468\u200d\U0001f469\u200d\U0001f467"
 THUMB = "\U0001f44d\U0001f3fd"

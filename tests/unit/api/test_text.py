@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cpaas_provider.api.text import MessageTemplate, SmsEstimator, SmsLength, measure_sms, placeholders_in, substitute
+from cpaas_provider.api.text import MessageTemplate, placeholders_in, substitute
+from cpaas_provider.api.text.sms import SmsEstimator, SmsLength, measure_sms
 
 # 3GPP TS 23.038: the default alphabet in its own order, and the extension table.
 BASIC = (

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from cpaas_provider.api.text import measure_sms
+from cpaas_provider.api.text.sms import measure_sms
 from cpaas_provider.database.alerts import OTHERS
 from cpaas_provider.notifications._runtime.message import Alert, Batch, email_texts, group_name, seal, sms_text, unseal
 
@@ -84,7 +84,7 @@ def test_name_of_a_group_depends_on_the_secret() -> None:
 @pytest.mark.parametrize("link", [LINK, None, "https://airflow.example.com/" + "y" * 400])
 @pytest.mark.parametrize(
     "content",
-    ["https://airflow.example.com/" + "x" * 5000, "e" + "\u0301" * 5000, "a\u200d" * 5000],
+    ["https://airflow.example.com/" + "x" * 5000, "e" + "\u0301" * 5000, "😀\u200d" * 5000],
     ids=["link", "accents", "joined"],
 )
 def test_text_of_one_piece_that_is_too_long_is_replaced_by_the_default(

@@ -27,6 +27,7 @@ from cpaas_provider.api.recipients.email_address import normalise_email
 from cpaas_provider.api.recipients.msisdn import INTERNATIONAL, NumberReader
 from cpaas_provider.api.recipients.reader import recipient_key
 from cpaas_provider.api.redact import service_word
+from cpaas_provider.api.text import has_control_character
 from cpaas_provider.api.values import no_value_reason
 
 Number = int | float
@@ -173,9 +174,9 @@ def _http_url(value: str) -> str:
 
 
 def no_line_breaks(value: str) -> str:
-    """Refuse line breaks, which could add a header to an email."""
-    if re.search(r"[\r\n]", value):
-        raise ValueError("must not contain line breaks")
+    """Refuse line breaks, which could add a header to an email, and other control characters."""
+    if has_control_character(value):
+        raise ValueError("must not contain line breaks or other control characters")
     return value
 
 

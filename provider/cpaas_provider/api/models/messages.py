@@ -35,6 +35,7 @@ from cpaas_provider.api.models.base import (
     unique,
 )
 from cpaas_provider.api.recipients.reader import split_list
+from cpaas_provider.api.text import has_control_character, has_invisible_or_emoji, may_be_placeholder_in
 from cpaas_provider.api.values import no_value_reason
 
 _ALPHANUMERIC_SENDER_ID = 11
@@ -58,9 +59,20 @@ def _sms_sender_id(value: str) -> str:
     longest = _NUMERIC_SENDER_ID if value.lstrip("+").isdigit() else _ALPHANUMERIC_SENDER_ID
     if reason := no_value_reason(value):
         raise ValueError(reason)
+    if has_invisible_or_emoji(value):
+        raise ValueError("must not contain control characters, zero-width characters or emoji")
     if len(value) > longest:
         raise ValueError(f"must have at most {longest} characters")
     return value
+
+
+def _has_line_break(value: object) -> bool:
+    """Return whether a value has a line break, at any depth."""
+    if isinstance(value, str):
+        return has_control_character(value)
+    if isinstance(value, Mapping):
+        return any(map(_has_line_break, (*value, *value.values())))
+    return isinstance(value, (list, tuple)) and any(map(_has_line_break, value))
 
 
 Substitutions = Annotated[dict[str, Any], BeforeValidator(_substitutions)]
@@ -139,6 +151,18 @@ class SendEmailRequest(MessageRequest):
     def _recipients_long_enough(self) -> Self:
         if len(",".join(self.recipients)) < _SHORTEST_EMAIL_RECIPIENTS:
             raise ValueError(f"recipients must have at least {_SHORTEST_EMAIL_RECIPIENTS} characters")
+        return self
+
+    @model_validator(mode="after")
+    def _subject_stays_one_line(self) -> Self:
+        """Refuse a line break in a value that the service may put into the subject."""
+        if self.subject is not None:
+            for entry in self.personalisation or ():
+                for name, value in entry.substitutions.items():
+                    if _has_line_break(value) and may_be_placeholder_in(self.subject, name):
+                        raise ValueError(
+                            "personalisation has a line break or another control character in a value of the subject"
+                        )
         return self
 
 

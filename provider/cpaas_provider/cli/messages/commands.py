@@ -61,6 +61,12 @@ MESSAGE_COMMANDS = (
         (
             *_recipients("Phone numbers"),
             Arg(("--channel",), "Channel (default: %(default)s)", choices=("sms", "whatsapp"), default="sms"),
+            Arg(
+                ("--encoding",),
+                "gsm7 replaces typographic quotes, dashes, spaces and the like, if the whole text is GSM-7 then "
+                "(default: the text stays as it is written)",
+                choices=("gsm7",),
+            ),
             _REGION,
             *_SENDING,
         ),

@@ -14,7 +14,16 @@ from cpaas_provider.api.amounts import counted, total
 from cpaas_provider.api.core import Call
 from cpaas_provider.api.models.messages import Message
 from cpaas_provider.api.recipients.reader import RecipientList, recipient_key
-from cpaas_provider.api.text import measure_sms, placeholders_in
+from cpaas_provider.api.text import placeholders_in
+from cpaas_provider.api.text.sms import (
+    SmsWriter,
+    count_other_characters,
+    describe_savings,
+    gsm7_savings,
+    is_gsm7,
+    measure_sms,
+    strip_byte_order_marks,
+)
 from cpaas_provider.api.values import no_value_reason
 from cpaas_provider.cli.messages.campaign_database import refuse_other_database
 from cpaas_provider.cli.messages.newest_try import recorded_try
@@ -59,7 +68,8 @@ def _send(command: _Command, args: Namespace) -> None:
     connection = connection_of(args.conn_id)
     reader = connection.settings.recipient_reader(channel.recipients, getattr(args, "region", None))
     recipients = read_recipients(args.recipients, args.recipients_file, stdin, reader)
-    content = _content(args, stdin)
+    given = _content(args, stdin)
+    content = _written(args, command, given)
     sender = args.sender_id or getattr(connection, command.sender)
     if not sender:
         raise SystemExit(
@@ -91,7 +101,7 @@ def _send(command: _Command, args: Namespace) -> None:
     build_call(allowed, "cpaas-dry-run", None).build(connection.settings)
     kind = "email" if channel is EMAIL else str(args.channel)
     if args.dry_run:
-        _dry_run(args, command, kind, body, recipients)
+        _dry_run(args, command, kind, body, given, recipients)
         return
     spec = CommandSpec(
         operation=channel.operation,
@@ -167,6 +177,21 @@ def _content(args: Namespace, stdin: StandardInput) -> str | None:
     return content
 
 
+def _written(args: Namespace, command: _Command, content: str | None) -> str | None:
+    """Return the text as it is sent."""
+    encoding = getattr(args, "encoding", None)
+    is_sms = command.channel is SMS and args.channel == "sms"
+    if encoding is not None and not is_sms:
+        raise SystemExit("--encoding is for --channel sms only. Nothing was sent.")
+    if content is None:
+        return None
+    written = SmsWriter(content, encoding=encoding).content if is_sms else strip_byte_order_marks(content)
+    if encoding is not None and written is not None and not is_gsm7(written):
+        others = counted(count_other_characters(content), "character")
+        say(f"--encoding gsm7 leaves the text in UCS-2: {others} of it have no form in GSM-7.", aside(args))
+    return written
+
+
 def _refuse_placeholders(texts: Sequence[str | None], placeholder_format: str) -> None:
     """Refuse to send ``Dear {name}``: the command has no values of placeholders."""
     if names := sorted({name for text in texts if text for name in placeholders_in(text, placeholder_format)}):
@@ -196,8 +221,13 @@ def _dry_run(
     command: _Command,
     kind: str,
     body: dict[str, Any],
+    given: str | None,
     recipients: RecipientList,
 ) -> None:
+    """Show what would be sent.
+
+    :param given: the text as its author wrote it
+    """
     content = body["content"]
     with contextlib.ExitStack() as opened:
         _, suppressions = open_suppressions(opened, args, kind)
@@ -214,11 +244,15 @@ def _dry_run(
         length = None if content is None else measure_sms(content)
         record |= {name: getattr(length, name, None) for name in ("encoding", "units", "pages")}
         record["pages_of_all"] = length.pages * len(allowed) if length else None
+        saved = None if given is None or kind != "sms" else gsm7_savings(given)([]) * len(allowed)
+        record["gsm7_saved_pages"] = saved
     record |= {"characters": None if content is None else len(content), "to": [masked(one) for one in allowed[:_SHOWN]]}
     print_record(record, args.output)
     beside = aside(args)
     if len(allowed) > _SHOWN:
         say(f"The first {_SHOWN} recipients are shown.", beside)
+    if record.get("gsm7_saved_pages") is not None:
+        say(describe_savings(args.encoding, record["gsm7_saved_pages"]), beside)
     if content is None:
         say("The text of a template is not known here, so its pages are not.", beside)
     say("Dry run: nothing was sent.", beside)

@@ -5,20 +5,19 @@ from __future__ import annotations
 import base64
 import hmac
 import json
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from datetime import UTC, datetime
 from hashlib import sha256
 
-from cpaas_provider.api.text import shorten, shorten_sms
+from cpaas_provider.api.text import one_line, shorten
+from cpaas_provider.api.text.sms import SmsWriter, shorten_sms
 from cpaas_provider.database.alerts import OTHERS
 
 MAX_EMAIL_CHARACTERS = 4000
 MAX_SUBJECT_CHARACTERS = 150
 _SHOWN = 3
 """The number of subjects that a summary names."""
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _MIN_TEXT_CHARACTERS = 20
 """If a link leaves less room for the text of an SMS, the link is left out."""
 
@@ -31,6 +30,7 @@ class Alert:
     :param content: the author's text, rendered; ``None`` for the default
     :param headline: the subject of the event, with details
     :param max_pages: the most pages of an SMS
+    :param encoding: ``gsm7`` to replace the typography of an SMS
     """
 
     channel: str
@@ -42,6 +42,7 @@ class Alert:
     max_pages: int = 2
     subject: str | None = field(default=None, repr=False)
     from_name: str | None = None
+    encoding: str | None = None
 
 
 @dataclass(frozen=True)
@@ -103,6 +104,7 @@ def sms_text(alert: Alert, alerts: Batch) -> str:
 def _shortened_sms(text: str, more: str, alert: Alert) -> str:
     """Return a text with its number of alerts and its link, or an empty one if its first word is too long."""
     endings = [f"{more} {alert.link}", more] if alert.link else [more]
+    text = SmsWriter(text, encoding=alert.encoding).content or ""
     for ending in endings:
         shortened = shorten_sms(text, alert.max_pages, ending)
         if len(shortened) - len(ending) >= min(len(text), _MIN_TEXT_CHARACTERS):
@@ -131,11 +133,6 @@ def _shortened(text: str, most: int, ending: str) -> str:
     """Return a text of limited length with its ending, or an empty one if its first word is too long."""
     shortened = shorten(text, most, ending)
     return "" if shortened == ending.lstrip() else shortened
-
-
-def one_line(text: str) -> str:
-    """Return a text without line breaks, because one would end the header of an email."""
-    return " ".join(_CONTROL.sub(" ", text).split())
 
 
 def _summary(alert: Alert, alerts: Batch) -> str:

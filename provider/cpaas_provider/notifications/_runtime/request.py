@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 from cpaas_provider.api.amounts import counted
 from cpaas_provider.api.errors import CpaasError, CpaasNotSentError, CpaasUnknownOutcomeError
 from cpaas_provider.api.recipients.msisdn import Msisdn
-from cpaas_provider.notifications._runtime.message import Alert, Batch, email_texts, one_line, sms_text
+from cpaas_provider.api.text import one_line
+from cpaas_provider.notifications._runtime.message import Alert, Batch, email_texts, sms_text
 
 if TYPE_CHECKING:
     from cpaas_provider.api.client import CpaasClient

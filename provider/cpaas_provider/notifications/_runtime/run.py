@@ -10,9 +10,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
+from cpaas_provider._common.rendering import typed
 from cpaas_provider.api.amounts import counted
 from cpaas_provider.api.errors import CpaasError
 from cpaas_provider.api.text import placeholders_in
+from cpaas_provider.api.text.sms import strip_byte_order_marks
 from cpaas_provider.api.values import no_value_reason
 from cpaas_provider.database.alerts import AlertGroups, PendingAlerts, Timing
 from cpaas_provider.database.database import Database, open_database
@@ -121,7 +123,8 @@ def _rendered(notifier: Notifier, given: Mapping[str, Any]) -> dict[str, Any]:
     env = notifier.get_template_env(dag if hasattr(dag, "get_template_env") else None)
     for name in notifier.template_fields:
         try:
-            rendered[name] = notifier.render_template(getattr(notifier, name), context, env)
+            # Recipients of a list that is rendered to text are recipients all the same: an alert has no second try.
+            rendered[name] = typed(name, notifier.render_template(getattr(notifier, name), context, env))
         except Exception as error:  # noqa: BLE001 - a template may raise anything
             if name not in ("content", "subject", "from_name"):
                 raise NotSentError(
@@ -166,6 +169,7 @@ def _make_alert(
         getattr(notifier, "max_pages", 1),
         _author_text("subject", notifier, fields, connection),
         _author_text("from_name", notifier, fields, connection),
+        getattr(notifier, "encoding", None),
     )
 
 
@@ -254,7 +258,7 @@ def _author_text(name: str, notifier: Notifier, fields: Mapping[str, Any], conne
     if reason:
         log.warning("%s %s. The default is sent.", name, reason)
         return None
-    return str(value).strip()[:MAX_STORED].encode("utf-8", "replace").decode()
+    return strip_byte_order_marks(str(value)).strip()[:MAX_STORED].encode("utf-8", "replace").decode()
 
 
 def _variables() -> dict[Literal["var"], Any]:

@@ -148,16 +148,22 @@ class IdempotentClient:
         personalisation: Sequence[Mapping[str, Any]] | None = None,
         channel: str = "sms",
         is_trackable: bool | None = None,
+        encoding: str | None = None,
         external_ref: str | None = None,
         callback: str | None = None,
         idempotency_key: str | None = None,
     ) -> dict[str, Any]:
         """Send one SMS to one or more recipients, as ``SendSmsOperator`` does.
 
+        :param encoding: ``gsm7`` to replace typography, as of the operator
         :param idempotency_key: the name of a deliberate repetition to a recipient
         """
+        try:
+            validators.sms_encoding(channel)("encoding", encoding)
+        except ValueError as error:
+            raise ValueError(f"{error} Nothing was sent.") from None
         body = {"content": content, "template_id": template_id, "channel": channel, "is_trackable": is_trackable}
-        request = MessageRequest(SMS, recipients, sender_id, body, personalisation, external_ref)
+        request = MessageRequest(SMS, recipients, sender_id, body, personalisation, external_ref, encoding)
         return self._send(request, self._report_options("send_sms", callback, external_ref), idempotency_key)
 
     def send_email(

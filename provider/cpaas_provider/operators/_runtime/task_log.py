@@ -11,6 +11,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from cpaas_provider.api.amounts import counted, format_amount
+from cpaas_provider.api.text.sms import describe_savings
 
 if TYPE_CHECKING:
     from cpaas_provider.hooks.connection import CpaasConnection
@@ -83,7 +84,7 @@ def planned(report: Mapping[str, Any], rows: int) -> str:
     )
 
 
-def dry_run(report: Mapping[str, Any]) -> str:
+def dry_run(report: Mapping[str, Any], encoding: str | None) -> str:
     """Return the figures of a campaign that is not sent."""
     pages = [f"{number:,} with {counted(int(page), 'page')}" for page, number in report["pages"].items()]
     encodings = [f"{number:,} in {encoding}" for encoding, number in report["encodings"].items()]
@@ -91,7 +92,11 @@ def dry_run(report: Mapping[str, Any]) -> str:
     cost = "unknown (price_per_page is not given)" if price is None else format_amount(price)
     texts = ", ".join([*pages, *encodings]) or "pages unknown"
     recipients = counted(report["recipients"], "recipient")
-    return f"Dry run, nothing was sent. {recipients}: {texts}, estimated charge {cost}."
+    saves = ""
+    if (saved := report["gsm7_saved_pages"]) is not None:
+        charge = report["gsm7_saved_charge"]
+        saves = f" {describe_savings(encoding, saved, None if charge is None else format_amount(charge))}"
+    return f"Dry run, nothing was sent. {recipients}: {texts}, estimated charge {cost}.{saves}"
 
 
 def campaign_done(report: Mapping[str, Any]) -> str:

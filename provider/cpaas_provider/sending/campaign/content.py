@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from functools import cached_property
 from json.encoder import encode_basestring
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -16,7 +17,8 @@ from cpaas_provider.api.endpoints import SEND_EMAIL, SEND_SMS
 from cpaas_provider.api.recipients.email_address import EmailAddress, mask_email
 from cpaas_provider.api.recipients.msisdn import Msisdn, mask_msisdn
 from cpaas_provider.api.recipients.reader import RecipientKind, recipient_key
-from cpaas_provider.api.text import MessageTemplate, SmsEstimator, SmsLength
+from cpaas_provider.api.text import MessageTemplate, has_control_character, named_in
+from cpaas_provider.api.text.sms import SmsEstimator, SmsLength, SmsWriter
 from cpaas_provider.api.values import readable_text
 from cpaas_provider.sending.campaign.message_series import MessageSeries, SeriesMessage
 from cpaas_provider.sending.spec import RequestResult
@@ -67,6 +69,9 @@ class Content:
     :param defaults: the value of a placeholder where a row has none
     :param placeholder_format: how the service writes the placeholder called ``name``
     :param measured: whether the first text decides the number of pages
+    :param writer: writes the values of SMS as they are sent; ``None`` for other channels
+    :param saved_pages: returns, of the values that ``read`` returns, the pages that ``encoding="gsm7"`` saves; ``None``
+        if that is not to be counted
     """
 
     channel: Channel
@@ -76,12 +81,28 @@ class Content:
     defaults: Mapping[str, str] = field(default_factory=dict, repr=False)
     placeholder_format: str = "{name}"
     measured: bool = False
+    writer: SmsWriter | None = field(default=None, repr=False)
+    saved_pages: Callable[[list[str]], int] | None = field(default=None, repr=False)
+
+    @cached_property
+    def _header_names(self) -> frozenset[str]:
+        """The placeholders of the subject, which must stay one line."""
+        return named_in(self.body.get("subject") or "", self.columns, self.placeholder_format)
 
     def values(self, cells: Sequence[Any]) -> list[str]:
-        """Return the values of the placeholders for one recipient, in their order.
+        """Return the values of the placeholders for one recipient as they are sent, in their order.
 
         :param cells: the cells of ``columns``
-        :raises ValueError: naming a placeholder that has no value and no default
+        :raises ValueError: as ``read`` does
+        """
+        values = self.read(cells)
+        return values if self.writer is None else self.writer.values(values)
+
+    def read(self, cells: Sequence[Any]) -> list[str]:
+        """Return the values of the placeholders for one recipient as they are written, in their order.
+
+        :param cells: the cells of ``columns``
+        :raises ValueError: naming a placeholder that has no value and no default, or one that its text cannot have
         """
         values = []
         for name, cell in zip(self.columns, cells, strict=True):
@@ -90,6 +111,10 @@ class Content:
                 raise ValueError(f"has no value for the placeholder {name}")
             if not value.isascii() and _SURROGATE.search(value):
                 raise ValueError(f"holds half a character for the placeholder {name}")
+            if name in self._header_names and has_control_character(value):
+                raise ValueError(
+                    f"has a line break or another control character for the placeholder {name} of the subject"
+                )
             values.append(value)
         return values
 

@@ -180,10 +180,12 @@ class RecipientLoader:
         member = self._member(address)
         if self._allowed is not None and not self._allowed.allows(address):
             return RecipientRow(number, RecipientStatus.NOT_ALLOWED, member, address)
-        values, zone = None, None
+        values, zone, saved = None, None, None
         try:
             if message.columns:
                 values = message.values(row.values[1 : 1 + len(message.columns)])
+            if message.saved_pages is not None:
+                saved = message.saved_pages(message.read(row.values[1 : 1 + len(message.columns)]))
             if columns.zone:
                 zone = _zone(row.values[-1], columns.zone)
         except ValueError as error:
@@ -193,7 +195,7 @@ class RecipientLoader:
             return RecipientRow(number, _NOT_SENT, member, address, stored_values, zone=zone)
         length = self._measure(values or ())
         return make_recipient_row(
-            (number, _NOT_SENT, member, address, stored_values, length.pages, length.encoding, zone, None)
+            (number, _NOT_SENT, member, address, stored_values, length.pages, length.encoding, zone, None, saved)
         )
 
     def _without_recipient(self, number: int, reason: str) -> RecipientRow | None:

@@ -18,7 +18,8 @@ _ROWS_PER_STATEMENT = 1_000
 _TABLES = """
 CREATE TABLE recipient (
     place INTEGER PRIMARY KEY, row INTEGER, status INTEGER NOT NULL, member BLOB, address TEXT, placeholder_values TEXT,
-    pages INTEGER, encoding TEXT, zone TEXT, request INTEGER, reason TEXT
+    pages INTEGER, encoding TEXT, zone TEXT, request INTEGER, reason TEXT,
+    saved_pages INTEGER
 );
 CREATE TABLE request (
     number INTEGER PRIMARY KEY, reference TEXT, state INTEGER NOT NULL, body TEXT, at REAL, size INTEGER,
@@ -91,7 +92,10 @@ class Recipient(NamedTuple):
 
 
 class RecipientRow(NamedTuple):
-    """One row of the source, as it is added to the table."""
+    """One row of the source, as it is added to the table.
+
+    :param saved_pages: the pages that ``encoding="gsm7"`` saves; ``None`` where they are not counted
+    """
 
     row: int
     status: int
@@ -102,6 +106,7 @@ class RecipientRow(NamedTuple):
     encoding: str | None = None
     zone: str | None = None
     reason: str | None = None
+    saved_pages: int | None = None
 
 
 make_recipient_row: Callable[[tuple[Any, ...]], RecipientRow] = partial(tuple.__new__, RecipientRow)
@@ -160,8 +165,8 @@ class RecipientTable:
     def add(self, rows: Iterable[RecipientRow]) -> None:
         """Add rows at the end."""
         self.database.executemany(
-            "INSERT INTO recipient (row, status, member, address, placeholder_values, pages, encoding, zone, reason) "
-            "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            "INSERT INTO recipient (row, status, member, address, placeholder_values, pages, encoding, zone, reason, "
+            "saved_pages) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             rows,
         )
 
@@ -208,6 +213,12 @@ class RecipientTable:
         # Counted here, because GROUP BY would sort all rows.
         texts = Counter(self.database.execute(query, (RecipientStatus.INVALID_ROW,)))
         return [(encoding, pages, count) for (encoding, pages), count in sorted(texts.items())]
+
+    def saved_pages(self) -> int | None:
+        """Return the pages that ``encoding="gsm7"`` saves; ``None`` where they were not counted."""
+        query = "SELECT sum(saved_pages) FROM recipient WHERE status < ?"
+        saved: int | None = self.database.execute(query, (RecipientStatus.INVALID_ROW,)).fetchone()[0]
+        return saved
 
     def units(self, status: RecipientStatus) -> int:
         """Return the billable units of recipients of a status: pages, or recipients where pages are not known."""

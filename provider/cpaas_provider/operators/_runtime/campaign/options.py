@@ -8,9 +8,16 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk.exceptions import AirflowFailException
 
 from cpaas_provider.api.amounts import divide
-from cpaas_provider.api.text import placeholders_in
+from cpaas_provider.api.text import has_control_character, named_in, placeholders_in
+from cpaas_provider.api.text.sms import SmsWriter, gsm7_savings
 from cpaas_provider.api.values import readable_text
-from cpaas_provider.operators._runtime.single.message import MESSAGE_KINDS, sender_of
+from cpaas_provider.operators._runtime.single.message import (
+    MESSAGE_KINDS,
+    channel_of,
+    check_header_fields,
+    sender_of,
+    without_byte_order_marks,
+)
 from cpaas_provider.sending.campaign.campaign import CampaignOptions
 from cpaas_provider.sending.campaign.content import Content
 from cpaas_provider.sending.campaign.guards.send_window import SendWindow
@@ -53,15 +60,14 @@ def build_options(spec: CampaignSpec, connection: CpaasConnection, partition: Pa
 
 def build_content(spec: CampaignSpec, connection: CpaasConnection) -> Content:
     """Return the message with its placeholders, or fail the task."""
-    texts = []
     for name in spec.text_fields:
         text = spec.body.get(name)
         if not isinstance(text, (str, type(None))):
             raise AirflowFailException(f"{name} must be text. Nothing was sent.")
-        if text:
-            texts.append(text)
     if not spec.body.get("content") and not spec.body.get("template_id"):
         raise AirflowFailException("A campaign needs content or template_id. Nothing was sent.")
+    fields = without_byte_order_marks(spec.body, spec.text_fields)
+    texts = [text for name in spec.text_fields if (text := fields.get(name))]
     columns = _columns(spec, texts, connection.placeholder_format)
     defaults = _defaults(spec.substitution_defaults or {})
     if strangers := sorted(set(defaults) - set(columns)):
@@ -69,16 +75,34 @@ def build_content(spec: CampaignSpec, connection: CpaasConnection) -> Content:
             f"substitution_defaults names {', '.join(strangers)}, and the text has no such placeholder. It has "
             f"{', '.join(columns) or 'none'}. Nothing was sent."
         )
-    measured = spec.operation == "send_sms" and bool(spec.body.get("content"))
     kind = MESSAGE_KINDS[spec.operation]
+    content = fields.get("content") or None
+    writer = None
+    if channel_of(spec.operation, fields) == "sms":
+        writer = SmsWriter(content, columns, connection.placeholder_format, spec.encoding)
+        if content:
+            # Before anything is recorded, so that the text of each try has the same hash.
+            fields["content"] = writer.content
+            texts = [writer.content]
+    body = {"sender_id": sender_of(kind, spec.sender_id, connection), **fields}
+    check_header_fields(kind, body)
+    for name in named_in(spec.body.get("subject") or "", defaults, connection.placeholder_format):
+        if has_control_character(defaults[name]):
+            raise AirflowFailException(
+                f"substitution_defaults has a line break or another control character for {name} of the subject. "
+                "Nothing was sent. Remove it, as a subject is one line."
+            )
+    measured = spec.operation == "send_sms" and content is not None
     return Content(
         kind.channel,
-        {"sender_id": sender_of(kind, spec.sender_id, connection), **spec.body},
+        body,
         texts,
         columns,
         defaults,
         connection.placeholder_format,
         measured,
+        writer,
+        gsm7_savings(content, columns, connection.placeholder_format) if spec.dry_run and writer and content else None,
     )
 
 

@@ -47,6 +47,7 @@ def build_report(
         units = sum(number * texts for _, number, texts in lengths) if lengths else None
     references = [request.reference for request in campaign.unresolved.requests()]
     price = spec.price_per_page
+    saved = campaign.plan.saved_pages() if spec.dry_run else None
     return {
         "reference": campaign.reference,
         "recipients": campaign.recipients(),
@@ -66,6 +67,8 @@ def build_report(
         "pages": dict(pages),
         "encodings": dict(encodings),
         "estimated_charge": None if price is None or units is None else float(to_decimal(price) * units),
+        "gsm7_saved_pages": saved,
+        "gsm7_saved_charge": None if price is None or saved is None else float(to_decimal(price) * saved),
         "unknown_references": references[:_NAMED],
         "delivery_reports": delivery_reports,
         "results_path": None if spec.results_path is None else redacted_path(spec.results_path),

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
+from cpaas_provider.api.amounts import counted
 from cpaas_provider.database.activity.progress import FAILED, FINISHED, WAITING
 from cpaas_provider.delivery.tracking.sent_requests import SentRequest
 from cpaas_provider.hooks.metrics import CAMPAIGN
@@ -95,7 +96,7 @@ class CampaignRunner(BulkAttempt):
         begun = self._build_report(campaign)
         log.info("%s", task_log.planned(begun, self._stats.rows))
         if spec.dry_run:
-            log.info("%s", task_log.dry_run(begun))
+            log.info("%s", task_log.dry_run(begun, spec.encoding))
         else:
             if begun["sent"] and not begun["not_sent"] and not begun["unknown_recipients"]:
                 log.info("%s", task_log.nothing_left(campaign=True, has_idempotency_key=bool(spec.idempotency_key)))
@@ -186,6 +187,11 @@ class CampaignRunner(BulkAttempt):
         if spec.substitutions:
             # If the list is empty, what looks like a placeholder is plain text.
             refuse_unknown_placeholders(content)
+        if spec.encoding and content.writer and (others := content.writer.count_other_characters()):
+            runtime.log.warning(
+                "encoding is 'gsm7', but the text stays UCS-2: %s of it have no form in GSM-7.",
+                counted(others, "character"),
+            )
         journal = self._open_journal()
         if self.has_task_journal and journal.is_new:
             # A kill while the source is read leaves no other sign that nothing was sent.

@@ -32,6 +32,7 @@ class CampaignSpec:
     body: Mapping[str, Any] = field(repr=False)
     text_fields: tuple[str, ...]
     sender_id: str | None
+    encoding: str | None
     external_ref: str | None
     callback: str | None = field(repr=False)
     recipient_column: str

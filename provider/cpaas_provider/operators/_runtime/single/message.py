@@ -12,7 +12,16 @@ from airflow.sdk.exceptions import AirflowFailException
 from cpaas_provider.api.amounts import counted, total
 from cpaas_provider.api.recipients.invalid import InvalidRecipientError
 from cpaas_provider.api.recipients.reader import RecipientList, RecipientReader, recipient_key
-from cpaas_provider.api.text import measure_sms, placeholders_in, substitute
+from cpaas_provider.api.text import has_control_character, has_invisible_or_emoji, named_in, placeholders_in, substitute
+from cpaas_provider.api.text.sms import (
+    SmsWriter,
+    count_other_characters,
+    describe_savings,
+    gsm7_savings,
+    is_gsm7,
+    measure_sms,
+    strip_byte_order_marks,
+)
 from cpaas_provider.api.values import no_value_reason, readable_text
 from cpaas_provider.operators._runtime.database.suppressions import StoredSuppressionList
 from cpaas_provider.operators._runtime.errors import NotAllowedError
@@ -63,6 +72,9 @@ EMAIL = MessageKind(
     "No sender address is set. Nothing was sent. Set sender_id on the task or email_sender_id on the connection.",
     ("content", "subject"),
 )
+_STRIPPED_FIELDS = frozenset({"sender_id", "reply_to"})
+"""Fields whose blanks at both ends are removed before they are sent."""
+
 MESSAGE_KINDS = {kind.channel.operation: kind for kind in (SMS, EMAIL)}
 
 
@@ -81,6 +93,23 @@ def sender_of(kind: MessageKind, sender_id: str | None, connection: CpaasConnect
     raise AirflowFailException(kind.no_sender)
 
 
+def check_header_fields(kind: MessageKind, fields: Mapping[str, Any]) -> None:
+    """Fail the task if a sender, a name, a subject or an address for replies has what a phone or a header cannot."""
+    for name in ("sender_id", "from_name", "subject", "reply_to"):
+        value = fields.get(name)
+        if not isinstance(value, str):
+            continue
+        value = value.strip() if name in _STRIPPED_FIELDS else value
+        if has_control_character(value):
+            raise AirflowFailException(
+                f"{name} must not contain line breaks or other control characters. Nothing was sent. Remove them."
+            )
+        if kind is SMS and has_invisible_or_emoji(value):
+            raise AirflowFailException(
+                f"{name} must not contain zero-width characters or emoji. Nothing was sent. Remove them."
+            )
+
+
 @dataclass(frozen=True, kw_only=True)
 class MessageSpec(SendSpec):
     """One message, checked and complete.
@@ -92,6 +121,9 @@ class MessageSpec(SendSpec):
     entries: Mapping[str, Any] | None = field(default=None, repr=False)
     external_ref: str | None = None
     placeholder_format: str = "{name}"
+    encoding: str | None = None
+    gsm7_saved_pages: int = 0
+    """The pages of all recipients that ``encoding="gsm7"`` saves."""
 
     async def prepared(self, client: Client) -> Self:
         """Log the size of the message."""
@@ -140,10 +172,17 @@ class MessageSpec(SendSpec):
         for entry in entries:
             texts.add(substitute(text, entry["substitutions"], self.placeholder_format))
         lengths = [measure_sms(one) for one in texts]
+        others = [count_other_characters(text) for text in texts if not is_gsm7(text)]
         fewest, most = min(length.pages for length in lengths), max(length.pages for length in lengths)
         encodings = " and ".join(sorted({length.encoding for length in lengths}))
         pages = most if fewest == most else f"{fewest} to {most}"
-        return f"Sending {encodings} SMS, estimated pages: {pages} each, recipients: {recipients}."
+        saves = "" if not self.gsm7_saved_pages else f" {describe_savings(self.encoding, self.gsm7_saved_pages)}"
+        if self.encoding and others:
+            saves += (
+                f" encoding='gsm7' leaves {counted(len(others), 'text')} in UCS-2, with up to "
+                f"{counted(max(others), 'character')} that have no form in GSM-7."
+            )
+        return f"Sending {encodings} SMS, estimated pages: {pages} each, recipients: {recipients}.{saves}"
 
 
 @dataclass
@@ -161,6 +200,7 @@ class MessageRequest(SingleRequest):
     body: Mapping[str, Any] = field(repr=False)
     personalisation: Any = field(default=None, repr=False)
     external_ref: str | None = None
+    encoding: str | None = None
     skipped: int = field(default=0, init=False)
     """Number of recipients that ``allowed_recipients`` left out."""
     suppressed: int = field(default=0, init=False)
@@ -198,16 +238,21 @@ class MessageRequest(SingleRequest):
         if entries is not None:
             entries = {recipient: entries[recipient] for recipient in found.allowed if recipient in entries}
         self._check_placeholders(list((entries or {}).values()), len(found.allowed), connection.placeholder_format)
+        saved = self._gsm7_saved_pages(entries, len(found.allowed), connection.placeholder_format)
+        # Before anything is recorded, so that the texts of each try have the same hash.
+        body, entries = self._written(entries, connection.placeholder_format)
         return MessageSpec(
             operation=self.kind.channel.operation,
             recipients=tuple(found.allowed),
-            body={"sender_id": sender_of(self.kind, self.sender_id, connection), **self.body},
+            body={"sender_id": sender_of(self.kind, self.sender_id, connection), **body},
             personal=entries and {one: entry["substitutions"] for one, entry in entries.items()},
             probes=reports.probes(),
             kind=self.kind,
             entries=entries,
             external_ref=self.external_ref,
             placeholder_format=connection.placeholder_format,
+            encoding=self.encoding,
+            gsm7_saved_pages=saved,
         )
 
     def result(self, outcome: Outcome, runtime: TaskRuntime) -> dict[str, Any]:
@@ -234,6 +279,32 @@ class MessageRequest(SingleRequest):
                 raise AirflowFailException(f"{name} must be text. Nothing was sent.")
             if value is not None and (reason := no_value_reason(value)):
                 raise AirflowFailException(f"{name} {reason}. Nothing was sent. Leave it out, or give a text.")
+        check_header_fields(self.kind, texts)
+
+    def _written(
+        self, entries: dict[str, Any] | None, placeholder_format: str
+    ) -> tuple[Mapping[str, Any], dict[str, Any] | None]:
+        """Return the fields and the entries of the personalisation as they are sent."""
+        if channel_of(self.kind.channel.operation, self.body) != "sms":
+            return without_byte_order_marks(self.body, self.kind.text_fields), entries
+        names = _names_of(entries)
+        writer = SmsWriter(self.body.get("content"), names, placeholder_format, self.encoding)
+        written = entries and {
+            one: {**entry, "substitutions": writer.substitutions(entry["substitutions"])}
+            for one, entry in entries.items()
+        }
+        return {**self.body, "content": writer.content}, written
+
+    def _gsm7_saved_pages(self, entries: dict[str, Any] | None, recipients: int, placeholder_format: str) -> int:
+        """Return the pages of all recipients that ``encoding="gsm7"`` saves."""
+        content = self.body.get("content")
+        if not content or channel_of(self.kind.channel.operation, self.body) != "sms":
+            return 0
+        names = _names_of(entries)
+        saved = gsm7_savings(content, names, placeholder_format)
+        own = [[entry["substitutions"].get(name, "") for name in names] for entry in (entries or {}).values()]
+        # The text has no placeholders where a recipient has no entry.
+        return sum(map(saved, own)) + (recipients - len(own)) * saved([""] * len(names))
 
     def _read_recipients(self, connection: CpaasConnection) -> RecipientList:
         # If an address comes in several spellings, the first is used, as in a campaign.
@@ -281,7 +352,7 @@ class MessageRequest(SingleRequest):
         values = [entry["substitutions"] for entry in entries]
         given = {name for own in values for name in own}
         used = {name for text in texts for name in placeholders_in(text, placeholder_format)}
-        used |= {name for name in given if any(placeholder_format.replace("name", name) in text for text in texts)}
+        used |= {name for text in texts for name in named_in(text, given, placeholder_format)}
         complete = sum(1 for own in values if all(own.get(name) for name in used))
         if used and complete < recipients:
             raise AirflowFailException(
@@ -290,10 +361,30 @@ class MessageRequest(SingleRequest):
                 "Nothing was sent. Give each recipient an entry in personalisation with every value. Marks that "
                 "recipients are to read as they are can be given as their own value."
             )
+        if broken := sorted(
+            name
+            for name in named_in(self.body.get("subject") or "", given, placeholder_format)
+            if any(has_control_character(own.get(name) or "") for own in values)
+        ):
+            raise AirflowFailException(
+                f"personalisation has a line break or another control character in a value of the subject "
+                f"({', '.join(broken)}). Nothing was sent. Remove it, as a subject is one line."
+            )
         if missing := sorted({name for own in values for name, value in own.items() if value is None}):
             raise AirflowFailException(
                 f"personalisation has no value that is text of a placeholder ({', '.join(missing)}). Nothing was sent."
             )
+
+
+def without_byte_order_marks(fields: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
+    """Return fields, of which those named are texts, without byte order marks."""
+    texts = {name: strip_byte_order_marks(text) for name in names if isinstance(text := fields.get(name), str)}
+    return {**fields, **texts}
+
+
+def _names_of(entries: Mapping[str, Any] | None) -> tuple[str, ...]:
+    """Return the names of all placeholders that entries of the personalisation have values of."""
+    return tuple(dict.fromkeys(name for entry in (entries or {}).values() for name in entry["substitutions"]))
 
 
 def _readable_entry(entry: Mapping[str, Any], recipient: str) -> dict[str, Any]:

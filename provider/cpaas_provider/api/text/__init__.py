@@ -1,27 +1,11 @@
-"""Texts of messages: placeholders, and their encoding, length and pages as SMS (contract.md, "Pages").
-
-The length is a local estimate before a send. After the send, ``meta.estimate`` of the service's response applies.
-"""
+"""Texts of messages: placeholders, invisible characters, lines of a header, and texts that are cut."""
 
 from __future__ import annotations
 
 import bisect
 import re
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Literal
-
-Encoding = Literal["GSM-7", "UCS-2"]
-
-_GSM7_BASIC = frozenset(
-    "@£$¥èéùìòÇ\nØø\rÅåΔ_ΦΓΛΩΠΨΣΘΞÆæßÉ !\"#¤%&'()*+,-./0123456789:;<=>?"
-    "¡ABCDEFGHIJKLMNOPQRSTUVWXYZÄÖÑÜ§¿abcdefghijklmnopqrstuvwxyzäöñüà"
-)
-_GSM7_ESCAPED = frozenset("^{}\\[~]|€\f")
-_GSM7_ALL = _GSM7_BASIC | _GSM7_ESCAPED
-_NOT_BASIC = re.compile(f"[^{re.escape(''.join(_GSM7_BASIC))}]")
-_PAGE: dict[Encoding, tuple[int, int]] = {"GSM-7": (160, 153), "UCS-2": (70, 67)}
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 # Invisible marks in text that was copied from chats, web pages and spreadsheets: marks of the writing direction, zero
 # width characters, joiners, the byte order mark, the soft hyphen.
@@ -39,6 +23,17 @@ _JOINER = "\u200d"
 _MODIFIERS = frozenset(map(chr, [*range(0x1F3FB, 0x1F400), *range(0xE0020, 0xE0080), *range(0x1160, 0x1200)]))
 _FLAG_LETTERS = frozenset(map(chr, range(0x1F1E6, 0x1F200)))
 
+# Control characters, and the two separators of Unicode that end a line.
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+
+# Control and format characters, half characters, separators of lines, and those of no or private meaning: among the
+# latter are emoji that are newer than Python's table.
+_INVISIBLE_CATEGORIES = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp", "Me"})
+# Letters and marks without a shape: the grapheme joiner, fillers of Hangul, variation selectors.
+_INVISIBLE_LETTERS = frozenset(
+    map(chr, [0x034F, 0x115F, 0x1160, 0x17B4, 0x17B5, 0x2800, 0x3164, 0xFFA0, *range(0x180B, 0x1810)])
+) | frozenset(map(chr, [*range(0xFE00, 0xFE10), *range(0xE0100, 0xE01F0)]))
+
 ELLIPSIS = "..."
 """Three full stops, which GSM-7 has. The single character would make a text UCS-2."""
 
@@ -46,74 +41,18 @@ _LONGEST_CUT_WORD = 20
 """How many characters more than necessary may be cut, so that a text ends with a whole word."""
 
 
-@dataclass(frozen=True, slots=True)
-class SmsLength:
-    """The length of a text as SMS.
-
-    :param encoding: ``GSM-7`` or ``UCS-2``
-    :param units: septets (GSM-7) or 16-bit code units (UCS-2)
-    :param pages: the pages (SMS segments) it is charged for
-    """
-
-    encoding: Encoding
-    units: int
-    pages: int
+def shorten(text: str, max_length: int, ending: str = "") -> str:
+    """Return a text and an ending within a number of characters, cut as by ``shorten_to_fit``."""
+    return shorten_to_fit(text, ending, lambda whole: len(whole) <= max_length)
 
 
-def measure_sms(text: str) -> SmsLength:
-    """Return the encoding, length and number of pages of a text after substitution.
-
-    A character that needs two units is never split over two pages, so a page may end one unit early.
-    """
-    encoding: Encoding = "GSM-7"
-    units = len(text)
-    wide: frozenset[str] = frozenset()
-    if _NOT_BASIC.search(text) is None:
-        pass
-    elif _GSM7_ALL.issuperset(text):
-        units += sum(map(text.count, _GSM7_ESCAPED))
-        wide = _GSM7_ESCAPED
-    else:
-        encoding = "UCS-2"
-        units = len(text.encode("utf-16-le", "surrogatepass")) // 2
-        if units > len(text):
-            wide = frozenset(character for character in text if ord(character) > 0xFFFF)
-    single, part = _PAGE[encoding]
-    if not wide or units <= single:
-        return _length(encoding, units)
-    return SmsLength(encoding, units, _pages_without_splits(text, wide, part))
-
-
-def _length(encoding: Encoding, units: int) -> SmsLength:
-    """Return the length of a text in which each character takes one unit, or which is one page."""
-    single, part = _PAGE[encoding]
-    return SmsLength(encoding, units, 1 if units <= single else -(-units // part))
-
-
-def _pages_without_splits(text: str, wide: frozenset[str], part: int) -> int:
-    pages, used = 1, 0
-    for character in text:
-        width = 2 if character in wide else 1
-        if used + width > part:
-            pages, used = pages + 1, 0
-        used += width
-    return pages
-
-
-def shorten_sms(text: str, max_pages: int, ending: str = "") -> str:
-    """Return a text and an ending within a number of pages. If both do not fit, the text is cut.
+def shorten_to_fit(text: str, ending: str, fits: Callable[[str], bool]) -> str:
+    """Return a text and an ending, of which the text is cut until both fit.
 
     It is never cut within a link, an emoji or another character that readers see as one.
+
+    :param fits: returns whether a text and its ending fit
     """
-    return _shortened(text, ending, lambda whole: measure_sms(whole).pages <= max_pages)
-
-
-def shorten(text: str, max_length: int, ending: str = "") -> str:
-    """Return a text and an ending within a number of characters, cut as by ``shorten_sms``."""
-    return _shortened(text, ending, lambda whole: len(whole) <= max_length)
-
-
-def _shortened(text: str, ending: str, fits: Callable[[str], bool]) -> str:
     text = text.rstrip()
     if fits(text + ending):
         return text + ending
@@ -195,38 +134,6 @@ class MessageTemplate:
             return substitute(self._content, present, self._format)
 
 
-class SmsEstimator:
-    """Measures the filled texts of one template. The results are those of ``measure_sms``, but faster.
-
-    :param template: the text
-    """
-
-    def __init__(self, template: MessageTemplate) -> None:
-        self._template = template
-        self._slots = tuple(template.names.index(name) for name in template.slots)
-        fixed = template.render(dict.fromkeys(template.names, ""))
-        self._fixed_units = len(fixed)
-        # If no character takes two units, only the number of characters matters.
-        self._encoding: Encoding | None = None
-        if _NOT_BASIC.search(fixed) is None:
-            self._encoding = "GSM-7"
-        elif not _GSM7_ALL.issuperset(fixed) and max(fixed) <= "\uffff":
-            self._encoding = "UCS-2"
-        self._lengths: dict[int, SmsLength] = {}
-
-    def measure(self, values: Sequence[str]) -> SmsLength:
-        """Return the length of the text with these values, one for each of the template's names."""
-        if self._encoding is None or _NOT_BASIC.search("".join(values)) is not None:
-            return measure_sms(self._template.render(dict(zip(self._template.names, values, strict=True))))
-        units = self._fixed_units
-        for slot in self._slots:
-            units += len(values[slot])
-        length = self._lengths.get(units)
-        if length is None:
-            length = self._lengths[units] = _length(self._encoding, units)
-        return length
-
-
 def _percent_format(content: str, matches: Iterable[re.Match[str]]) -> str:
     """Return a text for the ``%`` operator, with ``%s`` in place of each match."""
     pieces, end = [], 0
@@ -249,6 +156,38 @@ def placeholders_in(content: str, placeholder_format: str = "{name}") -> tuple[s
     name = r"(\w(?:[\w .-]*\w)?)" if before and rest[-1] else r"([^\W\d]\w*)"
     pattern = before + name + r"(?:\1)".join(rest)
     return tuple(dict.fromkeys(re.findall(pattern, content)))
+
+
+def named_in(text: str, names: Iterable[str], placeholder_format: str = "{name}") -> frozenset[str]:
+    """Return those of the names whose placeholder is in a text."""
+    return frozenset(name for name in names if placeholder_format.replace("name", name) in text)
+
+
+def has_control_character(text: str) -> bool:
+    """Return whether a text has a line break or another control character, which no line of a header may have."""
+    return _CONTROL.search(text) is not None
+
+
+def may_be_placeholder_in(text: str, name: str) -> bool:
+    """Return whether a text may have the placeholder of a name, in whichever marks the service expects."""
+    return re.search(rf"[^\w\s]\s?{re.escape(name)}(?!\w)", text) is not None
+
+
+def has_invisible_or_emoji(text: str) -> bool:
+    """Return whether a text has control characters, characters that show nothing by themselves, or emoji."""
+    return (not text.isascii() and any(map(_is_invisible_or_emoji, text))) or has_control_character(text)
+
+
+def _is_invisible_or_emoji(character: str) -> bool:
+    if unicodedata.category(character) in _INVISIBLE_CATEGORIES or character in _INVISIBLE_LETTERS:
+        return True
+    # Signs of Latin alphabets, such as the degree sign, are before U+2000.
+    return character > "\u2000" and (unicodedata.category(character) == "So" or character in _MODIFIERS)
+
+
+def one_line(text: str) -> str:
+    """Return a text with one blank in place of line breaks, other control characters and repeated blanks."""
+    return " ".join(_CONTROL.sub(" ", text).split())
 
 
 def strip_invisible(text: str) -> str:
