@@ -17,7 +17,7 @@ class DeliveryEventSource(_validators.Argument):
     ``messages_failed``: the recipients of this batch whose messages are still undelivered. After ``link_clicked`` and
     ``airtime_succeeded``: the recipients that clicked or got airtime.
 
-    Each row has the columns ``recipient`` (digits of a number, or an address), ``campaign``, ``outcome``, ``status``
+    Each row has the columns ``recipient`` (a number with its plus, or an address), ``campaign``, ``outcome``, ``status``
     and ``reason``. Recipients that the service does not name are left out.
 
     With ``contacts``, the rows are those of another source whose ``column`` contains one of these recipients. Use it to
