@@ -17,8 +17,8 @@ class DeliveryEventSource(_validators.Argument):
     ``messages_failed``: the recipients of this batch whose messages are still undelivered. After ``link_clicked`` and
     ``airtime_succeeded``: the recipients that clicked or got airtime.
 
-    Each row has the columns ``recipient`` (a number with its plus, or an address), ``campaign``, ``outcome``, ``status``
-    and ``reason``. Recipients that the service does not name are left out.
+    Each row has the columns ``recipient`` (a number with its plus, or an address), ``campaign``, ``outcome``,
+    ``status`` and ``reason``. Recipients that the service does not name are left out.
 
     With ``contacts``, the rows are those of another source whose ``column`` contains one of these recipients. Use it to
     look up an email address by a number, for example. Contacts that cannot be read are left out. All recipients of the

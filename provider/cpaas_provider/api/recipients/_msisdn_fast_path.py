@@ -27,24 +27,27 @@ Matcher = Callable[[str], re.Match[str] | None]
 class _Plan:
     """The numbering plan of a country code, that of its first region if several share it.
 
+    :param pattern: matches the digits of a fixed-line or mobile number with its country code. Excludes numbers from
+        which the library would remove a prefix, unless ``prefix_is_optional``
     :param national_prefix: matches what the library would remove before a national number
+    :param prefix_is_optional: whether ``national_prefix`` also matches where there is nothing to remove
     :param has_national_prefix: whether a prefix is dialled before national numbers
-    :param kinds: lengths and patterns of fixed-line and mobile numbers
     """
 
     code: str
+    pattern: Matcher
     national_prefix: Matcher
+    prefix_is_optional: bool
     has_national_prefix: bool
-    shape: Matcher
-    kinds: tuple[tuple[frozenset[int], Matcher], ...]
 
-    def is_valid(self, national: str) -> bool:
-        """Tell whether this is a fixed-line or mobile number from which the library would remove no prefix."""
-        size = len(national)
-        if not any(size in lengths and pattern(national) is not None for lengths, pattern in self.kinds):
+    def is_valid(self, digits: str) -> bool:
+        """Return whether this is a number that the library would read as it is."""
+        if self.pattern(digits) is None:
             return False
-        prefix = self.national_prefix(national)
-        return (prefix is None or (prefix.end() == 0 and prefix.lastindex is None)) and self.shape(national) is not None
+        if not self.prefix_is_optional:
+            return True
+        prefix = self.national_prefix(digits[len(self.code) :])
+        return prefix is None or (prefix.end() == 0 and prefix.lastindex is None)
 
 
 def parse_plain(text: str, region: str | None) -> str | None:
@@ -63,7 +66,7 @@ def parse_plain(text: str, region: str | None) -> str | None:
 
 def _parse_international(digits: str) -> str | None:
     plan = _plan(digits[:_LONGEST_COUNTRY_CODE])
-    return digits if plan is not None and plan.is_valid(digits[len(plan.code) :]) else None
+    return digits if plan is not None and plan.is_valid(digits) else None
 
 
 def _parse_national(digits: str, plan: _Plan, exit_code: Matcher) -> str | None:
@@ -72,12 +75,12 @@ def _parse_national(digits: str, plan: _Plan, exit_code: Matcher) -> str | None:
         return None
     if digits.startswith(plan.code):
         # Without a national prefix, the digits can also be a national number that begins with the country code.
-        return digits if plan.has_national_prefix and plan.is_valid(digits[len(plan.code) :]) else None
+        return digits if plan.has_national_prefix and plan.is_valid(digits) else None
     prefix = plan.national_prefix(digits)
     if prefix is not None and prefix.lastindex is not None:
         return None
-    national = digits[prefix.end() :] if prefix is not None else digits
-    return plan.code + national if plan.is_valid(national) else None
+    number = plan.code + (digits[prefix.end() :] if prefix is not None else digits)
+    return number if plan.is_valid(number) else None
 
 
 @functools.cache  # at most one entry for each combination of three digits
@@ -94,19 +97,23 @@ def _plan_of(code: str, region: str) -> _Plan | None:
     general = metadata.general_desc if metadata is not None else None
     if metadata is None or general is None:
         return None
-    possible = frozenset(general.possible_length)
+    prefix = metadata.national_prefix_for_parsing or _NEVER
     kinds = [None if metadata.same_mobile_and_fixed_line_pattern else metadata.mobile, metadata.fixed_line]
-    return _Plan(
-        code,
-        national_prefix=re.compile(metadata.national_prefix_for_parsing or _NEVER).match,
-        has_national_prefix=metadata.national_prefix is not None,
-        shape=_shape(general),
-        kinds=tuple(
-            (possible.intersection(kind.possible_length or possible), _shape(kind))
-            for kind in kinds
-            if kind is not None
-        ),
-    )
+    patterns = "|".join(_pattern(kind, general) for kind in kinds if kind is not None)
+    shape = general.national_number_pattern or _NEVER
+    matches_nothing = re.match(prefix, "") is not None
+    # One pattern for all, because each further match takes as long as the rest.
+    excluded = "" if matches_nothing else f"(?!{prefix})"
+    pattern = re.compile(rf"{code}{excluded}(?=(?:{shape})\Z)(?:{patterns})\Z")
+    return _Plan(code, pattern.match, re.compile(prefix).match, matches_nothing, metadata.national_prefix is not None)
+
+
+def _pattern(kind: PhoneNumberDesc, general: PhoneNumberDesc) -> str:
+    """Return the pattern of the national numbers of a kind, which have one of its lengths."""
+    possible = set(general.possible_length)
+    lengths = sorted(possible.intersection(kind.possible_length or possible))
+    sizes = "|".join(f"[0-9]{{{length}}}" for length in lengths) or _NEVER
+    return rf"(?=(?:{sizes})\Z)(?:{kind.national_number_pattern or _NEVER})\Z"
 
 
 @functools.cache  # at most one entry for each region
@@ -122,7 +129,3 @@ def _plan_of_region(region: str) -> tuple[_Plan, Matcher] | None:
 
 def _leader(country_code: int | None) -> str | None:
     return COUNTRY_CODE_TO_REGION_CODE[country_code][0] if country_code is not None else None
-
-
-def _shape(kind: PhoneNumberDesc) -> Matcher:
-    return re.compile(kind.national_number_pattern or _NEVER).fullmatch

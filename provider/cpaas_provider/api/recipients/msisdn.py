@@ -31,6 +31,7 @@ _WRITTEN = re.compile(rf"\(?\s?(?P<plus>\+?)(?P<number>[(\s]*[0-9][0-9\s{re.esca
 _GROUP = re.compile(r"[0-9]+")
 _ABOVE_PLAIN = 10**17
 _VISIBLE_HEAD, _VISIBLE_TAIL, _HIDDEN = 5, 3, 4
+_LONGEST_COUNTRY_CODE = 3
 # Fewer digits are no whole number.
 _SHORTEST = 6
 _SEVERAL = "is followed by a second number or an extension"
@@ -68,11 +69,17 @@ class NumberReader:
             text = str(value)
         if PLAIN.fullmatch(text) and (digits := parse_plain(text, _known_region(self.default_region))) is not None:
             return Msisdn(digits)
-        return self.read_slowly(value)
+        written, region = _Written.of(value), _known_region(self.default_region)
+        plain = f"{'+' if written.has_plus else ''}{written.digits}"
+        if written.is_one_number() and PLAIN.fullmatch(plain) and (digits := parse_plain(plain, region)) is not None:
+            return Msisdn(digits)
+        return self._read_by_library(written, region)
 
     def read_slowly(self, value: object) -> Msisdn:
         """Return the same, by the phonenumbers library for every number."""
-        written, region = _Written.of(value), _known_region(self.default_region)
+        return self._read_by_library(_Written.of(value), _known_region(self.default_region))
+
+    def _read_by_library(self, written: _Written, region: str | None) -> Msisdn:
         readings = list(_readings(written, region))
         numbers = {_digits_of(number): number for number in readings if phonenumbers.is_valid_number(number)}
         if not numbers and self.number_check == "possible" and not any(_ends_at(written, region)):
@@ -157,6 +164,18 @@ class _Written:
     def has_separator_within(self, start: int, end: int) -> bool:
         """Return whether a separator stands between two of these digits."""
         return any(start < place < end for place in self.separators)
+
+    def is_one_number(self) -> bool:
+        """Return whether the separators can only group the digits of one number."""
+        if not self.has_plus and self.has_separator_within(0, _LONGEST_COUNTRY_CODE):
+            return False
+        # A second number would begin with 0, or with the country code of the first.
+        beginnings = f"0{self.digits[0]}" if self.has_plus else "0123456789"
+        return not any(
+            place >= _SHORTEST
+            and (place in self.slashes or (len(self.digits) - place >= _SHORTEST and self.digits[place] in beginnings))
+            for place in self.separators
+        )
 
     def before(self, place: int) -> _Written:
         """Return the number that ends with the separator after ``place`` digits."""

@@ -170,6 +170,8 @@ def generated(count: int) -> Iterator[tuple[object, str | None]]:
                     digits.insert(place, chance.choice("0123456789"))
                 case _ if len(digits) > 1:
                     del digits[place]
+        for _ in range(chance.choice([0, 0, 1, 2, 3])):
+            digits.insert(chance.randrange(1, len(digits) + 1), chance.choice([" ", " ", "-", ".", "/", " (", ") "]))
         yield "".join(digits), chance.choice([region, region, None, chance.choice(REGIONS)])
 
 
