@@ -12,6 +12,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from cpaas_provider._common.values import INVISIBLE_MARKS
+from cpaas_provider._common.values import strip_invisible as strip_invisible
+
 Encoding = Literal["GSM-7", "UCS-2"]
 
 _GSM7_BASIC = frozenset(
@@ -23,15 +26,10 @@ _GSM7_ALL = _GSM7_BASIC | _GSM7_ESCAPED
 _NOT_BASIC = re.compile(f"[^{re.escape(''.join(_GSM7_BASIC))}]")
 _PAGE: dict[Encoding, tuple[int, int]] = {"GSM-7": (160, 153), "UCS-2": (70, 67)}
 
-# Invisible marks in text that was copied from chats, web pages and spreadsheets: marks of the writing direction, zero
-# width characters, joiners, the byte order mark, the soft hyphen.
-_MARKS = dict.fromkeys(
-    [0x00AD, 0x061C, 0x180E, *range(0x200B, 0x2010), *range(0x202A, 0x202F), *range(0x2060, 0x206A), 0xFEFF]
-)
 _BLANKS = " \t\n\r\x0b\x0c\x1c\x1d\x1e\x1f\x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(
     map(chr, range(0x2000, 0x200B))
 )
-_MARKS_AND_BLANKS = _BLANKS + "".join(map(chr, _MARKS))
+_MARKS_AND_BLANKS = _BLANKS + "".join(map(chr, INVISIBLE_MARKS))
 
 _LINK = re.compile(r"https?://\S+")
 _JOINER = "\u200d"
@@ -249,11 +247,6 @@ def placeholders_in(content: str, placeholder_format: str = "{name}") -> tuple[s
     name = r"(\w(?:[\w .-]*\w)?)" if before and rest[-1] else r"([^\W\d]\w*)"
     pattern = before + name + r"(?:\1)".join(rest)
     return tuple(dict.fromkeys(re.findall(pattern, content)))
-
-
-def strip_invisible(text: str) -> str:
-    """Return a text without invisible marks; unless it is ASCII, also without blanks around it."""
-    return text if text.isascii() else text.translate(_MARKS).strip()
 
 
 def blank_unprintable(text: str) -> str:

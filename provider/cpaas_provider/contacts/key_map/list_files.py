@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from cpaas_provider.api.amounts import counted
 from cpaas_provider.api.redact import describe_columns
+from cpaas_provider.api.values import as_text, is_blank, plain
 from cpaas_provider.contacts.errors import MapFileError
 from cpaas_provider.contacts.key_map.entries import MapEntry
 from cpaas_provider.contacts.key_map.hashes import ContactHashes
@@ -74,7 +75,7 @@ def read_list(
             *parts, row_id = row.values
             try:
                 texts = key_texts(parts)
-                row_id = None if row_id is None else check_row_id(str(row_id))
+                row_id = None if is_blank(row_id) else check_row_id(as_text(plain(row_id)))
             except ValueError as error:
                 faults.add(f"A key or row id cannot be used: {error}", row.number)
                 continue
