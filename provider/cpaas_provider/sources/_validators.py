@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from os import PathLike
 from typing import Any
 
@@ -69,6 +69,17 @@ def count_or_none(name: str, value: Any) -> int | None:
     if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 0):
         raise ValueError(f"{name} must be a whole number of at least 0, or None.")
     return value
+
+
+def texts_or_none(name: str, value: Any) -> tuple[str, ...] | None:
+    """Return a list of texts without blanks around them, or ``None`` for none."""
+    if value is None:
+        return None
+    if isinstance(value, (str, bytes, Mapping)) or not isinstance(value, Collection):
+        raise ValueError(f"{name} must be a list of texts; {_describe(value)}")
+    if any(not isinstance(text, str) for text in value):
+        raise ValueError(f"{name} must be a list of texts.")
+    return tuple(text.strip() for text in value)
 
 
 def parameters(name: str, value: Any) -> Any:

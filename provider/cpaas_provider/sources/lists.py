@@ -6,14 +6,17 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from cpaas_provider._common.values import plain
 from cpaas_provider.sources import _validators
 from cpaas_provider.sources.base import InvalidRow, Row, Table
+from cpaas_provider.sources.columns import AmbiguousColumnError, RecordReader
 
 
 class ListSource(_validators.Argument):
     """Items that are rows: mappings of column names to values, or bare numbers and addresses.
 
-    A bare item is the value of the first requested column.
+    A bare item is the value of the first requested column. A mapping without any value is no row. A bare item without
+    a value is one, because an argument without a value is a mistake.
 
     :param items: anything that can be iterated more than once; as an operator's argument it is not rendered
     """
@@ -49,13 +52,18 @@ class _ListTable:
     def rows(self, wanted: Sequence[str]) -> Iterator[Row | InvalidRow]:
         """Read all items once."""
         others = (None,) * (len(wanted) - 1)
-        self.absent = absent = set(wanted)
+        reader = RecordReader(wanted)
+        self.absent = reader.absent
         for number, item in enumerate(self._items, 1):
             if isinstance(item, Mapping):
-                if absent:
-                    absent.difference_update(item)
-                yield Row(number, tuple([item.get(name) for name in wanted]))
-            elif isinstance(item, (str, int, float)) and not isinstance(item, bool):
-                yield Row(number, (item, *others) if wanted else ())
+                try:
+                    values = reader.values(item)
+                except AmbiguousColumnError as error:
+                    yield InvalidRow(number, f"cannot be read: {error}")
+                else:
+                    if values is not None:
+                        yield Row(number, values)
+            elif isinstance(bare := plain(item), (str, int, float)) and not isinstance(bare, bool):
+                yield Row(number, (bare, *others) if wanted else ())
             else:
                 yield InvalidRow(number, f"is of type {type(item).__name__}, not a mapping, a number or a text")

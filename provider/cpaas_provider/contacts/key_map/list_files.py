@@ -16,6 +16,7 @@ from cpaas_provider.contacts.key_map.map_files import check_row_id
 from cpaas_provider.contacts.key_map.staging import Shared
 from cpaas_provider.contacts.mapping.keys import key_texts
 from cpaas_provider.sources.base import InvalidRow, Source
+from cpaas_provider.sources.columns import missing_columns
 
 _SHOWN = 10
 
@@ -64,7 +65,7 @@ def read_list(
     """Yield an entry with its line for each row that can be used, and add the others to ``faults``."""
     with source.open() as table:
         wanted = [*key, row_id_column]
-        if table.columns is not None and (missing := [name for name in wanted if name not in table.columns]):
+        if table.columns is not None and (missing := missing_columns(source, table.columns, wanted)):
             raise MapFileError(
                 f"{source} has no column {', '.join(missing)}. {describe_columns(table.columns)}. Nothing was written."
             )

@@ -18,6 +18,7 @@ from cpaas_provider.delivery.reports import DeliveryStatus
 from cpaas_provider.delivery.tracking.counts import IS_COUNTED
 from cpaas_provider.delivery.tracking.events import BATCHED, HAS_FAILED
 from cpaas_provider.sources.base import NO_ABSENT_COLUMNS, InvalidRow, Row, Source, SourceError, Table
+from cpaas_provider.sources.columns import missing_columns
 from cpaas_provider.sources.filtered import FilteredTable
 
 COLUMNS = ("recipient", "campaign", "outcome", "status", "reason")
@@ -51,7 +52,7 @@ def open_contacts(key: str, contacts: Source, *, column: str, region: str | None
     with open_recipients(key) as table:
         recipients = {row.values[0] for row in table.rows(("recipient",)) if isinstance(row, Row)}
     with contacts.open() as table:
-        if table.columns is not None and column not in table.columns:
+        if missing_columns(contacts, table.columns, [column]):
             raise SourceError(
                 f"{contacts} has no column {column!r}. Set column to the one that holds the number or address."
             )

@@ -19,6 +19,7 @@ from cpaas_provider.sending.errors import SendingError
 from cpaas_provider.sending.hashing import KeyedHasher
 from cpaas_provider.sending.partitions import Partition
 from cpaas_provider.sources.base import InvalidRow, Row, Source
+from cpaas_provider.sources.columns import missing_columns
 
 log = logging.getLogger(__name__)
 
@@ -203,7 +204,7 @@ class RecipientLoader:
         return RecipientRow(number, RecipientStatus.INVALID_ROW, reason=reason)
 
     def _refuse_missing(self, source: Source, wanted: Sequence[str], columns: Sequence[str] | None) -> None:
-        if columns is not None and (missing := sorted(set(wanted) - set(columns))):
+        if columns is not None and (missing := missing_columns(source, columns, wanted)):
             raise CannotPlanError(
                 f"{source} has no column {', '.join(missing)}. {describe_columns(columns)}. Nothing was sent."
             )
