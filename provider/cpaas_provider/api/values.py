@@ -60,6 +60,15 @@ def readable_text(value: Any) -> str | None:
         return None
 
 
+def missing_word(value: Any) -> str | None:
+    """Return the word for a missing value that a cell consists of, such as ``nan``; ``None`` for any other value."""
+    value = plain(value)
+    if not isinstance(value, str):
+        return None
+    text = trim_invisible(value)
+    return text if is_missing_word(text) else None
+
+
 def no_value_reason(value: Any) -> str | None:
     """Return why a rendered argument has no value, such as a template of an XCom that is missing; else ``None``."""
     if value is None:

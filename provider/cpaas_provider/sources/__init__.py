@@ -1,4 +1,4 @@
-"""Rows as a stream: lists, CSV, JSON Lines, Parquet, SQL, delivery events; each is loaded when it is first used."""
+"""Rows as a stream: lists, data frames, files, queries, delivery events; each is loaded when it is first used."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from cpaas_provider._common import lazy_names
 
 if TYPE_CHECKING:
     from cpaas_provider.sources.csv_file import CsvSource as CsvSource
+    from cpaas_provider.sources.data_frames import DataFrameSource as DataFrameSource
     from cpaas_provider.sources.delivery_events import DeliveryEventSource as DeliveryEventSource
     from cpaas_provider.sources.factory import as_source as as_source
     from cpaas_provider.sources.json_lines import JsonLinesSource as JsonLinesSource
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "factory": ("as_source",),
     "csv_file": ("CsvSource",),
+    "data_frames": ("DataFrameSource",),
     "delivery_events": ("DeliveryEventSource",),
     "json_lines": ("JsonLinesSource",),
     "lists": ("ListSource",),

@@ -12,6 +12,9 @@ _TASK_OUTPUT_HINT = (
 )
 
 
+_DATA_FRAMES = {("pandas", "DataFrame"): "pandas", ("polars", "DataFrame"): "Polars", ("pyarrow", "Table"): "Arrow"}
+
+
 class Argument:
     """Base of objects that Airflow copies, compares and shows. Equal if all attributes are; shown by ``__str__``."""
 
@@ -53,6 +56,14 @@ def is_path(value: Any) -> bool:
 def is_task_output(value: Any) -> bool:
     """Return whether a value is a reference to the output of a task."""
     return hasattr(value, "resolve") and not is_path(value)
+
+
+def data_frame_kind(value: Any) -> str | None:
+    """Return the library of a data frame or table of Arrow, without importing it; ``None`` for other values."""
+    for ancestor in type(value).__mro__:
+        if kind := _DATA_FRAMES.get((ancestor.__module__.partition(".")[0], ancestor.__name__)):
+            return kind
+    return None
 
 
 def one_character(name: str, value: Any) -> str | None:

@@ -20,6 +20,7 @@ class FilteredTable:
         self, table: Table, inspected: Sequence[str], accepts: Callable[..., bool], *, keep_invalid: bool = True
     ) -> None:
         self.columns = table.columns
+        self.missing_values = getattr(table, "missing_values", None)
         self._table = table
         self._inspected = tuple(inspected)
         self._accepts = accepts
