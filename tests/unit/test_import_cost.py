@@ -12,7 +12,7 @@ import pytest
 
 MOST_MODULES = 25
 OPERATOR_MODULES = ("airtime", "contacts", "email", "lookup", "otp", "sms")
-SOURCE_MODULES = ("csv_file", "data_frames", "delivery_events", "json_lines", "lists", "parquet", "sql")
+SOURCE_MODULES = ("csv_file", "delivery_events", "json_lines", "lists", "parquet", "sql")
 MOST_OF_ONE = 12
 OURS = "cpaas_provider"
 

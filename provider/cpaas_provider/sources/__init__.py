@@ -8,10 +8,10 @@ from cpaas_provider._common import lazy_names
 
 if TYPE_CHECKING:
     from cpaas_provider.sources.csv_file import CsvSource as CsvSource
-    from cpaas_provider.sources.data_frames import DataFrameSource as DataFrameSource
     from cpaas_provider.sources.delivery_events import DeliveryEventSource as DeliveryEventSource
     from cpaas_provider.sources.factory import as_source as as_source
     from cpaas_provider.sources.json_lines import JsonLinesSource as JsonLinesSource
+    from cpaas_provider.sources.lists import DataFrameSource as DataFrameSource
     from cpaas_provider.sources.lists import ListSource as ListSource
     from cpaas_provider.sources.parquet import ParquetSource as ParquetSource
     from cpaas_provider.sources.phone_lookups import PhoneLookupSource as PhoneLookupSource
@@ -20,10 +20,9 @@ if TYPE_CHECKING:
 _HOMES = {
     "factory": ("as_source",),
     "csv_file": ("CsvSource",),
-    "data_frames": ("DataFrameSource",),
     "delivery_events": ("DeliveryEventSource",),
     "json_lines": ("JsonLinesSource",),
-    "lists": ("ListSource",),
+    "lists": ("DataFrameSource", "ListSource"),
     "parquet": ("ParquetSource",),
     "phone_lookups": ("PhoneLookupSource",),
     "sql": ("SqlSource",),

@@ -21,7 +21,7 @@ def as_source(value: Any) -> Source:
     if isinstance(value, str) or _validators.is_path(value):
         return _by_suffix(value)
     if _validators.data_frame_kind(value):
-        from cpaas_provider.sources.data_frames import DataFrameSource
+        from cpaas_provider.sources.lists import DataFrameSource
 
         return DataFrameSource(value)
     if callable(getattr(value, "open", None)):

@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from typing import Any, BinaryIO, NoReturn
 
 from cpaas_provider.sources.base import InvalidRow, Row, SourceError, Table, make_row
-from cpaas_provider.sources.columns import AmbiguousColumnError, RecordReader
 from cpaas_provider.sources.files import FileSource
+from cpaas_provider.sources.tables import AmbiguousColumnError, RecordReader
 
 MAX_LINE_BYTES = 1 << 20
 """In bytes. A longer line is skipped without reading it into memory."""

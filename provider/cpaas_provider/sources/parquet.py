@@ -10,8 +10,8 @@ from typing import Any
 
 from cpaas_provider._common.values import is_blank
 from cpaas_provider.sources.base import NO_ABSENT_COLUMNS, InvalidRow, Row, SourceError, Table, make_row
-from cpaas_provider.sources.columns import column_places, has_content
 from cpaas_provider.sources.files import FileSource, read_error
+from cpaas_provider.sources.tables import column_places, has_content
 
 ROWS_AT_ONCE = 10_000
 _BUFFER = 1 << 18

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from cpaas_provider.sources import _validators
 from cpaas_provider.sources.base import NO_ABSENT_COLUMNS, InvalidRow, Row, SourceError, Table
-from cpaas_provider.sources.columns import column_places, read_sequences
+from cpaas_provider.sources.tables import column_places, read_sequences
 
 if TYPE_CHECKING:
     from sqlalchemy.engine import CursorResult

@@ -11,9 +11,8 @@ from typing import Any
 
 from cpaas_provider.sources import _validators
 from cpaas_provider.sources.base import InvalidRow, Source, SourceError, Table
-from cpaas_provider.sources.columns import missing_columns
 from cpaas_provider.sources.factory import as_source
-from cpaas_provider.sources.filtered import FilteredTable
+from cpaas_provider.sources.tables import FilteredTable, missing_columns
 
 _DELIVERED = "delivered"
 

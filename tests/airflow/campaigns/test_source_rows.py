@@ -7,12 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from airflow.sdk import DAG, task
 
-from cpaas_provider.operators.sms import SmsCampaignOperator
 from cpaas_provider.sources import CsvSource
 from tests.airflow.harness.campaigns import TEXT, all_requests, counts, digits, reached, requests, rows, sms, texts
-from tests.airflow.harness.running import run as run_dag
 from tests.airflow.harness.stage import Stage
 
 
@@ -113,24 +110,7 @@ def test_words_that_a_source_lists_as_missing_are_not_counted(stage: Stage, tmp_
     assert (counts(done.result), done.result["missing_words"]) == ({"sent": 1}, {})
 
 
-def test_data_frame_of_a_task_is_read_as_rows(stage: Stage) -> None:
+def test_table_of_arrow_is_read_as_rows(stage: Stage) -> None:
     arrow = pytest.importorskip("pyarrow")
     done = sms(stage, arrow.table({"Phone": [row["phone"] for row in rows(3)], "Name": ["Ada", "Bo", "Cy"]})).once()
     assert (done.state, set(reached(stage))) == ("success", set(digits(3)))
-
-
-def test_data_frame_is_an_output_of_a_task(stage: Stage) -> None:
-    pytest.importorskip("pandas")
-    with DAG("campaign_of_a_frame", schedule=None) as dag:
-
-        @task
-        def frame() -> Any:
-            import pandas
-
-            return pandas.DataFrame([*rows(3), {"phone": None, "name": None}])
-
-        SmsCampaignOperator(task_id="campaign", source=frame(), content=TEXT)
-    with stage.listening():
-        done = run_dag(dag)
-    assert (done.state("campaign"), set(reached(stage))) == ("success", set(digits(3)))
-    assert done.rendered("campaign")["source"] == "pandas data of 4 rows"

@@ -17,9 +17,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cpaas_provider.sources import CsvSource
-from cpaas_provider.sources._csv import records as csv_records
-from cpaas_provider.sources._csv.dialect import Dialect
 from cpaas_provider.sources.base import InvalidRow, Row, SourceError
+from cpaas_provider.sources.csv_file import records as csv_records
+from cpaas_provider.sources.csv_file.dialect import Dialect
 from tests.unit.sources.reading import bad, columns, good, read, values
 
 Make = Callable[..., CsvSource]
@@ -256,7 +256,7 @@ def test_record_without_content_is_no_row_and_numbers_stay(made: Make, line: str
     assert read(made(f"a,b\n1,x\n{line}\n2,\n{line}\n"), "a", "b") == [Row(2, ("1", "x")), Row(4, ("2", None))]
 
 
-def test_row_with_content_in_a_column_nobody_reads_is_a_row(made: Make) -> None:
+def test_row_with_content_in_a_column_that_is_not_requested_is_a_row(made: Make) -> None:
     assert values(made("a,b,c\n,,x\n,,\n"), "a") == [(None,)]
     assert values(made("a,b\n1,\n,\n")) == [()]
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from cpaas_provider.sources import CsvSource
 from cpaas_provider.sources.base import Row, SourceError
-from cpaas_provider.sources.columns import has_content
+from cpaas_provider.sources.tables import has_content
 from tests.unit.sources.reading import read
 
 CELLS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=20) | st.sampled_from(

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from cpaas_provider.sources import JsonLinesSource
 from cpaas_provider.sources.base import Row, SourceError
-from cpaas_provider.sources.columns import has_content
 from cpaas_provider.sources.json_lines import MAX_LINE_BYTES
+from cpaas_provider.sources.tables import has_content
 from tests.unit.sources.reading import bad, columns, good, read, values
 
 Make = Callable[..., JsonLinesSource]

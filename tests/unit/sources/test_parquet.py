@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from cpaas_provider.sources import ParquetSource
 from cpaas_provider.sources.base import Row, SourceError
-from cpaas_provider.sources.columns import has_content
+from cpaas_provider.sources.tables import has_content
 from tests.unit.sources.reading import bad, columns, good, read, values
 
 Make = Callable[..., ParquetSource]

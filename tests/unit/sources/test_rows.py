@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 
 from cpaas_provider.sources import CsvSource, JsonLinesSource, ListSource, ParquetSource, SqlSource
 from cpaas_provider.sources.base import InvalidRow, Row, SourceError
-from cpaas_provider.sources.columns import AmbiguousColumnError, find_column, missing_columns
-from cpaas_provider.sources.filtered import FilteredTable
+from cpaas_provider.sources.tables import AmbiguousColumnError, FilteredTable, find_column, missing_columns
 from tests.unit.sources.reading import bad, read, values
 
 Records = Sequence[Sequence[Any]]

@@ -23,7 +23,7 @@ from cpaas_provider.database.recipients.suppressions import Listed, Suppression,
 from cpaas_provider.hooks.suppressions import add_suppressions, check_entry, normalise_recipient, remove_suppressions
 from cpaas_provider.sources import as_source
 from cpaas_provider.sources.base import InvalidRow, Source
-from cpaas_provider.sources.columns import missing_columns
+from cpaas_provider.sources.tables import missing_columns
 
 _SHOWN = 12
 """Letters of a hash that are shown: enough to tell entries apart."""

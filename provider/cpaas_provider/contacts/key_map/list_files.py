@@ -16,7 +16,7 @@ from cpaas_provider.contacts.key_map.map_files import check_row_id
 from cpaas_provider.contacts.key_map.staging import Shared
 from cpaas_provider.contacts.mapping.keys import key_texts
 from cpaas_provider.sources.base import InvalidRow, Source
-from cpaas_provider.sources.columns import missing_columns
+from cpaas_provider.sources.tables import missing_columns
 
 _SHOWN = 10
 

@@ -19,7 +19,7 @@ from cpaas_provider.contacts.mapping.cells import CLEARED, FIELDS_OF_TYPE, Clear
 from cpaas_provider.contacts.mapping.columns import ContactColumns
 from cpaas_provider.contacts.mapping.keys import key_reader, raw_reader
 from cpaas_provider.contacts.mapping.rules import CellTemplate, ColumnRule
-from cpaas_provider.sources.columns import AmbiguousColumnError, find_column
+from cpaas_provider.sources.tables import AmbiguousColumnError, find_column
 
 if TYPE_CHECKING:
     from cpaas_provider.api.models.contacts import ContactColumn, ContactTable

@@ -18,8 +18,7 @@ from cpaas_provider.delivery.reports import DeliveryStatus
 from cpaas_provider.delivery.tracking.counts import IS_COUNTED
 from cpaas_provider.delivery.tracking.events import BATCHED, HAS_FAILED
 from cpaas_provider.sources.base import NO_ABSENT_COLUMNS, InvalidRow, Row, Source, SourceError, Table
-from cpaas_provider.sources.columns import missing_columns
-from cpaas_provider.sources.filtered import FilteredTable
+from cpaas_provider.sources.tables import FilteredTable, missing_columns
 
 COLUMNS = ("recipient", "campaign", "outcome", "status", "reason")
 

@@ -19,7 +19,7 @@ from cpaas_provider.sending.errors import SendingError
 from cpaas_provider.sending.hashing import KeyedHasher
 from cpaas_provider.sending.partitions import Partition
 from cpaas_provider.sources.base import InvalidRow, Row, Source, declares_missing_values
-from cpaas_provider.sources.columns import missing_columns
+from cpaas_provider.sources.tables import missing_columns
 
 log = logging.getLogger(__name__)
 

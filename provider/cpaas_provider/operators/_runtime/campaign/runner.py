@@ -39,8 +39,8 @@ from cpaas_provider.sending.journal.log import JournalLog
 from cpaas_provider.sending.journal.store import StateStore, TryInfo
 from cpaas_provider.sending.spec import OnUnknown, UnknownPolicy
 from cpaas_provider.sources import ListSource
-from cpaas_provider.sources.columns import has_content
 from cpaas_provider.sources.results_file import CAMPAIGN_COLUMNS, ResultsFileError
+from cpaas_provider.sources.tables import has_content
 
 if TYPE_CHECKING:
     from cpaas_provider.operators._runtime.campaign.spec import CampaignSpec

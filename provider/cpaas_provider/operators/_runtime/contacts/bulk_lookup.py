@@ -39,10 +39,10 @@ from cpaas_provider.sending.campaign.guards.dnd import MOST_FAILURES_IN_A_ROW, L
 from cpaas_provider.sending.errors import SendingError
 from cpaas_provider.sending.hashing import lookup_hashers
 from cpaas_provider.sources.base import InvalidRow, Row, SourceError
-from cpaas_provider.sources.columns import missing_columns
 from cpaas_provider.sources.files import redacted_path
 from cpaas_provider.sources.phone_lookups import LOOKUP_COLUMNS
 from cpaas_provider.sources.results_file import Columns, write_outcomes
+from cpaas_provider.sources.tables import missing_columns
 
 if TYPE_CHECKING:
     from cpaas_provider.api.client import AsyncCpaasClient

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from itertools import takewhile
 from typing import Any
 
-from cpaas_provider.sources._csv.lines import MAX_RECORD_LENGTH, UNDECODABLE
 from cpaas_provider.sources.base import SourceError
+from cpaas_provider.sources.csv_file.lines import MAX_RECORD_LENGTH, UNDECODABLE
 
 _DELIMITERS = (",", ";", "\t", "|")
 _SEP_LINE = re.compile(r'\ufeff?"?sep=([^\w\r\n"\0])"?[ \t,;|]*[\r\n]*', re.IGNORECASE)

@@ -1,4 +1,4 @@
-"""The columns of a source: found by their names, and read from records.
+"""What tables of all kinds share: columns found by their names, records without content, and tables of some rows.
 
 A column has the requested name if it is written exactly so. If there is none, capitals and blanks around names are
 ignored, and one column must match. Only requested columns need a name of their own.
@@ -6,11 +6,12 @@ ignored, and one column must match. Only requested columns need a name of their 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Any
 
 from cpaas_provider._common.values import is_blank
-from cpaas_provider.sources.base import Row, SourceError, make_row
+from cpaas_provider.sources.base import InvalidRow, Row, SourceError, Table, make_row
 
 _MOST_SHAPES = 200
 """The number of sets of names that a reader remembers."""
@@ -79,6 +80,40 @@ def read_sequences(records: Iterable[Sequence[Any]], places: Sequence[int | None
         values = tuple([None if place is None else record[place] for place in places])
         if has_content(values) or has_content(record):
             yield make_row((number, values))
+
+
+class FilteredTable:
+    """The rows of an open source that a function accepts, in their order.
+
+    :param inspected: the columns whose values the function gets, in this order
+    :param accepts: returns whether a row stays
+    :param keep_invalid: whether rows that cannot be read stay
+    """
+
+    def __init__(
+        self, table: Table, inspected: Sequence[str], accepts: Callable[..., bool], *, keep_invalid: bool = True
+    ) -> None:
+        self.columns = table.columns
+        self.missing_values = getattr(table, "missing_values", None)
+        self._table = table
+        self._inspected = tuple(inspected)
+        self._accepts = accepts
+        self._keep_invalid = keep_invalid
+
+    @property
+    def absent(self) -> AbstractSet[str]:
+        """The columns that no row had."""
+        return self._table.absent
+
+    def rows(self, wanted: Sequence[str]) -> Iterator[Row | InvalidRow]:
+        """Yield the rows that stay, with the wanted columns alone."""
+        end = len(wanted)
+        for row in self._table.rows((*wanted, *self._inspected)):
+            if isinstance(row, InvalidRow):
+                if self._keep_invalid:
+                    yield row
+            elif self._accepts(*row.values[end:]):
+                yield Row(row.number, row.values[:end])
 
 
 class RecordReader:

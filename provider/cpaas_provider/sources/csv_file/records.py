@@ -8,9 +8,9 @@ from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from cpaas_provider.sources._csv.dialect import Dialect, without_empty_end
-from cpaas_provider.sources._csv.lines import MAX_RECORD_LENGTH
 from cpaas_provider.sources.base import InvalidRow, SourceError
+from cpaas_provider.sources.csv_file.dialect import Dialect, without_empty_end
+from cpaas_provider.sources.csv_file.lines import MAX_RECORD_LENGTH
 
 MAX_LINE_BREAKS = 10
 """An address has four or five lines."""

@@ -9,18 +9,18 @@ from itertools import chain, islice
 from typing import Any
 
 from cpaas_provider.sources import _validators
-from cpaas_provider.sources._csv.dialect import (
+from cpaas_provider.sources.base import NO_ABSENT_COLUMNS, InvalidRow, Row, SourceError, Table, make_row
+from cpaas_provider.sources.csv_file.dialect import (
     SAMPLE_LINES,
     Dialect,
     column_names,
     declared_delimiter,
     likely_delimiter,
 )
-from cpaas_provider.sources._csv.lines import UNDECODABLE, read_lines
-from cpaas_provider.sources._csv.records import MAX_LINE_BREAKS, Record, read_records
-from cpaas_provider.sources.base import NO_ABSENT_COLUMNS, InvalidRow, Row, SourceError, Table, make_row
-from cpaas_provider.sources.columns import column_places, has_content
+from cpaas_provider.sources.csv_file.lines import UNDECODABLE, read_lines
+from cpaas_provider.sources.csv_file.records import MAX_LINE_BREAKS, Record, read_records
 from cpaas_provider.sources.files import FileSource, suffixes_of
+from cpaas_provider.sources.tables import column_places, has_content
 
 
 class CsvSource(FileSource):
@@ -34,13 +34,13 @@ class CsvSource(FileSource):
         (templated)
     :param encoding: its encoding, such as ``cp1252`` for Excel on Windows; default: that of its byte order mark, else
         UTF-8
-    :param delimiter: the character between cells; default: that of Excel's ``sep=`` line, else the one of comma,
-        semicolon, tab and ``|`` by which the first rows have as many cells as the header
+    :param delimiter: the character between cells; default: that of Excel's ``sep=`` line. Without this line, it is the
+        one of comma, semicolon, tab and ``|`` that gives the first rows as many cells as the header
     :param quote: the character around quoted cells; ``None`` if quotes have no meaning
-    :param escape: the character before a quote, delimiter or line break that belongs to a cell, such as a backslash for
-        MySQL, whose ``\N`` is then an empty cell; default: none, and a quote inside a quoted cell is written twice
+    :param escape: the character before a quote, delimiter or line break that belongs to a cell. For MySQL, it is a
+        backslash, and ``\N`` is an empty cell. Default: none; a quote inside a quoted cell is written twice
     :param max_line_breaks: the most line breaks in a cell. A cell with more of them, or with a line that looks like a
-        row, has a quote too many, and so has a record of several lines with too few or too many cells. Its row is then
+        row, has a quote too many. So has a record of several lines with too few or too many cells. Its row is then
         invalid, and the lines after it are read as rows. ``None`` accepts every cell unchanged
     :param missing_values: words that stand for an empty cell, written exactly so, such as ``("nan", "-")``. All other
         words are then values, and an empty list makes every word a value. Default: no word is an empty cell, but a

@@ -1,1 +1,0 @@
-"""How CSV files are read: their lines, their delimiter and column names, their records."""
