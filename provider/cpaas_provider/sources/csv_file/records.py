@@ -60,12 +60,14 @@ def read_records(
             size = size + len(line) if held else len(line)
             if size > MAX_RECORD_LENGTH:
                 raise SourceError(_endless(source, number))
-            open_for = open_for + 1 if held and quote and quote not in line else 0
+            if held and max_line_breaks is not None:
+                open_for = open_for + 1 if quote and quote not in line else 0
+                if open_for > max_line_breaks or (width and len(held) > width * max_line_breaks):
+                    held.append(line)
+                    raise _MisplacedQuoteError(_too_many(number, max_line_breaks))
+            else:
+                open_for = 0
             held.append(line)
-            if max_line_breaks is not None and (
-                open_for > max_line_breaks or (width and len(held) > width * max_line_breaks + 1)
-            ):
-                raise _MisplacedQuoteError(_too_many(number, max_line_breaks))
             yield line
 
     while waiting.again or (block := waiting.block()):
