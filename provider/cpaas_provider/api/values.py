@@ -8,54 +8,13 @@ from enum import Enum
 from typing import Any
 from uuid import UUID
 
+from cpaas_provider._common.values import is_blank as is_blank
+from cpaas_provider._common.values import plain as plain
 from cpaas_provider.api.bounds import is_missing_argument, is_missing_word
-from cpaas_provider.api.text import strip_invisible, trim_invisible
+from cpaas_provider.api.text import trim_invisible
 
 MAX_CELL_BYTES = 64 * 1024
 """The longest cell, in bytes of UTF-8."""
-
-_PANDAS_MISSING = frozenset({"NaTType", "NAType"})
-
-
-def plain(value: Any) -> Any:
-    """Return a value as a plain Python object.
-
-    Scalars and arrays of NumPy become numbers, dates and lists. Members of a text enumeration, and other subclasses
-    of ``str``, become plain text.
-    """
-    kind = type(value)
-    if kind is str or value is None:
-        return value
-    if isinstance(value, str):
-        return str.__str__(value)
-    if kind.__module__ == "numpy" and hasattr(value, "dtype"):
-        return _from_numpy(value)
-    return value
-
-
-def _from_numpy(value: Any) -> Any:
-    converted = value.tolist()
-    if value.dtype.kind == "M" and isinstance(converted, int):
-        # NumPy returns times in nanoseconds as an integer.
-        return value.astype("datetime64[us]").tolist()
-    return value if value.dtype.kind in "mM" and isinstance(converted, (int, list)) else converted
-
-
-def is_blank(value: Any) -> bool:
-    """Tell whether a value is an empty cell.
-
-    That is ``None``, text without a visible character, a NaN of any numeric type, or the NaT and NA of pandas.
-    """
-    if value is None:
-        return True
-    kind = type(value)
-    if kind is str:
-        return not value or value.isspace() or (not value.isascii() and not strip_invisible(value))
-    if isinstance(value, float):
-        return bool(value != value)
-    if isinstance(value, Decimal):
-        return bool(value.is_nan())
-    return kind.__name__ in _PANDAS_MISSING
 
 
 def as_text(value: Any) -> str:
@@ -99,6 +58,15 @@ def readable_text(value: Any) -> str | None:
         return as_text(value)
     except ValueError:
         return None
+
+
+def missing_word(value: Any) -> str | None:
+    """Return the word for a missing value that a cell consists of, such as ``nan``; ``None`` for any other value."""
+    value = plain(value)
+    if not isinstance(value, str):
+        return None
+    text = trim_invisible(value)
+    return text if is_missing_word(text) else None
 
 
 def no_value_reason(value: Any) -> str | None:

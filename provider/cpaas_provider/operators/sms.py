@@ -175,6 +175,7 @@ class SmsCampaignOperator(CampaignOperator):
         | ``frequency_capped`` | Number of rows left out by ``frequency_cap``. |
         | ``invalid_suppression_rows`` | Number of rows of the suppression list that cannot be used. |
         | ``in_other_partitions`` | Number of rows that belong to other partitions. |
+        | ``missing_words`` | Rows with a word for a missing value by placeholder, like ``{"name": {"nan": 12}}``. |
         | ``requests`` | Number of accepted requests. |
         | ``charge`` | Cost, in the account's currency. |
         | ``balance`` | Balance after the last request, in the account's currency. |

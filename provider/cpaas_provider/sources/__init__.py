@@ -1,4 +1,4 @@
-"""Rows as a stream: lists, CSV, JSON Lines, Parquet, SQL, delivery events; each is loaded when it is first used."""
+"""Rows as a stream: lists, data frames, files, queries, delivery events; each is loaded when it is first used."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from cpaas_provider.sources.delivery_events import DeliveryEventSource as DeliveryEventSource
     from cpaas_provider.sources.factory import as_source as as_source
     from cpaas_provider.sources.json_lines import JsonLinesSource as JsonLinesSource
+    from cpaas_provider.sources.lists import DataFrameSource as DataFrameSource
     from cpaas_provider.sources.lists import ListSource as ListSource
     from cpaas_provider.sources.parquet import ParquetSource as ParquetSource
     from cpaas_provider.sources.phone_lookups import PhoneLookupSource as PhoneLookupSource
@@ -21,7 +22,7 @@ _HOMES = {
     "csv_file": ("CsvSource",),
     "delivery_events": ("DeliveryEventSource",),
     "json_lines": ("JsonLinesSource",),
-    "lists": ("ListSource",),
+    "lists": ("DataFrameSource", "ListSource"),
     "parquet": ("ParquetSource",),
     "phone_lookups": ("PhoneLookupSource",),
     "sql": ("SqlSource",),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from os import PathLike
 from typing import Any
 
@@ -10,6 +10,9 @@ _TASK_OUTPUT_HINT = (
     "A source cannot take a task's output. Give the output to the operator itself. Or use a template such as "
     "{{ ti.xcom_pull(task_ids='...') }}, and order the tasks."
 )
+
+
+_DATA_FRAMES = {("pandas", "DataFrame"): "pandas", ("polars", "DataFrame"): "Polars", ("pyarrow", "Table"): "Arrow"}
 
 
 class Argument:
@@ -55,6 +58,14 @@ def is_task_output(value: Any) -> bool:
     return hasattr(value, "resolve") and not is_path(value)
 
 
+def data_frame_kind(value: Any) -> str | None:
+    """Return the library of a data frame or table of Arrow, without importing it; ``None`` for other values."""
+    for ancestor in type(value).__mro__:
+        if kind := _DATA_FRAMES.get((ancestor.__module__.partition(".")[0], ancestor.__name__)):
+            return kind
+    return None
+
+
 def one_character(name: str, value: Any) -> str | None:
     """Return a single character that a line may contain, or ``None`` for none."""
     if value is None:
@@ -69,6 +80,17 @@ def count_or_none(name: str, value: Any) -> int | None:
     if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 0):
         raise ValueError(f"{name} must be a whole number of at least 0, or None.")
     return value
+
+
+def texts_or_none(name: str, value: Any) -> tuple[str, ...] | None:
+    """Return a list of texts without blanks around them, or ``None`` for none."""
+    if value is None:
+        return None
+    if isinstance(value, (str, bytes, Mapping)) or not isinstance(value, Collection):
+        raise ValueError(f"{name} must be a list of texts; {_describe(value)}")
+    if any(not isinstance(text, str) for text in value):
+        raise ValueError(f"{name} must be a list of texts.")
+    return tuple(text.strip() for text in value)
 
 
 def parameters(name: str, value: Any) -> Any:

@@ -40,6 +40,11 @@ class SourceError(Exception):
     """
 
 
+def declares_missing_values(table: Table) -> bool:
+    """Return whether the source itself defines which words stand for a missing value. All other words are values."""
+    return getattr(table, "missing_values", None) is not None
+
+
 class Table(Protocol):
     """An open source."""
 

@@ -14,12 +14,16 @@ _PARQUET = (".parquet", ".pq")
 
 
 def as_source(value: Any) -> Source:
-    """Return the source for a value: a source itself, a path by its suffix, or a list of items.
+    """Return the source for a value: a source itself, a path by its suffix, a data frame, or a list of items.
 
     :raises ValueError: when the value fits none of these; the message shows nothing of the value
     """
     if isinstance(value, str) or _validators.is_path(value):
         return _by_suffix(value)
+    if _validators.data_frame_kind(value):
+        from cpaas_provider.sources.lists import DataFrameSource
+
+        return DataFrameSource(value)
     if callable(getattr(value, "open", None)):
         return cast(Source, value)
     if _validators.is_task_output(value):
@@ -28,7 +32,9 @@ def as_source(value: Any) -> Source:
         from cpaas_provider.sources.lists import ListSource
 
         return ListSource(value)
-    raise ValueError(f"No rows can be read from a {type(value).__name__}. Give a list, a path or a source.")
+    raise ValueError(
+        f"No rows can be read from a {type(value).__name__}. Give a list, a data frame, a path or a source."
+    )
 
 
 def _by_suffix(path: Any) -> Source:

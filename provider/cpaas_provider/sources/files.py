@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import io
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, ClassVar
@@ -14,6 +15,9 @@ from cpaas_provider.sources.base import SourceError
 
 _READ_SIZE = 1 << 20
 """Bytes per read. Many small reads from a remote storage are slow."""
+
+_VERSION = ("size", "mtime", "ETag", "etag", "generation", "LastModified", "last_modified", "updated")
+"""What storages tell of a file that differs after a write."""
 
 UNPACKERS = {".gz": "gzip", ".bz2": "bz2", ".xz": "lzma"}
 """The module that opens a compressed file, by the file's suffix."""
@@ -39,15 +43,25 @@ class FileSource(_validators.Argument):
 
     @contextmanager
     def open_raw(self) -> Iterator[Any]:
-        """Open the file as it is stored, for reading and, on most storages, seeking."""
+        """Open the file as it is stored, for reading and, on most storages, seeking.
+
+        :raises SourceError: when the file cannot be opened, or at the end when it changed since it was opened
+        """
         try:
             from airflow.sdk import ObjectStoragePath
 
-            file = ObjectStoragePath(self.path, conn_id=self.conn_id or None).open("rb")
+            path = ObjectStoragePath(self.path, conn_id=self.conn_id or None)
+            file = path.open("rb")
         except Exception as error:  # noqa: BLE001 - storages raise what they like, and may quote credentials
             raise read_error(self, error) from None
         try:
+            before = _version(path, file)
             yield file
+            if before is not None and _version(path, file) not in (before, None):
+                raise SourceError(
+                    f"{self} changed while it was read, so its last line may be cut off. Let the task wait until it is "
+                    "written, or write it under another name and rename it."
+                )
         finally:
             with suppress(Exception):  # it was only read
                 file.close()
@@ -62,6 +76,21 @@ class FileSource(_validators.Argument):
                 unpacked = importlib.import_module(UNPACKERS[suffix]).open(stream)
                 stream = io.BufferedReader(_ErrorTranslatingStream(unpacked, self), _READ_SIZE)
             yield stream
+
+
+def _version(path: Any, file: Any) -> tuple[Any, ...] | None:
+    """Return what differs when a file was written to; ``None`` if its storage does not tell.
+
+    Of a local file that is the open file: a file that was renamed in its place does not count.
+    """
+    with suppress(Exception):
+        status = os.fstat(file.fileno())
+        return status.st_size, status.st_mtime_ns
+    with suppress(Exception):
+        path.fs.invalidate_cache(path.path)
+        details = path.fs.info(path.path)
+        return tuple(details.get(name) for name in _VERSION)
+    return None
 
 
 def suffixes_of(path: Any) -> list[str]:

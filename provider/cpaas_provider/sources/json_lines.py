@@ -10,6 +10,7 @@ from typing import Any, BinaryIO, NoReturn
 
 from cpaas_provider.sources.base import InvalidRow, Row, SourceError, Table, make_row
 from cpaas_provider.sources.files import FileSource
+from cpaas_provider.sources.tables import AmbiguousColumnError, RecordReader
 
 MAX_LINE_BYTES = 1 << 20
 """In bytes. A longer line is skipped without reading it into memory."""
@@ -48,7 +49,8 @@ class _JsonLinesTable:
     def rows(self, wanted: Sequence[str]) -> Iterator[Row | InvalidRow]:
         """Read all lines once."""
         decode = json.JSONDecoder(parse_constant=_refuse).raw_decode
-        self.absent = absent = set(wanted)
+        reader = RecordReader(wanted)
+        self.absent = reader.absent
         for number, line in enumerate(self._lines(), 1):
             if line is None:
                 yield InvalidRow(number, f"is longer than {MAX_LINE_BYTES} bytes")
@@ -60,18 +62,19 @@ class _JsonLinesTable:
                 found, end = decode(text)
                 if end < len(text) or type(found) is not dict:
                     raise ValueError("more, or other, than one object")
-                if absent:
-                    absent.difference_update(found)
-                values = tuple([found.get(name) for name in wanted])
+                values = reader.values(found)
                 if b"\\ud" in line or b"\\uD" in line:
                     _check_encodable(values)
+            except AmbiguousColumnError as error:
+                yield InvalidRow(number, f"cannot be read: {error}")
             except UnicodeError:
                 yield InvalidRow(number, "is not UTF-8, or contains half a character; write the file in UTF-8")
             except (ValueError, RecursionError):
                 # The decoder's message may quote the line.
                 yield InvalidRow(number, "is not a JSON object on a line of its own")
             else:
-                yield make_row((number, values))
+                if values is not None:
+                    yield make_row((number, values))
 
     def _lines(self) -> Iterator[bytes | None]:
         """Return line after line, ``None`` for one that is too long."""
@@ -87,7 +90,7 @@ class _JsonLinesTable:
             line = read(MAX_LINE_BYTES + 1)
 
 
-def _check_encodable(values: tuple[Any, ...]) -> None:
+def _check_encodable(values: tuple[Any, ...] | None) -> None:
     """Raise an error if an escape stands for half a character (a lone surrogate), which cannot be sent."""
     json.dumps(values, ensure_ascii=False).encode()
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
+from cpaas_provider._common.values import is_blank
 from cpaas_provider.sources.base import NO_ABSENT_COLUMNS, InvalidRow, Row, SourceError, Table, make_row
 from cpaas_provider.sources.files import FileSource, read_error
+from cpaas_provider.sources.tables import column_places, has_content
 
-_ROWS_AT_ONCE = 10_000
+ROWS_AT_ONCE = 10_000
 _BUFFER = 1 << 18
 """Bytes read ahead for each column. Otherwise Arrow reads a whole row group, which may be the whole file."""
 
@@ -43,50 +46,58 @@ class ParquetSource(FileSource):
                 columns = tuple(file.schema_arrow.names)
             except Exception as error:  # noqa: BLE001 - what Arrow or a storage raises may quote either
                 raise read_error(self, error) from None
-            if len(set(columns)) < len(columns):
-                raise SourceError(f"{self} has several columns of one name. Write the file with unique column names.")
-            yield _ParquetTable(self, arrow, file, columns)
+            yield ArrowTable(self, arrow, columns, partial(self._batches, file))
+
+    def _batches(self, file: Any, names: list[str]) -> Iterator[Any]:
+        try:
+            yield from file.iter_batches(ROWS_AT_ONCE, columns=names, use_threads=False)
+        except Exception as error:  # noqa: BLE001 - as above
+            raise read_error(self, error) from None
 
 
-class _ParquetTable:
+class ArrowTable:
+    """The rows of record batches of Arrow.
+
+    :param arrow: the module ``pyarrow``
+    :param batches: returns all batches, with the columns of these names
+    """
+
     absent = NO_ABSENT_COLUMNS
 
-    def __init__(self, source: ParquetSource, arrow: Any, file: Any, columns: tuple[str, ...]) -> None:
+    def __init__(
+        self, source: object, arrow: Any, columns: tuple[str, ...], batches: Callable[[list[str]], Iterator[Any]]
+    ) -> None:
         self.columns = columns
         self._source = source
         self._arrow = arrow
-        self._file = file
+        self._batches = batches
 
     def rows(self, wanted: Sequence[str]) -> Iterator[Row | InvalidRow]:
         """Read the wanted columns once."""
-        read = [name for name in self.columns if name in wanted]
+        places = column_places(self._source, self.columns, wanted)
+        read = [name for place, name in enumerate(self.columns) if place in places]
+        others = _OtherColumns(self._batches, [name for name in self.columns if name not in read])
         number = 0
         for batch in self._batches(read):
             unreadable: set[int] = set()
             found = {name: self._values(batch.column(name), unreadable) for name in read}
-            columns = [found[name] if name in found else [None] * batch.num_rows for name in wanted]
+            nothing = [None] * batch.num_rows
+            columns = [nothing if place is None else found[self.columns[place]] for place in places]
             for place, values in enumerate(zip(*columns, strict=True) if wanted else [()] * batch.num_rows):
                 number += 1
                 if place in unreadable:
                     yield InvalidRow(number, "contains a value that is not UTF-8 text, or is out of Python's range")
-                else:
+                elif has_content(values) or others.have_content(number):
                     yield make_row((number, values))
-
-    def _batches(self, read: list[str]) -> Iterator[Any]:
-        try:
-            yield from self._file.iter_batches(_ROWS_AT_ONCE, columns=read, use_threads=False)
-        except Exception as error:  # noqa: BLE001 - as above
-            raise read_error(self._source, error) from None
 
     def _values(self, column: Any, unreadable: set[int]) -> list[Any]:
         """Return a column's values as Python objects, with times in microseconds whether pandas is installed or not.
 
         :param unreadable: gets the places of values that cannot be read; they are returned as ``None``
         """
-        types = self._arrow.types
-        if types.is_timestamp(column.type) and column.type.unit == "ns":
+        if self._arrow.types.is_timestamp(column.type) and column.type.unit == "ns":
             column = column.cast(self._arrow.timestamp("us", column.type.tz), safe=False)
-        elif types.is_time64(column.type) and column.type.unit == "ns":
+        elif self._arrow.types.is_time64(column.type) and column.type.unit == "ns":
             column = column.cast(self._arrow.time64("us"), safe=False)
         try:
             return list(column.to_pylist())
@@ -99,3 +110,30 @@ class _ParquetTable:
                     values.append(None)
                     unreadable.add(place)
             return values
+
+
+class _OtherColumns:
+    """The columns that are not requested, read only as far as a row without requested values needs them."""
+
+    def __init__(self, batches: Callable[[list[str]], Iterator[Any]], names: list[str]) -> None:
+        self._batches = batches(names)
+        self._columns: list[Any] = []
+        self._names = names
+        self._before = self._rows = 0
+
+    def have_content(self, number: int) -> bool:
+        """Return whether one of them has a value in a row. The numbers must ascend."""
+        if not self._names:
+            return False
+        while number > self._before + self._rows:
+            batch = next(self._batches)
+            self._before, self._rows, self._columns = self._before + self._rows, batch.num_rows, batch.columns
+        return any(_has_value(column[number - self._before - 1]) for column in self._columns)
+
+
+def _has_value(scalar: Any) -> bool:
+    try:
+        return not is_blank(scalar)
+    except (ValueError, OverflowError):
+        # It cannot be read, so there is a value.
+        return True

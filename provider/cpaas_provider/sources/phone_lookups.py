@@ -10,8 +10,8 @@ from cpaas_provider.sources import _validators
 from cpaas_provider.sources.base import Source, Table
 from cpaas_provider.sources.factory import as_source
 from cpaas_provider.sources.files import redacted_path
-from cpaas_provider.sources.filtered import FilteredTable
 from cpaas_provider.sources.results_file import Columns
+from cpaas_provider.sources.tables import FilteredTable
 
 LOOKUP_COLUMNS: Columns = {
     "row": "number",

@@ -9,7 +9,8 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from cpaas_provider.sources import _validators
-from cpaas_provider.sources.base import NO_ABSENT_COLUMNS, InvalidRow, Row, SourceError, Table, make_row
+from cpaas_provider.sources.base import NO_ABSENT_COLUMNS, InvalidRow, Row, SourceError, Table
+from cpaas_provider.sources.tables import column_places, read_sequences
 
 if TYPE_CHECKING:
     from sqlalchemy.engine import CursorResult
@@ -63,8 +64,6 @@ class SqlSource(_validators.Argument):
             except Exception as error:  # noqa: BLE001 - databases raise what they like, and quote the statement
                 raise self._query_error(error) from None
             columns = tuple(result.keys())
-            if len(set(columns)) < len(columns):
-                raise SourceError(f"{self} returns several columns of one name. Rename them with AS.")
             yield _SqlTable(self, result, columns)
 
     def _hook(self) -> Any:
@@ -121,9 +120,8 @@ class _SqlTable:
 
     def rows(self, wanted: Sequence[str]) -> Iterator[Row | InvalidRow]:
         """Read the result once."""
-        places = [self.columns.index(name) if name in self.columns else None for name in wanted]
-        for number, row in enumerate(chain.from_iterable(self._parts()), 1):
-            yield make_row((number, tuple([None if place is None else row[place] for place in places])))
+        places = column_places(self._source, self.columns, wanted)
+        yield from read_sequences(chain.from_iterable(self._parts()), places)
 
     def _parts(self) -> Iterator[Sequence[Any]]:
         try:

@@ -10,9 +10,9 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
 from cpaas_provider.sources import _validators
-from cpaas_provider.sources.base import InvalidRow, SourceError, Table
+from cpaas_provider.sources.base import InvalidRow, Source, SourceError, Table
 from cpaas_provider.sources.factory import as_source
-from cpaas_provider.sources.filtered import FilteredTable
+from cpaas_provider.sources.tables import FilteredTable, missing_columns
 
 if TYPE_CHECKING:
     from cpaas_provider.api.recipients.reader import RecipientReader
@@ -67,7 +67,7 @@ class UndeliveredSource(_validators.Argument):
         delivered = array("Q") if str(self.accepted).strip() == "0" else self._delivered()
         source = as_source(self.source)
         with source.open() as table:
-            _check_column(table, self.column, str(source))
+            _check_column(table, self.column, source)
             yield FilteredTable(table, [self.column], _undelivered_check(delivered, self._reader()))
 
     def __str__(self) -> str:
@@ -104,13 +104,13 @@ class UndeliveredSource(_validators.Argument):
         return array("Q", sorted(hashes))
 
 
-def _check_column(table: Table, column: str, name: str) -> None:
-    if table.columns is None or column in table.columns:
+def _check_column(table: Table, column: str, source: Source) -> None:
+    if table.columns is None or not missing_columns(source, table.columns, [column]):
         return
     # Imported on the worker, so that parsing a DAG stays fast.
     from cpaas_provider.api.redact import describe_columns
 
-    raise SourceError(f"{name} has no column {column}. {describe_columns(table.columns)}. Nothing was sent.")
+    raise SourceError(f"{source} has no column {column}. {describe_columns(table.columns)}. Nothing was sent.")
 
 
 def _undelivered_check(delivered: array[int], reader: RecipientReader) -> Callable[[Any], bool]:

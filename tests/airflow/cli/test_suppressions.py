@@ -62,6 +62,12 @@ def test_file_is_imported(cli: CommandLine, tmp_path: Path) -> None:
     assert cli("import", str(file)).err.startswith("The file has no column recipient.")
 
 
+def test_columns_are_found_and_lines_of_delimiters_are_no_rows(cli: CommandLine, tmp_path: Path) -> None:
+    file = tmp_path / "opted_out.csv"
+    file.write_text(f",Recipient,since\n0,+{ADA},2026\n,,\n,,\n")
+    assert cli("import", str(file)).out == "Read 1 recipient, added 1 new entry.\n"
+
+
 def test_rows_that_cannot_be_read_keep_a_file_out_unless_they_are_skipped(cli: CommandLine, tmp_path: Path) -> None:
     file = tmp_path / "opted_out.csv"
     file.write_text(f"recipient\n+{ADA}\nnobody knows\n")

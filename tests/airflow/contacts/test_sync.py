@@ -249,3 +249,30 @@ def test_column_that_no_row_has_is_refused_before_the_first_request(stage: Stage
     assert all_requests(stage) - before == 1
     with_none = [*rows, {**rows[0], "id": "c-9", "name": "Person 9", "plan": None}]
     assert sync(stage, with_none, "absent").once().result["created"] == 6
+
+
+def test_lines_of_delimiters_do_not_switch_deletions_off(stage: Stage, tmp_path: Path) -> None:
+    sync(stage, people(20), "export").once()
+    lines = [",".join(str(cell) for cell in row.values()) for row in people(19)]
+    path = tmp_path / "a.csv"
+    path.write_text("\r\n".join([" ID,Name,PHONE,plan,points", *lines, *[",,,,"] * 16]) + "\r\n")
+    done = sync(stage, str(path), "export", on_missing="delete").once()
+    assert (done.state, done.result["deleted"], done.result["invalid_rows"]) == ("success", 1, 0)
+    assert done.result["complete"]
+    assert len(listed(stage.sandbox)) == 19
+
+
+def test_source_whose_rows_are_all_without_content_deletes_nothing(stage: Stage) -> None:
+    sync(stage, people(3), "broken").once()
+    blank = [dict.fromkeys(row) for row in people(3)]
+    done = sync(stage, blank, "broken", on_missing="delete").once()
+    assert (done.state, len(listed(stage.sandbox))) == ("failed", 3)
+    assert "The source has no rows" in done.error
+
+
+def test_columns_of_the_source_are_found_without_a_mapping(stage: Stage, tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text(",id,NAME, phone ,note,note\n0,c-1,Ada,+2348031234567,x,y\n")
+    done = sync(stage, str(path), "named", columns=None).once()
+    assert done.result["created"] == 1, done.error
+    assert names(stage)["Ada"][PHONE] == "2348031234567"

@@ -61,6 +61,14 @@ def requests(stage: Stage) -> int:
     return int(stage.sandbox.counters()["requests"].get("lookup_phone", 0))
 
 
+def test_lines_of_delimiters_are_no_rows(stage: Stage, numbers: str, tmp_path: Path) -> None:
+    source = tmp_path / "export.csv"
+    source.write_text("Phone,Name,\n" + f"+{LAGOS},Ada,\n" + ",,\n" * 16)
+    done = look_up(stage, str(source), tmp_path / "out.jsonl", include_columns=["name"]).once()
+    assert (done.state, done.result["rows"], done.result["invalid_rows"]) == ("success", 1, 0)
+    assert [line["name"] for line in lines(tmp_path / "out.jsonl")] == ["Ada"]
+
+
 def test_every_row_is_in_the_file_and_every_number_is_paid_for_once(stage: Stage, numbers: str, tmp_path: Path) -> None:
     results = tmp_path / "out.jsonl"
     done = look_up(stage, numbers, results, include_columns=["name"]).once()

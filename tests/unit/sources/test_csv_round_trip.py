@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from cpaas_provider.sources import CsvSource
 from cpaas_provider.sources.base import Row, SourceError
+from cpaas_provider.sources.tables import has_content
 from tests.unit.sources.reading import read
 
 CELLS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=20) | st.sampled_from(
@@ -49,7 +50,8 @@ def test_any_table_comes_back(
     expected = []
     for cells in table:
         number = len(re.findall(r"\r\n|\r|\n", out.getvalue())) + 1
-        expected.append(Row(number, tuple(as_read(cell) for cell in cells)))
+        if has_content(row := tuple(as_read(cell) for cell in cells)):
+            expected.append(Row(number, row))
         writer.writerow(cells)
     path.write_bytes(out.getvalue().encode(encoding))
     source = CsvSource(path, max_line_breaks=None)

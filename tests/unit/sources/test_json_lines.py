@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from cpaas_provider.sources import JsonLinesSource
 from cpaas_provider.sources.base import Row, SourceError
 from cpaas_provider.sources.json_lines import MAX_LINE_BYTES
+from cpaas_provider.sources.tables import has_content
 from tests.unit.sources.reading import bad, columns, good, read, values
 
 Make = Callable[..., JsonLinesSource]
@@ -35,7 +36,7 @@ def made(tmp_path: Path) -> Make:
 
 def test_objects_give_what_is_asked_for_under_the_numbers_of_their_lines(made: Make) -> None:
     source = made(b'{"phone": "1", "n": 5}\n\n  \r\n {"n": [1, {"x": null}]} \r\n{}')
-    assert read(source, "n", "phone") == [Row(1, (5, "1")), Row(4, ([1, {"x": None}], None)), Row(5, (None, None))]
+    assert read(source, "n", "phone") == [Row(1, (5, "1")), Row(4, ([1, {"x": None}], None))]
     assert read(source, "n") == read(source, "n")
     assert columns(source) is None
 
@@ -138,5 +139,6 @@ JSON = st.recursive(
 )
 def test_any_objects_come_back(path: Path, table: list[dict[str, Any]], ascii_only: bool, end: str) -> None:
     path.write_bytes("".join(json.dumps(row, ensure_ascii=ascii_only) + end for row in table).encode())
-    expected = [Row(number, (row.get("b"), row.get("ü"))) for number, row in enumerate(table, 1)]
+    rows = [(number, row) for number, row in enumerate(table, 1) if has_content(row.values())]
+    expected = [Row(number, (row.get("b"), row.get("ü"))) for number, row in rows]
     assert read(JsonLinesSource(path), "b", "ü") == expected

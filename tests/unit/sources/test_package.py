@@ -8,6 +8,7 @@ import cpaas_provider.sources
 def test_everything_it_names_is_there() -> None:
     assert cpaas_provider.sources.__all__ == [
         "CsvSource",
+        "DataFrameSource",
         "DeliveryEventSource",
         "JsonLinesSource",
         "ListSource",

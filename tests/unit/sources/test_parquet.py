@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from cpaas_provider.sources import ParquetSource
 from cpaas_provider.sources.base import Row, SourceError
+from cpaas_provider.sources.tables import has_content
 from tests.unit.sources.reading import bad, columns, good, read, values
 
 Make = Callable[..., ParquetSource]
@@ -101,9 +102,19 @@ def test_an_empty_table_has_no_rows(made: Make) -> None:
     assert read(made(pa.table({"phone": pa.array([], pa.string())})), "phone") == []
 
 
-def test_several_columns_of_one_name_are_said(made: Make) -> None:
-    with pytest.raises(SourceError, match="several columns of one name"):
-        read(made(pa.table([[1], [2]], names=["phone", "phone"])), "phone")
+def test_row_that_is_null_in_every_batch_is_no_row(made: Make) -> None:
+    numbers = [None if number % 3 else number for number in range(25_000)]
+    texts = [" " if number % 5 else "x" for number in range(25_000)]
+    source = made(pa.table({"phone": numbers, "text": texts, "none": pa.nulls(25_000)}))
+    expected = [number + 1 for number in range(25_000) if number % 3 == 0 or number % 5 == 0]
+    assert [row.number for row in read(source, "phone")] == expected
+    assert [row.number for row in read(source, "none")] == expected
+    assert [row.number for row in read(source)] == expected
+
+
+def test_value_that_cannot_be_read_in_another_column_is_content(made: Make) -> None:
+    damaged = pa.array([b"\xff", None]).view(pa.string())
+    assert [row.number for row in read(made(pa.table({"phone": pa.nulls(2), "text": damaged})), "phone")] == [1]
 
 
 def test_what_is_no_parquet_file_is_said(tmp_path: Path) -> None:
@@ -157,4 +168,9 @@ def test_any_table_comes_back(path: Path, table: list[tuple[Any, ...]], rows_a_g
     kinds = [kind for kind, _ in COLUMNS.values()]
     arrays = [pa.array([row[place] for row in table], kind) for place, kind in enumerate(kinds)]
     pq.write_table(pa.table(arrays, names=list(COLUMNS)), path, row_group_size=rows_a_group)
-    assert read(ParquetSource(path), *COLUMNS) == [Row(number, row) for number, row in enumerate(table, 1)]
+    assert read(ParquetSource(path), *COLUMNS) == [
+        Row(number, row) for number, row in enumerate(table, 1) if has_content(row)
+    ]
+    assert [row.number for row in read(ParquetSource(path), "flag")] == [
+        number for number, row in enumerate(table, 1) if has_content(row)
+    ]

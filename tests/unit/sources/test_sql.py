@@ -117,12 +117,6 @@ def test_several_statements_are_refused(sqlite: Path) -> None:
 
 
 @pytest.mark.usefixtures("sqlite")
-def test_several_columns_of_one_name_are_said() -> None:
-    with pytest.raises(SourceError, match="Rename them with AS"):
-        read(SqlSource("people", "SELECT phone, name AS phone FROM people"), "phone")
-
-
-@pytest.mark.usefixtures("sqlite")
 def test_an_error_shows_neither_statement_nor_parameters(caplog: pytest.LogCaptureFixture) -> None:
     with pytest.raises(SourceError, match=r"SQL query on connection people failed \(OperationalError\)") as told:
         read(SqlSource("people", "SELECT 'secret' FROM nowhere WHERE x = ?", ["secret"]), "phone")

@@ -7,15 +7,13 @@ import re
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
-# Invisible marks in text that was copied from chats, web pages and spreadsheets: marks of the writing direction, zero
-# width characters, joiners, the byte order mark, the soft hyphen.
-_MARKS = dict.fromkeys(
-    [0x00AD, 0x061C, 0x180E, *range(0x200B, 0x2010), *range(0x202A, 0x202F), *range(0x2060, 0x206A), 0xFEFF]
-)
+from cpaas_provider._common.values import INVISIBLE_MARKS
+from cpaas_provider._common.values import strip_invisible as strip_invisible
+
 _BLANKS = " \t\n\r\x0b\x0c\x1c\x1d\x1e\x1f\x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(
     map(chr, range(0x2000, 0x200B))
 )
-_MARKS_AND_BLANKS = _BLANKS + "".join(map(chr, _MARKS))
+_MARKS_AND_BLANKS = _BLANKS + "".join(map(chr, INVISIBLE_MARKS))
 
 _LINK = re.compile(r"https?://\S+")
 _JOINER = "\u200d"
@@ -188,11 +186,6 @@ def _is_invisible_or_emoji(character: str) -> bool:
 def one_line(text: str) -> str:
     """Return a text with one blank in place of line breaks, other control characters and repeated blanks."""
     return " ".join(_CONTROL.sub(" ", text).split())
-
-
-def strip_invisible(text: str) -> str:
-    """Return a text without invisible marks; unless it is ASCII, also without blanks around it."""
-    return text if text.isascii() else text.translate(_MARKS).strip()
 
 
 def blank_unprintable(text: str) -> str:

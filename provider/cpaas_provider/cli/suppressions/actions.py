@@ -25,6 +25,7 @@ from cpaas_provider.database.recipients.suppressions import Listed, Suppression,
 from cpaas_provider.hooks.suppressions import add_suppressions, check_entry, list_reader, remove_suppressions
 from cpaas_provider.sources import as_source
 from cpaas_provider.sources.base import InvalidRow, Source
+from cpaas_provider.sources.tables import missing_columns
 
 _SHOWN = 12
 """Letters of a hash that are shown: enough to tell entries apart."""
@@ -125,7 +126,7 @@ def _read(source: Source, args: Namespace, source_name: str) -> tuple[list[Liste
     listed, invalid = [], []
     read = list_reader(args.region, args.number_check).read
     with source.open() as rows:
-        if rows.columns is not None and args.column not in rows.columns:
+        if missing_columns(source, rows.columns, [args.column]):
             raise ValueError(f"The file has no column {args.column}. Give --column. Nothing was added.")
         for row in rows.rows([args.column]):
             if isinstance(row, InvalidRow):

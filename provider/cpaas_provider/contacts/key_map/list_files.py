@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from cpaas_provider.api.amounts import counted
 from cpaas_provider.api.redact import describe_columns
+from cpaas_provider.api.values import as_text, is_blank, plain
 from cpaas_provider.contacts.errors import MapFileError
 from cpaas_provider.contacts.key_map.entries import MapEntry
 from cpaas_provider.contacts.key_map.hashes import ContactHashes
@@ -15,6 +16,7 @@ from cpaas_provider.contacts.key_map.map_files import check_row_id
 from cpaas_provider.contacts.key_map.staging import Shared
 from cpaas_provider.contacts.mapping.keys import key_texts
 from cpaas_provider.sources.base import InvalidRow, Source
+from cpaas_provider.sources.tables import missing_columns
 
 _SHOWN = 10
 
@@ -63,7 +65,7 @@ def read_list(
     """Yield an entry with its line for each row that can be used, and add the others to ``faults``."""
     with source.open() as table:
         wanted = [*key, row_id_column]
-        if table.columns is not None and (missing := [name for name in wanted if name not in table.columns]):
+        if table.columns is not None and (missing := missing_columns(source, table.columns, wanted)):
             raise MapFileError(
                 f"{source} has no column {', '.join(missing)}. {describe_columns(table.columns)}. Nothing was written."
             )
@@ -74,7 +76,7 @@ def read_list(
             *parts, row_id = row.values
             try:
                 texts = key_texts(parts)
-                row_id = None if row_id is None else check_row_id(str(row_id))
+                row_id = None if is_blank(row_id) else check_row_id(as_text(plain(row_id)))
             except ValueError as error:
                 faults.add(f"A key or row id cannot be used: {error}", row.number)
                 continue

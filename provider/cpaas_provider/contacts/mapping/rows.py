@@ -20,6 +20,7 @@ from cpaas_provider.contacts.mapping.cells import CLEARED, FIELDS_OF_TYPE, Clear
 from cpaas_provider.contacts.mapping.columns import ContactColumns
 from cpaas_provider.contacts.mapping.keys import key_reader, raw_reader
 from cpaas_provider.contacts.mapping.rules import CellTemplate, ColumnRule
+from cpaas_provider.sources.tables import AmbiguousColumnError, find_column
 
 if TYPE_CHECKING:
     from cpaas_provider.api.models.contacts import ContactColumn, ContactTable
@@ -183,8 +184,7 @@ def _bind_columns(
     key: Sequence[str],
 ) -> list[_BoundColumn]:
     """Return the columns to write, checked against the table and the source."""
-    known = None if source_columns is None else frozenset(source_columns)
-    faults = _key_faults(key, known)
+    faults = _key_faults(key, source_columns)
     columns = ContactColumns(table)
     if not rules:
         rules = _same_names(columns, source_columns, faults)
@@ -196,7 +196,7 @@ def _bind_columns(
             if column.id in written:
                 raise ValueError("is given twice")
             written.add(column.id)
-            bound.append(_bind(column, rule, known, numbers))
+            bound.append(_bind(column, rule, source_columns, numbers))
         except ValueError as error:
             faults.append(f"{name}: {error}")
     if faults:
@@ -206,13 +206,27 @@ def _bind_columns(
     return bound
 
 
-def _key_faults(key: Sequence[str], known: frozenset[str] | None) -> list[str]:
+def _key_faults(key: Sequence[str], source_columns: Sequence[str] | None) -> list[str]:
     if not key:
         return ["The key names no source column"]
-    faults = [f"key: the source has no column {name!r}" for name in key if known is not None and name not in known]
+    try:
+        faults = [f"key: the source has no column {name!r}" for name in _lacking(source_columns, key)]
+    except ValueError as error:
+        faults = [f"key: {error}"]
     if len(set(key)) < len(key):
         faults.append("key: names a column twice")
     return faults
+
+
+def _lacking(source_columns: Sequence[str] | None, names: Sequence[str]) -> list[str]:
+    """Return the names that no column of the source has.
+
+    :raises ValueError: when several columns of the source match a name
+    """
+    try:
+        return [name for name in names if source_columns is not None and find_column(source_columns, name) is None]
+    except AmbiguousColumnError as error:
+        raise ValueError(f"in the source, {error}; rename one") from None
 
 
 def _same_names(
@@ -226,7 +240,7 @@ def _same_names(
     rules: dict[str, ColumnRule] = {}
     for name in source_columns:
         try:
-            if columns.find_or_none(name) is not None:
+            if name and columns.find_or_none(name) is not None:
                 rules[name] = ColumnRule(source=name)
         except ValueError as error:
             faults.append(f"{name}: {error}")
@@ -235,7 +249,9 @@ def _same_names(
     return rules
 
 
-def _bind(column: ContactColumn, rule: ColumnRule, known: frozenset[str] | None, numbers: NumberReader) -> _BoundColumn:
+def _bind(
+    column: ContactColumn, rule: ColumnRule, source_columns: Sequence[str] | None, numbers: NumberReader
+) -> _BoundColumn:
     kind = column_type(column.type)
     unusable = sorted(_TYPED_FIELDS.intersection(rule.as_dict()) - FIELDS_OF_TYPE.get(kind, frozenset()))
     if unusable:
@@ -253,8 +269,8 @@ def _bind(column: ContactColumn, rule: ColumnRule, known: frozenset[str] | None,
     else:
         reads = (rule.source or column.name,)
         read = itemgetter(reads[0])
-    if lacking := [repr(name) for name in reads if known is not None and name not in known]:
-        raise ValueError(f"the source has no column {', '.join(lacking)}")
+    if lacking := _lacking(source_columns, reads):
+        raise ValueError(f"the source has no column {', '.join(map(repr, lacking))}")
     return bound(reads=reads, read=read, parse=parse)
 
 

@@ -20,8 +20,8 @@ from cpaas_provider.delivery.reports import DeliveryStatus
 from cpaas_provider.delivery.tracking.counts import IS_COUNTED
 from cpaas_provider.delivery.tracking.events import BATCHED, HAS_FAILED
 from cpaas_provider.sources.base import NO_ABSENT_COLUMNS, InvalidRow, Row, Source, SourceError, Table
-from cpaas_provider.sources.filtered import FilteredTable
 from cpaas_provider.sources.results_file import international
+from cpaas_provider.sources.tables import FilteredTable, missing_columns
 
 COLUMNS = ("recipient", "campaign", "outcome", "status", "reason")
 
@@ -54,7 +54,7 @@ def open_contacts(key: str, contacts: Source, *, column: str, region: str | None
     with open_recipients(key) as table:
         recipients = {recipient_key(row.values[0]) for row in table.rows(("recipient",)) if isinstance(row, Row)}
     with contacts.open() as table:
-        if table.columns is not None and column not in table.columns:
+        if missing_columns(contacts, table.columns, [column]):
             raise SourceError(
                 f"{contacts} has no column {column!r}. Set column to the one that holds the number or address."
             )

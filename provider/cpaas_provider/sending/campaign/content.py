@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Any, Protocol
 from pydantic_core import from_json
 
 from cpaas_provider.api import operations
+from cpaas_provider.api.amounts import counted
 from cpaas_provider.api.endpoints import SEND_EMAIL, SEND_SMS
 from cpaas_provider.api.recipients.email_address import EmailAddress, mask_email
 from cpaas_provider.api.recipients.msisdn import Msisdn, mask_msisdn
 from cpaas_provider.api.recipients.reader import RecipientKind, recipient_key
 from cpaas_provider.api.text import MessageTemplate, has_control_character, named_in
 from cpaas_provider.api.text.sms import SmsEstimator, SmsLength, SmsWriter
-from cpaas_provider.api.values import readable_text
+from cpaas_provider.api.values import missing_word, readable_text
 from cpaas_provider.sending.campaign.message_series import MessageSeries, SeriesMessage
 from cpaas_provider.sending.spec import RequestResult
 
@@ -59,6 +60,34 @@ SMS = Channel(SEND_SMS, "phone", Msisdn, mask_msisdn, operations.send_sms)
 EMAIL = Channel(SEND_EMAIL, "email", EmailAddress, mask_email, operations.send_email)
 
 
+@dataclass
+class MissingWords:
+    """Counts words such as ``nan`` that cells of placeholders consist of.
+
+    :param counts: the number of rows, by placeholder and word
+    :param are_values: whether the words are values, because the source itself defines which are not
+    """
+
+    counts: dict[str, dict[str, int]] = field(default_factory=dict)
+    are_values: bool = False
+
+    def read(self, name: str, word: str) -> str | None:
+        """Count a word, and return it if it is a value."""
+        words = self.counts.setdefault(name, {})
+        words[word] = words.get(word, 0) + 1
+        return word if self.are_values else None
+
+    def describe(self) -> list[str]:
+        """Return a sentence for each word and placeholder."""
+        effect = "a value, and sent" if self.are_values else "a missing value"
+        return [
+            f"{counted(count, 'row')} {'has' if count == 1 else 'have'} the word {word!r} in {{{name}}}. It is read as "
+            f"{effect}. To change this, list the words that are missing in missing_values of a CsvSource."
+            for name, words in self.counts.items()
+            for word, count in words.items()
+        ]
+
+
 @dataclass(frozen=True)
 class Content:
     """The content of a campaign: what is the same for all recipients, and what differs for each.
@@ -89,24 +118,19 @@ class Content:
         """The placeholders of the subject, which must stay one line."""
         return named_in(self.body.get("subject") or "", self.columns, self.placeholder_format)
 
-    def values(self, cells: Sequence[Any]) -> list[str]:
-        """Return the values of the placeholders for one recipient as they are sent, in their order.
-
-        :param cells: the cells of ``columns``
-        :raises ValueError: as ``read`` does
-        """
-        values = self.read(cells)
-        return values if self.writer is None else self.writer.values(values)
-
-    def read(self, cells: Sequence[Any]) -> list[str]:
+    def values(self, cells: Sequence[Any], words: MissingWords | None = None) -> list[str]:
         """Return the values of the placeholders for one recipient as they are written, in their order.
 
         :param cells: the cells of ``columns``
+        :param words: counts the words for a missing value
         :raises ValueError: naming a placeholder that has no value and no default, or one that its text cannot have
         """
         values = []
         for name, cell in zip(self.columns, cells, strict=True):
-            value = readable_text(cell) or self.defaults.get(name)
+            value = readable_text(cell)
+            if value is None and words is not None and (word := missing_word(cell)) is not None:
+                value = words.read(name, word)
+            value = value or self.defaults.get(name)
             if value is None:
                 raise ValueError(f"has no value for the placeholder {name}")
             if not value.isascii() and _SURROGATE.search(value):

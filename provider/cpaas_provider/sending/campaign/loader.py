@@ -14,12 +14,13 @@ from cpaas_provider.api.recipients.invalid import InvalidRecipientError
 from cpaas_provider.api.recipients.reader import RecipientReader, recipient_key
 from cpaas_provider.api.redact import describe_columns
 from cpaas_provider.api.values import is_blank, plain, readable_text
-from cpaas_provider.sending.campaign.content import Content, placeholder_values_as_json
+from cpaas_provider.sending.campaign.content import Content, MissingWords, placeholder_values_as_json
 from cpaas_provider.sending.campaign.recipients import RecipientRow, RecipientStatus, RecipientTable, make_recipient_row
 from cpaas_provider.sending.errors import SendingError
 from cpaas_provider.sending.hashing import KeyedHasher
 from cpaas_provider.sending.partitions import Partition
-from cpaas_provider.sources.base import InvalidRow, Row, Source
+from cpaas_provider.sources.base import InvalidRow, Row, Source, declares_missing_values
+from cpaas_provider.sources.tables import missing_columns
 
 log = logging.getLogger(__name__)
 
@@ -87,11 +88,13 @@ class LoadStats:
     :param rows: the number of rows read
     :param other_partitions: the number of recipients that belong to other partitions of the campaign
     :param invalid_suppression_rows: the number of rows of the suppression list that cannot be read
+    :param missing_words: counts words such as ``nan`` in the columns of placeholders
     """
 
     rows: int = 0
     other_partitions: int = 0
     invalid_suppression_rows: int = 0
+    missing_words: MissingWords = field(default_factory=MissingWords)
 
 
 @dataclass(eq=False, repr=False)
@@ -127,10 +130,15 @@ class RecipientLoader:
         wanted = [columns.recipient, *self.message.columns.values(), *([columns.zone] if columns.zone else [])]
         with source.open() as table:
             self._refuse_missing(source, wanted, table.columns)
+            words = self.stats.missing_words
+            words.are_values = declares_missing_values(table)
             for rows in _batches(table.rows(wanted)):
                 self.check()
                 self._count(len(rows))
                 self.plan.add([line for row in rows if (line := self._table_row(row, columns, test)) is not None])
+        if not test:
+            for sentence in words.describe():
+                log.warning("%s", sentence)
 
     def suppress(self, source: Source, column: str) -> SuppressionStats:
         """Record the recipients in a source as suppressed, and return the counts of its rows."""
@@ -183,9 +191,11 @@ class RecipientLoader:
         values, zone, saved = None, None, None
         try:
             if message.columns:
-                values = message.values(row.values[1 : 1 + len(message.columns)])
+                values = message.values(row.values[1 : 1 + len(message.columns)], self.stats.missing_words)
             if message.saved_pages is not None:
-                saved = message.saved_pages(message.read(row.values[1 : 1 + len(message.columns)]))
+                saved = message.saved_pages(values or [])
+            if message.writer is not None and values is not None:
+                values = message.writer.values(values)
             if columns.zone:
                 zone = _zone(row.values[-1], columns.zone)
         except ValueError as error:
@@ -205,7 +215,7 @@ class RecipientLoader:
         return RecipientRow(number, RecipientStatus.INVALID_ROW, reason=reason)
 
     def _refuse_missing(self, source: Source, wanted: Sequence[str], columns: Sequence[str] | None) -> None:
-        if columns is not None and (missing := sorted(set(wanted) - set(columns))):
+        if columns is not None and (missing := missing_columns(source, columns, wanted)):
             raise CannotPlanError(
                 f"{source} has no column {', '.join(missing)}. {describe_columns(columns)}. Nothing was sent."
             )

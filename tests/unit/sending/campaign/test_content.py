@@ -10,7 +10,7 @@ import pytest
 from cpaas_provider.api.recipients.email_address import normalise_email
 from cpaas_provider.api.recipients.msisdn import NumberReader
 from cpaas_provider.sending.campaign.campaign import refuse_unknown_placeholders
-from cpaas_provider.sending.campaign.content import EMAIL, SMS, Content, placeholder_values_as_json
+from cpaas_provider.sending.campaign.content import EMAIL, SMS, Content, MissingWords, placeholder_values_as_json
 from cpaas_provider.sending.campaign.loader import CannotPlanError
 from tests.unit.sending.campaign.parts import message
 
@@ -23,6 +23,23 @@ def test_default_fills_a_cell_that_recipients_cannot_read(cell: Any) -> None:
     assert content.values([cell]) == ["customer"]
     with pytest.raises(ValueError, match="no value for the placeholder name"):
         message("{name}", {"name": "n"}).values([cell])
+
+
+def test_words_for_a_missing_value_are_counted_by_placeholder() -> None:
+    content, words = (
+        message("{name} {city}", {"name": "n", "city": "c"}, defaults={"name": "you", "city": "x"}),
+        MissingWords(),
+    )
+    for cells in (["nan", "Lagos"], [" nan ", "NULL"], ["Nan", None], [float("nan"), "<NA>"]):
+        content.values(cells, words)
+    assert words.counts == {"name": {"nan": 2}, "city": {"NULL": 1, "<NA>": 1}}
+    assert words.describe()[0].startswith("2 rows have the word 'nan' in {name}. It is read as a missing value.")
+
+
+def test_words_are_values_where_the_source_lists_what_is_missing() -> None:
+    words = MissingWords(are_values=True)
+    assert message("{name}", {"name": "n"}, defaults={"name": "you"}).values([" null "], words) == ["null"]
+    assert words.describe()[0].startswith("1 row has the word 'null' in {name}. It is read as a value, and sent.")
 
 
 def test_words_stand_in_the_order_of_the_placeholders_and_defaults_fill_blanks() -> None:

@@ -61,6 +61,7 @@ def build_report(
         **{status.word: counts[status] for status in LEFT_OUT},
         "invalid_suppression_rows": found.invalid_suppression_rows,
         "in_other_partitions": found.other_partitions,
+        "missing_words": found.missing_words.counts,
         "requests": requests,
         "charge": charge,
         "balance": balance,

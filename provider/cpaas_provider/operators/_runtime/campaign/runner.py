@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import cached_property
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -41,6 +41,7 @@ from cpaas_provider.sending.journal.store import StateStore, TryInfo
 from cpaas_provider.sending.spec import OnUnknown, UnknownPolicy
 from cpaas_provider.sources import ListSource
 from cpaas_provider.sources.results_file import CAMPAIGN_COLUMNS, ResultsFileError
+from cpaas_provider.sources.tables import has_content
 
 if TYPE_CHECKING:
     from cpaas_provider.operators._runtime.campaign.spec import CampaignSpec
@@ -250,7 +251,11 @@ class CampaignRunner(BulkAttempt):
             return None
         if isinstance(given, str) or not isinstance(given, Iterable):
             raise AirflowFailException("test_recipients must be a list. Nothing was sent.")
-        return ListSource(list(given))
+        items = list(given)
+        if any(isinstance(item, Mapping) and not has_content(item.values()) for item in items):
+            # It would be no row, and the campaign would be sent without this test.
+            raise AirflowFailException("test_recipients has an entry without any value. Nothing was sent.")
+        return ListSource(items)
 
     def _open_journal(self) -> JournalLog:
         spec, runtime = self._spec, self._runtime

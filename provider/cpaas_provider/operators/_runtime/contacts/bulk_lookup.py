@@ -42,6 +42,7 @@ from cpaas_provider.sources.base import InvalidRow, Row, SourceError
 from cpaas_provider.sources.files import redacted_path
 from cpaas_provider.sources.phone_lookups import LOOKUP_COLUMNS
 from cpaas_provider.sources.results_file import Columns, write_outcomes
+from cpaas_provider.sources.tables import missing_columns
 
 if TYPE_CHECKING:
     from cpaas_provider.api.client import AsyncCpaasClient
@@ -166,7 +167,7 @@ class BulkLookup(BulkAttempt):
         spec = self._spec
         wanted = [spec.phone_column, *spec.include_columns]
         with source.open() as table:
-            if table.columns is not None and (missing := sorted(set(wanted) - set(table.columns))):
+            if table.columns is not None and (missing := missing_columns(source, table.columns, wanted)):
                 raise AirflowFailException(
                     f"{source} has no column {', '.join(missing)}. {describe_columns(table.columns)}. Nothing was "
                     "looked up."
