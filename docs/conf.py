@@ -8,6 +8,8 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE / "_ext"))
+# The page of what can be read has the tables of the tests.
+sys.path.insert(1, str(HERE.parent))
 
 _project = tomllib.loads((HERE.parent / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 

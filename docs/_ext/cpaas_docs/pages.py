@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 
-from cpaas_docs import commands, examples, layers, messages, signatures, tables
+from cpaas_docs import commands, examples, layers, messages, readings, signatures, tables
 
 BLOCK = re.compile(r"^```\{reference\} (?P<kind>[\w-]+) ?(?P<rest>.*)\n```$", re.MULTILINE)
 
@@ -32,6 +32,9 @@ _MAKERS: dict[str, Callable[..., Iterator[str]]] = {
     "examples": examples.examples,
     "messages": messages.section,
     "layers": layers.layers,
+    "recipients": readings.recipients,
+    "cells": readings.cells,
+    "files": readings.files,
 }
 
 
