@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from cpaas_provider.api.recipients.msisdn import NumberReader
 from cpaas_provider.api.recipients.reader import RecipientReader
 from cpaas_provider.sending.campaign.content import Content
@@ -12,3 +14,9 @@ NIGERIAN = NumberReader("NG")
 def nigerian_reader(content: Content) -> RecipientReader:
     """Return the reader of a campaign."""
     return RecipientReader(content.channel.recipients, NIGERIAN)
+
+
+def with_service_numbers(line: dict[str, Any]) -> dict[str, Any]:
+    """Return a line of a results file with the number as the service has it, without its plus."""
+    recipient = line.get("recipient")
+    return line if not recipient or "@" in recipient else {**line, "recipient": recipient.removeprefix("+")}

@@ -11,6 +11,7 @@ from collections import Counter
 import psutil
 import pytest
 
+from tests.reading import with_service_numbers
 from tests.sandbox import Sandbox, connection_json
 from tests.system.demo import EXAMPLES
 from tests.system.standalone import Standalone, wait_for
@@ -78,5 +79,6 @@ def test_task_killed_in_a_request_sends_no_message_twice_and_names_unknown_reque
     sms = airflow.api("GET", path)["value"]["sms"]
     assert (sms["sent"], sms["unknown_recipients"], sms["not_sent"]) == (5, 2, 0)
     [file] = (tmp_path / "out").glob("*/send_sms.jsonl")
-    told = {entry["recipient"]: entry["outcome"] for entry in map(json.loads, file.read_text().splitlines())}
+    entries = [with_service_numbers(json.loads(line)) for line in file.read_text().splitlines()]
+    told = {entry["recipient"]: entry["outcome"] for entry in entries}
     assert [number for number in NUMBERS if told[number] == "unknown"] == NUMBERS[2:4]

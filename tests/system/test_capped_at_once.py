@@ -20,6 +20,7 @@ from typing import Any
 import psutil
 import pytest
 
+from tests.reading import with_service_numbers
 from tests.sandbox import Sandbox, connection_json
 from tests.system.standalone import Standalone, wait_for
 from tests.unit.database.conftest import postgres_url as postgres_url
@@ -73,7 +74,9 @@ def reached(service: Sandbox) -> Counter[str]:
 def outcomes(folder: Path, dag_id: str) -> dict[str, str]:
     """Return the status of each recipient in a results file."""
     text = (folder / f"{dag_id}.jsonl").read_text()
-    return {line["recipient"]: line["outcome"] for line in map(json.loads, text.splitlines())}
+    return {
+        line["recipient"]: line["outcome"] for line in map(with_service_numbers, map(json.loads, text.splitlines()))
+    }
 
 
 def task_process(airflow: Standalone, dag_id: str, run_id: str) -> psutil.Process | None:

@@ -39,6 +39,7 @@ from cpaas_provider.delivery.tracking.sent_requests import (
 from cpaas_provider.sensors.delivery import DeliverySensor
 from cpaas_provider.triggers.delivery import DeliveryTrigger
 from tests.airflow.harness.stage import Stage, digits, on_stage
+from tests.reading import with_service_numbers
 from tests.sandbox import Sandbox
 from tests.unit.delivery.report_builders import report, save_reports
 from tests.unit.docs.results import documented_keys
@@ -276,7 +277,9 @@ class TestWhatIsWaitedFor:
 
 class TestOutcomeFile:
     def test_json_lines_say_what_became_of_each_and_why(self, played: Stage, outcomes: Path) -> None:
-        lines = [json.loads(line) for line in (outcomes / "missed_poke.jsonl").read_text().splitlines()]
+        lines = [
+            with_service_numbers(json.loads(line)) for line in (outcomes / "missed_poke.jsonl").read_text().splitlines()
+        ]
         assert {line["recipient"]: (line["outcome"], line["status"], line["reason"]) for line in lines} == {
             DONE: ("delivered", "delivered", None),
             LOST: ("undelivered", "failed", "Unknown subscriber"),
@@ -284,13 +287,16 @@ class TestOutcomeFile:
         }
 
     def test_conflicts_are_flagged(self, played: Stage, outcomes: Path) -> None:
-        lines = [json.loads(line) for line in (outcomes / "new" / "final.jsonl").read_text().splitlines()]
+        lines = [
+            with_service_numbers(json.loads(line))
+            for line in (outcomes / "new" / "final.jsonl").read_text().splitlines()
+        ]
         assert {line["recipient"]: line["conflict"] for line in lines} == {DONE: False, LOST: True}
         assert played.xcom("jsonl")["conflicts"] == 1
 
     def test_parquet_has_the_same(self, played: Stage, outcomes: Path) -> None:
         (row,) = parquet.read_table(outcomes / "final.parquet").to_pylist()
-        assert (row["campaign"], row["recipient"], row["outcome"]) == ("noted", DONE, "delivered")
+        assert (row["campaign"], row["recipient"], row["outcome"]) == ("noted", f"+{DONE}", "delivered")
         assert row["conflict"] is False
         assert played.xcom("rendered")["results_path"] == str(outcomes / "final.parquet")
 

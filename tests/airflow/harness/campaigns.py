@@ -18,6 +18,7 @@ from cpaas_provider.operators.email import EmailCampaignOperator
 from cpaas_provider.operators.sms import SmsCampaignOperator
 from tests.airflow.harness.stage import Stage
 from tests.airflow.harness.tries import Run, new_dag
+from tests.reading import with_service_numbers
 
 TEXT = "Hello {name}, your order waits"
 PRICE = 4.0
@@ -88,10 +89,10 @@ def accept_all(stage: Stage) -> None:
 
 
 def lines(path: Path) -> list[dict[str, Any]]:
-    """Return an outcome file."""
+    """Return an outcome file, with numbers as the service has them."""
     if path.suffix == ".parquet":
-        return list(parquet.read_table(path).to_pylist())
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+        return list(map(with_service_numbers, parquet.read_table(path).to_pylist()))
+    return [with_service_numbers(json.loads(line)) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
 def outcomes(path: Path) -> dict[str, str]:

@@ -270,7 +270,8 @@ class TestFaults:
     def test_invalid_recipients_are_left_out_and_counted(self, stage, texts) -> None:
         log = notified(stage, SmsNotifier(recipients=[PHONE, "0803 12", "no number"]))
         assert len(texts()) == 1
-        assert "Recipients of the notifier left out as invalid: 2." in log
+        assert "Recipients of the notifier left out as invalid: recipient 2 is not a phone number of NG" in log
+        assert "; recipient 3 contains letters." in log
         assert "0803" not in log
 
     def test_recipients_that_are_not_allowed_get_nothing(self, stage, texts) -> None:

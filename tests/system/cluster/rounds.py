@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+from tests.reading import with_service_numbers
 from tests.sandbox import Sandbox, connection_json
 from tests.system.cluster.moments import WAITING, Moment
 from tests.system.cluster.nodes import API_SERVER, TRIGGERER, Cluster, running
@@ -268,7 +269,7 @@ class Rounds:
                 if known is None or known.stat().st_mtime < file.stat().st_mtime:
                     newest[file.name] = file
         for file in newest.values():
-            yield from map(json.loads, file.read_text().splitlines())
+            yield from (with_service_numbers(json.loads(line)) for line in file.read_text().splitlines())
 
 
 def _next_contacts(contacts: list[Contact], size: int, first: int) -> list[Contact]:

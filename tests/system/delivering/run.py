@@ -11,6 +11,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.reading import with_service_numbers
 from tests.sandbox import Sandbox, connection_json
 from tests.system.delivering.killer import Killer
 from tests.system.delivering.oracle import Evidence, violations
@@ -202,7 +203,7 @@ class _Delivering:
             statuses=list(self._service.statuses()),
             said=list(self._service.said()),
             report=returned["value"],
-            lines=[json.loads(line) for line in lines],
+            lines=[with_service_numbers(json.loads(line)) for line in lines],
             rows=self._stored.recipients(),
             counted=self._stored.counts(),
             stored=self._stored.reports(),

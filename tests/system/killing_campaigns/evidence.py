@@ -10,6 +10,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from tests.reading import with_service_numbers
 from tests.sandbox import Sandbox
 from tests.system.killing.parts import AirflowInParts
 from tests.system.killing.strikes import Strike
@@ -162,5 +163,5 @@ def _lines(file: Path) -> list[dict[str, Any]]:
     if file.suffix == ".parquet":
         from pyarrow import parquet
 
-        return list(parquet.read_table(file).to_pylist())
-    return [json.loads(line) for line in file.read_text().splitlines()]
+        return list(map(with_service_numbers, parquet.read_table(file).to_pylist()))
+    return [with_service_numbers(json.loads(line)) for line in file.read_text().splitlines()]

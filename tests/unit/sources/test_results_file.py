@@ -50,6 +50,15 @@ def test_every_line_with_every_field(tmp_path: Path, name: str) -> None:
     assert read(tmp_path / "new" / "folder" / name) == LINES
 
 
+@pytest.mark.parametrize("name", ["out.jsonl", "out.parquet"])
+def test_numbers_are_written_so_that_they_read_back_as_the_same(tmp_path: Path, name: str) -> None:
+    numbers = ["6592345678", "+6592345678", "08031200000", "ada@example.com", None]
+    written = [{**dict.fromkeys(CAMPAIGN_COLUMNS), "recipient": number} for number in numbers]
+    write_outcomes(ObjectStoragePath(str(tmp_path / name)), iter(written))
+    recipients = [line["recipient"] for line in read(tmp_path / name)]
+    assert recipients == ["+6592345678", "+6592345678", "08031200000", "ada@example.com", None]
+
+
 def test_lines_are_written_as_json_writes_them(tmp_path: Path) -> None:
     columns: Columns = {"row": "number", 'the "name"': "text", "known": "flag", "100%": "text"}
     lines = [
