@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 from cpaas_provider.api.recipients.msisdn import NumberReader
@@ -20,3 +22,8 @@ def with_service_numbers(line: dict[str, Any]) -> dict[str, Any]:
     """Return a line of a results file with the number as the service has it, without its plus."""
     recipient = line.get("recipient")
     return line if not recipient or "@" in recipient else {**line, "recipient": recipient.removeprefix("+")}
+
+
+def results_in(file: Path) -> list[dict[str, Any]]:
+    """Return the lines of a results file in JSON Lines, with numbers as the service has them."""
+    return [with_service_numbers(json.loads(line)) for line in file.read_text(encoding="utf-8").splitlines()]

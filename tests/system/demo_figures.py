@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tests.reading import with_service_numbers
+from tests.reading import results_in
 from tests.sandbox import Sandbox
 
 PAGE = 1000
@@ -205,11 +204,7 @@ def _outcomes(report: dict[str, Any]) -> Counter[str]:
 def _lines(report: dict[str, Any]) -> list[dict[str, Any]]:
     """Return the lines of the results file that a report names."""
     path = report.get("results_path")
-    return (
-        []
-        if path is None
-        else [with_service_numbers(json.loads(line)) for line in _local(path).read_text().splitlines()]
-    )
+    return [] if path is None else results_in(_local(path))
 
 
 def _local(path: str) -> Path:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
@@ -18,7 +17,7 @@ from cpaas_provider.operators.email import EmailCampaignOperator
 from cpaas_provider.operators.sms import SmsCampaignOperator
 from tests.airflow.harness.stage import Stage
 from tests.airflow.harness.tries import Run, new_dag
-from tests.reading import with_service_numbers
+from tests.reading import results_in, with_service_numbers
 
 TEXT = "Hello {name}, your order waits"
 PRICE = 4.0
@@ -92,7 +91,7 @@ def lines(path: Path) -> list[dict[str, Any]]:
     """Return an outcome file, with numbers as the service has them."""
     if path.suffix == ".parquet":
         return list(map(with_service_numbers, parquet.read_table(path).to_pylist()))
-    return [with_service_numbers(json.loads(line)) for line in path.read_text(encoding="utf-8").splitlines()]
+    return results_in(path)
 
 
 def outcomes(path: Path) -> dict[str, str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -11,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from tests.reading import with_service_numbers
+from tests.reading import results_in
 from tests.sandbox import Sandbox, connection_json
 from tests.system.cluster.moments import WAITING, Moment
 from tests.system.cluster.nodes import API_SERVER, TRIGGERER, Cluster, running
@@ -269,7 +268,7 @@ class Rounds:
                 if known is None or known.stat().st_mtime < file.stat().st_mtime:
                     newest[file.name] = file
         for file in newest.values():
-            yield from (with_service_numbers(json.loads(line)) for line in file.read_text().splitlines())
+            yield from results_in(file)
 
 
 def _next_contacts(contacts: list[Contact], size: int, first: int) -> list[Contact]:

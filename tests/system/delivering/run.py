@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 import random
 import time
 from collections.abc import Callable, Iterator
@@ -11,7 +10,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.reading import with_service_numbers
+from tests.reading import results_in
 from tests.sandbox import Sandbox, connection_json
 from tests.system.delivering.killer import Killer
 from tests.system.delivering.oracle import Evidence, violations
@@ -195,7 +194,7 @@ class _Delivering:
         path = f"dags/{DAG_ID}/dagRuns/{run_id}/taskInstances/{WAIT}/xcomEntries/return_value"
         returned = self._airflow.found(path, deserialize="true") or {"value": {}}
         written = self._folder / "delivered.jsonl"
-        lines = written.read_text().splitlines() if written.exists() else []
+        lines = results_in(written) if written.exists() else []
         return Evidence(
             state=state,
             people=people,
@@ -203,7 +202,7 @@ class _Delivering:
             statuses=list(self._service.statuses()),
             said=list(self._service.said()),
             report=returned["value"],
-            lines=[with_service_numbers(json.loads(line)) for line in lines],
+            lines=lines,
             rows=self._stored.recipients(),
             counted=self._stored.counts(),
             stored=self._stored.reports(),

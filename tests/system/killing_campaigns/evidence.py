@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -10,7 +9,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tests.reading import with_service_numbers
+from tests.reading import results_in, with_service_numbers
 from tests.sandbox import Sandbox
 from tests.system.killing.parts import AirflowInParts
 from tests.system.killing.strikes import Strike
@@ -164,4 +163,4 @@ def _lines(file: Path) -> list[dict[str, Any]]:
         from pyarrow import parquet
 
         return list(map(with_service_numbers, parquet.read_table(file).to_pylist()))
-    return [with_service_numbers(json.loads(line)) for line in file.read_text().splitlines()]
+    return results_in(file)
