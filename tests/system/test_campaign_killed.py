@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import signal
 from collections import Counter
@@ -11,7 +10,7 @@ from collections import Counter
 import psutil
 import pytest
 
-from tests.reading import with_service_numbers
+from tests.reading import results_in
 from tests.sandbox import Sandbox, connection_json
 from tests.system.demo import EXAMPLES
 from tests.system.standalone import Standalone, wait_for
@@ -79,6 +78,5 @@ def test_task_killed_in_a_request_sends_no_message_twice_and_names_unknown_reque
     sms = airflow.api("GET", path)["value"]["sms"]
     assert (sms["sent"], sms["unknown_recipients"], sms["not_sent"]) == (5, 2, 0)
     [file] = (tmp_path / "out").glob("*/send_sms.jsonl")
-    entries = [with_service_numbers(json.loads(line)) for line in file.read_text().splitlines()]
-    told = {entry["recipient"]: entry["outcome"] for entry in entries}
+    told = {entry["recipient"]: entry["outcome"] for entry in results_in(file)}
     assert [number for number in NUMBERS if told[number] == "unknown"] == NUMBERS[2:4]

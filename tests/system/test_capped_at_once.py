@@ -7,7 +7,6 @@ of the campaign that was killed names it as unknown.
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import random
 import signal
@@ -20,7 +19,7 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.reading import with_service_numbers
+from tests.reading import results_in
 from tests.sandbox import Sandbox, connection_json
 from tests.system.standalone import Standalone, wait_for
 from tests.unit.database.conftest import postgres_url as postgres_url
@@ -74,9 +73,7 @@ def reached(service: Sandbox) -> Counter[str]:
 def outcomes(folder: Path, dag_id: str) -> dict[str, str]:
     """Return the status of each recipient in a results file."""
     text = (folder / f"{dag_id}.jsonl").read_text()
-    return {
-        line["recipient"]: line["outcome"] for line in map(with_service_numbers, map(json.loads, text.splitlines()))
-    }
+    return {line["recipient"]: line["outcome"] for line in results_in(folder / f"{dag_id}.jsonl")}
 
 
 def task_process(airflow: Standalone, dag_id: str, run_id: str) -> psutil.Process | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 import subprocess
 import sys
 from collections import Counter
@@ -15,7 +14,7 @@ from cpaas_provider.delivery.receiver.app import create_app
 from cpaas_provider.hooks._receiver import get_receiver_connection
 from tests.airflow.harness.examples import EXAMPLES, states, xcom
 from tests.ports import listening
-from tests.reading import with_service_numbers
+from tests.reading import results_in
 from tests.sandbox import connection_json
 from tests.system.demo_figures import everything_in
 from tests.unit.delivery.running_receiver import running
@@ -62,7 +61,7 @@ def sent_to(sandbox, channel="sms"):
 
 def outcomes(tmp_path: Path, task_id: str) -> list[dict]:
     [file] = (tmp_path / "out").glob(f"*/{task_id}.jsonl")
-    return [with_service_numbers(json.loads(line)) for line in file.read_text().splitlines()]
+    return results_in(file)
 
 
 def by_recipient(tmp_path, task_id):

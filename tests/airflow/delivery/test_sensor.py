@@ -39,7 +39,7 @@ from cpaas_provider.delivery.tracking.sent_requests import (
 from cpaas_provider.sensors.delivery import DeliverySensor
 from cpaas_provider.triggers.delivery import DeliveryTrigger
 from tests.airflow.harness.stage import Stage, digits, on_stage
-from tests.reading import with_service_numbers
+from tests.reading import results_in
 from tests.sandbox import Sandbox
 from tests.unit.delivery.report_builders import report, save_reports
 from tests.unit.docs.results import documented_keys
@@ -277,9 +277,7 @@ class TestWhatIsWaitedFor:
 
 class TestOutcomeFile:
     def test_json_lines_say_what_became_of_each_and_why(self, played: Stage, outcomes: Path) -> None:
-        lines = [
-            with_service_numbers(json.loads(line)) for line in (outcomes / "missed_poke.jsonl").read_text().splitlines()
-        ]
+        lines = results_in(outcomes / "missed_poke.jsonl")
         assert {line["recipient"]: (line["outcome"], line["status"], line["reason"]) for line in lines} == {
             DONE: ("delivered", "delivered", None),
             LOST: ("undelivered", "failed", "Unknown subscriber"),
@@ -287,10 +285,7 @@ class TestOutcomeFile:
         }
 
     def test_conflicts_are_flagged(self, played: Stage, outcomes: Path) -> None:
-        lines = [
-            with_service_numbers(json.loads(line))
-            for line in (outcomes / "new" / "final.jsonl").read_text().splitlines()
-        ]
+        lines = results_in(outcomes / "new" / "final.jsonl")
         assert {line["recipient"]: line["conflict"] for line in lines} == {DONE: False, LOST: True}
         assert played.xcom("jsonl")["conflicts"] == 1
 
