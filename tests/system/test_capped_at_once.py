@@ -72,7 +72,6 @@ def reached(service: Sandbox) -> Counter[str]:
 
 def outcomes(folder: Path, dag_id: str) -> dict[str, str]:
     """Return the status of each recipient in a results file."""
-    text = (folder / f"{dag_id}.jsonl").read_text()
     return {line["recipient"]: line["outcome"] for line in results_in(folder / f"{dag_id}.jsonl")}
 
 

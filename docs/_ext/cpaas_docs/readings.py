@@ -9,7 +9,6 @@ from typing import Any
 from cpaas_docs.signatures import find
 
 _LONGEST = 60
-_HIDDEN = str.maketrans({"|": "&#124;", "<": "&lt;", "`": "&#96;", "*": "&#42;", "_": "&#95;"})
 
 
 def recipients(path: str) -> Iterator[str]:
@@ -17,7 +16,11 @@ def recipients(path: str) -> Iterator[str]:
     yield from _table(
         ("Value", "Type", "Read as"),
         (
-            (_written(cell.value), type(cell.value).__name__, cell.recipient or f"refused: {cell.reason} ...")
+            (
+                _code(_written(cell.value)),
+                type(cell.value).__name__,
+                _code(cell.recipient) if cell.recipient else f"refused: {cell.reason} ...",
+            )
             for cell in find(path)
             if _is_plain(cell.value)
         ),
@@ -32,22 +35,34 @@ def cells(path: str, kind: str) -> Iterator[str]:
     rows = find(path)[kind.replace("_", " ")]
     yield from _table(
         ("Value", "Type", "Cell"),
-        ((_written(value), type(value).__name__, _written(cell)) for value, cell in rows if _is_plain(value)),
+        (
+            (_code(_written(value)), type(value).__name__, _code(_written(cell)))
+            for value, cell in rows
+            if _is_plain(value)
+        ),
     )
 
 
 def files(path: str) -> Iterator[str]:
     """Yield contents of CSV files with the rows after their header."""
     rows = find(path)
-    yield from _table(("File", "Rows"), ((_written(content), "; ".join(map(_row, found))) for content, found in rows))
+    yield from _table(
+        ("File", "Rows"), ((_code(_written(content)), _code("; ".join(map(_row, found)))) for content, found in rows)
+    )
 
 
 def _table(header: tuple[str, ...], lines: Iterable[tuple[str, ...]]) -> Iterator[str]:
     yield f"| {' | '.join(header)} |"
     yield f"|{'---|' * len(header)}"
     for line in lines:
-        yield f"| {' | '.join(part.translate(_HIDDEN) for part in line)} |"
+        yield f"| {' | '.join(line)} |"
     yield ""
+
+
+def _code(text: str) -> str:
+    """Return a text as code, which shows quotes as they are."""
+    fenced = f"`` {text} ``" if "`" in text else f"`{text}`"
+    return fenced.replace("|", r"\|")
 
 
 def _is_plain(value: Any) -> bool:
