@@ -80,7 +80,7 @@ def foreign(dice: random.Random) -> tuple[str, str, str]:
     country = dice.choice(("GB", "GB", "US", "GH", "GH"))
     if country == "GB":
         tail = f"{dice.randrange(1000):03}"
-        return dice.choice((f"07700 900{tail}", f"+44 7700 900{tail}", f"447700900{tail}")), "GB", f"447700900{tail}"
+        return dice.choice((f"07400 123{tail}", f"+44 7400 123{tail}", f"447400123{tail}")), "GB", f"447400123{tail}"
     if country == "US":
         area, tail = dice.choice(("202", "212", "312", "415")), f"01{dice.randrange(100):02}"
         return dice.choice((f"({area}) 555-{tail}", f"+1 {area}-555-{tail}")), "US", f"1{area}555{tail}"

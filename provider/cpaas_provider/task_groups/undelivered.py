@@ -100,7 +100,7 @@ class UndeliveredSource(_validators.Argument):
                     )
                 recipient, outcome = row.values
                 if outcome == _DELIVERED and recipient:
-                    hashes.append(_hash(str(recipient)))
+                    hashes.append(_hash(_address(str(recipient))))
         return array("Q", sorted(hashes))
 
 
@@ -128,6 +128,17 @@ def _undelivered_check(delivered: array[int], reader: RecipientReader) -> Callab
         return place == len(delivered) or delivered[place] != wanted
 
     return is_undelivered
+
+
+def _address(recipient: str) -> str:
+    """Return an address of a results file as it is read today. A number of a file is international, and stays."""
+    # Imported on the worker, so that parsing a DAG stays fast.
+    from cpaas_provider.api.recipients.email_address import InvalidEmailAddressError, normalise_email
+
+    try:
+        return normalise_email(recipient) if "@" in recipient else recipient
+    except InvalidEmailAddressError:
+        return recipient
 
 
 def _hash(recipient: str) -> int:

@@ -129,7 +129,8 @@ class TestSource:
             "nonsense",
             None,
         ]
-        source = UndeliveredSource([{"phone": one} for one in forms], results, column="phone", region="NG")
+        rows = [{"phone": one, "name": "Ada"} for one in forms]
+        source = UndeliveredSource(rows, results, column="phone", region="NG")
         assert self.rows(source, "phone") == [f"+{NUMBERS[1]}", f"+{NUMBERS[2]}", "nonsense", None]
 
     def test_addresses_are_compared_without_case(self, results: Path) -> None:

@@ -126,7 +126,7 @@ def test_each_run_counts_for_the_frequency_cap(
         @task(task_id="send")
         def send() -> Any:
             with CpaasHook().get_idempotent_client(frequency_cap=ONE) as client:
-                return client.send_sms("+23480312000000", "Hello")
+                return client.send_sms("+2348031200000", "Hello")
 
         with new_dag() as dag:
             send()
