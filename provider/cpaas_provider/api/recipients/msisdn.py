@@ -216,7 +216,8 @@ def _text_of(value: object) -> str:
 def _misshapen(text: str) -> str:
     """Return why a text does not have the form of a number."""
     number = _WRITTEN.match(text)
-    if number is not None and any(map(str.isdigit, text[number.end() :])):
+    is_whole = number is not None and sum(map(str.isdigit, number[0])) >= _SHORTEST
+    if number is not None and is_whole and any(map(str.isdigit, text[number.end() :])):
         return _SEVERAL
     if any(map(str.isalpha, text)):
         return "contains letters"

@@ -91,6 +91,8 @@ def test_an_international_number_of_another_region() -> None:
         ("2,34803E+12", "spreadsheet"),
         (2.34803e22, "spreadsheet"),
         ("0803-CALL-ME", "contains letters"),
+        ("0803 abc 4567", "contains letters"),
+        ("0803*1234567", "it contains a character that no phone number has"),
         ("+2348031234567 ext 5", "is followed by a second number or an extension"),
         ("+2348031234567 #5", "is followed by a second number or an extension"),
         ("+2348031234567,,5", "is followed by a second number or an extension"),
