@@ -71,6 +71,7 @@ NO_NUMBER = "is not a phone number"
 FOREIGN = "is not a phone number of NG. A number of another country needs a plus before its country code"
 NOT_INTERNATIONAL = "is not a phone number in international form"
 SEVERAL = "is followed by a second number or an extension"
+TWO = "can be read as two phone numbers"
 LETTERS = "contains letters"
 CHARACTER = "is not a phone number: it contains a character that no phone number has"
 WRONG_TYPE = "must be text or a whole number"
@@ -100,6 +101,8 @@ READABLE = [
     Cell("009 234 803 555 0012", "2348035550012"),
     Cell("+44 20 7946 0018", "442079460018"),
     Cell("0044 20 7946 0019", "442079460019"),
+    Cell("+34 (0)612 345 678", "34612345678"),
+    Cell("0803\u30fc555\u30fc0033", "2348035550033"),
     Cell("009 1 202 555 0123", "12025550123"),
     Cell("+1-202-555-0124", "12025550124"),
     Cell("tel:+2348035550013", "2348035550013"),
@@ -162,6 +165,7 @@ REFUSED = [
     Cell("+2340000000000", reason=NOT_INTERNATIONAL),
     Cell("+15550123456", reason=NOT_INTERNATIONAL),
     Cell("0044 20 7946", reason=NOT_INTERNATIONAL),
+    Cell("+39 (0)331 123456", reason=TWO),
     Cell("08035550001 ext. 5", reason=SEVERAL),
     Cell("+2348035550001x5", reason=SEVERAL),
     Cell("08035550001#5", reason=SEVERAL),
