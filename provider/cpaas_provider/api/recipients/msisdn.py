@@ -29,6 +29,7 @@ _SCIENTIFIC = re.compile(r"[+-]?\d+(?:[.,]\d+)?[eE][+-]?\d+")
 _WHOLE_FLOAT = re.compile(r"(\d+)\.00?")
 _WRITTEN = re.compile(rf"\(?\s?(?P<plus>\+?)(?P<number>[(\s]*[0-9][0-9\s{re.escape(SIGNS)}]*)")
 _GROUP = re.compile(r"[0-9]+")
+_OPTIONAL_ZERO = re.compile(r"[(\s]*[0-9]+[^0-9(]*\(\s*0\s*\)")
 _ABOVE_PLAIN = 10**17
 _VISIBLE_HEAD, _VISIBLE_TAIL, _HIDDEN = 5, 3, 4
 _LONGEST_COUNTRY_CODE = 3
@@ -71,7 +72,11 @@ class NumberReader:
             return Msisdn(digits)
         written, region = _Written.of(value), _known_region(self.default_region)
         plain = f"{'+' if written.has_plus else ''}{written.digits}"
-        if written.is_one_number() and PLAIN.fullmatch(plain) and (digits := parse_plain(plain, region)) is not None:
+        if (
+            written.is_one_number(region)
+            and PLAIN.fullmatch(plain)
+            and (digits := parse_plain(plain, region)) is not None
+        ):
             return Msisdn(digits)
         return self._read_by_library(written, region)
 
@@ -80,10 +85,13 @@ class NumberReader:
         return self._read_by_library(_Written.of(value), _known_region(self.default_region))
 
     def _read_by_library(self, written: _Written, region: str | None) -> Msisdn:
-        readings = list(_readings(written, region))
+        forms = [written] if written.optional_zero is None else [written, written.without_zero()]
+        readings = [number for form in forms for number in _readings(form, region)]
         numbers = {_digits_of(number): number for number in readings if phonenumbers.is_valid_number(number)}
-        if not numbers and self.number_check == "possible" and not any(_ends_at(written, region)):
+        if not numbers and self.number_check == "possible" and not any(any(_ends_at(form, region)) for form in forms):
             numbers = {_digits_of(number): number for number in readings if _is_possible(number, written)}
+        if len(numbers) > 1 and written.optional_zero is not None:
+            raise InvalidMsisdnError("can be read as two phone numbers, with and without its zero in parentheses")
         if len(numbers) > 1:
             raise InvalidMsisdnError(
                 "can be read as two phone numbers, a national and an international one; put a plus before a country "
@@ -92,10 +100,10 @@ class NumberReader:
         for digits, number in numbers.items():
             if digits is None:
                 continue
-            if _is_cut(written, region, number.country_code or 0):
+            if any(_is_cut(form, region, number.country_code or 0) for form in forms):
                 raise InvalidMsisdnError(_SEVERAL)
             return Msisdn(digits)
-        raise InvalidMsisdnError(_refusal(written, region))
+        raise InvalidMsisdnError(_refusal(forms[-1], region))
 
 
 INTERNATIONAL = NumberReader()
@@ -134,12 +142,14 @@ class _Written:
     """A written number: its digits, whether a plus is before them, and how many digits each separator follows.
 
     :param slashes: the same for those separators that have a slash, which can also separate two numbers
+    :param optional_zero: the digits before a zero in parentheses that follows the first of them, as in ``+44 (0)20``
     """
 
     digits: str
     has_plus: bool
     separators: tuple[int, ...] = ()
     slashes: tuple[int, ...] = ()
+    optional_zero: int | None = None
 
     @classmethod
     def of(cls, value: object) -> _Written:
@@ -159,15 +169,25 @@ class _Written:
                 separators.append(read)
                 if "/" in match["number"][group.end() : following.start()]:
                     slashes.append(read)
-        return cls("".join(group[0] for group in groups), bool(match["plus"]), tuple(separators), tuple(slashes))
+        zero = _OPTIONAL_ZERO.match(match["number"])
+        return cls(
+            digits="".join(group[0] for group in groups),
+            has_plus=bool(match["plus"]),
+            separators=tuple(separators),
+            slashes=tuple(slashes),
+            optional_zero=separators[0] if zero is not None else None,
+        )
 
     def has_separator_within(self, start: int, end: int) -> bool:
         """Return whether a separator stands between two of these digits."""
         return any(start < place < end for place in self.separators)
 
-    def is_one_number(self) -> bool:
+    def is_one_number(self, region: str | None) -> bool:
         """Return whether the separators can only group the digits of one number."""
-        if not self.has_plus and self.has_separator_within(0, _LONGEST_COUNTRY_CODE):
+        if self.optional_zero is not None:
+            return False
+        # Without a plus, the first group can be an area code.
+        if not self.has_plus and self.has_separator_within(0, _LONGEST_COUNTRY_CODE if region else len(self.digits)):
             return False
         # A second number would begin with 0, or with the country code of the first.
         beginnings = f"0{self.digits[0]}" if self.has_plus else "0123456789"
@@ -175,6 +195,16 @@ class _Written:
             place >= _SHORTEST
             and (place in self.slashes or (len(self.digits) - place >= _SHORTEST and self.digits[place] in beginnings))
             for place in self.separators
+        )
+
+    def without_zero(self) -> _Written:
+        """Return the number without its zero in parentheses, which is dialled only within a country."""
+        zero = self.optional_zero or 0
+        return _Written(
+            self.digits[:zero] + self.digits[zero + 1 :],
+            self.has_plus,
+            tuple(dict.fromkeys(place - (place > zero) for place in self.separators)),
+            tuple(place - (place > zero) for place in self.slashes),
         )
 
     def before(self, place: int) -> _Written:
@@ -216,7 +246,8 @@ def _text_of(value: object) -> str:
 def _misshapen(text: str) -> str:
     """Return why a text does not have the form of a number."""
     number = _WRITTEN.match(text)
-    if number is not None and any(map(str.isdigit, text[number.end() :])):
+    is_whole = number is not None and sum(map(str.isdigit, number[0])) >= _SHORTEST
+    if number is not None and is_whole and any(map(str.isdigit, text[number.end() :])):
         return _SEVERAL
     if any(map(str.isalpha, text)):
         return "contains letters"
@@ -241,13 +272,13 @@ def _readings(written: _Written, region: str | None) -> Iterator[PhoneNumber]:
         yield from _parsed(f"+{written.digits}", None)
         return
     for exit_code in _exit_codes(written.digits, region):
-        yield from _international(written, len(exit_code))
+        yield from _international(written, len(exit_code), region)
     if region is None:
         if not written.digits.startswith("0"):
-            yield from _international(written, 0)
+            yield from (number for number in _international(written, 0, None) if _begins_with_code(written, number))
         return
     plan = _plan_of(region)
-    own = [number for number in _international(written, 0) if number.country_code == plan.country_code]
+    own = [number for number in _international(written, 0, region) if number.country_code == plan.country_code]
     national = [
         number
         for number in _parsed(written.digits, region)
@@ -277,10 +308,19 @@ def _exit_codes(digits: str, region: str | None) -> Iterable[str]:
     return codes
 
 
-def _international(written: _Written, start: int) -> Iterator[PhoneNumber]:
+def _international(written: _Written, start: int, region: str | None) -> Iterator[PhoneNumber]:
+    plan = _plan_of(region) if region else None
     for number in _parsed(f"+{written.digits[start:]}", None):
-        if not written.has_separator_within(start, start + len(str(number.country_code))):
+        code = str(number.country_code)
+        # At home, a zero at the end of the code is often written as the national prefix: 38 067 in Ukraine.
+        joins_zero = plan is not None and code == f"{plan.country_code}" and code[-1] == plan.national_prefix == "0"
+        if not written.has_separator_within(start, start + len(code) - joins_zero):
             yield number
+
+
+def _begins_with_code(written: _Written, number: PhoneNumber) -> bool:
+    """Return whether the first group is no more than the country code. Otherwise it can be an area code."""
+    return not written.separators or written.separators[0] == len(str(number.country_code))
 
 
 def _parsed(text: str, region: str | None) -> Iterator[PhoneNumber]:

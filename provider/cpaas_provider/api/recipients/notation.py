@@ -7,7 +7,8 @@ import unicodedata
 
 from cpaas_provider.api.text import strip_invisible
 
-SIGNS = "().-/_\u00b7\u2010\u2011\u2012\u2013\u2014\u2015\u2212"
+SIGNS = "().-/_\u00b7\u2010\u2011\u2012\u2013\u2014\u2015\u2212\u30fc\uff70"
+"""What may stand between the digits of a number. The last two are Japanese, and typed in place of a hyphen."""
 SEPARATORS = rf"(?:[\s{re.escape(SIGNS)}]{{0,5}}|[,:])"
 """A regular expression for what may stand between two digits of one number.
 

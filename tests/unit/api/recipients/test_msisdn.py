@@ -91,6 +91,8 @@ def test_an_international_number_of_another_region() -> None:
         ("2,34803E+12", "spreadsheet"),
         (2.34803e22, "spreadsheet"),
         ("0803-CALL-ME", "contains letters"),
+        ("0803 abc 4567", "contains letters"),
+        ("0803*1234567", "it contains a character that no phone number has"),
         ("+2348031234567 ext 5", "is followed by a second number or an extension"),
         ("+2348031234567 #5", "is followed by a second number or an extension"),
         ("+2348031234567,,5", "is followed by a second number or an extension"),
@@ -182,3 +184,50 @@ def test_a_mask_shows_enough_to_recognise_and_hides_four_digits_or_more(number: 
 def test_a_national_number_mistyped_reaches_no_stranger(typed: str) -> None:
     with pytest.raises(InvalidMsisdnError, match=r"is not a phone number of NG|is followed by a second number"):
         normalise_msisdn(typed, "NG")
+
+
+@pytest.mark.parametrize(
+    "written",
+    ["(495) 123-45-67", "(201) 555-0123", "201-555-0123", "131 2345 6789", "321 1234567", "(917) 555-0100 22"],
+)
+def test_area_code_is_not_read_as_a_country_code(written: str) -> None:
+    with pytest.raises(InvalidMsisdnError, match="a national number needs default_region"):
+        normalise_msisdn(written)
+
+
+def test_zero_in_parentheses_is_left_out_where_the_number_has_none() -> None:
+    assert normalise_msisdn("+34 (0)612 345 678") == "34612345678"
+    assert normalise_msisdn("0045 (0) 34 41 23 45", "NG") == "4534412345"
+    assert normalise_msisdn("+44 (0)20 7946 0018") == "442079460018"
+    assert normalise_msisdn("+39 (0)6 69812345") == "390669812345"
+    assert normalise_msisdn("+39 (0)347 123 4567") == "393471234567"
+    assert normalise_msisdn("(0)803 123 4567", "NG") == "2348031234567"
+
+
+def test_zero_in_parentheses_that_decides_between_two_phones_is_refused() -> None:
+    with pytest.raises(InvalidMsisdnError, match="with and without its zero"):
+        normalise_msisdn("+39 (0)331 123456")
+    with pytest.raises(InvalidMsisdnError, match="a second number or an extension"):
+        normalise_msisdn("+34 (0)612 345 678 / 612 345 679")
+
+
+@pytest.mark.parametrize(
+    ("written", "region", "digits"),
+    [
+        ("38 (067) 123-45-67", "UA", "380671234567"),
+        ("88 01712-345678", "BD", "8801712345678"),
+        ("002 010 1234 5678", "EG", "201012345678"),
+        ("6 012-345 6789", "MY", "60123456789"),
+        ("9 0532 123 45 67", "TR", "905321234567"),
+    ],
+)
+def test_country_code_that_shares_its_zero_with_the_national_prefix(written: str, region: str, digits: str) -> None:
+    assert normalise_msisdn(written, region) == digits
+    if not written.startswith("00"):
+        with pytest.raises(InvalidMsisdnError):
+            normalise_msisdn(written, "NG")
+
+
+@pytest.mark.parametrize("sign", ["\u30fc", "\uff70", "\uff0d", "\u2212"])
+def test_signs_that_japanese_keyboards_type_as_a_hyphen(sign: str) -> None:
+    assert normalise_msisdn(f"090{sign}1234{sign}5678", "JP") == "819012345678"
