@@ -180,7 +180,7 @@ class _Written:
 
     def has_separator_within(self, start: int, end: int) -> bool:
         """Return whether a separator stands between two of these digits."""
-        return any(start < place < end for place in self.separators)
+        return any(start < position < end for position in self.separators)
 
     def is_one_number(self, region: str | None) -> bool:
         """Return whether the separators can only group the digits of one number."""
@@ -192,9 +192,12 @@ class _Written:
         # A second number would begin with 0, or with the country code of the first.
         beginnings = f"0{self.digits[0]}" if self.has_plus else "0123456789"
         return not any(
-            place >= _SHORTEST
-            and (place in self.slashes or (len(self.digits) - place >= _SHORTEST and self.digits[place] in beginnings))
-            for place in self.separators
+            position >= _SHORTEST
+            and (
+                position in self.slashes
+                or (len(self.digits) - position >= _SHORTEST and self.digits[position] in beginnings)
+            )
+            for position in self.separators
         )
 
     def without_zero(self) -> _Written:
@@ -203,13 +206,15 @@ class _Written:
         return _Written(
             self.digits[:zero] + self.digits[zero + 1 :],
             self.has_plus,
-            tuple(dict.fromkeys(place - (place > zero) for place in self.separators)),
-            tuple(place - (place > zero) for place in self.slashes),
+            tuple(dict.fromkeys(position - (position > zero) for position in self.separators)),
+            tuple(position - (position > zero) for position in self.slashes),
         )
 
-    def before(self, place: int) -> _Written:
-        """Return the number that ends with the separator after ``place`` digits."""
-        return _Written(self.digits[:place], self.has_plus, tuple(one for one in self.separators if one < place))
+    def before(self, position: int) -> _Written:
+        """Return the number that ends with the separator after ``position`` digits."""
+        return _Written(
+            self.digits[:position], self.has_plus, tuple(earlier for earlier in self.separators if earlier < position)
+        )
 
 
 def _text_of(value: object) -> str:
@@ -336,7 +341,9 @@ def _digits_of(number: PhoneNumber) -> str | None:
     The library removes one extra zero with each parse, so one phone could get several numbers.
     """
     written = phonenumbers.format_number(number, phonenumbers.PhoneNumberFormat.E164)
-    again = [phonenumbers.format_number(one, phonenumbers.PhoneNumberFormat.E164) for one in _parsed(written, None)]
+    again = [
+        phonenumbers.format_number(number, phonenumbers.PhoneNumberFormat.E164) for number in _parsed(written, None)
+    ]
     return written.removeprefix("+") if again == [written] else None
 
 
@@ -358,9 +365,9 @@ def _is_complete(written: _Written, region: str | None) -> bool:
 
 def _ends_at(written: _Written, region: str | None) -> Iterator[int]:
     """Yield the separators at which a valid number ends."""
-    for place in written.separators:
-        if place >= _SHORTEST and _is_complete(written.before(place), region):
-            yield place
+    for position in written.separators:
+        if position >= _SHORTEST and _is_complete(written.before(position), region):
+            yield position
 
 
 def _is_cut(written: _Written, region: str | None, code: int) -> bool:
@@ -368,10 +375,10 @@ def _is_cut(written: _Written, region: str | None, code: int) -> bool:
 
     :param code: its country code
     """
-    for place in written.separators:
-        if place < _SHORTEST or not (place in written.slashes or _begins_number(written.digits[place:], code)):
+    for position in written.separators:
+        if position < _SHORTEST or not (position in written.slashes or _begins_number(written.digits[position:], code)):
             continue
-        if _is_complete(written.before(place), region):
+        if _is_complete(written.before(position), region):
             return True
     return False
 
