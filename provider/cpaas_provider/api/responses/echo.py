@@ -39,10 +39,18 @@ def contradicts(endpoint: Endpoint[Any], resource: Any, body: Any, fields: Mappi
         for echo in endpoint.echoes:
             if echo.request in fields and not _repeats(echo, record, str(fields[echo.request])):
                 return f"the response belongs to another request: it names another {echo.request}"
+    if _envelope_names_another(body, fields):
+        return "the response belongs to another request: it names another external_ref"
     listed = _listed(fields) if isinstance(resource, Message) else ()
     if listed and len(unnamed_recipients(resource, fields)) == len(listed):
         return "the response belongs to another request: it names other recipients"
     return None
+
+
+def _envelope_names_another(body: Any, fields: Mapping[str, Any]) -> bool:
+    """Tell whether a reference beside the resource, in its envelope, is another than that of the request."""
+    asked, named = fields.get("external_ref"), body.get("external_ref") if isinstance(body, Mapping) else None
+    return isinstance(asked, str) and isinstance(named, str) and named.strip() not in ("", asked.strip())
 
 
 def unnamed_recipients(message: Message, fields: Mapping[str, Any]) -> Sequence[str]:
