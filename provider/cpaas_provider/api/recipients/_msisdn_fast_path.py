@@ -27,7 +27,7 @@ Matcher = Callable[[str], re.Match[str] | None]
 class _Plan:
     """The numbering plan of a country code, that of its first region if several share it.
 
-    :param pattern: matches the digits of a fixed-line or mobile number with its country code. Excludes numbers from
+    :param pattern: matches the digits of a number with its country code. Excludes numbers from
         which the library would remove a prefix, unless ``prefix_is_optional``
     :param national_prefix: matches what the library would remove before a national number
     :param prefix_is_optional: whether ``national_prefix`` also matches where there is nothing to remove
@@ -57,16 +57,13 @@ def parse_plain(text: str, region: str | None) -> str | None:
     :param region: a region that the library knows; its national numbers are read, too
     """
     if text[0] == "+":
-        return _parse_international(text[1:])
+        text = text[1:]
+        plan = _plan(text[:_LONGEST_COUNTRY_CODE])
+        return text if plan is not None and plan.is_valid(text) else None
     if region is None:
-        return _parse_international(text) if text[0] != "0" else None
-    plan = _plan_of_region(region)
-    return None if plan is None else _parse_national(text, *plan)
-
-
-def _parse_international(digits: str) -> str | None:
-    plan = _plan(digits[:_LONGEST_COUNTRY_CODE])
-    return digits if plan is not None and plan.is_valid(digits) else None
+        return parse_plain(f"+{text}", None) if text[0] != "0" else None
+    national_plan = _plan_of_region(region)
+    return None if national_plan is None else _parse_national(text, *national_plan)
 
 
 def _parse_national(digits: str, plan: _Plan, exit_code: Matcher) -> str | None:
@@ -98,7 +95,12 @@ def _plan_of(code: str, region: str) -> _Plan | None:
     if metadata is None or general is None:
         return None
     prefix = metadata.national_prefix_for_parsing or _NEVER
-    kinds = [None if metadata.same_mobile_and_fixed_line_pattern else metadata.mobile, metadata.fixed_line]
+    # The most frequent kinds first.
+    kinds = [
+        None if metadata.same_mobile_and_fixed_line_pattern else metadata.mobile,
+        *(metadata.fixed_line, metadata.toll_free, metadata.voip, metadata.shared_cost, metadata.premium_rate),
+        *(metadata.personal_number, metadata.uan, metadata.pager, metadata.voicemail),
+    ]
     patterns = "|".join(_pattern(kind, general) for kind in kinds if kind is not None)
     shape = general.national_number_pattern or _NEVER
     matches_nothing = re.match(prefix, "") is not None

@@ -68,9 +68,10 @@ class NumberReader:
         text = value.strip() if type(value) is str else ""
         if type(value) is int and 0 < value < _ABOVE_PLAIN:
             text = str(value)
-        if PLAIN.fullmatch(text) and (digits := parse_plain(text, _known_region(self.default_region))) is not None:
+        region = self.default_region and _known_region(self.default_region)
+        if PLAIN.fullmatch(text) and (digits := parse_plain(text, region)) is not None:
             return Msisdn(digits)
-        written, region = _Written.of(value), _known_region(self.default_region)
+        written = _Written.of(value)
         plain = f"{'+' if written.has_plus else ''}{written.digits}"
         if (
             written.is_one_number(region)

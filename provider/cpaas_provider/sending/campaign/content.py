@@ -125,7 +125,7 @@ class Content:
         :param words: counts the words for a missing value
         :raises ValueError: naming a placeholder that has no value and no default, or one that its text cannot have
         """
-        values = []
+        values, header_names = [], self._header_names
         for name, cell in zip(self.columns, cells, strict=True):
             value = readable_text(cell)
             if value is None and words is not None and (word := missing_word(cell)) is not None:
@@ -135,7 +135,7 @@ class Content:
                 raise ValueError(f"has no value for the placeholder {name}")
             if not value.isascii() and _SURROGATE.search(value):
                 raise ValueError(f"holds half a character for the placeholder {name}")
-            if name in self._header_names and has_control_character(value):
+            if header_names and name in header_names and has_control_character(value):
                 raise ValueError(
                     f"has a line break or another control character for the placeholder {name} of the subject"
                 )

@@ -179,7 +179,8 @@ class RecipientLoader:
             return self._without_recipient(number, row.reason)
         message = self.message
         try:
-            address = self._read_recipient(row.values[0])
+            # A plain str, because SQLite's adapter takes longer for a subclass.
+            address = str(self._read_recipient(row.values[0]))
         except InvalidRecipientError as error:
             return self._without_recipient(number, f"{columns.recipient} {error}")
         if not (self._has_all_recipients or self.partition.holds(recipient_key(address))):
