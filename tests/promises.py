@@ -302,6 +302,24 @@ _GUARDS: Mapping[str, Tests] = {
         f"{_AIRFLOW}operators/test_airtime.py::TestAllowedRecipients::test_anybody_else_is_skipped",
         f"{_AIRFLOW}operators/test_otp.py::TestRequest::test_only_who_is_allowed_gets_a_code",
     ),
+    "a number is taken only if it can be read in one way and its country has it": (
+        f"{_API}recipients/test_public_numbers.py::test_every_notation_reads_as_the_same_number",
+        f"{_API}recipients/test_public_numbers.py::test_a_typing_error_never_leads_abroad",
+        f"{_API}recipients/test_public_numbers.py::test_nothing_may_follow_a_complete_number",
+    ),
+    "every face reads the same cells alike": (
+        f"{_AIRFLOW}test_odd_cells.py::test_campaign",
+        f"{_AIRFLOW}test_odd_cells.py::test_single_send",
+        f"{_AIRFLOW}test_odd_cells.py::test_suppression_list_of_a_campaign",
+        f"{_AIRFLOW}test_odd_cells.py::test_bulk_lookup",
+        f"{_AIRFLOW}test_odd_cells.py::test_contact_sync",
+        f"{_AIRFLOW}test_odd_cells.py::test_notifier",
+        f"{_AIRFLOW}test_odd_cells.py::test_command",
+    ),
+    "a line of a header has no line break": (
+        f"{_AIRFLOW}campaigns/test_texts.py::TestHeaderLines::test_row_with_line_break_for_the_subject_is_invalid_and_others_are_sent_to",
+        f"{_AIRFLOW}cli/test_messages.py::TestSendEmail::test_line_break_in_a_header_sends_nothing",
+    ),
     "who is on the suppression list is left out": (
         f"{_AIRFLOW}campaigns/test_recipients.py::TestSuppression::test_who_is_on_it_is_left_out_and_counted",
         f"{_AIRFLOW}campaigns/test_recipients.py::TestSuppression::test_a_list_that_cannot_be_read_sends_nothing",
