@@ -9,7 +9,7 @@ import pytest
 
 from cpaas_provider.hooks.cpaas import CpaasHook
 from cpaas_provider.operators import SendEmailOperator, SendSmsOperator
-from tests.airflow.harness.campaigns import TEXT, lines, refuse, rows, small_packs, sms
+from tests.airflow.harness.campaigns import TEXT, lines, refuse, requests, rows, small_packs, sms
 from tests.airflow.harness.stage import Stage
 from tests.airflow.harness.tries import Run, Try, new_dag
 from tests.sandbox import Sandbox, connection_json
@@ -45,6 +45,14 @@ def test_a_placeholder_that_is_misspelt_is_named(stage: Stage) -> None:
     given = {"content": "Hello {naem}", "substitution_defaults": {"name": "customer"}}
     failed = sms(stage, rows(1), **given).once()
     assert "substitution_defaults names name, and the text has no such placeholder. It has naem" in failed.error
+
+
+@pytest.mark.parametrize("default", ["", " ", None, "\u200b"])
+def test_default_without_a_text_sends_nothing(stage: Stage, default: Any) -> None:
+    given = {"content": "Hello {name}", "substitution_defaults": {"name": default}}
+    failed = sms(stage, rows(2), **given).once()
+    assert (failed.state, requests(stage)) == ("failed", 0)
+    assert "substitution_defaults has no text for name. Nothing was sent." in failed.error
 
 
 def test_a_duplicate_says_of_which_row(stage: Stage, tmp_path: Path) -> None:

@@ -160,6 +160,14 @@ class TestTestRecipients:
         assert (failed.state, requests(stage)) == ("failed", 0)
         assert "test recipient" in failed.error
 
+    def test_failed_lookup_of_one_ends_the_campaign_before_anything_leaves(self, stage: Stage) -> None:
+        sms(stage, rows(4), skip_dnd=True).once()
+        before = requests(stage)
+        stage.sandbox.control(*fault("lookup_phone", "error_under_200", times=50, body_status=400))
+        failed = sms(stage, rows(4), test_recipients=TESTERS[:1], skip_dnd=True, max_failure_ratio=1).once()
+        assert (failed.state, requests(stage) - before) == ("failed", 0)
+        assert "its lookup failed" in failed.error
+
     def test_test_only_without_them_is_refused_where_the_dag_is_written(self, stage: Stage) -> None:
         with pytest.raises(ValueError, match="test_only needs test_recipients"):
             sms(stage, rows(1), test_only=True)

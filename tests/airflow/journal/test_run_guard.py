@@ -276,8 +276,13 @@ class TestFactsOfARun:
         assert find_next_due(dag, scheduled_run(MONDAY, ("2026-03-01T09:00Z", "2026-03-02T09:00Z"))) == NEVER
 
     @pytest.mark.parametrize("catchup", [True, False])
-    def test_timetable_of_another_author_is_asked_too(self, catchup: bool) -> None:
-        dag = dag_of(EveryHour(), catchup=catchup)
+    @pytest.mark.parametrize(
+        "schedule",
+        [EveryHour(), AssetOrTimeSchedule(assets=[ORDERS], timetable=EveryHour())],
+        ids=["plain", "assets_or_time"],
+    )
+    def test_timetable_of_another_author_is_asked_too(self, schedule: Any, catchup: bool) -> None:
+        dag = dag_of(schedule, catchup=catchup)
         late = scheduled_run(MONDAY, start_date=MONDAY + 6 * HOUR)
         assert "the next run was due at 2026-03-02T10:00" in info_of(dag, late).describe_catch_up(timezone.utcnow())
         in_time = scheduled_run(MONDAY, start_date=MONDAY + HOUR)
