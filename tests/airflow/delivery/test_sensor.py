@@ -449,6 +449,15 @@ class TestWhatSendersReturn:
         given = [campaign("a", 5, delivery_reports="webhook"), campaign("b", 0, delivery_reports=None)]
         assert self.read(given) == (("a", "b"), 5)
 
+    def test_recipients_of_unknown_outcome_need_reports_to_be_waited_for(self) -> None:
+        from cpaas_provider.sensors._send_result import parse_send_result
+
+        given = campaign("a", 0, unknown_recipients=2, delivery_reports=None)
+        with pytest.raises(ValueError, match="had no callback_url"):
+            parse_send_result(given, wait_for_unknown=True)
+        found = parse_send_result(campaign("a", 0, unknown_recipients=2), wait_for_unknown=True)
+        assert (found.campaigns, found.expected, found.unknown_recipients) == (("a",), 0, 2)
+
     def test_the_same_result_twice_counts_once(self) -> None:
         assert self.read([campaign("a", 5), campaign("a", 5)]) == (("a",), 5)
 

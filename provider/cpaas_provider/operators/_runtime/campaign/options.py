@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk.exceptions import AirflowFailException
 
 from cpaas_provider.api.amounts import divide
-from cpaas_provider.api.text import has_control_character, named_in, placeholders_in
+from cpaas_provider.api.text import has_control_character, named_in, placeholders_in, trim_invisible
 from cpaas_provider.api.text.sms import SmsWriter, gsm7_savings
 from cpaas_provider.api.values import readable_text
 from cpaas_provider.operators._runtime.single.message import (
@@ -111,7 +111,7 @@ def _defaults(given: Mapping[str, Any]) -> dict[str, str]:
     defaults = {}
     for name, value in given.items():
         # A text is the author's own, so it may be the word "None".
-        text = value.strip() if isinstance(value, str) else readable_text(value)
+        text = trim_invisible(value) if isinstance(value, str) else readable_text(value)
         if not text:
             raise AirflowFailException(f"substitution_defaults has no text for {name}. Nothing was sent.")
         defaults[str(name)] = text
