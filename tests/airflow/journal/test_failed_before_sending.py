@@ -17,6 +17,7 @@ from airflow.utils.session import create_session
 from sqlalchemy import select
 
 from cpaas_provider.hooks.cpaas import CpaasHook
+from cpaas_provider.operators._runtime.single.message import MessageRequest
 from cpaas_provider.operators._runtime.state.task_listener import opens_client
 from cpaas_provider.operators.sms import SendSmsOperator, SmsCampaignOperator
 from cpaas_provider.sending.journal.model import NOTHING_SENT_KEY
@@ -55,17 +56,20 @@ def test_raising_pre_execute_is_no_lost_journal(stage: Stage, kind: Kind, retrie
     check_sends_after_clear(run, lambda: len(kind.arrived(stage)))
 
 
-@pytest.mark.parametrize("where", ["make_attempt", "build_request"])
+@pytest.mark.parametrize("retries", [0, 2])
+@pytest.mark.parametrize(
+    ("owner", "method"), [(SendSmsOperator, "make_attempt"), (MessageRequest, "build_spec")], ids=["made", "checked"]
+)
 def test_timeout_before_the_first_check_is_no_lost_journal(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch, where: str
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, owner: type, method: str, retries: int
 ) -> None:
     def time_out(*_: Any, **__: Any) -> None:
         raise AirflowTaskTimeout("timed out")
 
-    run = SMS.run(stage, retries=0)
+    run = SMS.run(stage, retries=retries)
     with monkeypatch.context() as patch:
-        patch.setattr(SendSmsOperator, where, time_out)
-        assert run.once().state == "failed"
+        patch.setattr(owner, method, time_out)
+        assert run.once().state == ("up_for_retry" if retries else "failed")
     assert (run.clear().once().state, len(SMS.arrived(stage))) == ("success", 1)
 
 
