@@ -197,6 +197,21 @@ class TestStrayQuotes:
         assert good(found)[4] == ("+2348031200003",)
         assert 3 in bad(found)
 
+    @pytest.mark.parametrize(
+        "number",
+        [
+            "(0803) 000 0001",
+            "+(234) 803 000 0001",
+            "tel:+2348030000001",
+            "p:+2348030000001",
+            "\u202a+2348030000001\u202c",
+            "0803 \u2013 000 0001",
+        ],
+    )
+    def test_row_is_not_swallowed_in_any_notation_of_its_number(self, make: Make, number: str) -> None:
+        found = read(make(f'name,phone\n",08030000000\n",{number}\nAda,08030000002\n'), "name", "phone")
+        assert (list(bad(found)), good(found)) == ([2, 3, 4], {})
+
     def test_rows_without_numbers_are_not_swallowed_by_a_short_record(self, make: Make) -> None:
         found = read(make('id,name,city\n17,"Ada\n18,Bo,Lagos\n19,Cy"\n20,Di,Kano\n'), "id")
         assert list(bad(found)) == [2, 4]

@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from cpaas_provider._common.values import strip_invisible
 from cpaas_provider.sources.base import InvalidRow, SourceError
 from cpaas_provider.sources.csv_file.dialect import Dialect, without_empty_end
 from cpaas_provider.sources.csv_file.lines import MAX_RECORD_LENGTH
@@ -27,7 +28,10 @@ _MOST_REPAIRS = 10
 _LINE_BREAK = re.compile(r"\r\n?|\n")
 _LINE = re.compile(r"[^\r\n]*+(?:\r\n?|\n)|[^\r\n]++")
 _LONGEST_RECIPIENT = 320
-_RECIPIENT = re.compile(r"\+?\d(?:[\s().\-/]{0,2}\d){6,}|[^\s@]+@[^\s@]+\.[^\s@]+")
+_RECIPIENT = re.compile(
+    r"(?:(?:tel|whatsapp|sms|p):)?[\s(+/]*+\d(?:[\s().\-/_\u00b7\u2010-\u2015\u2212]{0,5}\d){6,}|[^\s@]+@[^\s@]+\.[^\s@]+",
+    re.IGNORECASE,
+)
 
 
 def read_records(
@@ -269,7 +273,7 @@ def _check_swallowed_rows(
 
 
 def _is_recipient(text: str) -> bool:
-    text = text.strip(" \"'")
+    text = strip_invisible(text).strip(" \"'")
     return len(text) <= _LONGEST_RECIPIENT and _RECIPIENT.fullmatch(text) is not None
 
 
