@@ -61,6 +61,15 @@ def test_text_in_a_column_without_a_name_at_the_end_is_no_fault(make: Make) -> N
     assert bad(found) == {3: "has more cells than the header"}
 
 
+def test_part_of_a_rejected_record_takes_no_row_after_it(make: Make) -> None:
+    content = 'phone,c1,c2\nu0@x.org,"l1\nl2","\nu1@x.org,","O""K, yes"""\nu2@x.org,a,b\n'
+    found = read(make(content), "phone", "c1")
+    numbers = {row.number for row in found}
+    assert {2, 3, 4, 5} <= numbers
+    assert not any("u1@x.org" in str(cell) for cells in good(found).values() for cell in cells[1:])
+    assert good(found)[5] == ("u2@x.org", "a")
+
+
 class TestBlanksAfterAQuote:
     @pytest.mark.parametrize("blanks", [" ", "   ", "\t", "\xa0", " \t "])
     def test_they_are_ignored(self, make: Make, blanks: str) -> None:

@@ -88,6 +88,11 @@ def read_records(
         try:
             for cells in csv.reader(feed(), **options):
                 if len(held) > 1 and max_line_breaks is not None and width:
+                    if number <= until:
+                        # It can take a row that the rejected record had swallowed into a cell.
+                        raise _MisplacedQuoteError(
+                            f"may be a part of the record that begins on line {within}: {_ABOUT_QUOTES}"
+                        )
                     _check_swallowed_rows(
                         cells, held[1:], number, width, header_width, dialect.delimiter, max_line_breaks
                     )
