@@ -58,6 +58,9 @@ LINE_BREAKS = "\r\n\t\x00\x0b\x0c\x1c\x1d\x1e\x7f\x85\u2028\u2029"
 NOT_SHOWN = "must not contain control characters, zero-width characters or emoji"
 NO_SENDER_CHARACTERS = [
     "\u200bX",
+    "\u25fe",
+    "\u203c",
+    "\u3030",
     "\u200dX",
     "\ufeffX",
     "\xadX",

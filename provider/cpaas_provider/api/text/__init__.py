@@ -32,6 +32,11 @@ _INVISIBLE_LETTERS = frozenset(
     map(chr, [0x034F, 0x115F, 0x1160, 0x17B4, 0x17B5, 0x2800, 0x3164, 0xFFA0, *range(0x180B, 0x1810)])
 ) | frozenset(map(chr, [*range(0xFE00, 0xFE10), *range(0xE0100, 0xE01F0)]))
 
+# Emoji that Unicode counts as signs of punctuation and mathematics.
+_EMOJI_SIGNS = frozenset(
+    map(chr, [0x203C, 0x2049, 0x2194, *range(0x25FB, 0x25FF), 0x2934, 0x2935, *range(0x2B05, 0x2B08), 0x3030, 0x303D])
+)
+
 ELLIPSIS = "..."
 """Three full stops, which GSM-7 has. The single character would make a text UCS-2."""
 
@@ -180,7 +185,9 @@ def _is_invisible_or_emoji(character: str) -> bool:
     if unicodedata.category(character) in _INVISIBLE_CATEGORIES or character in _INVISIBLE_LETTERS:
         return True
     # Signs of Latin alphabets, such as the degree sign, are before U+2000.
-    return character > "\u2000" and (unicodedata.category(character) == "So" or character in _MODIFIERS)
+    if character > "\u2000" and unicodedata.category(character) == "So":
+        return True
+    return character in _MODIFIERS or character in _EMOJI_SIGNS
 
 
 def one_line(text: str) -> str:
