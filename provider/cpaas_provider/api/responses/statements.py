@@ -13,7 +13,14 @@ from http import HTTPStatus
 from typing import Any
 
 from cpaas_provider.api.bounds import is_nothing
-from cpaas_provider.api.responses.wording import as_words, has_acceptance, has_fault, has_refusal, is_refusing_status
+from cpaas_provider.api.responses.wording import (
+    as_words,
+    has_acceptance,
+    has_fault,
+    has_refusal,
+    is_refusing_status,
+    mentions_acceptance,
+)
 
 TIMEOUT_STATUSES = frozenset({408, 460, 499})
 """The service, or a proxy in front of it, stopped waiting. The service may have carried out the request."""
@@ -113,7 +120,9 @@ def find_statements_in_text(text: str) -> Statements:
     words = as_words(bare)
     # The attributes of a page are its layout.
     pairs = [*_PAIR.findall(bare if is_page else text), *_TAG.findall(text)]
-    found = Statements(has_acceptance(words), has_fault(words))
+    # Of JSON that is cut, the rest is unknown: a count of 0 at its beginning denies nothing.
+    is_cut = text.lstrip().startswith(("{", "["))
+    found = Statements(has_acceptance(words) or (is_cut and mentions_acceptance(words)), has_fault(words))
     for name, value in ((as_words(name), value) for name, value in pairs):
         if not is_nothing(value):
             found |= Statements(_is_id(name) and not _is_status_phrase(value), _names_fault(name, value))

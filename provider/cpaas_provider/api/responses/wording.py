@@ -114,6 +114,11 @@ def has_acceptance(words: str) -> bool:
     return not all(_is_denied(words, match) for match in _ACCEPTANCE.finditer(words))
 
 
+def mentions_acceptance(words: str) -> bool:
+    """Tell whether words name an acceptance."""
+    return _ACCEPTANCE.search(words) is not None
+
+
 def has_fault(words: str) -> bool:
     """Tell whether words say that a server failed."""
     return _FAULT.search(words) is not None
