@@ -78,7 +78,9 @@ def names_field(field: str, request: type[WireRequest], fields: Mapping[str, Any
     """
     names = {*request.model_fields, *fields}
     if not _RECIPIENTS.isdisjoint(names):
-        names |= _RECIPIENT_FIELDS | {"substitutions"}
+        # A passcode and a purchase have one recipient: "recipients" is a field of another request.
+        others = {"recipients"} - names
+        names |= (_RECIPIENT_FIELDS | {"substitutions"}) - others
     if isinstance(columns := fields.get("columns"), Mapping):
         names |= {step for column in columns for step in _steps(str(column))}
     return not names.isdisjoint(_steps(field))
