@@ -160,6 +160,20 @@ class TestTestRecipients:
         assert (failed.state, requests(stage)) == ("failed", 0)
         assert "test recipient" in failed.error
 
+    @pytest.mark.parametrize("testers", [TESTERS[:1], TESTERS], ids=["only_one", "first_of_two"])
+    def test_lookup_that_fails_for_a_test_recipient_ends_it_before_all_others(
+        self, stage: Stage, testers: list[dict[str, str]]
+    ) -> None:
+        # One lookup at a time, so the test recipients are looked up first.
+        small_packs(stage, 5)
+        known = [{"phone": number, "dnd": False} for number in (*TEST_DIGITS, *digits(4))]
+        stage.sandbox.control("POST", "seed", {"lookups": known})
+        stage.sandbox.control(*fault("lookup_phone", "error_under_200", times=1, body_status=400))
+        failed = sms(stage, rows(4), test_recipients=testers, skip_dnd=True, max_failure_ratio=1).once()
+        assert (failed.state, failed.report["lookup_failed"]) == ("failed", 1)
+        assert reached(stage) == Counter(TEST_DIGITS[1 : len(testers)])
+        assert "its lookup failed" in failed.error
+
     def test_test_only_without_them_is_refused_where_the_dag_is_written(self, stage: Stage) -> None:
         with pytest.raises(ValueError, match="test_only needs test_recipients"):
             sms(stage, rows(1), test_only=True)
