@@ -242,7 +242,7 @@ class CpaasOperator(BaseOperator, metaclass=_OperatorMeta):
         except RuntimeError:
             return
         instance: Any = context["ti"]
-        if (instance.dag_id, instance.task_id) == (arguments["dag"].dag_id, context["task"].task_id):
+        if (instance.dag_id, instance.task_id) == (arguments["dag"].dag_id, arguments["task_id"]):
             from cpaas_provider.operators._runtime.context import record_nothing_sent
 
             record_nothing_sent(context)

@@ -166,6 +166,18 @@ def played(store: Database, sandbox_process: Sandbox, outcomes: Path) -> Iterato
             for mode in MODES:
                 how = {"deferrable": True} if mode == "deferrable" else {"mode": mode, "deferrable": False}
                 wait(f"without_reports_{mode}", campaign("unheard", 4, delivery_reports=None), **how)
+                wait(
+                    f"unknown_without_reports_{mode}",
+                    campaign("unheard", 0, unknown_recipients=2, delivery_reports=None),
+                    wait_for_unknown=True, **how,
+                )  # fmt: skip
+                for name, waits, options in (
+                    ("reported", True, {}), ("silent", True, {"timeout": 0}), ("silent", False, {}),
+                ):  # fmt: skip
+                    unknown = ["one-1", "silent"] if name == "silent" else ["one-1"]
+                    result = single("one-0", unknown_recipients=len(unknown), unknown_references=unknown)
+                    task_id = f"unknown_{name}_{waits}_{mode}"
+                    wait(task_id, result, wait_for_unknown=waits, **how | options)
             wait("purchase", {"id": "p1", "status": "pending", "references": ["one-1"], "unknown_references": []})
         yield stage.play(dag)
 
@@ -254,6 +266,33 @@ class TestWhatIsWaitedFor:
         assert played.outcome(f"without_reports_{mode}") == ("failed", 1)
         assert "its connection had no callback_url" in played.error(f"without_reports_{mode}")
         assert "[cpaas] database" not in played.log(f"without_reports_{mode}")
+
+    @pytest.mark.parametrize("mode", MODES)
+    def test_unknown_recipients_to_wait_for_without_reports_fail_it_at_once(self, played: Stage, mode: str) -> None:
+        assert played.outcome(f"unknown_without_reports_{mode}") == ("failed", 1)
+        assert "its connection had no callback_url" in played.error(f"unknown_without_reports_{mode}")
+
+    @pytest.mark.parametrize("mode", MODES)
+    def test_unknown_recipients_to_wait_for_are_expected_and_end_the_wait_once_reported(
+        self, played: Stage, mode: str
+    ) -> None:
+        assert played.outcome(f"unknown_reported_True_{mode}") == ("success", 1)
+        figures = played.xcom(f"unknown_reported_True_{mode}")
+        assert (figures["expected"], figures["delivered"]) == (2, 2)
+
+    @pytest.mark.parametrize("mode", MODES)
+    def test_unknown_recipient_without_a_report_is_waited_for_until_the_timeout(self, played: Stage, mode: str) -> None:
+        assert played.outcome(f"unknown_silent_True_{mode}") == ("failed", 1)
+        assert played.error(f"unknown_silent_True_{mode}") == (
+            MESSAGES["timed_out"] + "Of 3 recipients 2 are delivered, 0 undelivered, 0 in flight and 1 unreported."
+        )
+
+    @pytest.mark.parametrize("mode", MODES)
+    def test_without_wait_for_unknown_a_recipient_without_a_report_is_not_waited_for(
+        self, played: Stage, mode: str
+    ) -> None:
+        assert played.outcome(f"unknown_silent_False_{mode}") == ("success", 1)
+        assert played.xcom(f"unknown_silent_False_{mode}")["expected"] == 2
 
     def test_result_rendered_as_text_is_an_error_with_the_remedy(self, played: Stage) -> None:
         assert played.outcome("text_of_a_result") == ("failed", 1)
@@ -449,14 +488,19 @@ class TestWhatSendersReturn:
         given = [campaign("a", 5, delivery_reports="webhook"), campaign("b", 0, delivery_reports=None)]
         assert self.read(given) == (("a", "b"), 5)
 
-    def test_recipients_of_unknown_outcome_need_reports_to_be_waited_for(self) -> None:
+    @pytest.mark.parametrize(
+        "given",
+        [
+            campaign("a", 0, unknown_recipients=2, delivery_reports=None),
+            single(unknown_recipients=1, unknown_references=["b"], delivery_reports=None),
+        ],
+        ids=["campaign", "single"],
+    )
+    def test_unknown_recipients_to_wait_for_need_reports(self, given: Any) -> None:
         from cpaas_provider.sensors._send_result import parse_send_result
 
-        given = campaign("a", 0, unknown_recipients=2, delivery_reports=None)
         with pytest.raises(ValueError, match="had no callback_url"):
             parse_send_result(given, wait_for_unknown=True)
-        found = parse_send_result(campaign("a", 0, unknown_recipients=2), wait_for_unknown=True)
-        assert (found.campaigns, found.expected, found.unknown_recipients) == (("a",), 0, 2)
 
     def test_the_same_result_twice_counts_once(self) -> None:
         assert self.read([campaign("a", 5), campaign("a", 5)]) == (("a",), 5)

@@ -56,21 +56,28 @@ def test_raising_pre_execute_is_no_lost_journal(stage: Stage, kind: Kind, retrie
     check_sends_after_clear(run, lambda: len(kind.arrived(stage)))
 
 
+@pytest.mark.parametrize("error", [AirflowTaskTimeout, RuntimeError])
 @pytest.mark.parametrize("retries", [0, 2])
 @pytest.mark.parametrize(
-    ("owner", "method"), [(SendSmsOperator, "make_attempt"), (MessageRequest, "build_spec")], ids=["made", "checked"]
+    ("owner", "method"),
+    [(SendSmsOperator, "_open_runtime"), (SendSmsOperator, "make_attempt"), (MessageRequest, "build_spec")],
+    ids=["runtime", "attempt", "spec"],
 )
-def test_timeout_before_the_first_check_is_no_lost_journal(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch, owner: type, method: str, retries: int
+def test_error_before_the_journal_is_written_is_no_lost_journal(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, owner: type, method: str, retries: int, error: type[BaseException]
 ) -> None:
-    def time_out(*_: Any, **__: Any) -> None:
-        raise AirflowTaskTimeout("timed out")
+    def fail(*_: Any, **__: Any) -> None:
+        raise error("failed before the journal was written")
 
+    # With a try in hand, Airflow's listener cannot record for the operator that nothing was sent.
     run = SMS.run(stage, retries=retries)
     with monkeypatch.context() as patch:
-        patch.setattr(owner, method, time_out)
-        assert run.once().state == ("up_for_retry" if retries else "failed")
-    assert (run.clear().once().state, len(SMS.arrived(stage))) == ("success", 1)
+        patch.setattr(owner, method, fail)
+        ended = run.once()
+    assert (ended.state, SMS.requests(stage)) == ("up_for_retry" if retries else "failed", 0)
+    assert [row.key for row in run.stored()] == [NOTHING_SENT_KEY]
+    again = run.clear().once()
+    assert (again.state, len(SMS.arrived(stage)), again.error) == ("success", 1, "")
 
 
 def test_process_that_exits_in_pre_execute_leaves_no_lost_journal(stage: Stage) -> None:
@@ -121,17 +128,18 @@ def test_bad_argument_of_expand_kwargs_is_no_lost_journal(stage: Stage) -> None:
 
 def test_mapped_operator_that_is_made_in_another_task_records_nothing(stage: Stage) -> None:
     with new_dag() as dag:
+        mapped = SendSmsOperator.partial(task_id="send", content="x", on_unknown="never")
+        mapped.expand(recipients=[phone("adaeze")])
 
-        @task(retries=0)
+        @task
         def make() -> None:
-            SendSmsOperator(
-                task_id="make", dag=dag, recipients=phone("adaeze"), content="x", on_unknown="never",
-                _airflow_from_mapped=True,
-            )  # fmt: skip
+            dag.get_task("send").unmap({"recipients": phone("adaeze")})
 
         make()
     run = Run(stage, dag)
-    assert run.once().state == "failed"
+    # The listener records something of a function only if no retry follows.
+    ended = run.once("make")
+    assert (ended.state, "on_unknown" in ended.error, run.stored()) == ("up_for_retry", True, [])
 
 
 class StoppedSource:

@@ -247,8 +247,8 @@ class TestFaults:
 
     def test_sender_without_a_value_sends_nothing(self, stage, texts) -> None:
         log = notified(stage, SmsNotifier(recipients=PHONE, sender_id="{{ none }}"))
-        assert "sender_id is the word 'None'" in log
-        assert texts() == []
+        assert "A notification could not be sent. sender_id is the word 'None' after rendering." in log
+        assert (texts(), stage.sandbox.counters()["requests"]) == ([], {})
 
     @pytest.mark.parametrize("piece", ["word ", "\U0001f600", "\n\x00\x1b[31m", "https://a.example/", "\ud800"])
     def test_text_of_a_megabyte_is_stored_and_sent_in_part(self, stage, texts, monkeypatch, piece) -> None:
