@@ -96,16 +96,17 @@ class Endpoint(Generic[T_co]):
 
 
 _GONE = (404, 405, 410)
-_REFERENCE = Echo("external_ref", "external_ref")
+REFERENCE = Echo("external_ref", "external_ref")
+"""The author's or the provider's own reference, which an envelope may repeat beside the resource."""
 _RECIPIENT = Echo("recipient", "recipient", is_number=True)
 _OTP_ID = Echo("id", "id")
 _ROW_ID = Echo("row.id", "row_id")
 
 SEND_SMS = Endpoint(
-    "send_sms", "POST", "/sms/send", SendSmsRequest, SmsMessage, RetrySafety.UNSAFE, echoes=(_REFERENCE,)
+    "send_sms", "POST", "/sms/send", SendSmsRequest, SmsMessage, RetrySafety.UNSAFE, echoes=(REFERENCE,)
 )
 SEND_EMAIL = Endpoint(
-    "send_email", "POST", "/email/send", SendEmailRequest, EmailMessage, RetrySafety.UNSAFE, echoes=(_REFERENCE,)
+    "send_email", "POST", "/email/send", SendEmailRequest, EmailMessage, RetrySafety.UNSAFE, echoes=(REFERENCE,)
 )
 REQUEST_OTP = Endpoint(
     "request_otp",
@@ -146,7 +147,7 @@ BUY_AIRTIME = Endpoint(
     AirtimePurchase,
     RetrySafety.PURCHASE,
     rejections=dict.fromkeys(_GONE, errors.CpaasOperationRemovedError),
-    echoes=(_REFERENCE, _RECIPIENT),
+    echoes=(REFERENCE, _RECIPIENT),
 )
 GET_CONTACT_TABLE = Endpoint("get_contact_table", "GET", "/lists/contact", WireRequest, ContactTable, RetrySafety.SAFE)
 GET_CONTACT_ROW = Endpoint(

@@ -98,6 +98,8 @@ def test_answer_to_another_request_is_unknown(operation: str, body: Any) -> None
         ("send_sms", SMS | {"external_ref": None}),
         ("send_sms", SMS | {"external_ref": "order-7"}),
         ("send_sms", {"status": 200, "data": SMS, "external_ref": " order-7"}),
+        ("send_sms", {"status": 200, "data": SMS, "external_ref": "Order-7"}),
+        ("send_sms", SMS | {"external_ref": "Order-7"}),
         ("send_sms", {"status": 200, "data": SMS, "external_ref": ""}),
         ("buy_airtime", {"id": "air-1", "status": "pending"}),
         ("buy_airtime", {"id": "air-1", "status": "pending", "recipient": "08031234567", "external_ref": "order-7"}),

@@ -7,14 +7,14 @@ a number, and leave a field out.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import reduce
 from http import HTTPStatus
 from typing import Any
 
 import phonenumbers
 
-from cpaas_provider.api.endpoints import Echo, Endpoint, RetrySafety
+from cpaas_provider.api.endpoints import REFERENCE, Echo, Endpoint, RetrySafety
 from cpaas_provider.api.models.messages import Message
 from cpaas_provider.api.recipients.msisdn import InvalidMsisdnError, NumberReader
 from cpaas_provider.api.responses.statements import is_empty, named_code
@@ -37,20 +37,14 @@ def contradicts(endpoint: Endpoint[Any], resource: Any, body: Any, fields: Mappi
         return "the response holds a record and an error"
     for record in resource if isinstance(resource, list) else [resource]:
         for echo in endpoint.echoes:
-            if echo.request in fields and not _repeats(echo, record, str(fields[echo.request])):
+            if echo.request in fields and not all(
+                _repeats(echo, value, str(fields[echo.request])) for value in _named(echo, record, body)
+            ):
                 return f"the response belongs to another request: it names another {echo.request}"
-    if _envelope_names_another(body, fields):
-        return "the response belongs to another request: it names another external_ref"
     listed = _listed(fields) if isinstance(resource, Message) else ()
     if listed and len(unnamed_recipients(resource, fields)) == len(listed):
         return "the response belongs to another request: it names other recipients"
     return None
-
-
-def _envelope_names_another(body: Any, fields: Mapping[str, Any]) -> bool:
-    """Tell whether a reference beside the resource, in its envelope, is another than that of the request."""
-    asked, named = fields.get("external_ref"), body.get("external_ref") if isinstance(body, Mapping) else None
-    return isinstance(asked, str) and isinstance(named, str) and named.strip() not in ("", asked.strip())
 
 
 def unnamed_recipients(message: Message, fields: Mapping[str, Any]) -> Sequence[str]:
@@ -95,9 +89,15 @@ def _names_error(body: Any) -> bool:
     )
 
 
-def _repeats(echo: Echo, record: Any, asked: str) -> bool:
-    """Tell whether a record names what the request asked for, or leaves it out where it may."""
-    value = reduce(lambda part, name: getattr(part, name, None), echo.response.split("."), record)
+def _named(echo: Echo, record: Any, body: Any) -> Iterator[Any]:
+    """Yield what a response names: in the record, and a reference also in the envelope around it."""
+    yield reduce(lambda part, name: getattr(part, name, None), echo.response.split("."), record)
+    if echo is REFERENCE and isinstance(body, Mapping) and isinstance(around := body.get(echo.response), str):
+        yield around
+
+
+def _repeats(echo: Echo, value: Any, asked: str) -> bool:
+    """Tell whether a value is what the request asked for, or is left out where it may be."""
     answered = "" if value is None else str(value).strip()
     if not answered:
         return not echo.is_required
