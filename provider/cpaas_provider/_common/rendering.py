@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import ast
 import copy
-from collections.abc import Iterable, Mapping, MutableMapping
+from collections.abc import Callable, Iterable, Mapping, MutableMapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -65,15 +65,27 @@ def render(templater: Any, template: jinja2.Template, context: MutableMapping[st
     return None if is_native and text == "None" else text
 
 
-def template_texts(parent: Any, fields: Iterable[str]) -> list[str]:
-    """Return the names of the fields that are text before they are rendered."""
-    return [name for name in fields if isinstance(getattr(parent, name, None), str)]
+def render_typed(
+    templater: Any,
+    render_fields: Callable[..., None],
+    parent: Any,
+    fields: Iterable[str],
+    context: Any,
+    environment: jinja2.Environment,
+    seen_oids: set[int],
+) -> None:
+    """Render fields as Airflow does, and give natively rendered ones the type that they are for.
 
-
-def restore_types(parent: Any, fields: Iterable[str]) -> None:
-    """Give natively rendered fields the type that they are for."""
-    for name in fields:
-        setattr(parent, name, typed(name, getattr(parent, name)))
+    :param templater: the operator or sensor
+    :param render_fields: Airflow's own ``_do_render_template_fields``
+    :param parent: the object that has the fields: the templater, or an object in one of its fields
+    """
+    names = list(fields)
+    texts = [name for name in names if isinstance(getattr(parent, name, None), str)]
+    render_fields(parent, names, context, environment, seen_oids)
+    if renders_natively(templater, environment):
+        for name in texts:
+            setattr(parent, name, typed(name, getattr(parent, name)))
 
 
 def typed(field: str, value: Any) -> Any:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
-from cpaas_provider._common.rendering import renders_natively, restore_types, template_texts, typed
+from cpaas_provider._common.rendering import render_typed, renders_natively, typed
 
 if TYPE_CHECKING:
     import jinja2
@@ -37,32 +37,12 @@ def render_fields(
     """
     mapped = _mapped_fields(operator, context)
     public = [field for field in template_fields if field not in mapped and field not in masked_fields]
-    render_public_fields(operator, render_public, operator, public, context, jinja_env, seen_oids)
+    render_typed(operator, render_public, operator, public, context, jinja_env, seen_oids)
     return {
         field: value if field in mapped else _render_quietly(operator, field, context, jinja_env, seen_oids)
         for field in masked_fields
         if (value := getattr(operator, field)) is not None
     }
-
-
-def render_public_fields(
-    operator: BaseOperator,
-    render_public: Callable[..., None],
-    parent: Any,
-    template_fields: Collection[str],
-    context: Context,
-    jinja_env: jinja2.Environment,
-    seen_oids: set[int],
-) -> None:
-    """Render fields of an operator, or of an object in one of its fields, as Airflow does.
-
-    :param render_public: Airflow's own ``_do_render_template_fields``
-    :param parent: the object that has the fields
-    """
-    texts = template_texts(parent, template_fields)
-    render_public(parent, template_fields, context, jinja_env, seen_oids)
-    if renders_natively(operator, jinja_env):
-        restore_types(parent, texts)
 
 
 def _mapped_fields(operator: BaseOperator, context: Context) -> frozenset[str]:

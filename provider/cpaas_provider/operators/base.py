@@ -192,10 +192,11 @@ class CpaasOperator(BaseOperator, metaclass=_OperatorMeta):
         Airflow calls this method for mapped tasks and for other tasks.
         """
         render = super()._do_render_template_fields
-        from cpaas_provider.operators._masked_rendering import render_fields, render_public_fields
+        from cpaas_provider._common.rendering import render_typed
+        from cpaas_provider.operators._masked_rendering import render_fields
 
         if parent is not self:
-            render_public_fields(self, render, parent, list(template_fields), context, jinja_env, seen_oids)
+            render_typed(self, render, parent, list(template_fields), context, jinja_env, seen_oids)
             return
         from cpaas_provider.api.values import no_value_reason
 

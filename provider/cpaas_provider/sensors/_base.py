@@ -57,12 +57,10 @@ class DeferrableSensor(BaseSensorOperator):
         seen_oids: set[int],
     ) -> None:
         """Render as Airflow does, and give natively rendered fields the type that they are for."""
-        from cpaas_provider._common.rendering import renders_natively, restore_types, template_texts
+        from cpaas_provider._common.rendering import render_typed
 
-        texts = template_texts(parent, template_fields)
-        super()._do_render_template_fields(parent, template_fields, context, jinja_env, seen_oids)
-        if renders_natively(self, jinja_env):
-            restore_types(parent, texts)
+        render = super()._do_render_template_fields
+        render_typed(self, render, parent, template_fields, context, jinja_env, seen_oids)
 
     def _awaited(self) -> tuple[str, str]:
         """Return what the sensor waits for and what it reads, without private values."""
