@@ -304,7 +304,7 @@ _GUARDS: Mapping[str, Tests] = {
     ),
     "a number is taken only if it can be read in one way and its country has it": (
         f"{_API}recipients/test_public_numbers.py::test_every_notation_reads_as_the_same_number",
-        f"{_API}recipients/test_public_numbers.py::test_a_typing_error_never_leads_abroad",
+        f"{_API}recipients/test_public_numbers.py::test_mistyped_number_is_refused_or_of_its_own_country",
         f"{_API}recipients/test_public_numbers.py::test_nothing_may_follow_a_complete_number",
     ),
     "every face reads the same cells alike": (

@@ -195,7 +195,7 @@ def played(airflow_db: object, sandbox_process: Sandbox, tmp_path_factory: pytes
         "email_campaign",
     ],
 )
-def test_what_renders_to_an_object_is_taken(played: Stage, task_id: str) -> None:
+def test_template_of_one_object_renders_to_the_object(played: Stage, task_id: str) -> None:
     assert played.outcome(task_id) == ("success", 1)
 
 

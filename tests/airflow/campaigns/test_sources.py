@@ -163,12 +163,6 @@ class TestPlaceholders:
         failed = sms(stage, rows(1), substitution_defaults={"nmae": "friend"}).once()
         assert (failed.state, "names nmae, and the text has no such placeholder" in failed.error) == ("failed", True)
 
-    @pytest.mark.parametrize("default", ["", " \n", None], ids=["empty", "blank", "none"])
-    def test_default_without_text_is_refused_before_anything_is_sent(self, stage: Stage, default: str | None) -> None:
-        failed = sms(stage, rows(2), substitution_defaults={"name": default}).once()
-        assert (failed.state, reached(stage)) == ("failed", {})
-        assert "substitution_defaults has no text for name. Nothing was sent." in failed.error
-
     def test_one_that_no_column_fills_is_refused_and_nobody_reads_it(self, stage: Stage) -> None:
         failed = sms(stage, rows(3), content="Hello {name}, {code}", substitutions=["name"]).once()
         assert (failed.state, reached(stage)) == ("failed", {})

@@ -160,7 +160,7 @@ class TestDelimiter:
             ('phone;note\n+1;"one\ntwo, three\nfour, five"\n' * 1 + "+2;x\n" * 60, ("phone", "note")),
         ],
     )
-    def test_it_is_the_one_by_which_rows_fit_the_header(self, make: Make, content: str, names: tuple[str]) -> None:
+    def test_delimiter_makes_rows_fit_the_header(self, make: Make, content: str, names: tuple[str]) -> None:
         assert columns(make(content)) == names
 
     def test_rows_after_the_sample_are_read(self, make: Make) -> None:
@@ -172,7 +172,7 @@ class TestDelimiter:
         rows=st.lists(st.lists(st.text("abc ,;|\n", max_size=6), min_size=4, max_size=4), min_size=2, max_size=6),
         delimiter=st.sampled_from(",;\t|"),
     )
-    def test_it_is_found_where_every_cell_is_quoted(
+    def test_delimiter_of_quoted_cells_is_found(
         self,
         tmp_path_factory: pytest.TempPathFactory,
         names: list[str],

@@ -29,7 +29,7 @@ _ASKED = "service"
 def cpaas_lookup(args: Namespace) -> None:
     """Look up phone numbers, each once."""
     connection = connection_of(args.conn_id)
-    # A look-up sends nothing, so allowed_recipients does not limit it.
+    # A lookup sends nothing, so allowed_recipients does not limit it.
     reader = replace(connection.settings.recipient_reader("phone", args.region), allowed=None)
     numbers = list[str](read_recipients(args.phones, args.phones_file, StandardInput(), reader).allowed)
     with contextlib.ExitStack() as opened:

@@ -232,7 +232,7 @@ def _dry_run(
     with contextlib.ExitStack() as opened:
         _, suppressions = open_suppressions(opened, args, kind)
         listed = suppressions.find(recipients.allowed) if suppressions else {}
-    allowed = [one for one in recipients.allowed if one not in listed]
+    allowed = [recipient for recipient in recipients.allowed if recipient not in listed]
     if not allowed:
         raise all_suppressed(len(listed))
     record: dict[str, Any] = {

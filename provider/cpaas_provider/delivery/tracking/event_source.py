@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -53,18 +53,19 @@ def open_contacts(key: str, contacts: Source, *, column: str, region: str | None
     """
     with open_recipients(key) as table:
         recipients = {recipient_key(row.values[0]) for row in table.rows(("recipient",)) if isinstance(row, Row)}
+    reader = RecipientReader("any", NumberReader(region, "possible"))
     with contacts.open() as table:
         if missing_columns(contacts, table.columns, [column]):
             raise SourceError(
                 f"{contacts} has no column {column!r}. Set column to the one that holds the number or address."
             )
         # An invalid row matches no recipient.
-        yield FilteredTable(table, [column], partial(_is_one_of, recipients, region), keep_invalid=False)
+        yield FilteredTable(table, [column], partial(_is_one_of, recipients, reader.read), keep_invalid=False)
 
 
-def _is_one_of(recipients: set[Any], region: str | None, value: Any) -> bool:
+def _is_one_of(recipients: set[str], read: Callable[[Any], str], value: Any) -> bool:
     try:
-        return recipient_key(RecipientReader("any", NumberReader(region, "possible")).read(value)) in recipients
+        return recipient_key(read(value)) in recipients
     except InvalidRecipientError:
         return False
 

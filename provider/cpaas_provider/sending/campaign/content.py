@@ -99,7 +99,7 @@ class Content:
     :param placeholder_format: how the service writes the placeholder called ``name``
     :param measured: whether the first text decides the number of pages
     :param writer: writes the values of SMS as they are sent; ``None`` for other channels
-    :param saved_pages: returns, of the values that ``read`` returns, the pages that ``encoding="gsm7"`` saves; ``None``
+    :param saved_pages: returns, of what ``values`` returns, the pages that ``encoding="gsm7"`` saves; ``None``
         if that is not to be counted
     """
 

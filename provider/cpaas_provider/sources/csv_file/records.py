@@ -90,17 +90,13 @@ def read_records(
                 if len(held) > 1 and max_line_breaks is not None and width:
                     if number <= until:
                         # It can take a row that the rejected record had swallowed into a cell.
-                        raise _MisplacedQuoteError(
-                            f"may be a part of the record that begins on line {within}: {_ABOUT_QUOTES}"
-                        )
+                        raise _MisplacedQuoteError(_part_of(within))
                     _check_swallowed_rows(
                         cells, held[1:], number, width, header_width, dialect.delimiter, max_line_breaks
                     )
                 text = held[0] if len(held) == 1 else "".join(held)
                 if number <= until and text.strip() and len(cells) < width:
-                    yield InvalidRow(
-                        number, f"may be a part of the record that begins on line {within}: {_ABOUT_QUOTES}"
-                    )
+                    yield InvalidRow(number, _part_of(within))
                 elif len(cells) > 1 or text.strip():
                     if not width:
                         width, header_width = len(without_empty_end(cells)), len(cells)
@@ -231,6 +227,10 @@ class _MisplacedQuoteError(Exception):
 
 
 _ABOUT_QUOTES = "a quote that opens there seems to close in another row"
+
+
+def _part_of(number: int) -> str:
+    return f"may be a part of the record that begins on line {number}: {_ABOUT_QUOTES}"
 
 
 def _too_many(number: int, max_line_breaks: int) -> str:

@@ -92,7 +92,7 @@ def mistyped(chance: random.Random, digits: str) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("region", REGIONS)
-def test_a_typing_error_never_leads_abroad(region: str) -> None:
+def test_mistyped_number_is_refused_or_of_its_own_country(region: str) -> None:
     chance, reader, abroad = random.Random(region), NumberReader(region), []
     for number in examples(region):
         code, national = str(number.country_code), phonenumbers.national_significant_number(number)

@@ -18,7 +18,7 @@ def reader(kind: RecipientKind = "any", allowed: str | None = None) -> Recipient
     return RecipientReader(kind, NIGERIAN, listed)
 
 
-def test_a_list_is_read_into_recipients_duplicates_not_allowed_and_invalid() -> None:
+def test_list_is_divided_into_allowed_not_allowed_duplicate_and_invalid_recipients() -> None:
     found = reader("phone", "08031200000").read_list(
         ["0803 120 0000", "+2348031200000", "08031200001", "12", None, "+234 803 120 0001"]
     )
@@ -29,7 +29,7 @@ def test_a_list_is_read_into_recipients_duplicates_not_allowed_and_invalid() -> 
     assert found.describe_invalid().endswith("; recipient 5 is empty")
 
 
-def test_the_first_spelling_of_an_address_stays() -> None:
+def test_address_in_two_spellings_is_read_as_the_first() -> None:
     found = reader("email").read_list("Ada@Example.org, ada@example.ORG")
     assert (found.allowed, found.duplicates) == (["Ada@example.org"], 1)
 
@@ -41,7 +41,7 @@ def test_only_the_first_invalid_entries_are_described() -> None:
 
 
 @pytest.mark.parametrize("value", [Msisdn("6592345678"), EmailAddress("ada@example.org")])
-def test_a_recipient_that_was_read_is_not_read_again(value: Any) -> None:
+def test_recipient_that_was_read_is_returned_unchanged(value: Any) -> None:
     assert reader().read(value) is value
 
 

@@ -88,7 +88,7 @@ def test_nothing_that_is_said_stands_in_its_repr() -> None:
     assert "Adaobi" not in shown
 
 
-def test_a_stored_recipient_is_not_read_again() -> None:
+def test_stored_recipient_is_returned_unchanged_in_any_region() -> None:
     assert NumberReader("US").read(SMS.as_read("6592345678")) == "6592345678"
     assert normalise_email(EMAIL.as_read("Ada@Example.org")) == "Ada@Example.org"
     assert "0000" not in SMS.mask("2348031200000")
