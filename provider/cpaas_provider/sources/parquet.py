@@ -11,7 +11,7 @@ from typing import Any
 from cpaas_provider._common.values import is_blank
 from cpaas_provider.sources.base import NO_ABSENT_COLUMNS, InvalidRow, Row, SourceError, Table, make_row
 from cpaas_provider.sources.files import FileSource, read_error
-from cpaas_provider.sources.tables import column_places, has_content
+from cpaas_provider.sources.tables import all_have_content, column_places, has_content
 
 ROWS_AT_ONCE = 10_000
 _BUFFER = 1 << 18
@@ -81,13 +81,14 @@ class ArrowTable:
         for batch in self._batches(read):
             unreadable: set[int] = set()
             found = {name: self._values(batch.column(name), unreadable) for name in read}
+            is_full = any(map(all_have_content, found.values()))
             nothing = [None] * batch.num_rows
             columns = [nothing if place is None else found[self.columns[place]] for place in places]
             for place, values in enumerate(zip(*columns, strict=True) if wanted else [()] * batch.num_rows):
                 number += 1
                 if place in unreadable:
                     yield InvalidRow(number, "contains a value that is not UTF-8 text, or is out of Python's range")
-                elif has_content(values) or others.have_content(number):
+                elif is_full or has_content(values) or others.have_content(number):
                     yield make_row((number, values))
 
     def _values(self, column: Any, unreadable: set[int]) -> list[Any]:

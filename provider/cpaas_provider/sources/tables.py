@@ -74,6 +74,21 @@ def has_content(values: Iterable[Any]) -> bool:
     return False
 
 
+def all_have_content(column: Sequence[Any]) -> bool:
+    """Return whether each value is text that begins with a visible ASCII character, or each is an integer.
+
+    It compares whole columns, so that rows need not be looked at one by one.
+    """
+    kind = type(column[0]) if column else None
+    try:
+        if kind is str:
+            return bool(min(column) >= "!" and max(column) < "\x7f")
+        return kind is int and type(sum(column)) is int
+    except TypeError:
+        # There is a value of another type, such as None.
+        return False
+
+
 def read_sequences(records: Iterable[Sequence[Any]], places: Sequence[int | None]) -> Iterator[Row]:
     """Yield the values at these places of each record with content, numbered from 1; ``None`` for no place."""
     for number, record in enumerate(records, 1):

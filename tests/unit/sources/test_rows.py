@@ -15,7 +15,15 @@ from hypothesis import strategies as st
 
 from cpaas_provider.sources import CsvSource, JsonLinesSource, ListSource, ParquetSource, SqlSource
 from cpaas_provider.sources.base import InvalidRow, Row, SourceError
-from cpaas_provider.sources.tables import AmbiguousColumnError, FilteredTable, find_column, missing_columns
+from cpaas_provider.sources.csv_file.records import _MAY_HOLD_RECIPIENT, _RECIPIENT
+from cpaas_provider.sources.tables import (
+    AmbiguousColumnError,
+    FilteredTable,
+    all_have_content,
+    find_column,
+    has_content,
+    missing_columns,
+)
 from tests.unit.sources.reading import bad, read, values
 
 Records = Sequence[Sequence[Any]]
@@ -175,3 +183,19 @@ def test_column_is_found_only_if_it_is_the_one_that_matches(columns: list[str], 
     else:
         place = find_column(columns, name)
         assert (None if place is None else columns[place]) == (matching[0] if matching else None)
+
+
+@given(column=st.lists(st.none() | st.text(max_size=3) | st.integers() | st.booleans() | st.floats(), max_size=5))
+def test_column_that_counts_as_full_has_no_blank_value(column: list[Any]) -> None:
+    if all_have_content(column):
+        assert all(has_content([value]) for value in column)
+
+
+@pytest.mark.parametrize(("column", "is_full"), [(["a", "~"], True), ([0, 1], True), (["a", " "], False), ([], False)])
+def test_only_column_of_visible_texts_or_integers_counts_as_full(column: list[Any], is_full: bool) -> None:
+    assert all_have_content(column) is is_full
+
+
+@given(text=st.from_regex(_RECIPIENT, fullmatch=True))
+def test_text_that_may_be_recipient_is_looked_at(text: str) -> None:
+    assert _MAY_HOLD_RECIPIENT.search(text)

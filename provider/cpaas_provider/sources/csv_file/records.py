@@ -28,6 +28,8 @@ _MOST_REPAIRS = 10
 _LINE_BREAK = re.compile(r"\r\n?|\n")
 _LINE = re.compile(r"[^\r\n]*+(?:\r\n?|\n)|[^\r\n]++")
 _LONGEST_RECIPIENT = 320
+_MAY_HOLD_RECIPIENT = re.compile(r"@|(?:\d\D*+){7}")
+"""Whatever ``_RECIPIENT`` matches has an at sign or seven digits. Most lines have neither."""
 _RECIPIENT = re.compile(
     r"(?:(?:tel|whatsapp|sms|p):)?[\s(+/]*+\d(?:[\s().\-/_\u00b7\u2010-\u2015\u2212]{0,5}\d){6,}|[^\s@]+@[^\s@]+\.[^\s@]+",
     re.IGNORECASE,
@@ -255,7 +257,7 @@ def _check_swallowed_rows(
     :param width: the number of columns of the header, without those at its end that have no name
     :param header_width: with them
     """
-    if any(len(_LINE_BREAK.findall(cell)) > max_line_breaks for cell in cells):
+    if len(lines) > max_line_breaks and any(len(_LINE_BREAK.findall(cell)) > max_line_breaks for cell in cells):
         raise _MisplacedQuoteError(_too_many(number, max_line_breaks))
     accepted = "if the cell is correct, set max_line_breaks=None"
     if len(cells) < width or (len(cells) != header_width and any(map(str.strip, cells[width:]))):
@@ -263,8 +265,9 @@ def _check_swallowed_rows(
             f"the record that begins on line {number} has several lines, and not as many cells as the header: "
             f"{_ABOUT_QUOTES}; {accepted}"
         )
-    recipients = [_is_recipient(cell) for cell in cells[:width]]
-    for line in lines:
+    suspects = [line for line in lines if _MAY_HOLD_RECIPIENT.search(line)]
+    recipients = [_is_recipient(cell) for cell in cells[:width]] if suspects else []
+    for line in suspects:
         parts = line.strip().split(delimiter)
         if len(without_empty_end(parts)) > width:
             continue
