@@ -5,7 +5,8 @@
 * system: ``make test-system``. Real Airflow processes, one test at a time.
 
 ``make test-all`` runs the three; ``make torture`` runs the slow and the system tests whole instead of a sample.
-``make test-floors`` runs those of the fast tests that depend on the versions of what is installed, see ``VERSIONED``.
+``make test-floors`` runs those of the fast tests that depend on the versions of what is installed, see ``VERSIONED``,
+each function with one case a database.
 
 Run as a program, this module looks at what a run of the fast tests took: ``python -m tests.tiers check FILE``.
 """
@@ -119,6 +120,9 @@ VERSIONED = (
 )
 """Imports, real tasks, SQL and HTTP. What the other tests check is the same whatever the versions are."""
 
+# With other cases of a function, the installed versions do the same; with another database they do not.
+DATABASES = frozenset({"sqlite", "postgres", "mysql", "mariadb"})
+
 # State machines, which hypothesis does not mark as its own.
 MACHINES = ("tests/unit/sending/test_model.py", "tests/unit/sending/campaign/test_model.py")
 
@@ -132,12 +136,17 @@ def tier_of(path: str) -> str | None:
 
 
 def mark(items: Iterable[pytest.Item]) -> None:
-    """Mark collected tests by their places."""
+    """Mark collected tests by their places. Of a function with many cases, the first for each database is versioned."""
+    versioned: set[tuple[str, ...]] = set()
     for item in items:
         path = item.path.relative_to(ROOT).as_posix()
         tier = tier_of(path)
         if path.startswith(VERSIONED):
-            item.add_marker("versioned")
+            function, _, case = item.nodeid.partition("[")
+            first = (function, *DATABASES.intersection(case.rstrip("]").split("-")))
+            if first not in versioned:
+                versioned.add(first)
+                item.add_marker("versioned")
         if tier:
             item.add_marker(tier)
         elif path in MACHINES or item.get_closest_marker("hypothesis"):

@@ -25,7 +25,7 @@ from tests.unit.sending.odd_service import OddService, Respond, always, oddly, s
 
 POLICIES = ("fail", "skip")
 PER_REQUEST = 5
-RUN = settings(suppress_health_check=list(HealthCheck), max_examples=max(3, settings().max_examples // 10))
+RUN = settings(suppress_health_check=list(HealthCheck), max_examples=max(3, settings().max_examples // 16))
 """A try takes a hundred times as long as an answer."""
 
 

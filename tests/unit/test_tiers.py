@@ -5,7 +5,9 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cache
+from pathlib import Path
 from typing import TypeAlias, TypeGuard
 
 import pytest
@@ -50,6 +52,36 @@ class TestPlaces:
         by_hand = re.compile(r"\bmark\.(slow|system|generated)\b")
         files = (tiers.ROOT / "tests").rglob("test_*.py")
         assert [file.name for file in files if by_hand.search(file.read_text(encoding="utf-8"))] == []
+
+
+@dataclass
+class Item:
+    """What ``mark`` uses of a collected test."""
+
+    nodeid: str
+    marks: list[str] = field(default_factory=list)
+
+    @property
+    def path(self) -> Path:
+        return tiers.ROOT / self.nodeid.partition("::")[0]
+
+    def add_marker(self, mark: str) -> None:
+        self.marks.append(mark)
+
+    def get_closest_marker(self, name: str) -> None:
+        return None
+
+
+def test_lowest_versions_run_one_case_of_each_function_and_database() -> None:
+    of_database = "tests/unit/database/test_leases.py::test_a"
+    names = ["sqlite-1", "postgres-1", "sqlite-2", "postgres-2"]
+    cases = [Item(f"{of_database}[{name}]") for name in names]
+    others = [Item("tests/contract/test_a.py::test_b[1]"), Item("tests/contract/test_a.py::test_b[2]")]
+    elsewhere = Item("tests/unit/docs/test_site.py::test_c")
+    tiers.mark([*cases, *others, elsewhere])  # type: ignore[list-item]  # collecting for it would take seconds
+    assert [item.marks for item in cases] == [["versioned"], ["versioned"], [], []]
+    assert [item.marks for item in others] == [["versioned"], []]
+    assert elsewhere.marks == ["slow"]
 
 
 class TestCheck:
