@@ -112,7 +112,8 @@ class OddAnswers:
         body = copy.deepcopy(self.shape())
         for _ in range(self.one((0, 0, 1, 1, 2))):
             if places := _places(body):
-                place, addition = self.one(places), self.addition()
+                # A copy, as the next addition may go into this one.
+                place, addition = self.one(places), copy.deepcopy(self.addition())
                 # What is there stays: the record's own fields are its own.
                 place.update({key: value for key, value in addition.items() if key not in place})
         return body

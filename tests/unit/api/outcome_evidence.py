@@ -172,8 +172,9 @@ def _speaks(name: str) -> bool:
 
 def _in_scalar(name: str, value: Any, fields: Mapping[str, Any], *, top: bool) -> Evidence:
     if name in _ID_KEYS:
-        long = isinstance(value, str) and len(value) > TOO_LONG_ID
-        return Evidence(max(id_level(value), Level.DOUBT if long else Level.NO))
+        # These are no ids, and may speak of one that is not shown.
+        is_odd = value is True or value == math.inf or (isinstance(value, str) and len(value) > TOO_LONG_ID)
+        return Evidence(max(id_level(value), Level.DOUBT if is_odd else Level.NO))
     if _speaks(name):
         says_no = value is False or value == 0 or str(value).strip().casefold() in ("", "no", "false", "0")
         return Evidence(Level.DOUBT) if says_no else _ACCEPTED

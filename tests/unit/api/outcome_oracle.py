@@ -5,10 +5,13 @@ verdict is allowed:
 
 * A 429 by status line whose body speaks of acceptance, and a 503 with Retry-After the like: *not sent* or *unknown*.
 * A negated word of acceptance ("could not be sent"), a word in another language, a figure: *rejected* or *unknown*.
+* A status in a body without the ``message`` of the documented error: what it names, or *unknown*.
 * An id of another name (``request_id``), a status as text ("400"), keys that the documented error does not have.
 * A 401 or 403 whose body speaks of acceptance: *rejected*, whatever the body is (FACTS.md), or *unknown*.
 * An id at a place where the contract has none, but not inside ``errors``: *accepted* or *unknown*.
 * A recipient named by an index, or in another notation than the request's: rejected within the request, or accepted.
+  So is a recipient who is named plainly beside an index that counts from 0 or from 1.
+* A purchase whose record has a ``state`` beside its ``status``: what it is by its status, or *unknown*.
 * A purchase refused under a success: *rejected* by the table of outcomes, *unknown* by FACTS.md.
 * A refusal under another 2xx than 200, as *created* and *accepted* are words of acceptance: *rejected* or *unknown*.
 * An echo of other recipients than the request's: *accepted*, with a word, or *unknown*.
@@ -92,6 +95,11 @@ def _parse(raw: bytes) -> Any:
         return _NotJson()
 
 
+def _is_odd_json(answer: Answer) -> bool:
+    """Whether a body is no JSON by its standard, and read by many all the same."""
+    return b"NaN" in answer.body or b"Infinity" in answer.body or answer.body.startswith(b"\xef\xbb\xbf")
+
+
 # -- by the status line -----------------------------------------------------------------------------------------------
 
 
@@ -109,7 +117,7 @@ def _of_failure(question: Question, answer: Answer, found: Evidence) -> Verdicts
         is_odd = status < 400 and question.operation not in _ACTING
         return frozenset({UNKNOWN, REJECTED} if is_odd else {UNKNOWN}) | _if_limited(question, found, harmless=is_odd)
     allowed = _of_proof(Level.CLEAR, found.level) | _if_limited(question, found)
-    if status == 425:
+    if status == 425 or _is_odd_json(answer):
         allowed |= {UNKNOWN}
     if status in (401, 403):
         # FACTS.md: whatever the body is.
@@ -159,8 +167,7 @@ def _of_success(question: Question, answer: Answer, body: Any, found: Evidence) 
     if answer.status != 200 and REJECTED in allowed:
         # "Created" and "Accepted" speak of acceptance themselves.
         allowed |= {UNKNOWN}
-    if b"NaN" in answer.body or b"Infinity" in answer.body or answer.body.startswith(b"\xef\xbb\xbf"):
-        # No JSON by its standard, and read by many all the same.
+    if _is_odd_json(answer):
         allowed |= {UNKNOWN}
     if question.recipients and ACCEPTED in allowed:
         return Judgement(allowed, *rejected_within(question, body))
@@ -211,7 +218,7 @@ def _of_accepted(
         _echoes_odd_reference(question, record),
     ]
     allowed = frozenset({ACCEPTED, UNKNOWN} if any(doubts) else {ACCEPTED})
-    is_odd = found.fault or (record is not body and body.get("status") != 200)
+    is_odd = found.fault or "state" in record or (record is not body and body.get("status") != 200)
     if question.operation in _PURCHASES and is_odd:
         # FACTS.md: of a purchase, a failure in the body is unknown.
         allowed |= {UNKNOWN}
@@ -266,7 +273,8 @@ def _of_refusal(question: Question, body: Any, found: Evidence, *, has_dead_id: 
     """Return the verdicts on a success without an id."""
     status = body.get("status") if isinstance(body, dict) else None
     if found.limited is Level.CLEAR and status == 429:
-        return frozenset({UNKNOWN}) if found.acceptance is Level.CLEAR else _with(UNKNOWN, found.level, NOT_SENT)
+        doubt = max(found.level, Level.NO if "message" in body else Level.DOUBT)
+        return frozenset({UNKNOWN}) if found.acceptance is Level.CLEAR else _with(UNKNOWN, doubt, NOT_SENT)
     code = as_code(status)
     if code in _NO_PROOF:
         return frozenset({UNKNOWN})
@@ -280,7 +288,8 @@ def _of_refusal(question: Question, body: Any, found: Evidence, *, has_dead_id: 
 def _proof_by_status(body: Any, code: int | None) -> Level:
     if code is None or not 400 <= code < 500 or code == 429:
         return Level.NO
-    is_plain = type(body["status"]) is int and body.keys() <= {"status", "message", "errors"} and code != 425
+    is_exact = type(body["status"]) is int and code != 425
+    is_plain = is_exact and "message" in body and body.keys() <= {"status", "message", "errors"}
     return Level.CLEAR if is_plain else Level.DOUBT
 
 

@@ -21,9 +21,19 @@ def rejected_within(question: Question, body: Any) -> tuple[frozenset[str], froz
         level, named = _said_of(question, item)
         (rejected if level is Level.CLEAR else rejectable if level else other).update(named)
     rejected -= rejectable | other
+    if any(_has_index_of_none(question, item) for item in _items(body)):
+        rejectable |= rejected
+        rejected = set()
     # Where nobody is left, the id and the items contradict one another.
     sure = rejected if len(rejected) < len(question.recipients) else set()
     return frozenset(sure), frozenset(rejected | rejectable | (other & _alone(question, body)))
+
+
+def _has_index_of_none(question: Question, item: Any) -> bool:
+    """Whether an item names a recipient by an index that only a count from 1 has."""
+    name = item.get("field") if isinstance(item, dict) else None
+    index = _INDEX.fullmatch(name) if isinstance(name, str) and _ABOUT_RECIPIENTS.fullmatch(name) else None
+    return index is not None and int(index[1]) >= len(question.recipients)
 
 
 def _alone(question: Question, body: Any) -> set[str]:

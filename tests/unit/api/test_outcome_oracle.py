@@ -122,6 +122,7 @@ CASES: list[tuple[int, Any, set[Verdict]]] = [
     (200, {**DOCUMENTED, "status": 200}, {REJECTED}),
     (200, {"status": 400, "message": "The request is not valid"}, {REJECTED}),
     (200, {"status": 429, "message": "Too many requests", "errors": []}, {NOT_SENT}),
+    (200, {"type": "about:blank", "title": "Too many requests", "status": 429}, {NOT_SENT, UNKNOWN}),
     (200, {"message": "Gateway timeout", "errors": ["upstream timed out"]}, {UNKNOWN}),
     (200, {"message": "It failed", "errors": [None]}, {UNKNOWN}),
     (200, {"message": "It failed", "errors": [{}]}, {UNKNOWN}),
