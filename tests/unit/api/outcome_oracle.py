@@ -11,7 +11,7 @@ verdict is allowed:
 * An id at a place where the contract has none, but not inside ``errors``: *accepted* or *unknown*.
 * A recipient named by an index, or in another notation than the request's: rejected within the request, or accepted.
   So is a recipient who is named plainly beside an index that counts from 0 or from 1.
-* A purchase whose record has a ``state`` beside its ``status``: what it is by its status, or *unknown*.
+* A purchase whose body has a ``state`` beside its ``status``, or errors at any depth: *accepted* or *unknown*.
 * A purchase refused under a success: *rejected* by the table of outcomes, *unknown* by FACTS.md.
 * A refusal under another 2xx than 200, as *created* and *accepted* are words of acceptance: *rejected* or *unknown*.
 * An echo of other recipients than the request's: *accepted*, with a word, or *unknown*.
@@ -218,7 +218,7 @@ def _of_accepted(
         _echoes_odd_reference(question, record),
     ]
     allowed = frozenset({ACCEPTED, UNKNOWN} if any(doubts) else {ACCEPTED})
-    is_odd = found.fault or "state" in record or (record is not body and body.get("status") != 200)
+    is_odd = found.fault or _has_failure(body) or (record is not body and body.get("status") != 200)
     if question.operation in _PURCHASES and is_odd:
         # FACTS.md: of a purchase, a failure in the body is unknown.
         allowed |= {UNKNOWN}
@@ -227,6 +227,12 @@ def _of_accepted(
     elif question.operation in _PURCHASES and len(purchase_outcomes(body)) > 1:
         allowed |= {UNKNOWN}
     return allowed
+
+
+def _has_failure(value: Any) -> bool:
+    """Whether anything in the body of a purchase may speak of its failure."""
+    members = value.items() if isinstance(value, dict) else enumerate(value if isinstance(value, list) else ())
+    return any((name in ("state", "error", "errors") and part) or _has_failure(part) for name, part in members)
 
 
 def _is_passcode(record: Mapping[str, Any], question: Question) -> bool:

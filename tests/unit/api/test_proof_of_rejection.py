@@ -363,3 +363,14 @@ def test_response_to_other_recipients_or_another_reference_is_unknown() -> None:
     response = HttpResponse(200, None, json.dumps({"id": "m-1", "external_ref": "r-2"}).encode())
     with pytest.raises(errors.CpaasUnknownOutcomeError):
         parse_response(SEND_SMS, response, (), {**SMS, "external_ref": "r-1"})
+
+
+def test_recipient_named_by_index_beside_another_address_counts_as_accepted() -> None:
+    request = {"recipients": "ada@example.org,bob@example.org", "sender_id": "us@example.org", "content": "Hello"}
+    items = [
+        {"field": "recipients[0]", "message": "is not valid", "type": "invalid"},
+        {"field": "recipients[1]", "message": "+bob@example.org: unknown address", "type": "invalid"},
+    ]
+    content = json.dumps({"id": "email-1", "message": "Some are invalid", "errors": items}).encode()
+    message = parse_response(SEND_EMAIL, HttpResponse(200, None, content), (), request)
+    assert message.rejected_recipients == ("ada@example.org",)

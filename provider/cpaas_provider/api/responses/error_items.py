@@ -123,7 +123,7 @@ def _about(item: ErrorItem, fields: Mapping[str, Any], counts_from_0: bool) -> t
     steps = _steps(item.field)
     placed = set(_placed(steps, recipients, personalised))
     others = set() if counts_from_0 else set(_placed(steps, recipients, personalised, first=1))
-    is_certain = bool(quoted) or counts_from_0
+    is_certain = (bool(quoted) or counts_from_0) and not any(_quotes_other_address(text, known) for text in texts)
     return (quoted if quoted and quoted <= placed | others else quoted | placed | others), is_certain
 
 
@@ -189,6 +189,11 @@ def _quoted(text: str, known: Mapping[str, str], *, with_compared: bool = False)
         bare = match[0].strip("'").rstrip(".!?'")
         if bare in known and (with_compared or not _is_compared(text, match.start())):
             yield known[bare]
+
+
+def _quotes_other_address(text: str, known: Mapping[str, str]) -> bool:
+    """Tell whether a sentence quotes an address to which the request does not send."""
+    return any(match[0].strip("'").rstrip(".!?'") not in known for match in _ADDRESS.finditer(text.lower()))
 
 
 def _is_compared(text: str, place: int) -> bool:
