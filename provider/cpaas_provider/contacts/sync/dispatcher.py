@@ -5,20 +5,23 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import random
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
+from cpaas_provider.api.errors import CpaasError
 from cpaas_provider.contacts.errors import LeaseLostError, SpoolError, StoppedError
 from cpaas_provider.contacts.key_map.entries import Change, MapEntry
 from cpaas_provider.contacts.key_map.key_map import Lease
 from cpaas_provider.contacts.mapping.rows import RowMapping
 from cpaas_provider.contacts.sync.decisions import Action, Decision, SyncRules, decide, in_step, requested
+from cpaas_provider.contacts.sync.limits import Cause, FailureLimits
 from cpaas_provider.contacts.sync.requests import Pending, Response, Result, RowRequests
-from cpaas_provider.contacts.sync.results import Counts, FailureLimits, ResultRecorder
-from cpaas_provider.contacts.sync.spool import Outcome, Spool, WorkItem
+from cpaas_provider.contacts.sync.results import Counts, ResultRecorder
+from cpaas_provider.contacts.sync.spool import Outcome, Spool, Work, WorkItem
 from cpaas_provider.database.errors import DatabaseError
 
 if TYPE_CHECKING:
@@ -59,7 +62,12 @@ class Dispatcher:
     At most ``window`` requests have an intent and no recorded result. So a crash leaves at most that many creations
     with an unknown outcome.
 
+    After many rejections or failures in a row, rows from elsewhere in the work show whether the service handles any
+    row: see ``FailureLimits``. A run after one that ended so starts elsewhere in the work.
+
     :param names: names of the list's columns, by id
+    :param planned: the number of requests that the plan needs
+    :param tolerated: the number of rejections that the author tolerates
     :param ends_at: the time of the monotonic clock after which no further request starts; ``None`` for no limit
     """
 
@@ -74,6 +82,8 @@ class Dispatcher:
         *,
         window: int,
         names: Mapping[str, str],
+        planned: int,
+        tolerated: int,
         ends_at: float | None,
         counts: Counts,
     ) -> None:
@@ -81,7 +91,7 @@ class Dispatcher:
         self._map = lease.key_map
         self._rules = rules
         self._spool = spool
-        self._requests = RowRequests(client, mapping)
+        self._requests = RowRequests(client, mapping, self._map, names)
         self._client = client
         self._stop = stop
         self._window = max(1, window)
@@ -89,16 +99,18 @@ class Dispatcher:
         self._counts = counts
         self._out_of_time = False
         self._end: Exception | None = None
-        self._place = 0
         self._handled = 0
-        self._exhausted = False
-        self._requeued: deque[WorkItem] = deque()
         self._busy: dict[bytes, int] = {}
         self._waiting = 0
         self._queue: deque[Pending] = deque()
         self._in_flight: dict[asyncio.Task[Result], Pending] = {}
         self._finished: list[Result] = []
-        self._limits = FailureLimits()
+        self._ended_key = "ended/{}-{}".format(*lease.buckets)
+        self._ended_before = self._map.value(self._ended_key)
+        self._limits = FailureLimits(planned, tolerated, self._ended_before)
+        self._work = Work(spool, random.random() if self._ended_before else 0.0)  # noqa: S311 - no secret
+        self._probes: set[int] = set()
+        self._table_check: asyncio.Task[None] | None = None
         self._results = ResultRecorder(lease, rules, spool, self._counts, names=names, on_error=self._finish)
         self._changed = asyncio.Event()
 
@@ -114,21 +126,23 @@ class Dispatcher:
             while await self._round():
                 pass
         finally:
-            watcher.cancel()
-            for task in self._in_flight:
+            tasks = [watcher, *self._in_flight, *filter(None, [self._table_check])]
+            for task in tasks:
                 task.cancel()
-            await asyncio.gather(watcher, *self._in_flight, return_exceptions=True)
+            await asyncio.gather(*tasks, return_exceptions=True)
             self._counts.requests = self._requests.count
-        if not self._limits.all_rejected:
-            await self._results.record_rejections(whole=True)
+        await self._results.record_rejections(is_end=True, are_proved=self._limits.proves_rejections)
+        await self._record_end()
         if self._end is not None:
             raise self._end
 
     async def _round(self) -> bool:
         """Record results, start as many rows as the window allows, and return whether anything is left."""
         self._check_time()
-        if self._is_ended:
+        if self._is_ended or self._limits.is_holding:
             self._restore_queued()
+        if self._limits.is_holding and not self._is_ended and self._table_check is None:
+            self._table_check = asyncio.create_task(self._check_table())
         finished, self._finished = self._finished, []
         handled = self._handled
         started = await self._start_rows()
@@ -156,7 +170,7 @@ class Dispatcher:
 
     @property
     def _all_started(self) -> bool:
-        return self._exhausted and not self._requeued and not self._waiting
+        return self._work.is_exhausted and not self._waiting
 
     def _check_time(self) -> None:
         if self._ends_at is not None and time.monotonic() >= self._ends_at and not self._out_of_time:
@@ -165,7 +179,7 @@ class Dispatcher:
 
     async def _start_rows(self) -> list[_Started]:
         """Return the next rows that the window allows."""
-        if self._is_ended or self._pending > self._window // 2:
+        if self._is_ended or self._limits.is_holding or self._pending > self._window // 2:
             return []
         items = self._next(self._window - self._pending)
         if not items:
@@ -173,7 +187,8 @@ class Dispatcher:
         try:
             entries, others = await asyncio.to_thread(self._read_entries, [item.key_hash for item in items])
         except DatabaseError as error:
-            self._requeued.extendleft(reversed(items))
+            for item in items:
+                self._put_back(item)
             self._finish(error)
             return []
         started: list[_Started] = []
@@ -200,19 +215,29 @@ class Dispatcher:
         return self._map.entries(key_hashes), self._lease.others()
 
     def _next(self, count: int) -> list[WorkItem]:
-        items: list[WorkItem] = []
-        if not self._exhausted:
-            try:
-                items = self._spool.work(self._place, count)
-            except SpoolError as error:
-                self._finish(error)
-                return []
-            if items:
-                self._place = items[-1].seq
-            self._exhausted = len(items) < count
-        while self._requeued and len(items) < count:
-            items.append(self._requeued.popleft())
-        return items
+        try:
+            while (probing := self._limits.probing) is not None:
+                # After failures one at a time: a creation that fails has an unknown outcome.
+                is_failing = probing.cause is Cause.FAILURES
+                wanted = (1 if is_failing else probing.needed - probing.failed) - len(self._probes)
+                items: list[WorkItem] = []
+                while len(items) < min(count, wanted) and (item := self._elsewhere(is_failing)) is not None:
+                    items.append(item)
+                if items or self._probes or wanted <= 0:
+                    self._probes.update(item.seq for item in items)
+                    return items
+                self._limits.end_probing()
+            return self._work.next(count)
+        except SpoolError as error:
+            self._finish(error)
+            return []
+
+    def _elsewhere(self, is_failing: bool) -> WorkItem | None:
+        return self._work.elsewhere([Action.UPDATE.value, Action.DELETE.value] if is_failing else [])
+
+    def _put_back(self, item: WorkItem) -> None:
+        self._probes.discard(item.seq)
+        self._work.put_back(item)
 
     def _requeue_later(self, item: WorkItem) -> None:
         """Try a row again later, because another task has a request for it in flight."""
@@ -221,16 +246,18 @@ class Dispatcher:
             asyncio.get_running_loop().call_later(_BUSY_SECONDS, self._requeue, item)
             self._waiting += 1
             return
+        self._probes.discard(item.seq)
         reason = "another task has a request for this row under way"
         self._results.count_without_request(item, Outcome.NOT_SENT, reason)
 
     def _requeue(self, item: WorkItem) -> None:
         self._waiting -= 1
-        self._requeued.append(item)
+        self._put_back(item)
         self._changed.set()
 
     def _count_unneeded(self, item: WorkItem, decision: Decision) -> None:
         """Count a row that needs no request any more, because another task handled it since the source was read."""
+        self._probes.discard(item.seq)
         if decision.action is Action.UNKNOWN:
             reason = "the outcome of its creation is unknown"
             self._results.count_without_request(item, Outcome.UNKNOWN, reason)
@@ -252,11 +279,14 @@ class Dispatcher:
                     return
                 log.warning("Results cannot be recorded, the provider tries again: %s", error)
                 await self._sleep(pause)
-        self._requeued.extend(result.pending.item for result in finished if self._results.count(result))
+        for result in finished:
+            if self._results.count(result) or (result.response is Response.NOT_BEGUN and not self._is_ended):
+                self._put_back(result.pending.item)
         for item, decision, before, after in started:
             if item.key_hash in changed and not self._is_written(changed[item.key_hash], before, after):
-                self._requeued.append(item)
+                self._put_back(item)
             elif decision.action in (Action.RECORD, Action.FORGET):
+                self._probes.discard(item.seq)
                 self._counts.recorded += 1
                 self._counts.done += 1
             elif after is not None:
@@ -288,6 +318,8 @@ class Dispatcher:
 
     def _send(self) -> None:
         """Start queued requests, up to the connection's ``max_concurrency`` in flight."""
+        if self._limits.is_holding:
+            return
         while self._queue and len(self._in_flight) < self._client.settings.max_concurrency and not self._is_ended:
             pending = self._queue.popleft()
             task = asyncio.create_task(self._requests.send(pending))
@@ -308,14 +340,35 @@ class Dispatcher:
         self._finished.append(result)
         if result.fatal is not None:
             self._finish(result.fatal)
-        if (error := self._limits.check(result)) is not None:
-            self._finish(error)
+        is_probe = result.pending.item.seq in self._probes
+        self._probes.discard(result.pending.item.seq)
+        if (ending := self._limits.check(result, is_probe=is_probe)) is not None:
+            self._finish(ending)
         self._send()
 
     def _restore_queued(self) -> None:
         """Undo the intents of queued rows, whose requests have not left."""
         while self._queue:
             self._finished.append(Result(self._queue.popleft(), Response.NOT_BEGUN))
+
+    async def _check_table(self) -> None:
+        """Read the contact table before another row is risked after failures. It costs nothing."""
+        try:
+            await self._client.get_contact_table()
+        except CpaasError as error:
+            self._finish(self._limits.outage(str(error)))
+        else:
+            self._limits.end_holding()
+        self._table_check = None
+        self._changed.set()
+
+    async def _record_end(self) -> None:
+        """Record whether the run ended early or without proof, so that the next one starts elsewhere."""
+        unproved = self._limits.unproved
+        cause = None if unproved is None else unproved.value
+        if cause != self._ended_before:
+            with contextlib.suppress(LeaseLostError, DatabaseError):
+                await asyncio.to_thread(self._lease.write, [], {self._ended_key: cause})
 
     def _finish(self, error: Exception) -> None:
         """Start no further request. ``run`` raises the first error that is passed here."""

@@ -27,6 +27,7 @@ from cpaas_provider.contacts.mapping.rules import ColumnRule
 from cpaas_provider.contacts.sync.cursor import Cursor, cursor_from_json, cursor_to_json
 from cpaas_provider.contacts.sync.decisions import SyncRules
 from cpaas_provider.contacts.sync.dispatcher import Dispatcher, StopSignal
+from cpaas_provider.contacts.sync.limits import tolerated_rejections
 from cpaas_provider.contacts.sync.planning import Plan, Planner
 from cpaas_provider.contacts.sync.report import (
     Limit,
@@ -327,6 +328,8 @@ class ContactSync:
                 self._stop,
                 window=spec.max_pending_requests or 2 * client.settings.max_concurrency,
                 names=self._names,
+                planned=self.plan.requests,
+                tolerated=tolerated_rejections(self.plan, spec.max_failure_ratio),
                 ends_at=None if spec.max_duration is None else self._began + spec.max_duration,
                 counts=self.counts,
             )

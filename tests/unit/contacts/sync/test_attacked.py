@@ -219,10 +219,10 @@ def test_rows_that_another_task_made_unknown_do_not_delay_the_sync(world: World,
 class _Full(Spool):
     """A spool whose disk is full as soon as rows are read back from it."""
 
-    def work(self, after: int, count: int) -> Any:
+    def work(self, after: int, count: int, **options: Any) -> Any:
         (pages,) = self._rows.execute("PRAGMA page_count").fetchone()
         self._rows.execute(f"PRAGMA max_page_count = {pages}")
-        return super().work(after, count)
+        return super().work(after, count, **options)
 
 
 def test_disk_full_while_rows_are_sent_loses_no_response(world: World, monkeypatch: Any) -> None:

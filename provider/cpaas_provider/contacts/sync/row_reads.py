@@ -1,0 +1,188 @@
+"""Reads rows to find out what the service does not say: whether a row is gone, and what an update did to its cells."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Mapping
+from enum import Enum
+from itertools import chain, islice
+from typing import Any, Protocol
+
+from cpaas_provider.api import errors
+from cpaas_provider.api.models.contacts import ContactRowRecord, ContactTable
+from cpaas_provider.contacts.key_map.entries import RowState
+from cpaas_provider.contacts.key_map.key_map import KeyMap
+
+ACCOUNT_ERRORS = (
+    errors.CpaasAuthenticationError,
+    errors.CpaasInsufficientBalanceError,
+    errors.CpaasConfigurationError,
+)
+"""Errors that every request would have."""
+
+_NOT_THERE = frozenset({404, 410})
+"""Statuses that say by themselves that there is no such row."""
+_READ_EACH = 100
+_READ_EVERY = 10
+"""Of rejections in the same words, the first hundred rows are read, then every tenth."""
+_KNOWN_ROWS = 3
+
+
+class ReadRequests(Protocol):
+    """The requests that change nothing and cost nothing, as of ``AsyncCpaasClient``."""
+
+    def get_contact_row(self, row_id: str) -> Awaitable[ContactRowRecord]:
+        """Read a row."""
+
+    def get_contact_table(self) -> Awaitable[ContactTable]:
+        """Read the table."""
+
+
+class Presence(Enum):
+    """Whether the list has a row."""
+
+    PRESENT = "present"
+    GONE = "gone"
+    NOT_PROVED = "not proved"
+    """The row cannot be read, and no other row can."""
+
+
+class RowFinder:
+    """Tells whether the list still has a row, in whatever words the service says that it is gone.
+
+    The contract lists no status for it (INTERFACE.md 4.12, 4.13, 7). So a row is gone if it cannot be read while the
+    table can. A failure to read is no proof, but an error. A service may reject the reading of every row: then the
+    proof needs another row that can be read, unless status 404 or 410 said twice that there is no such row.
+
+    :param key_map: names other rows of the list
+    :param columns: the names of the list's columns, by id
+    """
+
+    def __init__(self, reads: ReadRequests, key_map: KeyMap, columns: Mapping[str, str]) -> None:
+        self._reads = reads
+        self._map = key_map
+        self._columns = {text.casefold() for text in chain(columns, columns.values())}
+        self._may_read_rows: bool | None = None
+        self._known_row: str | None = None
+        self._present: Counter[str] = Counter()
+        self._absent: set[str] = set()
+        self._table: asyncio.Future[ContactTable] | None = None
+
+    def add_known(self, row_id: str | None) -> None:
+        """Remember a row that the list has."""
+        self._known_row = row_id
+
+    def is_about_cells(self, error: errors.CpaasRejectedError) -> bool:
+        """Tell whether a rejected update needs no reading of its row, because of its words.
+
+        An error that names columns and nothing else is about cells. Other words are learned: the rows of the first
+        hundred such rejections are read, then every tenth. As soon as one is gone, all are read.
+        """
+        words = _words(error)
+        fields = [(item.field or "").casefold().rpartition(".")[2] for item in error.items]
+        if fields and self._columns.issuperset(fields):
+            return True
+        if words in self._absent or _says_not_there(error):
+            return False
+        seen = self._present[words]
+        if seen < _READ_EACH or seen % _READ_EVERY == 0:
+            return False
+        self._present[words] += 1
+        return True
+
+    async def find(self, row_id: str, rejection: errors.CpaasRejectedError) -> Presence:
+        """Tell whether the list has a row whose update or deletion was rejected.
+
+        :raises CpaasError: when the row or the table cannot be read for a reason that is not about the row
+        """
+        try:
+            await self._reads.get_contact_row(row_id)
+        except ACCOUNT_ERRORS:
+            raise
+        except errors.CpaasRejectedError as unread:
+            if not _is_about_row(unread):
+                raise
+            said_twice = _says_not_there(rejection) and _says_not_there(unread)
+            presence = await self._prove_gone(row_id, said_twice=said_twice)
+            if presence is Presence.GONE:
+                self._absent.add(_words(rejection))
+            return presence
+        self._may_read_rows = True
+        self._present[_words(rejection)] += 1
+        return Presence.PRESENT
+
+    async def find_unreadable(self, row_id: str, unread: errors.CpaasRejectedError) -> Presence:
+        """Tell whether a row is gone whose reading was rejected.
+
+        :raises CpaasError: when that was not about the row, or the table cannot be read
+        """
+        if isinstance(unread, ACCOUNT_ERRORS) or not _is_about_row(unread):
+            raise unread
+        return await self._prove_gone(row_id, said_twice=_says_not_there(unread))
+
+    async def check_table(self) -> None:
+        """Read the table. Rows that wait for this at the same time share one reading.
+
+        A gateway without its service rejects every request. So only a reading that begins after the row's proves
+        something.
+
+        :raises CpaasError: when the table cannot be read
+        """
+        if (running := self._table) is not None:
+            await asyncio.wait([running])
+        if self._table is None or self._table is running:
+            self._table = asyncio.ensure_future(self._reads.get_contact_table())
+        await asyncio.shield(self._table)
+
+    async def _prove_gone(self, row_id: str, *, said_twice: bool) -> Presence:
+        await self.check_table()
+        if said_twice or await self._can_read_rows(row_id):
+            return Presence.GONE
+        return Presence.NOT_PROVED
+
+    async def _can_read_rows(self, row_id: str) -> bool:
+        """Tell whether another row can be read, or there is no other."""
+        if self._may_read_rows is None:
+            self._may_read_rows = await self._read_another(row_id)
+        return self._may_read_rows
+
+    async def _read_another(self, row_id: str) -> bool:
+        others = await asyncio.to_thread(self._other_rows, row_id)
+        for other in others:
+            try:
+                await self._reads.get_contact_row(other)
+            except ACCOUNT_ERRORS:
+                raise
+            except errors.CpaasRejectedError:
+                continue
+            return True
+        return not others
+
+    def _other_rows(self, row_id: str) -> list[str]:
+        entries = chain.from_iterable(self._map.pages(states=[RowState.SYNCED], size=_KNOWN_ROWS + 1))
+        rows = (entry.row_id for entry in entries if entry.row_id not in (None, row_id))
+        known = [] if self._known_row in (None, row_id) else [self._known_row]
+        return [row for row in chain(known, islice(rows, _KNOWN_ROWS)) if row is not None]
+
+
+def _is_about_row(unread: errors.CpaasRejectedError) -> bool:
+    """Tell whether a rejected reading is an answer about the row. A redirect or an unknown method is none."""
+    status = unread.status or 0
+    return status < 300 or status in (400, 404, 409, 410, 422)
+
+
+def _says_not_there(error: errors.CpaasRejectedError) -> bool:
+    return error.status in _NOT_THERE or isinstance(error, errors.CpaasNotFoundError)
+
+
+def _words(error: errors.CpaasRejectedError) -> str:
+    """Return what a rejection says, without the figures and ids that differ from row to row."""
+    items = sorted(f"{item.field}:{item.type}" for item in error.items)
+    text = "".join(character for character in str(error) if not character.isdigit())
+    return f"{error.status} {items or text}"
+
+
+def is_empty_cell(cell: Any) -> bool:
+    """Tell whether a cell, as the service returned it, is empty."""
+    return cell in (None, "", [])
