@@ -7,13 +7,11 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
 
+from cpaas_provider.api.bounds import PARTIAL, WHOLE
 from cpaas_provider.contacts.key_map.entries import MapEntry, RowState
 from cpaas_provider.contacts.key_map.hashes import CellHashes, ContactHashes
 from cpaas_provider.contacts.key_map.key_map import Lease
 from cpaas_provider.contacts.sync.spool import WorkItem
-
-PARTIAL, WHOLE = "partial", "whole"
-"""The values of the connection's ``row_updates``."""
 
 
 class Action(Enum):

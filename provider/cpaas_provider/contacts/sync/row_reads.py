@@ -73,6 +73,10 @@ class RowFinder:
         """Remember a row that the list has."""
         self._known_row = row_id
 
+    def add_read(self, row_id: str) -> None:
+        """Remember a row that was read."""
+        self._known_row, self._may_read_rows = row_id, True
+
     def is_about_cells(self, error: errors.CpaasRejectedError) -> bool:
         """Tell whether a rejected update needs no reading of its row, because of its words.
 
@@ -108,7 +112,7 @@ class RowFinder:
             if presence is Presence.GONE:
                 self._absent.add(_words(rejection))
             return presence
-        self._may_read_rows = True
+        self.add_read(row_id)
         self._present[_words(rejection)] += 1
         return Presence.PRESENT
 

@@ -14,6 +14,7 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
 from cpaas_provider.api.amounts import counted
+from cpaas_provider.api.bounds import WHOLE
 from cpaas_provider.api.errors import CpaasInvalidRequestError
 from cpaas_provider.api.recipients.msisdn import NumberReader
 from cpaas_provider.contacts.errors import MapMismatchError, StoppedError
@@ -184,6 +185,8 @@ class ContactSync:
                 empty_cell_value=spec.empty_cell_value,
                 key=spec.key,
             )
+            if rules.row_updates == WHOLE:
+                self._check_whole_rows(mapping, rules)
             self._log_changed_types(key_map, mapping)
             self.column_sources = mapping.column_sources
             if spec.resync and not spec.dry_run:
@@ -294,6 +297,21 @@ class ContactSync:
             )
         except CpaasInvalidRequestError as error:
             raise CpaasInvalidRequestError(f"on_missing: {error}") from None
+
+    def _check_whole_rows(self, mapping: RowMapping, rules: SyncRules) -> None:
+        """Refuse what cannot work if an update clears the cells that it does not send."""
+        if faults := mapping.whole_row_faults(rules.missing_cells):
+            raise CpaasInvalidRequestError(
+                "The connection's row_updates is whole, so each update must send all cells of its row. "
+                f"{'; '.join(faults)}. Nothing was sent. Remove keep_when_blank from the mapping, and use on_missing "
+                "'keep' or 'delete', or have it write every column of the mapping."
+            )
+        if others := mapping.columns_not_filled(self._table):
+            log.warning(
+                "row_updates of the connection is whole: updates send no cells of %s, which the mapping does not fill. "
+                "A service that clears such cells empties them.",
+                ", ".join(others),
+            )
 
     def _log_changed_types(self, key_map: KeyMap, mapping: RowMapping) -> None:
         stored = key_map.value(COLUMN_TYPES)
