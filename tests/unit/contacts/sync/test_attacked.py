@@ -144,7 +144,7 @@ def test_gateway_that_responds_404_to_everything_removes_no_row(world: World, on
 
 
 def test_rows_that_were_rejected_in_a_row_are_sent_again_by_the_next_run(world: World) -> None:
-    (ended,) = world.run(Step(rows(40), faults=(Fault.REJECTED,) * 60))
+    (ended,) = world.run(Step(rows(40), faults=(Fault.REJECTED,) * 60, max_failure_ratio=0.0))
     assert isinstance(ended.error, TooManyFailuresError)
     assert "in a row" in str(ended.error)
     (again,) = world.run(Step(rows(40)))
