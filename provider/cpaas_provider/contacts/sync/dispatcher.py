@@ -10,7 +10,7 @@ import time
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from cpaas_provider.api.errors import CpaasError
 from cpaas_provider.contacts.errors import LeaseLostError, SpoolError, StoppedError
@@ -18,14 +18,16 @@ from cpaas_provider.contacts.key_map.entries import Change, MapEntry
 from cpaas_provider.contacts.key_map.key_map import Lease
 from cpaas_provider.contacts.mapping.rows import RowMapping
 from cpaas_provider.contacts.sync.decisions import Action, Decision, SyncRules, decide, in_step, requested
-from cpaas_provider.contacts.sync.limits import Cause, FailureLimits
+from cpaas_provider.contacts.sync.limits import FailureLimits
 from cpaas_provider.contacts.sync.requests import Pending, Response, Result, RowRequests
 from cpaas_provider.contacts.sync.results import Counts, ResultRecorder
-from cpaas_provider.contacts.sync.spool import Outcome, Spool, Work, WorkItem
+from cpaas_provider.contacts.sync.spool import Outcome, Spool, WorkItem
+from cpaas_provider.contacts.sync.work import ProbedWork
 from cpaas_provider.database.errors import DatabaseError
 
 if TYPE_CHECKING:
     from cpaas_provider.api.client import AsyncCpaasClient
+    from cpaas_provider.api.models.contacts import ContactTable
 
 log = logging.getLogger(__name__)
 
@@ -108,9 +110,9 @@ class Dispatcher:
         self._ended_key = "ended/{}-{}".format(*lease.buckets)
         self._ended_before = self._map.value(self._ended_key)
         self._limits = FailureLimits(planned, tolerated, self._ended_before)
-        self._work = Work(spool, random.random() if self._ended_before else 0.0)  # noqa: S311 - no secret
-        self._probes: set[int] = set()
-        self._table_check: asyncio.Task[None] | None = None
+        start = random.random() if self._ended_before else 0.0  # noqa: S311 - no secret
+        self._work = ProbedWork(spool, self._limits, start)
+        self._table_check: asyncio.Future[ContactTable] | None = None
         self._results = ResultRecorder(lease, rules, spool, self._counts, names=names, on_error=self._finish)
         self._changed = asyncio.Event()
 
@@ -126,12 +128,13 @@ class Dispatcher:
             while await self._round():
                 pass
         finally:
-            tasks = [watcher, *self._in_flight, *filter(None, [self._table_check])]
+            tasks: list[asyncio.Future[Any]] = [watcher, *self._in_flight, *filter(None, [self._table_check])]
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
             self._counts.requests = self._requests.count
-        await self._results.record_rejections(is_end=True, are_proved=self._limits.proves_rejections)
+        are_proved = self._limits.proves_rejections(all_sent=not self._is_ended)
+        await self._results.record_rejections(is_end=True, are_proved=are_proved)
         await self._record_end()
         if self._end is not None:
             raise self._end
@@ -142,7 +145,9 @@ class Dispatcher:
         if self._is_ended or self._limits.is_holding:
             self._restore_queued()
         if self._limits.is_holding and not self._is_ended and self._table_check is None:
-            self._table_check = asyncio.create_task(self._check_table())
+            # It costs nothing, so it comes before another row is risked.
+            self._table_check = asyncio.ensure_future(self._client.get_contact_table())
+            self._table_check.add_done_callback(self._on_table)
         finished, self._finished = self._finished, []
         handled = self._handled
         started = await self._start_rows()
@@ -181,14 +186,15 @@ class Dispatcher:
         """Return the next rows that the window allows."""
         if self._is_ended or self._limits.is_holding or self._pending > self._window // 2:
             return []
-        items = self._next(self._window - self._pending)
-        if not items:
-            return []
+        items: list[WorkItem] = []
         try:
+            items = self._work.next(self._window - self._pending)
+            if not items:
+                return []
             entries, others = await asyncio.to_thread(self._read_entries, [item.key_hash for item in items])
-        except DatabaseError as error:
+        except (DatabaseError, SpoolError) as error:
             for item in items:
-                self._put_back(item)
+                self._work.put_back(item)
             self._finish(error)
             return []
         started: list[_Started] = []
@@ -214,31 +220,6 @@ class Dispatcher:
     def _read_entries(self, key_hashes: Sequence[bytes]) -> tuple[dict[bytes, MapEntry], set[int]]:
         return self._map.entries(key_hashes), self._lease.others()
 
-    def _next(self, count: int) -> list[WorkItem]:
-        try:
-            while (probing := self._limits.probing) is not None:
-                # After failures one at a time: a creation that fails has an unknown outcome.
-                is_failing = probing.cause is Cause.FAILURES
-                wanted = (1 if is_failing else probing.needed - probing.failed) - len(self._probes)
-                items: list[WorkItem] = []
-                while len(items) < min(count, wanted) and (item := self._elsewhere(is_failing)) is not None:
-                    items.append(item)
-                if items or self._probes or wanted <= 0:
-                    self._probes.update(item.seq for item in items)
-                    return items
-                self._limits.end_probing()
-            return self._work.next(count)
-        except SpoolError as error:
-            self._finish(error)
-            return []
-
-    def _elsewhere(self, is_failing: bool) -> WorkItem | None:
-        return self._work.elsewhere([Action.UPDATE.value, Action.DELETE.value] if is_failing else [])
-
-    def _put_back(self, item: WorkItem) -> None:
-        self._probes.discard(item.seq)
-        self._work.put_back(item)
-
     def _requeue_later(self, item: WorkItem) -> None:
         """Try a row again later, because another task has a request for it in flight."""
         rounds = self._busy[item.key_hash] = self._busy.get(item.key_hash, 0) + 1
@@ -246,18 +227,18 @@ class Dispatcher:
             asyncio.get_running_loop().call_later(_BUSY_SECONDS, self._requeue, item)
             self._waiting += 1
             return
-        self._probes.discard(item.seq)
+        self._work.end_probe(item)
         reason = "another task has a request for this row under way"
         self._results.count_without_request(item, Outcome.NOT_SENT, reason)
 
     def _requeue(self, item: WorkItem) -> None:
         self._waiting -= 1
-        self._put_back(item)
+        self._work.put_back(item)
         self._changed.set()
 
     def _count_unneeded(self, item: WorkItem, decision: Decision) -> None:
         """Count a row that needs no request any more, because another task handled it since the source was read."""
-        self._probes.discard(item.seq)
+        self._work.end_probe(item)
         if decision.action is Action.UNKNOWN:
             reason = "the outcome of its creation is unknown"
             self._results.count_without_request(item, Outcome.UNKNOWN, reason)
@@ -281,12 +262,12 @@ class Dispatcher:
                 await self._sleep(pause)
         for result in finished:
             if self._results.count(result) or (result.response is Response.NOT_BEGUN and not self._is_ended):
-                self._put_back(result.pending.item)
+                self._work.put_back(result.pending.item)
         for item, decision, before, after in started:
             if item.key_hash in changed and not self._is_written(changed[item.key_hash], before, after):
-                self._put_back(item)
+                self._work.put_back(item)
             elif decision.action in (Action.RECORD, Action.FORGET):
-                self._probes.discard(item.seq)
+                self._work.end_probe(item)
                 self._counts.recorded += 1
                 self._counts.done += 1
             elif after is not None:
@@ -340,8 +321,7 @@ class Dispatcher:
         self._finished.append(result)
         if result.fatal is not None:
             self._finish(result.fatal)
-        is_probe = result.pending.item.seq in self._probes
-        self._probes.discard(result.pending.item.seq)
+        is_probe = self._work.end_probe(result.pending.item)
         if (ending := self._limits.check(result, is_probe=is_probe)) is not None:
             self._finish(ending)
         self._send()
@@ -351,16 +331,17 @@ class Dispatcher:
         while self._queue:
             self._finished.append(Result(self._queue.popleft(), Response.NOT_BEGUN))
 
-    async def _check_table(self) -> None:
-        """Read the contact table before another row is risked after failures. It costs nothing."""
-        try:
-            await self._client.get_contact_table()
-        except CpaasError as error:
-            self._finish(self._limits.outage(str(error)))
-        else:
-            self._limits.end_holding()
+    def _on_table(self, check: asyncio.Future[ContactTable]) -> None:
         self._table_check = None
         self._changed.set()
+        if check.cancelled():
+            return
+        if (error := check.exception()) is None:
+            self._limits.end_holding()
+        elif isinstance(error, CpaasError):
+            self._finish(self._limits.outage(str(error)))
+        else:
+            self._finish(RuntimeError(type(error).__name__))
 
     async def _record_end(self) -> None:
         """Record whether the run ended early or without proof, so that the next one starts elsewhere."""

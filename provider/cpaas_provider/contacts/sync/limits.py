@@ -85,10 +85,12 @@ class FailureLimits:
             return self.stopped
         return Cause.REJECTIONS if self._rejections >= REJECTIONS_IN_A_ROW else None
 
-    @property
-    def proves_rejections(self) -> bool:
-        """Whether the last rejections in a row may be stored, so that later runs do not send these rows again."""
-        return self.stopped is None and (self.unproved is None or self._rejected_before)
+    def proves_rejections(self, *, all_sent: bool) -> bool:
+        """Tell whether the last rejections in a row may be stored, so that later runs do not send these rows again.
+
+        :param all_sent: whether the run sent all rows of its work
+        """
+        return self.unproved is None or (self.stopped is None and all_sent and self._rejected_before)
 
     def check(self, result: Result, *, is_probe: bool) -> Exception | None:
         """Count a result, and return the error that ends the sync if there is reason to.

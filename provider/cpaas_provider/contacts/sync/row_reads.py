@@ -26,7 +26,8 @@ _NOT_THERE = frozenset({404, 410})
 _READ_EACH = 100
 _READ_EVERY = 10
 """Of rejections in the same words, the first hundred rows are read, then every tenth."""
-_KNOWN_ROWS = 3
+_SAMPLE = 4
+"""The most rows of the map that are read to see whether the service lets any row be read."""
 
 
 class ReadRequests(Protocol):
@@ -63,8 +64,11 @@ class RowFinder:
         self._reads = reads
         self._map = key_map
         self._columns = {text.casefold() for text in chain(columns, columns.values())}
-        self._may_read_rows: bool | None = None
+        self._may_read_rows = False
         self._known_row: str | None = None
+        self._sample: list[str] | None = None
+        self._tried: set[str] = set()
+        self._proof = asyncio.Lock()
         self._present: Counter[str] = Counter()
         self._absent: set[str] = set()
         self._table: asyncio.Future[ContactTable] | None = None
@@ -147,27 +151,31 @@ class RowFinder:
 
     async def _can_read_rows(self, row_id: str) -> bool:
         """Tell whether another row can be read, or there is no other."""
-        if self._may_read_rows is None:
-            self._may_read_rows = await self._read_another(row_id)
-        return self._may_read_rows
+        async with self._proof:
+            if self._may_read_rows:
+                return True
+            if self._sample is None:
+                self._sample = await asyncio.to_thread(self._some_rows)
+            others = [row for row in (self._known_row, *self._sample) if row not in (None, row_id)]
+            for other in others:
+                if other is not None and other not in self._tried and await self._can_read(other):
+                    self.add_read(other)
+                    return True
+            return not others
 
-    async def _read_another(self, row_id: str) -> bool:
-        others = await asyncio.to_thread(self._other_rows, row_id)
-        for other in others:
-            try:
-                await self._reads.get_contact_row(other)
-            except ACCOUNT_ERRORS:
-                raise
-            except errors.CpaasRejectedError:
-                continue
-            return True
-        return not others
+    async def _can_read(self, row_id: str) -> bool:
+        self._tried.add(row_id)
+        try:
+            await self._reads.get_contact_row(row_id)
+        except ACCOUNT_ERRORS:
+            raise
+        except errors.CpaasRejectedError:
+            return False
+        return True
 
-    def _other_rows(self, row_id: str) -> list[str]:
-        entries = chain.from_iterable(self._map.pages(states=[RowState.SYNCED], size=_KNOWN_ROWS + 1))
-        rows = (entry.row_id for entry in entries if entry.row_id not in (None, row_id))
-        known = [] if self._known_row in (None, row_id) else [self._known_row]
-        return [row for row in chain(known, islice(rows, _KNOWN_ROWS)) if row is not None]
+    def _some_rows(self) -> list[str]:
+        entries = chain.from_iterable(self._map.pages(states=[RowState.SYNCED], size=_SAMPLE))
+        return [entry.row_id for entry in islice(entries, _SAMPLE) if entry.row_id is not None]
 
 
 def _is_about_row(unread: errors.CpaasRejectedError) -> bool:

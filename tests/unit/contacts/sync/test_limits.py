@@ -10,7 +10,8 @@ from cpaas_provider.contacts.errors import NotSyncedError, TooManyFailuresError,
 from cpaas_provider.contacts.key_map.entries import RowState
 from cpaas_provider.contacts.sync.limits import FailureLimits, tolerated_rejections
 from cpaas_provider.contacts.sync.planning import Plan
-from cpaas_provider.contacts.sync.spool import Spool, Work, WorkItem
+from cpaas_provider.contacts.sync.spool import Spool, WorkItem
+from cpaas_provider.contacts.sync.work import Work
 from cpaas_provider.database.database import Database
 from tests.row_service import RowService
 from tests.unit.contacts.sync.real_syncs import COLUMNS, Contacts, rows

@@ -1,0 +1,139 @@
+"""The rows of a spool in the order in which a run sends them, and rows from elsewhere in it."""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Collection
+
+from cpaas_provider.contacts.sync.decisions import Action
+from cpaas_provider.contacts.sync.limits import Cause, FailureLimits
+from cpaas_provider.contacts.sync.spool import Spool, WorkItem
+
+_KNOWN_ROWS = (Action.UPDATE.value, Action.DELETE.value)
+"""The actions whose failure does not leave a row that nobody can name."""
+
+
+class Work:
+    """The rows of a spool in the order in which one run sends them.
+
+    :param start: where in the spool the run starts, 0 to 1; it goes on at the beginning after the end
+    """
+
+    def __init__(self, spool: Spool, start: float = 0.0) -> None:
+        self._spool = spool
+        last = spool.last_seq()
+        first = int(start * last)
+        self._ranges = deque([(first, last), (0, first)])
+        self._taken: set[int] = set()
+        self._returned: deque[WorkItem] = deque()
+        self._position = random.random()  # noqa: S311 - no secret
+
+    @property
+    def is_exhausted(self) -> bool:
+        """Whether no row remains."""
+        return not self._ranges and not self._returned
+
+    def next(self, count: int) -> list[WorkItem]:
+        """Return the next rows; fewer than ``count`` if no more remain.
+
+        :raises SpoolError: when the rows cannot be read
+        """
+        items: list[WorkItem] = []
+        while self._ranges and len(items) < count:
+            after, until = self._ranges[0]
+            found = self._spool.work(after, count - len(items), until=until)
+            if found:
+                self._ranges[0] = (found[-1].seq, until)
+                items += [item for item in found if item.seq not in self._taken]
+                self._taken.difference_update(item.seq for item in found)
+            else:
+                self._ranges.popleft()
+        while self._returned and len(items) < count:
+            items.append(self._returned.popleft())
+        return items
+
+    def elsewhere(self, actions: Collection[str] = ()) -> WorkItem | None:
+        """Return a row from another part of the rows that remain, ``None`` if there is none.
+
+        Each call returns one from another part, in each run from other ones.
+
+        :param actions: a row for which one of these actions was decided, if there is one
+        :raises SpoolError: when the rows cannot be read
+        """
+        # Multiples of the golden ratio spread evenly, however many there are.
+        self._position = (self._position + 0.6180339887498949) % 1
+        item = self._remaining_from(self._position, actions)
+        if item is None and actions:
+            item = self._remaining_from(self._position)
+        if item is not None:
+            self._taken.add(item.seq)
+            return item
+        if not self._returned:
+            return None
+        preferred = next((item for item in self._returned if item.action in actions), self._returned[0])
+        self._returned.remove(preferred)
+        return preferred
+
+    def put_back(self, item: WorkItem) -> None:
+        """Let a row be returned again, after the others."""
+        self._returned.append(item)
+
+    def _remaining_from(self, position: float, actions: Collection[str] = ()) -> WorkItem | None:
+        """Return the first row after a position among those that remain, or before it if there is none."""
+        ranges = list(self._ranges)
+        offset = int(position * sum(until - after for after, until in ranges))
+        before: list[tuple[int, int]] = []
+        behind: list[tuple[int, int]] = []
+        for after, until in ranges:
+            cut = min(max(after + offset, after), until)
+            offset -= until - after
+            before.append((after, cut))
+            behind.append((cut, until))
+        for after, until in behind + before:
+            start = after
+            while found := self._spool.work(start, 10, until=until, actions=actions):
+                if (item := next((item for item in found if item.seq not in self._taken), None)) is not None:
+                    return item
+                start = found[-1].seq
+        return None
+
+
+class ProbedWork(Work):
+    """The rows of a spool, from elsewhere while the limits of a run ask for it.
+
+    :param start: as of ``Work``
+    """
+
+    def __init__(self, spool: Spool, limits: FailureLimits, start: float) -> None:
+        super().__init__(spool, start)
+        self._limits = limits
+        self._probes: set[int] = set()
+
+    def next(self, count: int) -> list[WorkItem]:
+        """Return the next rows. After failures they come singly: a creation that fails has an unknown outcome.
+
+        :raises SpoolError: when the rows cannot be read
+        """
+        while (probing := self._limits.probing) is not None:
+            after_failures = probing.cause is Cause.FAILURES
+            wanted = min(count, (1 if after_failures else probing.needed - probing.failed) - len(self._probes))
+            items: list[WorkItem] = []
+            while len(items) < wanted and (item := self.elsewhere(_KNOWN_ROWS if after_failures else ())) is not None:
+                items.append(item)
+            if items or self._probes or wanted <= 0:
+                self._probes.update(item.seq for item in items)
+                return items
+            self._limits.end_probing()
+        return super().next(count)
+
+    def put_back(self, item: WorkItem) -> None:
+        """Let a row be returned again, after the others."""
+        self.end_probe(item)
+        super().put_back(item)
+
+    def end_probe(self, item: WorkItem) -> bool:
+        """Tell whether a row was taken from elsewhere, once its outcome is known."""
+        is_probe = item.seq in self._probes
+        self._probes.discard(item.seq)
+        return is_probe
