@@ -19,8 +19,8 @@ from cpaas_provider.contacts.key_map.key_map import Lease
 from cpaas_provider.contacts.mapping.rows import RowMapping
 from cpaas_provider.contacts.sync.decisions import Action, Decision, SyncRules, decide, in_step, requested
 from cpaas_provider.contacts.sync.limits import FailureLimits
-from cpaas_provider.contacts.sync.requests import Pending, Response, Result, RowRequests
 from cpaas_provider.contacts.sync.results import Counts, ResultRecorder
+from cpaas_provider.contacts.sync.rows.requests import Pending, Response, Result, RowRequests
 from cpaas_provider.contacts.sync.spool import Outcome, Spool, WorkItem
 from cpaas_provider.contacts.sync.work import ProbedWork
 from cpaas_provider.database.errors import DatabaseError

@@ -9,7 +9,7 @@ from enum import Enum
 from cpaas_provider.api.amounts import counted
 from cpaas_provider.contacts.errors import NotSyncedError, TooManyFailuresError
 from cpaas_provider.contacts.sync.planning import Plan
-from cpaas_provider.contacts.sync.requests import Response, Result
+from cpaas_provider.contacts.sync.rows.requests import Response, Result
 
 REJECTIONS_IN_A_ROW = 20
 FAILURES_IN_A_ROW = 5

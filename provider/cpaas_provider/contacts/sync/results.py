@@ -11,7 +11,7 @@ from cpaas_provider.contacts.errors import LeaseLostError, SpoolError
 from cpaas_provider.contacts.key_map.entries import Change, MapEntry, RowState
 from cpaas_provider.contacts.key_map.key_map import Lease
 from cpaas_provider.contacts.sync.decisions import Action, SyncRules, in_step, restored, undone
-from cpaas_provider.contacts.sync.requests import Response, Result
+from cpaas_provider.contacts.sync.rows.requests import Response, Result
 from cpaas_provider.contacts.sync.spool import Outcome, OutcomeLine, Spool, WorkItem
 from cpaas_provider.database.errors import DatabaseError
 

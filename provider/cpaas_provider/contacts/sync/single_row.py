@@ -22,8 +22,8 @@ from cpaas_provider.contacts.sync.decisions import (
     requested,
     undone,
 )
-from cpaas_provider.contacts.sync.omitted_cells import CheckedUpdates
-from cpaas_provider.contacts.sync.row_reads import ACCOUNT_ERRORS, Presence, RowFinder
+from cpaas_provider.contacts.sync.rows.finder import ACCOUNT_ERRORS, Presence, RowFinder
+from cpaas_provider.contacts.sync.rows.updates import CheckedUpdates
 from cpaas_provider.contacts.sync.spool import WorkItem
 
 if TYPE_CHECKING:

@@ -25,7 +25,7 @@ from cpaas_provider.contacts.key_map.hashes import CellHashes, ContactHashes, co
 from cpaas_provider.contacts.key_map.key_map import KeyMap
 from cpaas_provider.contacts.key_map.overview import owner_of, released
 from cpaas_provider.contacts.mapping.cells import CLEARED, Parse, cell_parser, column_type
-from cpaas_provider.contacts.sync.row_reads import ACCOUNT_ERRORS, Presence, RowFinder
+from cpaas_provider.contacts.sync.rows.finder import ACCOUNT_ERRORS, Presence, RowFinder
 from cpaas_provider.database.bulk import batched
 from cpaas_provider.database.errors import DatabaseError
 from cpaas_provider.database.schema.contacts import contact_rows

@@ -10,8 +10,8 @@ from cpaas_provider.contacts.sync.decisions import Action
 from cpaas_provider.contacts.sync.limits import Cause, FailureLimits
 from cpaas_provider.contacts.sync.spool import Spool, WorkItem
 
-_KNOWN_ROWS = (Action.UPDATE.value, Action.DELETE.value)
-"""The actions whose failure does not leave a row that nobody can name."""
+_REPEATABLE = (Action.UPDATE.value, Action.DELETE.value)
+"""Actions on rows whose id is known: if one fails, the next run repeats it."""
 
 
 class Work:
@@ -119,7 +119,7 @@ class ProbedWork(Work):
             after_failures = probing.cause is Cause.FAILURES
             wanted = min(count, (1 if after_failures else probing.needed - probing.failed) - len(self._probes))
             items: list[WorkItem] = []
-            while len(items) < wanted and (item := self.elsewhere(_KNOWN_ROWS if after_failures else ())) is not None:
+            while len(items) < wanted and (item := self.elsewhere(_REPEATABLE if after_failures else ())) is not None:
                 items.append(item)
             if items or self._probes or wanted <= 0:
                 self._probes.update(item.seq for item in items)

@@ -11,7 +11,7 @@ from cpaas_provider.api.errors import CpaasRejectedError
 from cpaas_provider.api.models.contacts import ContactRowRecord
 from cpaas_provider.contacts.errors import RowUpdatesError
 from cpaas_provider.contacts.key_map.hashes import CellHashes, ContactHashes, column_tag
-from cpaas_provider.contacts.sync.row_reads import is_empty_cell
+from cpaas_provider.contacts.sync.rows.finder import is_empty_cell
 
 _EMPTY_CELLS: tuple[Any, ...] = (None, "", [])
 

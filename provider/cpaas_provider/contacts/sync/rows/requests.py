@@ -14,8 +14,8 @@ from cpaas_provider.contacts.key_map.entries import MapEntry
 from cpaas_provider.contacts.key_map.key_map import KeyMap
 from cpaas_provider.contacts.mapping.rows import RowMapping
 from cpaas_provider.contacts.sync.decisions import Action, Decision
-from cpaas_provider.contacts.sync.omitted_cells import CheckedUpdates
-from cpaas_provider.contacts.sync.row_reads import ACCOUNT_ERRORS, Presence, RowFinder
+from cpaas_provider.contacts.sync.rows.finder import ACCOUNT_ERRORS, Presence, RowFinder
+from cpaas_provider.contacts.sync.rows.updates import CheckedUpdates
 from cpaas_provider.contacts.sync.spool import WorkItem
 
 if TYPE_CHECKING:

@@ -91,7 +91,7 @@ class RowFinder:
         fields = [(item.field or "").casefold().rpartition(".")[2] for item in error.items]
         if fields and self._columns.issuperset(fields):
             return True
-        if words in self._absent or _says_not_there(error):
+        if words in self._absent or _names_absence(error):
             return False
         seen = self._present[words]
         if seen < _READ_EACH or seen % _READ_EVERY == 0:
@@ -111,8 +111,8 @@ class RowFinder:
         except errors.CpaasRejectedError as unread:
             if not _is_about_row(unread):
                 raise
-            said_twice = _says_not_there(rejection) and _says_not_there(unread)
-            presence = await self._prove_gone(row_id, said_twice=said_twice)
+            named_twice = _names_absence(rejection) and _names_absence(unread)
+            presence = await self._prove_gone(row_id, named_twice=named_twice)
             if presence is Presence.GONE:
                 self._absent.add(_words(rejection))
             return presence
@@ -127,7 +127,7 @@ class RowFinder:
         """
         if isinstance(unread, ACCOUNT_ERRORS) or not _is_about_row(unread):
             raise unread
-        return await self._prove_gone(row_id, said_twice=_says_not_there(unread))
+        return await self._prove_gone(row_id, named_twice=_names_absence(unread))
 
     async def check_table(self) -> None:
         """Read the table. Rows that wait for this at the same time share one reading.
@@ -143,9 +143,9 @@ class RowFinder:
             self._table = asyncio.ensure_future(self._reads.get_contact_table())
         await asyncio.shield(self._table)
 
-    async def _prove_gone(self, row_id: str, *, said_twice: bool) -> Presence:
+    async def _prove_gone(self, row_id: str, *, named_twice: bool) -> Presence:
         await self.check_table()
-        if said_twice or await self._can_read_rows(row_id):
+        if named_twice or await self._can_read_rows(row_id):
             return Presence.GONE
         return Presence.NOT_PROVED
 
@@ -184,7 +184,7 @@ def _is_about_row(unread: errors.CpaasRejectedError) -> bool:
     return status < 300 or status in (400, 404, 409, 410, 422)
 
 
-def _says_not_there(error: errors.CpaasRejectedError) -> bool:
+def _names_absence(error: errors.CpaasRejectedError) -> bool:
     return error.status in _NOT_THERE or isinstance(error, errors.CpaasNotFoundError)
 
 
