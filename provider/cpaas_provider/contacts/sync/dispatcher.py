@@ -22,7 +22,7 @@ from cpaas_provider.contacts.sync.limits import FailureLimits
 from cpaas_provider.contacts.sync.results import Counts, ResultRecorder
 from cpaas_provider.contacts.sync.rows.requests import Pending, Response, Result, RowRequests
 from cpaas_provider.contacts.sync.spool import Outcome, Spool, WorkItem
-from cpaas_provider.contacts.sync.work import ProbedWork
+from cpaas_provider.contacts.sync.work import PendingWindow, ProbedWork
 from cpaas_provider.database.errors import DatabaseError
 
 if TYPE_CHECKING:
@@ -61,13 +61,14 @@ class StopSignal(Protocol):
 class Dispatcher:
     """Sends the rows of a spool.
 
-    At most ``window`` requests have an intent and no recorded result. So a crash leaves at most that many creations
-    with an unknown outcome.
+    At most ``window`` requests have an intent and no recorded result, and fewer if that is enough for the rate. So a
+    crash leaves at most that many creations with an unknown outcome.
 
     After many rejections or failures in a row, rows from elsewhere in the work show whether the service handles any
     row: see ``FailureLimits``. A run after one that ended so starts elsewhere in the work.
 
     :param names: names of the list's columns, by id
+    :param per_second: the requests per second that the connection allows
     :param planned: the number of requests that the plan needs
     :param tolerated: the number of rejections that the author tolerates
     :param ends_at: the time of the monotonic clock after which no further request starts; ``None`` for no limit
@@ -83,6 +84,7 @@ class Dispatcher:
         stop: StopSignal,
         *,
         window: int,
+        per_second: float,
         names: Mapping[str, str],
         planned: int,
         tolerated: int,
@@ -96,7 +98,7 @@ class Dispatcher:
         self._requests = RowRequests(client, mapping, self._map, names)
         self._client = client
         self._stop = stop
-        self._window = max(1, window)
+        self._window = PendingWindow(window, per_second)
         self._ends_at = ends_at
         self._counts = counts
         self._out_of_time = False
@@ -149,6 +151,7 @@ class Dispatcher:
             self._table_check = asyncio.ensure_future(self._client.get_contact_table())
             self._table_check.add_done_callback(self._on_table)
         finished, self._finished = self._finished, []
+        self._window.add_results(len(finished))
         handled = self._handled
         started = await self._start_rows()
         changes = [self._results.change_of(result) for result in finished]
@@ -184,11 +187,11 @@ class Dispatcher:
 
     async def _start_rows(self) -> list[_Started]:
         """Return the next rows that the window allows."""
-        if self._is_ended or self._limits.is_holding or self._pending > self._window // 2:
+        if self._is_ended or self._limits.is_holding or not (room := self._window.room(self._pending)):
             return []
         items: list[WorkItem] = []
         try:
-            items = self._work.next(self._window - self._pending)
+            items = self._work.next(room)
             if not items:
                 return []
             entries, others = await asyncio.to_thread(self._read_entries, [item.key_hash for item in items])

@@ -345,6 +345,7 @@ class ContactSync:
                 client,
                 self._stop,
                 window=spec.max_pending_requests or 2 * client.settings.max_concurrency,
+                per_second=self._requests_per_second,
                 names=self._names,
                 planned=self.plan.requests,
                 tolerated=tolerated_rejections(self.plan, spec.max_failure_ratio),

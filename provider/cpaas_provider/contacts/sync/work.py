@@ -2,16 +2,59 @@
 
 from __future__ import annotations
 
+import math
 import random
+import time
 from collections import deque
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
 from cpaas_provider.contacts.sync.decisions import Action
 from cpaas_provider.contacts.sync.limits import Cause, FailureLimits
 from cpaas_provider.contacts.sync.spool import Spool, WorkItem
 
+_USUAL_SECONDS = 0.05
+"""The time from an intent to its recorded result that the first size of the window allows for."""
+_REACHED = 0.9
+_GROWTH = 2
+_GROUPED = 8
+"""From this size on, rows are started in groups of half the window, which saves writes."""
 _REPEATABLE = (Action.UPDATE.value, Action.DELETE.value)
 """Actions on rows whose id is known: if one fails, the next run repeats it."""
+
+
+class PendingWindow:
+    """How many requests may have an intent and no recorded result: as few as the rate needs.
+
+    A kill leaves creations with an unknown outcome: those that are pending, although most of them only wait for their
+    turn in the rate limit. So the window starts with what the rate needs if a response takes 50 ms. It grows each
+    second in which the rate was not reached.
+
+    :param most: its largest size
+    :param per_second: the requests per second that the connection allows
+    :param clock: counts seconds
+    """
+
+    def __init__(self, most: int, per_second: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._most = max(1, most)
+        self._per_second = per_second
+        self._clock = clock
+        self._since = clock()
+        self._results = 0
+        self.size = min(self._most, 1 + math.ceil(per_second * _USUAL_SECONDS))
+
+    def room(self, pending: int) -> int:
+        """Return how many more rows may start; 0 while it pays to wait for more, because one write takes several."""
+        few = self.size - 1 if self.size < _GROUPED else self.size // 2
+        return self.size - pending if pending <= few else 0
+
+    def add_results(self, count: int) -> None:
+        """Count results, and grow once a second if they come more slowly than the rate limit allows."""
+        self._results += count
+        seconds = self._clock() - self._since
+        if seconds >= 1.0:
+            if self._results < _REACHED * self._per_second * seconds:
+                self.size = min(self._most, self.size + _GROWTH)
+            self._since, self._results = self._clock(), 0
 
 
 class Work:

@@ -129,7 +129,7 @@ class Contacts:
             conn_id="c",
             base_url=self.service.url,
             numbers=INTERNATIONAL,
-            requests_per_second=1000.0,
+            requests_per_second=client_options.get("requests_per_second", 10_000.0),
             connect=connect,
         )
         error: Exception | None = None

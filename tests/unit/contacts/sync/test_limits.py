@@ -11,7 +11,7 @@ from cpaas_provider.contacts.key_map.entries import RowState
 from cpaas_provider.contacts.sync.limits import FailureLimits, tolerated_rejections
 from cpaas_provider.contacts.sync.planning import Plan
 from cpaas_provider.contacts.sync.spool import Spool, WorkItem
-from cpaas_provider.contacts.sync.work import Work
+from cpaas_provider.contacts.sync.work import PendingWindow, Work
 from cpaas_provider.database.database import Database
 from tests.row_service import RowService
 from tests.unit.contacts.sync.real_syncs import COLUMNS, Contacts, rows
@@ -176,3 +176,44 @@ def test_rows_from_elsewhere_are_spread_and_prefer_an_action() -> None:
         assert preferred.number == 101
         found = [item.number or 0 for _ in range(8) if (item := work.elsewhere(["update"])) is not None]
         assert len({number // 20 for number in found}) >= 3
+
+
+class PendingCreations(list):  # type: ignore[type-arg]  # of no values
+    """Looks into the key map at each creation: how many of them would be unknown after a kill."""
+
+    def __init__(self, contacts: Contacts) -> None:
+        super().__init__()
+        self._contacts = contacts
+        self.seen: list[int] = []
+
+    def __contains__(self, value: object) -> bool:
+        self.seen.append(self._contacts.key_map.counts()[RowState.CREATING])
+        return False
+
+
+def test_kill_leaves_few_unknown_creations_at_a_low_rate(contacts: Contacts) -> None:
+    contacts.service.broken_values = pending = PendingCreations(contacts)
+    ended = contacts.sync(rows(20), client={"requests_per_second": 40.0, "max_concurrency": 8})
+    assert ended.report["created"] == 20
+    assert max(pending.seen) <= 3
+
+
+def test_window_grows_only_while_the_rate_is_not_reached() -> None:
+    now = 0.0
+    window = PendingWindow(16, 10.0, clock=lambda: now)
+    assert window.size == 2
+    for _ in range(30):
+        now += 0.1
+        window.add_results(1)
+    assert window.size == 2
+    for _ in range(100):
+        now += 0.25
+        window.add_results(1)
+    assert window.size == 16
+    assert PendingWindow(16, 250.0).size == 14
+    assert PendingWindow(4, 250.0).size == 4
+
+
+@pytest.mark.parametrize(("size", "pending", "room"), [(2, 1, 1), (2, 2, 0), (16, 9, 0), (16, 8, 8), (1, 0, 1)])
+def test_large_window_is_filled_in_groups(size: int, pending: int, room: int) -> None:
+    assert PendingWindow(size, 10_000.0).room(pending) == room
