@@ -89,7 +89,8 @@ class SyncContactsOperator(CpaasOperator):
     :param map_name: distinguishes several key maps of one list, such as those of two sources (templated)
     :param empty_cell_value: how a cleared cell is sent: ``null`` or ``empty`` (an empty string)
     :param max_pending_requests: highest number of requests with an intent and no result yet. After a crash, at most
-        this many creations are unknown. Default: twice ``max_concurrency`` of the connection
+        this many creations are unknown. Fewer are pending if that is enough for ``requests_per_second`` of the
+        connection. Default: twice ``max_concurrency`` of the connection
     :param spool_path: a folder on the worker's disk for the rows. Default: the system's folder for temporary files
     :param progress_interval: seconds between progress log lines
     :param stop_grace_period: seconds to wait for responses after Airflow stops the task, or before its

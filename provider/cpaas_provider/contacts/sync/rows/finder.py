@@ -23,6 +23,8 @@ ACCOUNT_ERRORS = (
 
 _NOT_THERE = frozenset({404, 410})
 """Statuses that say by themselves that there is no such row."""
+_ROW_FIELDS = frozenset({"id", "row", "row_id"})
+"""Fields of an error item that may name the row, also if a column has that name."""
 _READ_EACH = 100
 _READ_EVERY = 10
 """Of rejections in the same words, the first hundred rows are read, then every tenth."""
@@ -63,7 +65,7 @@ class RowFinder:
     def __init__(self, reads: ReadRequests, key_map: KeyMap, columns: Mapping[str, str]) -> None:
         self._reads = reads
         self._map = key_map
-        self._columns = {text.casefold() for text in chain(columns, columns.values())}
+        self._columns = {text.casefold() for text in chain(columns, columns.values())} - _ROW_FIELDS
         self._may_read_rows = False
         self._known_row: str | None = None
         self._sample: list[str] | None = None
@@ -111,8 +113,8 @@ class RowFinder:
         except errors.CpaasRejectedError as unread:
             if not _is_about_row(unread):
                 raise
-            named_twice = _names_absence(rejection) and _names_absence(unread)
-            presence = await self._prove_gone(row_id, named_twice=named_twice)
+            is_named = _names_absence(rejection) and _names_absence(unread)
+            presence = await self._prove_gone(row_id, is_named=is_named)
             if presence is Presence.GONE:
                 self._absent.add(_words(rejection))
             return presence
@@ -127,7 +129,7 @@ class RowFinder:
         """
         if isinstance(unread, ACCOUNT_ERRORS) or not _is_about_row(unread):
             raise unread
-        return await self._prove_gone(row_id, named_twice=_names_absence(unread))
+        return await self._prove_gone(row_id, is_named=_names_absence(unread))
 
     async def check_table(self) -> None:
         """Read the table. Rows that wait for this at the same time share one reading.
@@ -143,9 +145,9 @@ class RowFinder:
             self._table = asyncio.ensure_future(self._reads.get_contact_table())
         await asyncio.shield(self._table)
 
-    async def _prove_gone(self, row_id: str, *, named_twice: bool) -> Presence:
+    async def _prove_gone(self, row_id: str, *, is_named: bool) -> Presence:
         await self.check_table()
-        if named_twice or await self._can_read_rows(row_id):
+        if is_named or await self._can_read_rows(row_id):
             return Presence.GONE
         return Presence.NOT_PROVED
 
