@@ -130,6 +130,12 @@ CONNECTION_FIELDS: dict[str, dict[str, object]] = {
     "placeholder_format": _text(
         "Placeholder format", "The service's notation of a placeholder; used to count pages.", default="{name}"
     ),
+    "row_updates": _text(
+        "Row updates",
+        "partial: an update of a contact row sends only the cells that changed. whole: it sends all cells of the "
+        "source, for a service that clears the cells an update does not send.",
+        default="partial",
+    ),
     "insufficient_balance_words": _text(
         "Insufficient balance words",
         "Comma-separated. A rejection with one of these in its message means that the account cannot pay. It ends a "

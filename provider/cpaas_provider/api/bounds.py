@@ -16,6 +16,8 @@ SMALLEST_AMOUNT = 50
 CHANNELS = ("sms", "whatsapp")
 NUMBER_CHECKS = ("valid", "possible")
 """What makes a phone number usable: its country has it, or it has a length that its country has."""
+PARTIAL, WHOLE = ROW_UPDATES = ("partial", "whole")
+"""Whether an update of a contact row sends the cells that changed, or all cells."""
 OTP_DIGITS = (4, 8)
 OTP_MINUTES = (1, 60)
 SHORTEST_POKE_INTERVAL = 1.0

@@ -83,6 +83,8 @@ class Endpoint(Generic[T_co]):
     rejections: Mapping[int | None, type[errors.CpaasRejectedError]] = field(default_factory=dict)
     """The error class of a rejection by its status; ``None`` stands for every status that is not listed."""
     echoes: tuple[Echo, ...] = ()
+    absent_field: str | None = None
+    """The field of the response that is null if what the request names does not exist."""
 
     @property
     def allows_empty_response(self) -> bool:
@@ -158,6 +160,7 @@ GET_CONTACT_ROW = Endpoint(
     ContactRowRecord,
     RetrySafety.SAFE,
     echoes=(_ROW_ID,),
+    absent_field="row",
 )
 CREATE_CONTACT_ROW = Endpoint(
     "create_contact_row", "POST", "/lists/contact/rows", CreateRowRequest, ContactRowRecord, RetrySafety.UNSAFE

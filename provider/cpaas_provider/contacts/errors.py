@@ -77,5 +77,9 @@ class ColumnsChangedError(ContactsError):
     """The columns of the contact table changed while rows were sent. The next try reads them again."""
 
 
+class RowUpdatesError(PermanentContactsError):
+    """The service clears the cells that an update does not send. The connection's ``row_updates`` must be ``whole``."""
+
+
 class StoppedError(ContactsError):
     """The task was asked to stop, or its time limit is reached."""

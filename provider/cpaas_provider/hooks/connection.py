@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
-from cpaas_provider.api.bounds import NUMBER_CHECKS
+from cpaas_provider.api.bounds import NUMBER_CHECKS, ROW_UPDATES
 from cpaas_provider.api.errors import CpaasConfigurationError
 from cpaas_provider.provider_info import CONNECTION_FIELDS
 
@@ -43,6 +43,7 @@ class CpaasConnection:
     email_sender_id: str | None = None
     recipients_per_request: int = 500
     placeholder_format: str = "{name}"
+    row_updates: str = "partial"
     callback_secret: tuple[str, ...] = dataclasses.field(default=(), repr=False)
     callback_url: str | None = None
     webhook_secret: str | None = dataclasses.field(default=None, repr=False)
@@ -261,6 +262,12 @@ def _number_check(value: Any) -> str:
     return str(value)
 
 
+def _row_updates(value: Any) -> str:
+    if value not in ROW_UPDATES:
+        raise ValueError(f"must be {' or '.join(ROW_UPDATES)}")
+    return str(value)
+
+
 def _integer(value: Any) -> int:
     number = _number(value)
     if not number.is_integer() or number < 1:
@@ -291,7 +298,7 @@ def _list(value: Any) -> tuple[str, ...]:
 _SHOWN_EXTRAS = frozenset(
     {
         "allow_http", "default_region", "max_concurrency", "number_check", "recipients_per_request",
-        "requests_per_second", "share_rate_limit", "timeout",
+        "requests_per_second", "row_updates", "share_rate_limit", "timeout",
     }
 )  # fmt: skip
 _SCHEMAS: dict[str, Any] = {name: field["schema"] for name, field in CONNECTION_FIELDS.items()}
@@ -308,5 +315,6 @@ _CONVERSIONS: dict[str, Convert] = {
     "callback_secret": _list,
     "callback_url": _http_url,
     "number_check": _number_check,
+    "row_updates": _row_updates,
     "signature_header": _header_name,
 }

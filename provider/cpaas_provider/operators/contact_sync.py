@@ -24,7 +24,8 @@ class SyncContactsOperator(CpaasOperator):
     """Synchronise the contact list with a source (INTERFACE.md 4.9 to 4.13).
 
     The service lists no rows, so the provider records in its own database which row belongs to which key. A sync reads
-    the source once, compares it with that map, and sends only rows that changed, and in them only the changed cells.
+    the source once, compares it with that map, and sends only rows that changed, and in them only the changed cells. If
+    ``row_updates`` of the connection is ``whole``, it sends all cells of these rows.
     A retry sends what is left. A run after a crash creates no row twice: the report names creations of unknown outcome.
 
     Returns the report, which is the XCom ``report`` when the task fails:
@@ -74,7 +75,8 @@ class SyncContactsOperator(CpaasOperator):
         value of the last complete run are skipped. A ``SqlSource`` gets that value as the parameter ``cursor``.
         The sync then cannot determine which rows are gone, so ``on_missing`` must be ``keep``. After a change of key,
         columns or cursor column, the next run reads all rows. The stored value stays while a creation is unknown
-    :param max_failure_ratio: the share of rows that may be rejected or invalid, 0 to 1, before the task fails
+    :param max_failure_ratio: the share of rows that may be rejected or invalid, 0 to 1, before the task fails. The sync
+        ends early only if rows from all over the source are rejected
     :param max_duration: time after which no further request is started, as a timedelta or in seconds. The task
         succeeds, and the next run continues with the rows that are left
     :param on_concurrent_sync: when another task syncs the same part of the list: ``wait`` for it, deferred, or ``fail``
@@ -87,7 +89,8 @@ class SyncContactsOperator(CpaasOperator):
     :param map_name: distinguishes several key maps of one list, such as those of two sources (templated)
     :param empty_cell_value: how a cleared cell is sent: ``null`` or ``empty`` (an empty string)
     :param max_pending_requests: highest number of requests with an intent and no result yet. After a crash, at most
-        this many creations are unknown. Default: twice ``max_concurrency`` of the connection
+        this many creations are unknown. Fewer are pending if that is enough for ``requests_per_second`` of the
+        connection. Default: twice ``max_concurrency`` of the connection
     :param spool_path: a folder on the worker's disk for the rows. Default: the system's folder for temporary files
     :param progress_interval: seconds between progress log lines
     :param stop_grace_period: seconds to wait for responses after Airflow stops the task, or before its

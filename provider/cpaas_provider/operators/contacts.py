@@ -149,7 +149,9 @@ class CreateContactRowOperator(ContactRowOperator):
 
 
 class UpdateContactRowOperator(CpaasOperator):
-    """Update cells of a row. The other cells do not change.
+    """Update cells of a row. The other cells do not change, unless the service clears what an update does not send.
+
+    Then ``columns`` must have every cell that the row is to keep (docs: guides/contacts, ``row_updates``).
 
     The task fails at once if there is no row with that id. It also fails at once if a column is unknown, or if a value
     does not fit its type. An update is idempotent, so the task's retries send it again.
@@ -192,8 +194,9 @@ class UpsertContactRowOperator(ContactRowOperator):
     """Update a row, or create it if there is none yet.
 
     With ``key`` the provider finds the row in the key map that ``SyncContactsOperator`` uses. It sends only cells that
-    changed, and creates the row once, across all runs and tasks. Without ``key`` the DAG must store the row's id,
-    because the service cannot list rows. A task instance then creates at most one row.
+    changed, or all of ``columns`` if ``row_updates`` of the connection is ``whole``. It creates the row once, across
+    all runs and tasks. Without ``key`` the DAG must store the row's id, because the service cannot list rows. A task
+    instance then creates at most one row.
 
     The task fails at once if a column is unknown or a value does not fit its type. It also fails at once if the
     outcome of a creation is unknown, unless ``on_unknown`` is ``skip`` or ``resend``.

@@ -1,4 +1,4 @@
-"""``airflow cpaas contacts status | forget-map``, on the provider's database."""
+"""``airflow cpaas contacts status | forget-row | forget-map``, on the provider's database."""
 
 from __future__ import annotations
 
@@ -132,6 +132,64 @@ class TestStatus:
         said = contacts("status")
         assert said.status == 1
         assert "absolute path" in said.err
+
+
+class TestForgetRow:
+    def test_yes_removes_one_entry_and_states_what_follows(self, contacts: CommandLine, database: Database) -> None:
+        key_map = made(database)
+        said = contacts("forget-row", "--key", f"key {RowState.SYNCED}", answer="y\n")
+        assert said.status == 0, said.err
+        assert "The contact list retains row row-0, which no sync updates, clears or deletes any more." in said.out
+        assert "If the source has the key, the next sync creates a row for it." in said.out
+        assert "Removed the entry of this key from contact map 'default'" in said.out
+        counts = key_map.counts()
+        assert (counts[RowState.SYNCED], sum(counts.values())) == (0, 5)
+
+    def test_key_of_a_rejected_creation_has_no_row_to_retain(self, contacts: CommandLine, database: Database) -> None:
+        made(database)
+        said = contacts("forget-row", "--key", f"key {RowState.REJECTED}", "--yes")
+        assert said.status == 0, said.err
+        assert "The contact list has no row of this key." in said.out
+
+    @pytest.mark.parametrize("answer", ["", "n\n"])
+    def test_without_a_yes_nothing_is_changed(self, contacts: CommandLine, database: Database, answer: str) -> None:
+        key_map = made(database)
+        said = contacts("forget-row", "--key", f"key {RowState.SYNCED}", answer=answer)
+        assert said.status == 1
+        assert sum(key_map.counts().values()) == 6
+
+    def test_key_is_read_from_standard_input(self, contacts: CommandLine, database: Database) -> None:
+        key_map = made(database)
+        said = contacts("forget-row", "--key", "-", "--yes", answer=f"key {RowState.SYNCED}\n")
+        assert said.status == 0, said.err
+        assert sum(key_map.counts().values()) == 5
+
+    def test_row_with_a_request_in_flight_is_refused(self, contacts: CommandLine, database: Database) -> None:
+        key_map = made(database)
+        lease = key_map.lease("dag.sync of run")
+        entry = MapEntry(
+            key_map.hashes.of_key(["busy"]), RowState.UPDATING, row_id="r", fencing_token=lease.fencing_token
+        )
+        lease.write([Change(MapEntry(entry.key_hash), entry)])
+        said = contacts("forget-row", "--key", "busy", "--yes")
+        assert said.status == 1
+        assert "A task has a request for this row in flight. Nothing was changed." in said.err
+
+    def test_creation_of_unknown_outcome_is_left_to_resolve(self, contacts: CommandLine, database: Database) -> None:
+        made(database)
+        said = contacts("forget-row", "--key", f"key {RowState.UNKNOWN}", "--yes")
+        assert said.status == 1
+        assert "airflow cpaas contacts resolve" in said.err
+
+    def test_key_that_the_map_does_not_have(self, contacts: CommandLine, database: Database) -> None:
+        made(database)
+        said = contacts("forget-row", "--key", "nobody", "--yes")
+        assert said.status == 1
+        assert "The contact map has no entry for this key." in said.err
+
+    def test_key_is_required(self, contacts: CommandLine, database: Database) -> None:
+        made(database)
+        assert contacts("forget-row", "--yes").status == 2
 
 
 class TestForgetMap:

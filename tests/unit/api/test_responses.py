@@ -857,8 +857,31 @@ def test_a_success_without_a_required_field(endpoint: Endpoint[Any]) -> None:
         for broken in ({k: v for k, v in sample.items() if k != field}, {**sample, field: None}):
             body = [broken] if endpoint is endpoints.FIND_OTPS else broken
             error = error_of(endpoint, answer(200, body))
+            if endpoint is endpoints.GET_CONTACT_ROW and field in broken:
+                assert isinstance(error, errors.CpaasNotFoundError)
+                continue
             assert isinstance(error, errors.CpaasUnknownOutcomeError)
             assert f"lacks or garbles {field} (HTTP 200)" in str(error)
+
+
+@pytest.mark.parametrize("endpoint", [endpoints.GET_CONTACT_ROW, endpoints.UPDATE_CONTACT_ROW, endpoints.GET_OTP])
+def test_message_without_resource_is_a_rejection_where_a_repeat_does_no_harm(endpoint: Endpoint[Any]) -> None:
+    assert isinstance(
+        error_of(endpoint, answer(200, {"status": 200, "message": "Row not found"})), errors.CpaasRejectedError
+    )
+    for body in (
+        {"status": 500, "message": "Row not found"},
+        {"message": "Row not found", "row": {"columns": {}}},
+        {"message": " "},
+        {},
+    ):
+        assert isinstance(error_of(endpoint, answer(200, body)), errors.CpaasUnknownOutcomeError)
+
+
+def test_message_without_resource_says_nothing_of_a_creation() -> None:
+    body = {"status": 200, "message": "Not created"}
+    error = error_of(endpoints.CREATE_CONTACT_ROW, answer(200, body))
+    assert isinstance(error, errors.CpaasUnknownOutcomeError)
 
 
 # Whatever comes -----------------------------------------------------------------------------------------------------

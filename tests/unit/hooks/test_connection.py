@@ -90,6 +90,7 @@ EXTRAS: dict[str, tuple[list[tuple[Any, Any]], list[Any]]] = {
     "email_sender_id": (WORD, [["a"]]),
     "recipients_per_request": (WHOLE, [0, "all", 1.5]),
     "placeholder_format": ([("%name%", "%name%")], [5]),
+    "row_updates": ([("partial", "partial"), ("whole", "whole")], [5, "all", True]),
     "callback_secret": ([("one, two", ("one", "two")), (["one", "two"], ("one", "two"))], [5, {"a": 1}, [["nested"]]]),
     "callback_url": (
         [
@@ -111,6 +112,7 @@ FOR_OPERATORS = {
     "email_sender_id": None,
     "recipients_per_request": 500,
     "placeholder_format": "{name}",
+    "row_updates": "partial",
     "callback_secret": (),
     "callback_url": None,
     "webhook_secret": None,

@@ -152,6 +152,8 @@ def parse_response(
         if (reason := contradicts(endpoint, resource, body, fields)) is not None:
             raise failures.unknown_outcome(endpoint, reason, status=response.status)
         return _with_rejected(endpoint, resource, body, private, fields)
+    if _is_absent(endpoint, response, body):
+        raise failures.rejection(endpoint, response.status, HTTPStatus.NOT_FOUND, body, private)
     retry_after = _seconds(response.retry_after)
     facts = _facts(endpoint, response, body, fields, waits=retry_after is not None)
     outcome = classify(facts)
@@ -178,7 +180,7 @@ def _facts(
         _named(body),
         waits,
         is_whole=response.body_error is None,
-        looks_like_error=_is_error(_as_error_body(body)),
+        looks_like_error=_is_error(_as_error_body(body)) or _is_message_alone(endpoint, body),
     )
     if not facts.acts:
         return facts
@@ -262,6 +264,22 @@ def _is_error_alone(endpoint: Endpoint[Any], body: Any) -> bool:
         is_word = endpoint.retry_safety is not RetrySafety.PURCHASE and is_refusing_status(as_words(status))
         return is_word or status.strip().isdigit() or is_empty(status)
     return is_empty(status) or status == HTTPStatus.OK or _named(body) >= HTTPStatus.BAD_REQUEST
+
+
+def _is_message_alone(endpoint: Endpoint[Any], body: Any) -> bool:
+    """Tell whether a body has a message, and nothing of the resource that a success has."""
+    if endpoint.allows_empty_response or not isinstance(body, Mapping):
+        return False
+    message = body.get("message")
+    return isinstance(message, str) and bool(message.strip()) and _is_error_alone(endpoint, body)
+
+
+def _is_absent(endpoint: Endpoint[Any], response: HttpResponse, body: Any) -> bool:
+    """Tell whether a complete success has null where the resource would be."""
+    if endpoint.absent_field is None or response.status != HTTPStatus.OK or response.body_error is not None:
+        return False
+    parts = [body, body.get("data")] if isinstance(body, Mapping) else []
+    return any(isinstance(part, Mapping) and part.get(endpoint.absent_field, "") is None for part in parts)
 
 
 def _is_documented(endpoint: Endpoint[Any], body: Any, fields: Mapping[str, Any]) -> bool:

@@ -41,13 +41,12 @@ _SAMPLE = number("--sample", 100, "Check this number of rows, chosen at random")
 _ALL_ROWS = switch("--all", "Check all rows")
 _MEND = switch("--mend", "Have the next sync send the cells that differ, and create the rows that are gone")
 _MAX_GONE = number("--max-gone", 100, "With --mend, stop and mend none of them when more rows are gone", least=0)
-_KEY = Arg(
-    ("--key",),
+_KEY_TEXT = (
     "Key of the row, as the source has it; give it again for each further part of the key. - reads a part from "
-    "standard input, so that no list of processes and no shell history has it",
-    action="append",
-    metavar="VALUE",
+    "standard input, so that no list of processes and no shell history has it"
 )
+_KEY = Arg(("--key",), _KEY_TEXT, action="append", metavar="VALUE")
+_REQUIRED_KEY = Arg(("--key",), _KEY_TEXT, action="append", metavar="VALUE", required=True)
 _ROW_NUMBER = Arg(("--row-number",), "Number of the row in the source, as status shows it", type=int)
 _ALL_CREATIONS = switch("--all", "All unknown creations; only with --not-created")
 _CREATED = Arg(("--created",), "The contact list has the row, and this is its id", metavar="ROW_ID")
@@ -99,6 +98,15 @@ CONTACT_COMMANDS = (
         "Decide what creations of unknown outcome came to, as the contact list itself shows: a row that is there gets "
         "its key (--created), and a row that is not there is created by the next sync (--not-created). The row id is "
         "read first, and refused if another key has it. Exit status 0 when it is decided, 1 if not.",
+    ),
+    command(
+        "forget-row",
+        "contacts.status.cpaas_contacts_forget_row",
+        (_CONN_ID, _MAP, _REQUIRED_KEY, ARG_YES, ARG_VERBOSE),
+        "Remove one row from a key map; the contact list retains it",
+        "Remove the entry of one key from a key map. The contact list retains its row, and the command shows its id. "
+        "The next sync creates the row again if its source has the key; syncs no longer update, clear or delete the "
+        "old row. Refused while a task has a request for the row in flight, and for a creation of unknown outcome.",
     ),
     command(
         "forget-map",

@@ -8,10 +8,11 @@ from typing import Any
 
 from cpaas_provider.api.amounts import counted
 from cpaas_provider.cli.running import guarded
-from cpaas_provider.cli.terminal import READABLE, aside, confirm, print_lines, say
+from cpaas_provider.cli.terminal import READABLE, aside, confirm, print_lines, say, typed
 from cpaas_provider.contacts.key_map import overview
 from cpaas_provider.contacts.key_map.key_map import KeyMap
 from cpaas_provider.contacts.key_map.maps import all_maps, find_map, forget_map
+from cpaas_provider.contacts.key_map.resolution import entry_of_key, forget_row
 from cpaas_provider.database.database import open_database
 
 
@@ -50,6 +51,24 @@ def cpaas_contacts_forget_map(args: Namespace) -> None:
         f"Removed {_named(key_map)} with {removed}. The contact list retains its rows. The next sync creates every row "
         "of its source again.",
     )
+
+
+@guarded
+def cpaas_contacts_forget_row(args: Namespace) -> None:
+    """Remove one row from a key map."""
+    with open_database() as database:
+        key_map = find_map(database, conn_id=args.conn_id, name=args.map_name)
+        entry = entry_of_key(key_map, [typed(part) for part in args.key])
+        kept = (
+            "The contact list has no row of this key."
+            if entry.row_id is None
+            else f"The contact list retains row {entry.row_id}, which no sync updates, clears or deletes any more."
+        )
+        follows = "If the source has the key, the next sync creates a row for it."
+        if not args.yes:
+            confirm(f"Remove the entry of this key from {_named(key_map)}? {kept} {follows} This cannot be undone.")
+        forget_row(key_map, entry)
+    say(f"Removed the entry of this key from {_named(key_map)}. {kept} {follows}")
 
 
 def _named(key_map: KeyMap) -> str:

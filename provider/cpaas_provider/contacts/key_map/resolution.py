@@ -29,8 +29,8 @@ _RESOLVED_STATES = {
 }
 
 
-def find_by_key(key_map: KeyMap, parts: Sequence[str]) -> MapEntry:
-    """Return the unknown creation of a key.
+def entry_of_key(key_map: KeyMap, parts: Sequence[str]) -> MapEntry:
+    """Return the entry of a key.
 
     :param parts: the parts of the key, as in the source
     :raises CannotResolveError: when there is none
@@ -49,6 +49,17 @@ def find_by_key(key_map: KeyMap, parts: Sequence[str]) -> MapEntry:
             "The contact map has no entry for this key. Nothing was changed. Check the spelling, the order of its "
             "parts, and --map."
         )
+    return entry
+
+
+def find_by_key(key_map: KeyMap, parts: Sequence[str]) -> MapEntry:
+    """Return the unknown creation of a key.
+
+    :param parts: the parts of the key, as in the source
+    :raises CannotResolveError: when there is none
+    :raises DatabaseError: when the database cannot be read
+    """
+    entry = entry_of_key(key_map, parts)
     if not entry.is_unknown(key_map.leased()):
         raise CannotResolveError(
             f"This key has no unknown creation: {_RESOLVED_STATES[entry.state]}. Nothing was changed."
@@ -105,6 +116,28 @@ def resolve_not_created(key_map: KeyMap, entries: Sequence[MapEntry]) -> int:
     return sum(_write(key_map, [Change(entry, None) for entry in batch]) for batch in batched(entries))
 
 
+def forget_row(key_map: KeyMap, entry: MapEntry) -> None:
+    """Remove the entry of one key. The list keeps its row.
+
+    :raises CannotResolveError: when a task has a request for it in flight, its creation has an unknown outcome, or
+        another task changed it meanwhile; nothing was changed
+    :raises DatabaseError: when the database cannot be used
+    """
+    leased = key_map.leased()
+    if entry.is_busy(leased):
+        raise CannotResolveError(
+            "A task has a request for this row in flight. Nothing was changed. Run the command again when the task has "
+            "ended."
+        )
+    if entry.is_unknown(leased):
+        raise CannotResolveError(
+            "The outcome of this key's creation is unknown, so the list may have a row that the map cannot name. "
+            "Nothing was changed. Look for the row in the list, then run: airflow cpaas contacts resolve"
+        )
+    if _write(key_map, [Change(entry, None)], "forget-row"):
+        raise CannotResolveError("Another task changed this entry meanwhile. Nothing was changed. Look at it again.")
+
+
 def _has_row(key_map: KeyMap, row_id: str) -> bool:
     query = select(contact_rows.c.key_hash).where(
         contact_rows.c.map_id == key_map.facts.map_id, contact_rows.c.row_id == row_id
@@ -113,7 +146,7 @@ def _has_row(key_map: KeyMap, row_id: str) -> bool:
         return connection.execute(query).first() is not None
 
 
-def _write(key_map: KeyMap, changes: Sequence[Change]) -> int:
+def _write(key_map: KeyMap, changes: Sequence[Change], command: str = "resolve") -> int:
     """Write changes, and return the number of entries that were left, because another task changed them meanwhile."""
-    with released(key_map.row_lease(owner_of("resolve"))) as lease:
+    with released(key_map.row_lease(owner_of(command))) as lease:
         return len(lease.write(changes))

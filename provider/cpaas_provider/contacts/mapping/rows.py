@@ -7,7 +7,7 @@ column.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import astuple, dataclass
 from functools import partial
 from operator import itemgetter
@@ -160,6 +160,24 @@ class RowMapping:
             for column in self._columns
             if old.get(column.id, column.type) != column.type
         ]
+
+    def whole_row_faults(self, missing_cells: Collection[str]) -> list[str]:
+        """Return why updates cannot carry all cells of a row, as ``row_updates="whole"`` needs.
+
+        :param missing_cells: the ids of the columns that ``on_missing`` writes into rows missing from the source
+        """
+        faults = []
+        if kept := [column.name for column in self._columns if column.keep_when_blank]:
+            faults.append(f"keep_when_blank leaves out {', '.join(kept)} where the source is blank")
+        others = [column.name for column in self._columns if column.id not in missing_cells]
+        if missing_cells and others:
+            faults.append(f"on_missing writes no cell of {', '.join(others)}, and the source no longer has the row")
+        return faults
+
+    def columns_not_filled(self, table: ContactTable) -> list[str]:
+        """Return the names of the table's columns that this mapping does not fill."""
+        filled = {column.id for column in self._columns}
+        return [column.name for column in table.columns if column.id not in filled]
 
     def changed_columns(self, table: ContactTable) -> list[str]:
         """Return a text for each written column that has changed since the mapping was made, in the order of their ids.

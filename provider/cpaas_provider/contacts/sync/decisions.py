@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
 
+from cpaas_provider.api.bounds import PARTIAL, WHOLE
 from cpaas_provider.contacts.key_map.entries import MapEntry, RowState
 from cpaas_provider.contacts.key_map.hashes import CellHashes, ContactHashes
 from cpaas_provider.contacts.key_map.key_map import Lease
@@ -35,10 +36,14 @@ class Action(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """The action for a row, and the cells to send, by column id."""
+    """The action for a row, and the cells to send, by column id.
+
+    :param is_whole: whether the service may clear the cells that are not sent
+    """
 
     action: Action
     cells: Mapping[str, Any] = field(default_factory=dict)
+    is_whole: bool = False
 
 
 @dataclass(frozen=True)
@@ -46,6 +51,7 @@ class SyncRules:
     """The author's rules for rows that differ; see ``SyncContactsOperator``.
 
     :param missing_cells: the cells to write into rows that are missing from the source, by column id, as on the wire
+    :param row_updates: whether an update sends the changed cells (``partial``) or all cells that are known (``whole``)
     """
 
     mode: str = "upsert"
@@ -55,6 +61,7 @@ class SyncRules:
     on_unknown: str = "fail"
     retry_rejected: bool = False
     on_duplicate_key: str = "first"
+    row_updates: str = PARTIAL
 
 
 def decide(
@@ -87,7 +94,7 @@ def _present(item: WorkItem, entry: MapEntry | None, rules: SyncRules, hashes: C
     if rules.mode == "insert" and entry.state is not RowState.DELETING:
         return Decision(Action.NOT_IN_MODE)
     if changed := _changed(entry, item.cells, hashes):
-        return Decision(Action.UPDATE, changed)
+        return _update(changed, item.cells, rules)
     if entry.raw_hash == item.raw_hash and entry.missing_hash is None and entry.state is RowState.SYNCED:
         return Decision(Action.NOTHING)
     return Decision(Action.RECORD)
@@ -107,7 +114,12 @@ def _missing(item: WorkItem, entry: MapEntry | None, rules: SyncRules, hashes: C
     if entry.missing_hash == missing_hash(rules, hashes):
         return Decision(Action.NOTHING)
     changed = _changed(entry, rules.missing_cells, hashes)
-    return Decision(Action.UPDATE, changed) if changed else Decision(Action.RECORD)
+    return _update(changed, rules.missing_cells, rules) if changed else Decision(Action.RECORD)
+
+
+def _update(changed: Mapping[str, Any], cells: Mapping[str, Any], rules: SyncRules) -> Decision:
+    is_whole = rules.row_updates == WHOLE
+    return Decision(Action.UPDATE, cells if is_whole else changed, is_whole)
 
 
 def _changed(entry: MapEntry, cells: Mapping[str, Any], hashes: ContactHashes) -> dict[str, Any]:
@@ -142,7 +154,7 @@ def requested(decision: Decision, item: WorkItem, before: MapEntry, lease: Lease
             requested=lease.key_map.clock(),
         )
     # Until the response arrives, the list may have the new or the old cells.
-    known = CellHashes.from_bytes(before.cell_hashes).without(decision.cells)
+    known = CellHashes() if decision.is_whole else CellHashes.from_bytes(before.cell_hashes).without(decision.cells)
     is_deletion = decision.action is Action.DELETE
     return replace(
         before,
@@ -169,14 +181,23 @@ def undone(decision: Decision, intent: MapEntry, before: MapEntry) -> MapEntry |
     return restored(before) if decision.action is Action.CREATE else replace(intent, fencing_token=None)
 
 
-def in_step(item: WorkItem, before: MapEntry, row_id: str | None, rules: SyncRules, hashes: ContactHashes) -> MapEntry:
+def in_step(
+    item: WorkItem,
+    before: MapEntry,
+    row_id: str | None,
+    rules: SyncRules,
+    hashes: ContactHashes,
+    *,
+    is_whole: bool = False,
+) -> MapEntry:
     """Return the entry to store for a row that the list has with all cells of the source.
 
     :param before: the entry before the request; its version is 0 if there was none
     :param row_id: the id of the row in the list
+    :param is_whole: whether the row may have no other cells than those that were sent
     """
     cells = rules.missing_cells if item.is_missing else item.cells
-    known = CellHashes() if before.row_id is None else CellHashes.from_bytes(before.cell_hashes)
+    known = CellHashes() if before.row_id is None or is_whole else CellHashes.from_bytes(before.cell_hashes)
     known |= hashes.of_cells(cells)
     return MapEntry(
         item.key_hash,

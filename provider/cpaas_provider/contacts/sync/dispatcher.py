@@ -5,24 +5,29 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import random
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
+from cpaas_provider.api.errors import CpaasError
 from cpaas_provider.contacts.errors import LeaseLostError, SpoolError, StoppedError
 from cpaas_provider.contacts.key_map.entries import Change, MapEntry
 from cpaas_provider.contacts.key_map.key_map import Lease
 from cpaas_provider.contacts.mapping.rows import RowMapping
 from cpaas_provider.contacts.sync.decisions import Action, Decision, SyncRules, decide, in_step, requested
-from cpaas_provider.contacts.sync.requests import Pending, Response, Result, RowRequests
-from cpaas_provider.contacts.sync.results import Counts, FailureLimits, ResultRecorder
+from cpaas_provider.contacts.sync.limits import FailureLimits
+from cpaas_provider.contacts.sync.results import Counts, ResultRecorder
+from cpaas_provider.contacts.sync.rows.requests import Pending, Response, Result, RowRequests
 from cpaas_provider.contacts.sync.spool import Outcome, Spool, WorkItem
+from cpaas_provider.contacts.sync.work import PendingWindow, ProbedWork
 from cpaas_provider.database.errors import DatabaseError
 
 if TYPE_CHECKING:
     from cpaas_provider.api.client import AsyncCpaasClient
+    from cpaas_provider.api.models.contacts import ContactTable
 
 log = logging.getLogger(__name__)
 
@@ -56,10 +61,16 @@ class StopSignal(Protocol):
 class Dispatcher:
     """Sends the rows of a spool.
 
-    At most ``window`` requests have an intent and no recorded result. So a crash leaves at most that many creations
-    with an unknown outcome.
+    At most ``window`` requests have an intent and no recorded result, and fewer if that is enough for the rate. So a
+    crash leaves at most that many creations with an unknown outcome.
+
+    After many rejections or failures in a row, rows from elsewhere in the work show whether the service handles any
+    row: see ``FailureLimits``. A run after one that ended so starts elsewhere in the work.
 
     :param names: names of the list's columns, by id
+    :param per_second: the requests per second that the connection allows
+    :param planned: the number of requests that the plan needs
+    :param tolerated: the number of rejections that the author tolerates
     :param ends_at: the time of the monotonic clock after which no further request starts; ``None`` for no limit
     """
 
@@ -73,7 +84,10 @@ class Dispatcher:
         stop: StopSignal,
         *,
         window: int,
+        per_second: float,
         names: Mapping[str, str],
+        planned: int,
+        tolerated: int,
         ends_at: float | None,
         counts: Counts,
     ) -> None:
@@ -81,24 +95,26 @@ class Dispatcher:
         self._map = lease.key_map
         self._rules = rules
         self._spool = spool
-        self._requests = RowRequests(client, mapping)
+        self._requests = RowRequests(client, mapping, self._map, names)
         self._client = client
         self._stop = stop
-        self._window = max(1, window)
+        self._window = PendingWindow(window, per_second)
         self._ends_at = ends_at
         self._counts = counts
         self._out_of_time = False
         self._end: Exception | None = None
-        self._place = 0
         self._handled = 0
-        self._exhausted = False
-        self._requeued: deque[WorkItem] = deque()
         self._busy: dict[bytes, int] = {}
         self._waiting = 0
         self._queue: deque[Pending] = deque()
         self._in_flight: dict[asyncio.Task[Result], Pending] = {}
         self._finished: list[Result] = []
-        self._limits = FailureLimits()
+        self._ended_key = "ended/{}-{}".format(*lease.buckets)
+        self._ended_before = self._map.value(self._ended_key)
+        self._limits = FailureLimits(planned, tolerated, self._ended_before)
+        start = random.random() if self._ended_before else 0.0  # noqa: S311 - no secret
+        self._work = ProbedWork(spool, self._limits, start)
+        self._table_check: asyncio.Future[ContactTable] | None = None
         self._results = ResultRecorder(lease, rules, spool, self._counts, names=names, on_error=self._finish)
         self._changed = asyncio.Event()
 
@@ -114,22 +130,28 @@ class Dispatcher:
             while await self._round():
                 pass
         finally:
-            watcher.cancel()
-            for task in self._in_flight:
+            tasks: list[asyncio.Future[Any]] = [watcher, *self._in_flight, *filter(None, [self._table_check])]
+            for task in tasks:
                 task.cancel()
-            await asyncio.gather(watcher, *self._in_flight, return_exceptions=True)
+            await asyncio.gather(*tasks, return_exceptions=True)
             self._counts.requests = self._requests.count
-        if not self._limits.all_rejected:
-            await self._results.record_rejections(whole=True)
+        are_proved = self._limits.proves_rejections(all_sent=not self._is_ended)
+        await self._results.record_rejections(is_end=True, are_proved=are_proved)
+        await self._record_end()
         if self._end is not None:
             raise self._end
 
     async def _round(self) -> bool:
         """Record results, start as many rows as the window allows, and return whether anything is left."""
         self._check_time()
-        if self._is_ended:
+        if self._is_ended or self._limits.is_holding:
             self._restore_queued()
+        if self._limits.is_holding and not self._is_ended and self._table_check is None:
+            # It costs nothing, so it comes before another row is risked.
+            self._table_check = asyncio.ensure_future(self._client.get_contact_table())
+            self._table_check.add_done_callback(self._on_table)
         finished, self._finished = self._finished, []
+        self._window.add_results(len(finished))
         handled = self._handled
         started = await self._start_rows()
         changes = [self._results.change_of(result) for result in finished]
@@ -156,7 +178,7 @@ class Dispatcher:
 
     @property
     def _all_started(self) -> bool:
-        return self._exhausted and not self._requeued and not self._waiting
+        return self._work.is_exhausted and not self._waiting
 
     def _check_time(self) -> None:
         if self._ends_at is not None and time.monotonic() >= self._ends_at and not self._out_of_time:
@@ -165,15 +187,17 @@ class Dispatcher:
 
     async def _start_rows(self) -> list[_Started]:
         """Return the next rows that the window allows."""
-        if self._is_ended or self._pending > self._window // 2:
+        if self._is_ended or self._limits.is_holding or not (room := self._window.room(self._pending)):
             return []
-        items = self._next(self._window - self._pending)
-        if not items:
-            return []
+        items: list[WorkItem] = []
         try:
+            items = self._work.next(room)
+            if not items:
+                return []
             entries, others = await asyncio.to_thread(self._read_entries, [item.key_hash for item in items])
-        except DatabaseError as error:
-            self._requeued.extendleft(reversed(items))
+        except (DatabaseError, SpoolError) as error:
+            for item in items:
+                self._work.put_back(item)
             self._finish(error)
             return []
         started: list[_Started] = []
@@ -199,21 +223,6 @@ class Dispatcher:
     def _read_entries(self, key_hashes: Sequence[bytes]) -> tuple[dict[bytes, MapEntry], set[int]]:
         return self._map.entries(key_hashes), self._lease.others()
 
-    def _next(self, count: int) -> list[WorkItem]:
-        items: list[WorkItem] = []
-        if not self._exhausted:
-            try:
-                items = self._spool.work(self._place, count)
-            except SpoolError as error:
-                self._finish(error)
-                return []
-            if items:
-                self._place = items[-1].seq
-            self._exhausted = len(items) < count
-        while self._requeued and len(items) < count:
-            items.append(self._requeued.popleft())
-        return items
-
     def _requeue_later(self, item: WorkItem) -> None:
         """Try a row again later, because another task has a request for it in flight."""
         rounds = self._busy[item.key_hash] = self._busy.get(item.key_hash, 0) + 1
@@ -221,16 +230,18 @@ class Dispatcher:
             asyncio.get_running_loop().call_later(_BUSY_SECONDS, self._requeue, item)
             self._waiting += 1
             return
+        self._work.end_probe(item)
         reason = "another task has a request for this row under way"
         self._results.count_without_request(item, Outcome.NOT_SENT, reason)
 
     def _requeue(self, item: WorkItem) -> None:
         self._waiting -= 1
-        self._requeued.append(item)
+        self._work.put_back(item)
         self._changed.set()
 
     def _count_unneeded(self, item: WorkItem, decision: Decision) -> None:
         """Count a row that needs no request any more, because another task handled it since the source was read."""
+        self._work.end_probe(item)
         if decision.action is Action.UNKNOWN:
             reason = "the outcome of its creation is unknown"
             self._results.count_without_request(item, Outcome.UNKNOWN, reason)
@@ -252,11 +263,14 @@ class Dispatcher:
                     return
                 log.warning("Results cannot be recorded, the provider tries again: %s", error)
                 await self._sleep(pause)
-        self._requeued.extend(result.pending.item for result in finished if self._results.count(result))
+        for result in finished:
+            if self._results.count(result) or (result.response is Response.NOT_BEGUN and not self._is_ended):
+                self._work.put_back(result.pending.item)
         for item, decision, before, after in started:
             if item.key_hash in changed and not self._is_written(changed[item.key_hash], before, after):
-                self._requeued.append(item)
+                self._work.put_back(item)
             elif decision.action in (Action.RECORD, Action.FORGET):
+                self._work.end_probe(item)
                 self._counts.recorded += 1
                 self._counts.done += 1
             elif after is not None:
@@ -288,6 +302,8 @@ class Dispatcher:
 
     def _send(self) -> None:
         """Start queued requests, up to the connection's ``max_concurrency`` in flight."""
+        if self._limits.is_holding:
+            return
         while self._queue and len(self._in_flight) < self._client.settings.max_concurrency and not self._is_ended:
             pending = self._queue.popleft()
             task = asyncio.create_task(self._requests.send(pending))
@@ -308,14 +324,35 @@ class Dispatcher:
         self._finished.append(result)
         if result.fatal is not None:
             self._finish(result.fatal)
-        if (error := self._limits.check(result)) is not None:
-            self._finish(error)
+        is_probe = self._work.end_probe(result.pending.item)
+        if (ending := self._limits.check(result, is_probe=is_probe)) is not None:
+            self._finish(ending)
         self._send()
 
     def _restore_queued(self) -> None:
         """Undo the intents of queued rows, whose requests have not left."""
         while self._queue:
             self._finished.append(Result(self._queue.popleft(), Response.NOT_BEGUN))
+
+    def _on_table(self, check: asyncio.Future[ContactTable]) -> None:
+        self._table_check = None
+        self._changed.set()
+        if check.cancelled():
+            return
+        if (error := check.exception()) is None:
+            self._limits.end_holding()
+        elif isinstance(error, CpaasError):
+            self._finish(self._limits.outage(str(error)))
+        else:
+            self._finish(RuntimeError(type(error).__name__))
+
+    async def _record_end(self) -> None:
+        """Record whether the run ended early or without proof, so that the next one starts elsewhere."""
+        unproved = self._limits.unproved
+        cause = None if unproved is None else unproved.value
+        if cause != self._ended_before:
+            with contextlib.suppress(LeaseLostError, DatabaseError):
+                await asyncio.to_thread(self._lease.write, [], {self._ended_key: cause})
 
     def _finish(self, error: Exception) -> None:
         """Start no further request. ``run`` raises the first error that is passed here."""

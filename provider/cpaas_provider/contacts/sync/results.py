@@ -7,17 +7,15 @@ import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from cpaas_provider.contacts.errors import LeaseLostError, NotSyncedError, SpoolError, TooManyFailuresError
+from cpaas_provider.contacts.errors import LeaseLostError, SpoolError
 from cpaas_provider.contacts.key_map.entries import Change, MapEntry, RowState
 from cpaas_provider.contacts.key_map.key_map import Lease
 from cpaas_provider.contacts.sync.decisions import Action, SyncRules, in_step, restored, undone
-from cpaas_provider.contacts.sync.requests import Response, Result
+from cpaas_provider.contacts.sync.rows.requests import Response, Result
 from cpaas_provider.contacts.sync.spool import Outcome, OutcomeLine, Spool, WorkItem
 from cpaas_provider.database.errors import DatabaseError
 
 _REJECTIONS_AT_ONCE = 200
-_FAILURES_IN_A_ROW = 5
-_REJECTIONS_IN_A_ROW = 20
 _ACCEPTED = {
     Action.CREATE: Outcome.CREATED,
     Action.UPDATE: Outcome.UPDATED,
@@ -74,27 +72,31 @@ class ResultRecorder:
         if response is Response.ACCEPTED:
             if pending.decision.action is Action.DELETE:
                 return Change(intent, None)
-            return Change(intent, in_step(item, before, result.row_id, self._rules, self._lease.key_map.hashes))
+            hashes, is_whole = self._lease.key_map.hashes, pending.decision.is_whole
+            return Change(intent, in_step(item, before, result.row_id, self._rules, hashes, is_whole=is_whole))
         if response is Response.NOT_BEGUN:
             return Change(intent, restored(before))
         if response is Response.NOT_FOUND:
             rejected = replace(intent, rejected_hash=item.raw_hash or None, fencing_token=None)
             return Change(intent, rejected if self._reports_deleted(item) else None)
+        if response is Response.CELLS_LOST:
+            return Change(intent, replace(undone(pending.decision, intent, before) or intent, cell_hashes=None))
         if response is Response.UNKNOWN and pending.decision.action is Action.CREATE:
             return Change(intent, replace(intent, state=RowState.UNKNOWN, fencing_token=None))
         return Change(intent, undone(pending.decision, intent, before))
 
-    async def record_rejections(self, *, whole: bool = False) -> None:
+    async def record_rejections(self, *, is_end: bool = False, are_proved: bool = False) -> None:
         """Record rejected rows, many at once, so that later runs do not send them again unless they change.
 
         A row is recorded only after a later row was accepted, or at the end. So if a failing service rejects all rows,
         they are not recorded, not even after a crash, and the next run sends them again.
 
-        :param whole: record also a few rows, and those that were rejected after the last accepted one
+        :param is_end: record also a few rows
+        :param are_proved: record also the rows that were rejected after the last accepted one
         """
-        if not whole and len(self._to_reject) < _REJECTIONS_AT_ONCE:
+        if not is_end and len(self._to_reject) < _REJECTIONS_AT_ONCE:
             return
-        rejected, self._to_reject = self._to_reject + (self._in_a_row if whole else []), []
+        rejected, self._to_reject = self._to_reject + (self._in_a_row if are_proved else []), []
         changes: list[Change] = []
         for result in rejected:
             left = undone(result.pending.decision, result.pending.intent, result.pending.before)
@@ -175,40 +177,3 @@ class ResultRecorder:
 
     def _reports_deleted(self, item: WorkItem) -> bool:
         return not item.is_missing and (self._rules.on_deleted_row == "report" or self._rules.mode == "update")
-
-
-class FailureLimits:
-    """Ends a sync after too many failures or rejections in a row."""
-
-    def __init__(self) -> None:
-        self._failures = 0
-        self._rejections = 0
-
-    @property
-    def all_rejected(self) -> bool:
-        """Whether the service rejected so many rows in a row that it probably rejects all rows."""
-        return self._rejections >= _REJECTIONS_IN_A_ROW
-
-    def check(self, result: Result) -> Exception | None:
-        """Count a result, and return the error that ends the sync if there are too many failures."""
-        if result.response is Response.ACCEPTED:
-            self._failures = 0
-            if not self.all_rejected:
-                self._rejections = 0
-        elif result.response is Response.REJECTED:
-            self._failures = 0
-            self._rejections += 1
-            if self.all_rejected:
-                return TooManyFailuresError(
-                    f"The service rejected {_REJECTIONS_IN_A_ROW} rows in a row, so the cause is likely the same for "
-                    f"all: {result.reason} Rows that were sent before are recorded; the rest was not sent. Correct the "
-                    "mapping or the list's columns, then clear the task."
-                )
-        elif result.response in (Response.NOT_SENT, Response.UNKNOWN):
-            self._failures += 1
-            if self._failures >= _FAILURES_IN_A_ROW:
-                return NotSyncedError(
-                    f"{self._failures} requests in a row failed: {result.reason} Rows that were sent before are "
-                    "recorded. A retry of the task sends the rest."
-                )
-        return None

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from cpaas_provider.api import errors as api_errors
 from cpaas_provider.api import operations
-from cpaas_provider.contacts.errors import NotSyncedError, StoppedError, UnknownCreationsError
+from cpaas_provider.contacts.errors import NotSyncedError, RowUpdatesError, StoppedError, UnknownCreationsError
 from cpaas_provider.contacts.key_map.entries import Change, MapEntry, RowState
 from cpaas_provider.contacts.key_map.key_map import KeyMap, Lease
 from cpaas_provider.contacts.key_map.overview import KEY_COLUMNS
@@ -21,13 +20,15 @@ from cpaas_provider.contacts.sync.decisions import (
     decide,
     in_step,
     requested,
-    restored,
     undone,
 )
+from cpaas_provider.contacts.sync.rows.finder import ACCOUNT_ERRORS, Presence, RowFinder
+from cpaas_provider.contacts.sync.rows.updates import CheckedUpdates
 from cpaas_provider.contacts.sync.spool import WorkItem
 
 if TYPE_CHECKING:
     from cpaas_provider.api.core import Call
+    from cpaas_provider.api.models.contacts import ContactRowRecord, ContactTable
 
 T = TypeVar("T")
 
@@ -83,12 +84,14 @@ class RowUpsert:
     """Creates or updates one row of the list.
 
     :param owner: the task, as owner of the lease
+    :param columns: the names of the list's columns, by id
     """
 
     key_map: KeyMap
     requests: Requests
     owner: str
     rules: SyncRules
+    columns: Mapping[str, str]
 
     async def run(self, row_hash: bytes, cells: Mapping[str, Any]) -> SingleRow:
         """Create or update the row. Sends nothing if the list has these cells already.
@@ -96,6 +99,7 @@ class RowUpsert:
         :param cells: by column id, as on the wire
         :raises UnknownCreationsError: when the outcome of its creation is unknown, and the rules say ``fail``
         :raises NotSyncedError: when another task has a request for the row in flight
+        :raises RowUpdatesError: when the service cleared the cells that were not sent
         :raises ContactsError: when the lease ended, or the map cannot be used
         :raises CpaasError: when the request failed; the map has recorded the outcome
         """
@@ -135,45 +139,49 @@ class RowUpsert:
         """Make the request and record its result. Return ``None`` if the row is gone and must be created."""
         creates = decision.action is Action.CREATE
         try:
-            row_id = str((await self.requests.run(_call(decision, intent))).row.id)
-        except api_errors.CpaasNotFoundError:
-            if creates or not await self._is_gone(str(intent.row_id)):
-                lease.write([Change(intent, undone(decision, intent, before))])
-                raise
-            lease.write([Change(intent, None)])
-            if self.rules.mode == "update":
-                raise
-            return None
+            row_id = await self._requested(item, decision, intent)
         except api_errors.CpaasUnknownOutcomeError as error:
             if not creates:
                 raise
             lease.write([Change(intent, replace(intent, state=RowState.UNKNOWN, fencing_token=None))])
             return self._unknown(str(error))
-        except StoppedError:
-            # The request did not leave.
-            lease.write([Change(intent, restored(before))])
+        except RowUpdatesError:
+            lease.write([Change(intent, replace(intent, cell_hashes=None, fencing_token=None))])
             raise
-        except (api_errors.CpaasNotSentError, api_errors.CpaasRejectedError, api_errors.CpaasInvalidRequestError):
+        except api_errors.CpaasRejectedError as error:
+            is_gone = not creates and await self._is_gone(str(intent.row_id), error)
+            lease.write([Change(intent, None if is_gone else undone(decision, intent, before))])
+            if not is_gone or self.rules.mode == "update":
+                raise
+            return None
+        except (StoppedError, api_errors.CpaasNotSentError, api_errors.CpaasInvalidRequestError):
             lease.write([Change(intent, undone(decision, intent, before))])
             raise
-        after = replace(in_step(item, before, row_id, self.rules, self.key_map.hashes), raw_hash=None)
-        lease.write([Change(intent, after)])
+        hashes = self.key_map.hashes
+        after = in_step(item, before, row_id, self.rules, hashes, is_whole=decision.is_whole)
+        lease.write([Change(intent, replace(after, raw_hash=None))])
         return SingleRow(row_id, created=creates, changed=True)
 
-    async def _is_gone(self, row_id: str) -> bool:
-        """Tell whether the row is gone: it cannot be read, and the table can.
+    async def _requested(self, item: WorkItem, decision: Decision, intent: MapEntry) -> str:
+        requests, cells = _RowCalls(self.requests), dict(decision.cells)
+        if decision.action is Action.CREATE:
+            return str((await self.requests.run(operations.create_contact_row(cells))).row.id)
+        row_id = str(intent.row_id)
+        if decision.is_whole:
+            await requests.update_contact_row(row_id, cells)
+        else:
+            updates = CheckedUpdates(requests, self.columns, self.key_map.hashes)
+            await updates.update(row_id, cells, intent.cell_hashes, item.cells)
+        return row_id
 
-        A gateway without its service responds with 404 to every request. Then the row would be created twice.
-        """
-        try:
-            await self.requests.run(operations.get_contact_row(row_id))
-        except api_errors.CpaasNotFoundError:
-            with contextlib.suppress(api_errors.CpaasError):
-                await self.requests.run(operations.get_contact_table())
-                return True
-        except api_errors.CpaasError:
+    async def _is_gone(self, row_id: str, rejection: api_errors.CpaasRejectedError) -> bool:
+        if isinstance(rejection, ACCOUNT_ERRORS):
             return False
-        return False
+        finder = RowFinder(_RowCalls(self.requests), self.key_map, self.columns)
+        try:
+            return not finder.is_about_cells(rejection) and await finder.find(row_id, rejection) is Presence.GONE
+        except (api_errors.CpaasError, StoppedError):
+            return False
 
     def _unknown(self, why: str) -> SingleRow:
         if self.rules.on_unknown == "skip":
@@ -186,8 +194,17 @@ class RowUpsert:
         )
 
 
-def _call(decision: Decision, intent: MapEntry) -> Call[Any]:
-    cells = dict(decision.cells)
-    if decision.action is Action.CREATE:
-        return operations.create_contact_row(cells)
-    return operations.update_contact_row(str(intent.row_id), cells)
+@dataclass(frozen=True)
+class _RowCalls:
+    """The requests of a task as methods, as those of a client."""
+
+    requests: Requests
+
+    async def get_contact_row(self, row_id: str) -> ContactRowRecord:
+        return await self.requests.run(operations.get_contact_row(row_id))
+
+    async def get_contact_table(self) -> ContactTable:
+        return await self.requests.run(operations.get_contact_table())
+
+    async def update_contact_row(self, row_id: str, columns: Mapping[str, Any]) -> ContactRowRecord:
+        return await self.requests.run(operations.update_contact_row(row_id, columns))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, NamedTuple
@@ -121,19 +121,35 @@ class Spool(DiskRows):
             self._rows.execute("DELETE FROM work WHERE key = ?", [key_hash])
         return None if found is None else found[0]
 
-    def work(self, after: int, count: int) -> list[WorkItem]:
+    def work(
+        self, after: int, count: int, *, until: int | None = None, actions: Collection[str] = ()
+    ) -> list[WorkItem]:
         """Return the next rows, in the order in which they were added.
 
         :param after: ``seq`` of the last row that was returned; 0 to start
+        :param until: the last ``seq`` to return
+        :param actions: only rows for which one of these actions was decided
         """
-        query = "SELECT key, number, name, payload, seq, action FROM work WHERE seq > ? ORDER BY seq LIMIT ?"
+        until = (1 << 62) if until is None else until
+        chosen = f" AND action IN ({', '.join('?' * len(actions))})" if actions else ""
+        query = (
+            "SELECT key, number, name, payload, seq, action FROM work "  # noqa: S608 - only question marks are added
+            f"WHERE seq > ? AND seq <= ?{chosen} ORDER BY seq LIMIT ?"
+        )
         items: list[WorkItem] = []
         with self._disk_errors():
-            for key_hash, number, name, payload, seq, action in self._rows.execute(query, [after, count]):
+            for key_hash, number, name, payload, seq, action in self._rows.execute(
+                query, [after, until, *actions, count]
+            ):
                 # Safe to unpickle: this process wrote the file.
                 raw_hash, cells = pickle.loads(payload)  # noqa: S301 - as above
                 items.append(WorkItem(key_hash, number, name, raw_hash, cells, seq, action))
         return items
+
+    def last_seq(self) -> int:
+        """Return the ``seq`` of the row that was added last, 0 if there is none."""
+        with self._disk_errors():
+            return int(self._rows.execute("SELECT coalesce(max(seq), 0) FROM work").fetchone()[0])
 
     def add_outcome(self, line: OutcomeLine) -> None:
         """Add a line of the results file."""

@@ -14,6 +14,7 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
 from cpaas_provider.api.amounts import counted
+from cpaas_provider.api.bounds import WHOLE
 from cpaas_provider.api.errors import CpaasInvalidRequestError
 from cpaas_provider.api.recipients.msisdn import NumberReader
 from cpaas_provider.contacts.errors import MapMismatchError, StoppedError
@@ -27,6 +28,7 @@ from cpaas_provider.contacts.mapping.rules import ColumnRule
 from cpaas_provider.contacts.sync.cursor import Cursor, cursor_from_json, cursor_to_json
 from cpaas_provider.contacts.sync.decisions import SyncRules
 from cpaas_provider.contacts.sync.dispatcher import Dispatcher, StopSignal
+from cpaas_provider.contacts.sync.limits import tolerated_rejections
 from cpaas_provider.contacts.sync.planning import Plan, Planner
 from cpaas_provider.contacts.sync.report import (
     Limit,
@@ -183,6 +185,8 @@ class ContactSync:
                 empty_cell_value=spec.empty_cell_value,
                 key=spec.key,
             )
+            if rules.row_updates == WHOLE:
+                self._check_whole_rows(mapping, rules)
             self._log_changed_types(key_map, mapping)
             self.column_sources = mapping.column_sources
             if spec.resync and not spec.dry_run:
@@ -294,6 +298,21 @@ class ContactSync:
         except CpaasInvalidRequestError as error:
             raise CpaasInvalidRequestError(f"on_missing: {error}") from None
 
+    def _check_whole_rows(self, mapping: RowMapping, rules: SyncRules) -> None:
+        """Refuse what cannot work if an update clears the cells that it does not send."""
+        if faults := mapping.whole_row_faults(rules.missing_cells):
+            raise CpaasInvalidRequestError(
+                "The connection's row_updates is whole, so each update must send all cells of its row. "
+                f"{'; '.join(faults)}. Nothing was sent. Remove keep_when_blank from the mapping, and use on_missing "
+                "'keep' or 'delete', or have it write every column of the mapping."
+            )
+        if others := mapping.columns_not_filled(self._table):
+            log.warning(
+                "row_updates of the connection is whole: updates send no cells of %s, which the mapping does not fill. "
+                "A service that clears such cells empties them.",
+                ", ".join(others),
+            )
+
     def _log_changed_types(self, key_map: KeyMap, mapping: RowMapping) -> None:
         stored = key_map.value(COLUMN_TYPES)
         if stored is not None and (changed := mapping.changed_types(stored)):
@@ -326,7 +345,10 @@ class ContactSync:
                 client,
                 self._stop,
                 window=spec.max_pending_requests or 2 * client.settings.max_concurrency,
+                per_second=self._requests_per_second,
                 names=self._names,
+                planned=self.plan.requests,
+                tolerated=tolerated_rejections(self.plan, spec.max_failure_ratio),
                 ends_at=None if spec.max_duration is None else self._began + spec.max_duration,
                 counts=self.counts,
             )

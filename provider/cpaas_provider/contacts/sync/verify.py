@@ -13,10 +13,9 @@ from sqlalchemy import func, select
 
 from cpaas_provider.api.client import AsyncCpaasClient
 from cpaas_provider.api.errors import (
-    CpaasAuthenticationError,
     CpaasError,
-    CpaasNotFoundError,
     CpaasNotSentError,
+    CpaasRejectedError,
 )
 from cpaas_provider.api.models.contacts import ContactTable
 from cpaas_provider.api.recipients.msisdn import INTERNATIONAL, InvalidMsisdnError, NumberReader
@@ -26,6 +25,7 @@ from cpaas_provider.contacts.key_map.hashes import CellHashes, ContactHashes, co
 from cpaas_provider.contacts.key_map.key_map import KeyMap
 from cpaas_provider.contacts.key_map.overview import owner_of, released
 from cpaas_provider.contacts.mapping.cells import CLEARED, Parse, cell_parser, column_type
+from cpaas_provider.contacts.sync.rows.finder import ACCOUNT_ERRORS, Presence, RowFinder
 from cpaas_provider.database.bulk import batched
 from cpaas_provider.database.errors import DatabaseError
 from cpaas_provider.database.schema.contacts import contact_rows
@@ -98,6 +98,7 @@ class Verification:
     ) -> None:
         self._map = key_map
         self._client = client
+        self._finder = RowFinder(client, key_map, {column.id: column.name for column in table.columns})
         self._comparer = RowComparer(table, key_map.hashes, numbers)
         self._names = {column.id: column.name for column in table.columns}
         self._mend = mend
@@ -143,21 +144,17 @@ class Verification:
         report = self.report
         try:
             record = await self._client.get_contact_row(entry.row_id or "")
-        except CpaasNotFoundError:
-            self._gone.append(entry)
-            if self._mend and len(self._gone) > self._max_gone:
-                raise TooManyGoneError(
-                    f"More than {self._max_gone} rows are gone from the contact list. None of these was mended, "
-                    "because the connection may lead to another list. If it does not, raise --max-gone."
-                ) from None
-            return
-        except (CpaasAuthenticationError, CpaasNotSentError):
+        except (*ACCOUNT_ERRORS, CpaasNotSentError):
             raise
-        except CpaasError:
+        except CpaasError as unread:
+            if await self._is_gone(entry, unread):
+                self._add_gone(entry)
+                return
             report.unreadable += 1
             if report.unreadable > MAX_UNREADABLE:
                 raise
             return
+        self._finder.add_read(record.row.id)
         differing = self._comparer.differing(entry.cell_hashes, record.row.columns)
         if differing:
             self._drifted.append((entry, differing))
@@ -167,6 +164,25 @@ class Verification:
             report.equal += 1
         else:
             report.unknown += 1
+
+    async def _is_gone(self, entry: MapEntry, unread: CpaasError) -> bool:
+        """Tell whether a row that cannot be read is gone. An error of the account or the network ends the check."""
+        if not isinstance(unread, CpaasRejectedError):
+            return False
+        try:
+            return await self._finder.find_unreadable(entry.row_id or "", unread) is Presence.GONE
+        except (*ACCOUNT_ERRORS, CpaasNotSentError):
+            raise
+        except CpaasError:
+            return False
+
+    def _add_gone(self, entry: MapEntry) -> None:
+        self._gone.append(entry)
+        if self._mend and len(self._gone) > self._max_gone:
+            raise TooManyGoneError(
+                f"More than {self._max_gone} rows are gone from the contact list. None of these was mended, "
+                "because the connection may lead to another list. If it does not, raise --max-gone."
+            )
 
     def _flush(self) -> None:
         """Count and mend rows that differ, except those that a task changed meanwhile."""

@@ -100,6 +100,7 @@ class Step:
     breaks_at: int | None = None
     vanishes: int | None = None
     max_duration: float | None = None
+    max_failure_ratio: float = 1.0
 
 
 class Half:
@@ -487,7 +488,7 @@ class World:
             resync=step.resync,
             cursor_column="v" if step.cursor else None,
             max_deletes=None,
-            max_failure_ratio=1.0,
+            max_failure_ratio=step.max_failure_ratio,
             max_duration=step.max_duration,
             max_pending_requests=WINDOW,
             partition=(part, step.partitions),

@@ -144,7 +144,7 @@ def test_gateway_that_responds_404_to_everything_removes_no_row(world: World, on
 
 
 def test_rows_that_were_rejected_in_a_row_are_sent_again_by_the_next_run(world: World) -> None:
-    (ended,) = world.run(Step(rows(40), faults=(Fault.REJECTED,) * 60))
+    (ended,) = world.run(Step(rows(40), faults=(Fault.REJECTED,) * 60, max_failure_ratio=0.0))
     assert isinstance(ended.error, TooManyFailuresError)
     assert "in a row" in str(ended.error)
     (again,) = world.run(Step(rows(40)))
@@ -219,10 +219,10 @@ def test_rows_that_another_task_made_unknown_do_not_delay_the_sync(world: World,
 class _Full(Spool):
     """A spool whose disk is full as soon as rows are read back from it."""
 
-    def work(self, after: int, count: int) -> Any:
+    def work(self, after: int, count: int, **options: Any) -> Any:
         (pages,) = self._rows.execute("PRAGMA page_count").fetchone()
         self._rows.execute(f"PRAGMA max_page_count = {pages}")
-        return super().work(after, count)
+        return super().work(after, count, **options)
 
 
 def test_disk_full_while_rows_are_sent_loses_no_response(world: World, monkeypatch: Any) -> None:

@@ -223,7 +223,12 @@ class KeyedUpsert(Attempt):
             key_map,
             StoppableRequests(client, runtime.stop),
             f"Task instance {runtime.cli_address}",
-            SyncRules(mode="upsert" if self.create_if_missing else "update", on_unknown=_UNKNOWN[self.on_unknown]),
+            SyncRules(
+                mode="upsert" if self.create_if_missing else "update",
+                on_unknown=_UNKNOWN[self.on_unknown],
+                row_updates=runtime.connection.row_updates,
+            ),
+            {column.id: column.name for column in table.columns},
         )
         try:
             hashed = key_hash(key_map, self.key)

@@ -177,6 +177,7 @@ class ContactSyncTry(BulkAttempt):
                 on_unknown=spec.on_unknown,
                 retry_rejected=spec.retry_rejected,
                 on_duplicate_key=spec.on_duplicate_key,
+                row_updates=self._connection.row_updates,
             ),
             map_name=spec.map_name,
             missing_cells=missing_cells,

@@ -2,31 +2,28 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
 
 from cpaas_provider.api import errors
-from cpaas_provider.contacts.errors import ColumnsChangedError
+from cpaas_provider.contacts.errors import ColumnsChangedError, RowUpdatesError
 from cpaas_provider.contacts.key_map.entries import MapEntry
+from cpaas_provider.contacts.key_map.key_map import KeyMap
 from cpaas_provider.contacts.mapping.rows import RowMapping
 from cpaas_provider.contacts.sync.decisions import Action, Decision
+from cpaas_provider.contacts.sync.rows.finder import ACCOUNT_ERRORS, Presence, RowFinder
+from cpaas_provider.contacts.sync.rows.updates import CheckedUpdates
 from cpaas_provider.contacts.sync.spool import WorkItem
 
 if TYPE_CHECKING:
     from cpaas_provider.api.client import AsyncCpaasClient
-    from cpaas_provider.api.models.contacts import ContactTable
+    from cpaas_provider.api.models.contacts import ContactRowRecord, ContactTable
 
 _TABLE_SECONDS = 10.0
 """The shortest time between two checks of the table after rejected rows."""
-
-_ACCOUNT_ERRORS = (
-    errors.CpaasAuthenticationError,
-    errors.CpaasInsufficientBalanceError,
-    errors.CpaasConfigurationError,
-)
 
 
 class Response(Enum):
@@ -40,6 +37,8 @@ class Response(Enum):
     UNKNOWN = "unknown"
     NOT_FOUND = "not found"
     """The list no longer has the row."""
+    CELLS_LOST = "cells lost"
+    """The row was updated, and the service cleared the cells that were not sent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,11 +74,16 @@ class RowRequests:
 
     :param client: applies the connection's rate and concurrency, and retries requests that are safe to retry
     :param mapping: the columns as they were when the sync started
+    :param columns: the names of the list's columns, by id
     """
 
-    def __init__(self, client: AsyncCpaasClient, mapping: RowMapping) -> None:
+    def __init__(
+        self, client: AsyncCpaasClient, mapping: RowMapping, key_map: KeyMap, columns: Mapping[str, str]
+    ) -> None:
         self._client = client
         self._mapping = mapping
+        self._finder = RowFinder(client, key_map, columns)
+        self._updates = CheckedUpdates(client, columns, key_map.hashes)
         self._table_read = -_TABLE_SECONDS
         self.count = 0
 
@@ -88,18 +92,18 @@ class RowRequests:
         self.count += 1
         try:
             return await self._requested(pending)
-        except errors.CpaasNotFoundError as error:
-            if pending.decision.action is Action.CREATE:
-                return await self._rejected(pending, error)
-            return await self._not_found(pending, error)
-        except _ACCOUNT_ERRORS as error:
+        except ACCOUNT_ERRORS as error:
             return Result(pending, Response.NOT_SENT, reason=str(error), fatal=error)
-        except (errors.CpaasRejectedError, errors.CpaasInvalidRequestError) as error:
+        except errors.CpaasRejectedError as error:
             return await self._rejected(pending, error)
+        except errors.CpaasInvalidRequestError as error:
+            return Result(pending, Response.REJECTED, reason=str(error))
         except errors.CpaasNotSentError as error:
             longest = self._client.settings.max_retry_after
             waits = error.retry_after is not None and error.retry_after > longest
             return Result(pending, Response.NOT_SENT, reason=str(error), fatal=error if waits else None)
+        except RowUpdatesError as error:
+            return Result(pending, Response.CELLS_LOST, reason=str(error), fatal=error)
         except errors.CpaasError as error:
             return Result(pending, Response.UNKNOWN, reason=str(error))
 
@@ -109,42 +113,57 @@ class RowRequests:
         if decision.action is Action.DELETE:
             await self._client.delete_contact_row(str(row_id))
             return Result(pending, Response.ACCEPTED, row_id)
+        record: ContactRowRecord | None
         if decision.action is Action.CREATE:
             record = await self._client.create_contact_row(cells)
             row_id = record.row.id
-        else:
+        elif decision.is_whole:
             record = await self._client.update_contact_row(str(row_id), cells)
+        else:
+            known = pending.intent.cell_hashes
+            record = await self._updates.update(str(row_id), cells, known, pending.item.cells)
+            if record is None:
+                return Result(pending, Response.NOT_BEGUN)
+        self._finder.add_known(row_id)
         return Result(pending, Response.ACCEPTED, row_id, fatal=self._columns(record.table))
 
-    async def _not_found(self, pending: Pending, error: errors.CpaasError) -> Result:
-        """Handle a 404. The row counts as gone only if the table can be read, and the row cannot."""
+    async def _rejected(self, pending: Pending, error: errors.CpaasRejectedError) -> Result:
+        """Handle a rejection: the row may be gone, or a column may have changed. Then the row is not rejected."""
         try:
-            if pending.decision.action is not Action.DELETE:
-                with contextlib.suppress(errors.CpaasNotFoundError):
-                    await self._client.get_contact_row(str(pending.intent.row_id))
-                    return Result(pending, Response.REJECTED, reason=str(error))
-            # A gateway without its service responds with 404 to every request. Then no row may count as gone.
-            await self._client.get_contact_table()
+            if pending.decision.action is not Action.CREATE:
+                presence = await self._presence(pending, error)
+                if presence is Presence.GONE and pending.decision.action is Action.DELETE:
+                    return Result(pending, Response.ACCEPTED, pending.intent.row_id)
+                if presence is Presence.GONE:
+                    return Result(pending, Response.NOT_FOUND, reason="the list no longer has this row")
+            fatal = await self._changed_columns()
         except errors.CpaasError as unread:
-            fatal = unread if isinstance(unread, _ACCOUNT_ERRORS) else None
+            # While the table cannot be read, no row counts as gone or rejected.
+            fatal = unread if isinstance(unread, ACCOUNT_ERRORS) else None
             return Result(pending, Response.NOT_SENT, reason=str(unread), fatal=fatal)
-        if pending.decision.action is Action.DELETE:
-            return Result(pending, Response.ACCEPTED, pending.intent.row_id)
-        return Result(pending, Response.NOT_FOUND, reason="the list has no such row any more")
-
-    async def _rejected(self, pending: Pending, error: errors.CpaasError) -> Result:
-        """Handle a rejection. If a column was changed at the service, the sync ends, and the row is not rejected."""
-        if time.monotonic() - self._table_read >= _TABLE_SECONDS:
-            self._table_read = time.monotonic()
-            try:
-                fatal = self._columns(await self._client.get_contact_table())
-            except errors.CpaasError as unread:
-                # While the table cannot be read, no row counts as rejected.
-                self._table_read = -_TABLE_SECONDS
-                return Result(pending, Response.NOT_SENT, reason=str(unread))
-            if fatal is not None:
-                return Result(pending, Response.NOT_SENT, reason=str(error), fatal=fatal)
+        if fatal is not None:
+            return Result(pending, Response.NOT_SENT, reason=str(error), fatal=fatal)
         return Result(pending, Response.REJECTED, reason=str(error))
+
+    async def _presence(self, pending: Pending, error: errors.CpaasRejectedError) -> Presence:
+        if pending.decision.action is Action.DELETE and isinstance(error, errors.CpaasNotFoundError):
+            # A gateway without its service responds with 404 to every request. Then no row may count as gone.
+            await self._finder.check_table()
+            return Presence.GONE
+        if pending.decision.action is Action.UPDATE and self._finder.is_about_cells(error):
+            return Presence.PRESENT
+        return await self._finder.find(str(pending.intent.row_id), error)
+
+    async def _changed_columns(self) -> Exception | None:
+        """Return the error that ends the sync if a column was changed at the service, at most every ten seconds."""
+        if time.monotonic() - self._table_read < _TABLE_SECONDS:
+            return None
+        self._table_read = time.monotonic()
+        try:
+            return self._columns(await self._client.get_contact_table())
+        except errors.CpaasError:
+            self._table_read = -_TABLE_SECONDS
+            raise
 
     def _columns(self, table: ContactTable | None) -> Exception | None:
         changed = [] if table is None else self._mapping.changed_columns(table)

@@ -1,0 +1,1 @@
+"""Requests for rows, and what the list has afterwards."""

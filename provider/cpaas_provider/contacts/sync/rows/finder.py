@@ -1,0 +1,202 @@
+"""Reads rows to find out what the service does not say: whether a row is gone, and what an update did to its cells."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Mapping
+from enum import Enum
+from itertools import chain, islice
+from typing import Any, Protocol
+
+from cpaas_provider.api import errors
+from cpaas_provider.api.models.contacts import ContactRowRecord, ContactTable
+from cpaas_provider.contacts.key_map.entries import RowState
+from cpaas_provider.contacts.key_map.key_map import KeyMap
+
+ACCOUNT_ERRORS = (
+    errors.CpaasAuthenticationError,
+    errors.CpaasInsufficientBalanceError,
+    errors.CpaasConfigurationError,
+)
+"""Errors that every request would have."""
+
+_NOT_THERE = frozenset({404, 410})
+"""Statuses that say by themselves that there is no such row."""
+_ROW_FIELDS = frozenset({"id", "row", "row_id"})
+"""Fields of an error item that may name the row, also if a column has that name."""
+_READ_EACH = 100
+_READ_EVERY = 10
+"""Of rejections in the same words, the first hundred rows are read, then every tenth."""
+_SAMPLE = 4
+"""The most rows of the map that are read to see whether the service lets any row be read."""
+
+
+class ReadRequests(Protocol):
+    """The requests that change nothing and cost nothing, as of ``AsyncCpaasClient``."""
+
+    def get_contact_row(self, row_id: str) -> Awaitable[ContactRowRecord]:
+        """Read a row."""
+
+    def get_contact_table(self) -> Awaitable[ContactTable]:
+        """Read the table."""
+
+
+class Presence(Enum):
+    """Whether the list has a row."""
+
+    PRESENT = "present"
+    GONE = "gone"
+    NOT_PROVED = "not proved"
+    """The row cannot be read, and no other row can."""
+
+
+class RowFinder:
+    """Tells whether the list still has a row, in whatever words the service says that it is gone.
+
+    The contract lists no status for it (INTERFACE.md 4.12, 4.13, 7). So a row is gone if it cannot be read while the
+    table can. A failure to read is no proof, but an error. A service may reject the reading of every row: then the
+    proof needs another row that can be read, unless status 404 or 410 said twice that there is no such row.
+
+    :param key_map: names other rows of the list
+    :param columns: the names of the list's columns, by id
+    """
+
+    def __init__(self, reads: ReadRequests, key_map: KeyMap, columns: Mapping[str, str]) -> None:
+        self._reads = reads
+        self._map = key_map
+        self._columns = {text.casefold() for text in chain(columns, columns.values())} - _ROW_FIELDS
+        self._may_read_rows = False
+        self._known_row: str | None = None
+        self._sample: list[str] | None = None
+        self._tried: set[str] = set()
+        self._proof = asyncio.Lock()
+        self._present: Counter[str] = Counter()
+        self._absent: set[str] = set()
+        self._table: asyncio.Future[ContactTable] | None = None
+
+    def add_known(self, row_id: str | None) -> None:
+        """Remember a row that the list has."""
+        self._known_row = row_id
+
+    def add_read(self, row_id: str) -> None:
+        """Remember a row that was read."""
+        self._known_row, self._may_read_rows = row_id, True
+
+    def is_about_cells(self, error: errors.CpaasRejectedError) -> bool:
+        """Tell whether a rejected update needs no reading of its row, because of its words.
+
+        An error that names columns and nothing else is about cells. Other words are learned: the rows of the first
+        hundred such rejections are read, then every tenth. As soon as one is gone, all are read.
+        """
+        words = _words(error)
+        fields = [(item.field or "").casefold().rpartition(".")[2] for item in error.items]
+        if fields and self._columns.issuperset(fields):
+            return True
+        if words in self._absent or _names_absence(error):
+            return False
+        seen = self._present[words]
+        if seen < _READ_EACH or seen % _READ_EVERY == 0:
+            return False
+        self._present[words] += 1
+        return True
+
+    async def find(self, row_id: str, rejection: errors.CpaasRejectedError) -> Presence:
+        """Tell whether the list has a row whose update or deletion was rejected.
+
+        :raises CpaasError: when the row or the table cannot be read for a reason that is not about the row
+        """
+        try:
+            await self._reads.get_contact_row(row_id)
+        except ACCOUNT_ERRORS:
+            raise
+        except errors.CpaasRejectedError as unread:
+            if not _is_about_row(unread):
+                raise
+            is_named = _names_absence(rejection) and _names_absence(unread)
+            presence = await self._prove_gone(row_id, is_named=is_named)
+            if presence is Presence.GONE:
+                self._absent.add(_words(rejection))
+            return presence
+        self.add_read(row_id)
+        self._present[_words(rejection)] += 1
+        return Presence.PRESENT
+
+    async def find_unreadable(self, row_id: str, unread: errors.CpaasRejectedError) -> Presence:
+        """Tell whether a row is gone whose reading was rejected.
+
+        :raises CpaasError: when that was not about the row, or the table cannot be read
+        """
+        if isinstance(unread, ACCOUNT_ERRORS) or not _is_about_row(unread):
+            raise unread
+        return await self._prove_gone(row_id, is_named=_names_absence(unread))
+
+    async def check_table(self) -> None:
+        """Read the table. Rows that wait for this at the same time share one reading.
+
+        A gateway without its service rejects every request. So only a reading that begins after the row's proves
+        something.
+
+        :raises CpaasError: when the table cannot be read
+        """
+        if (running := self._table) is not None:
+            await asyncio.wait([running])
+        if self._table is None or self._table is running:
+            self._table = asyncio.ensure_future(self._reads.get_contact_table())
+        await asyncio.shield(self._table)
+
+    async def _prove_gone(self, row_id: str, *, is_named: bool) -> Presence:
+        await self.check_table()
+        if is_named or await self._can_read_rows(row_id):
+            return Presence.GONE
+        return Presence.NOT_PROVED
+
+    async def _can_read_rows(self, row_id: str) -> bool:
+        """Tell whether another row can be read, or there is no other."""
+        async with self._proof:
+            if self._may_read_rows:
+                return True
+            if self._sample is None:
+                self._sample = await asyncio.to_thread(self._some_rows)
+            others = [row for row in (self._known_row, *self._sample) if row not in (None, row_id)]
+            for other in others:
+                if other is not None and other not in self._tried and await self._can_read(other):
+                    self.add_read(other)
+                    return True
+            return not others
+
+    async def _can_read(self, row_id: str) -> bool:
+        self._tried.add(row_id)
+        try:
+            await self._reads.get_contact_row(row_id)
+        except ACCOUNT_ERRORS:
+            raise
+        except errors.CpaasRejectedError:
+            return False
+        return True
+
+    def _some_rows(self) -> list[str]:
+        entries = chain.from_iterable(self._map.pages(states=[RowState.SYNCED], size=_SAMPLE))
+        return [entry.row_id for entry in islice(entries, _SAMPLE) if entry.row_id is not None]
+
+
+def _is_about_row(unread: errors.CpaasRejectedError) -> bool:
+    """Tell whether a rejected reading is an answer about the row. A redirect or an unknown method is none."""
+    status = unread.status or 0
+    return status < 300 or status in (400, 404, 409, 410, 422)
+
+
+def _names_absence(error: errors.CpaasRejectedError) -> bool:
+    return error.status in _NOT_THERE or isinstance(error, errors.CpaasNotFoundError)
+
+
+def _words(error: errors.CpaasRejectedError) -> str:
+    """Return what a rejection says, without the figures and ids that differ from row to row."""
+    items = sorted(f"{item.field}:{item.type}" for item in error.items)
+    text = "".join(character for character in str(error) if not character.isdigit())
+    return f"{error.status} {items or text}"
+
+
+def is_empty_cell(cell: Any) -> bool:
+    """Tell whether a cell, as the service returned it, is empty."""
+    return cell in (None, "", [])

@@ -1,0 +1,75 @@
+"""The connection's ``row_updates`` as real task instances see it, on a service that clears omitted cells."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from cpaas_provider.operators.contact_sync import SyncContactsOperator
+from cpaas_provider.operators.contacts import UpsertContactRowOperator
+from tests.airflow.harness.stage import Stage
+from tests.airflow.harness.tries import Run, Try, new_dag
+from tests.row_service import Column, RowService, Switches
+
+CELLS = {"Key": "k1", "Name": "Ada", "Plan": "basic"}
+
+
+@pytest.fixture
+def service() -> Iterator[RowService]:
+    """A service that clears the cells that an update does not send."""
+    columns = [Column("c_key", "Key"), Column("c_name", "Name"), Column("c_plan", "Plan")]
+    with RowService(columns, Switches(patch_omitted="clear")) as running:
+        yield running
+
+
+def connect(stage: Stage, service: RowService, **extras: Any) -> None:
+    stage.connect("cpaas_default", host=service.url, password=service.api_key, allow_http=True, **extras)
+
+
+def sync(stage: Stage, map_name: str, plan: str) -> Try:
+    with new_dag() as dag:
+        SyncContactsOperator(
+            task_id="sync",
+            source=[{"Key": "k1", "Name": "Ada", "Plan": plan}],
+            key="Key",
+            columns=["Key", "Name", "Plan"],
+            map_name=map_name,
+        )
+    return Run(stage, dag).once()
+
+
+def upsert(stage: Stage, map_name: str, columns: dict[str, str]) -> Try:
+    with new_dag() as dag:
+        UpsertContactRowOperator(task_id="upsert", key="k1", map_name=map_name, columns=columns)
+    return Run(stage, dag).once()
+
+
+def listed(service: RowService) -> list[dict[str, Any]]:
+    with service.locked() as table:
+        return [dict(row.columns) for row in table.rows.values()]
+
+
+def test_sync_fails_for_good_at_the_first_update_and_repairs_with_whole(stage: Stage, service: RowService) -> None:
+    connect(stage, service)
+    assert sync(stage, "updates", "basic").state == "success"
+    failed = sync(stage, "updates", "gold")
+    assert failed.state == "failed"
+    assert "row_updates" in failed.error
+    connect(stage, service, row_updates="whole")
+    repaired = sync(stage, "updates", "gold")
+    assert repaired.state == "success", repaired.error
+    assert listed(service) == [{"c_key": "k1", "c_name": "Ada", "c_plan": "gold"}]
+
+
+def test_upsert_by_key_fails_for_good_and_repairs_with_whole(stage: Stage, service: RowService) -> None:
+    connect(stage, service)
+    assert upsert(stage, "upserts", CELLS).state == "success"
+    failed = upsert(stage, "upserts", {**CELLS, "Plan": "gold"})
+    assert failed.state == "failed"
+    assert "row_updates" in failed.error
+    connect(stage, service, row_updates="whole")
+    repaired = upsert(stage, "upserts", {**CELLS, "Plan": "gold"})
+    assert repaired.state == "success", repaired.error
+    assert listed(service) == [{"c_key": "k1", "c_name": "Ada", "c_plan": "gold"}]

@@ -1,0 +1,143 @@
+"""Rows that are gone from the list, in whatever words the service says it, and rows that are rejected and exist."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from cpaas_provider.api.errors import CpaasRejectedError
+from cpaas_provider.database.database import Database
+from tests.row_service import READINGS, RowService, ScriptedFaults
+from tests.unit.contacts.sync.real_syncs import COLUMNS, Contacts, rows
+
+PATCH = READINGS["patch_gone"]
+GET = READINGS["get_gone"]
+DELETE = READINGS["delete_gone"]
+
+
+@pytest.fixture
+def contacts(database: Database) -> Iterator[Contacts]:
+    with RowService(COLUMNS) as service:
+        yield Contacts(service, database)
+
+
+@pytest.mark.parametrize(
+    ("patch_gone", "get_gone"),
+    [*((form, "400_bare") for form in PATCH), *(("400_bare", form) for form in GET), ("404_empty", "404_empty")],
+)
+def test_gone_row_is_created_again_however_the_service_says_it(
+    contacts: Contacts, patch_gone: str, get_gone: str
+) -> None:
+    contacts.sync(rows(6))
+    contacts.service.switch(patch_gone=patch_gone, get_gone=get_gone)
+    contacts.delete_elsewhere("k2", "k5")
+    ended = contacts.sync(rows(6, "gold"))
+    assert ended.error is None
+    assert (ended.report["updated"], ended.report["created"], ended.report["rejected"]) == (4, 2, 0)
+    assert len(contacts.listed()) == 6
+    assert all(cells["c_plan"] == "gold" for cells in contacts.listed().values())
+
+
+@pytest.mark.parametrize("delete_gone", DELETE)
+def test_deletion_of_a_gone_row_is_done(contacts: Contacts, delete_gone: str) -> None:
+    contacts.sync(rows(4))
+    contacts.service.switch(delete_gone=delete_gone, get_gone="400_bare")
+    contacts.delete_elsewhere("k2")
+    ended = contacts.sync([row for row in rows(4) if row["key"] != "k2"], rules={"on_missing": "delete"})
+    assert ended.error is None
+    assert (ended.report["deleted"], ended.report["rejected"], ended.report["complete"]) == (1, 0, True)
+    assert contacts.entry("k2") is None
+
+
+@pytest.mark.parametrize("fault", ["500_before", "429", "503_before", "cut_before"])
+def test_failure_to_read_a_row_is_no_proof_that_it_is_gone(contacts: Contacts, fault: str) -> None:
+    contacts.sync(rows(3))
+    contacts.service.switch(patch_gone="400_bare")
+    contacts.delete_elsewhere("k2")
+    # The first reading is that of the table, before the source is read.
+    contacts.service.faults = ScriptedFaults([("GET", None), *[("GET", fault)] * 3])
+    ended = contacts.sync(rows(3, "gold"))
+    assert (ended.report["not_sent"], ended.report["created"]) == (1, 0)
+    assert contacts.entry("k2") is not None
+
+
+def test_service_that_reads_no_row_makes_no_rejected_row_again(contacts: Contacts) -> None:
+    contacts.sync(rows(6))
+    contacts.service.refused_values = ["bad"]
+    contacts.service.switch(invalid_errors="bare")
+    with contacts.service.locked():
+        contacts.service._carry_out = _without_reading(contacts.service)  # type: ignore[method-assign]
+    ended = contacts.sync([*rows(5), {"key": "k6", "name": "Person 6", "plan": "bad"}])
+    assert (ended.report["rejected"], ended.report["created"]) == (1, 0)
+    assert len(contacts.listed()) == 6
+
+
+def _without_reading(service: RowService):  # type: ignore[no-untyped-def]
+    carry_out = service._carry_out
+
+    def answer(method: str, path: str, body: bytes):  # type: ignore[no-untyped-def]
+        return carry_out(method, path.replace("/row/", "/row/no-such-"), body)
+
+    return answer
+
+
+def test_ten_gone_rows_of_twenty_cost_less_than_three_requests_each(contacts: Contacts) -> None:
+    contacts.sync(rows(40))
+    contacts.service.switch(patch_gone="400_bare", get_gone="400_bare")
+    contacts.delete_elsewhere(*[f"k{n}" for n in range(11, 31)])
+    ended = contacts.sync(rows(40, "gold"))
+    assert (ended.report["created"], ended.report["updated"]) == (20, 20)
+    # The table at first; 20 accepted updates; for each gone row a rejected update, a reading and a creation.
+    assert ended.requests - 1 - 20 - 3 * 20 < 20
+
+
+@pytest.mark.parametrize("error_field", READINGS["error_field"])
+def test_rejected_rows_whose_error_names_a_column_are_not_read(contacts: Contacts, error_field: str) -> None:
+    contacts.sync(rows(20))
+    contacts.service.refused_values = ["bad"]
+    contacts.service.switch(error_field=error_field)
+    ended = contacts.sync(rows(10, "bad") + rows(10, "gold", first=11), max_failure_ratio=1.0)
+    assert (ended.report["rejected"], ended.report["updated"]) == (10, 10)
+    # The table is read once after a rejection.
+    assert ended.requests == 20 + 1
+
+
+def test_readings_of_rejected_rows_in_the_same_words_are_bounded(contacts: Contacts) -> None:
+    contacts.sync(rows(300))
+    contacts.service.refused_values = ["bad"]
+    contacts.service.switch(invalid_errors="bare")
+    ended = contacts.sync(rows(300, "bad"), max_failure_ratio=1.0)
+    assert ended.report["rejected"] == 300
+    assert ended.requests < 300 + 130
+
+
+@pytest.mark.parametrize("patch_gone", PATCH)
+def test_upsert_creates_a_gone_row_again(contacts: Contacts, patch_gone: str) -> None:
+    contacts.sync(rows(3))
+    contacts.service.switch(patch_gone=patch_gone, get_gone="400_missing")
+    contacts.delete_elsewhere("k2")
+    upserted = contacts.upsert("k2", {"c_key": "k2", "c_name": "Person 2", "c_plan": "gold"})
+    assert (upserted.created, len(contacts.listed())) == (True, 3)
+
+
+def test_upsert_that_is_rejected_keeps_the_row_of_its_key(contacts: Contacts) -> None:
+    contacts.sync(rows(3))
+    contacts.service.refused_values = ["bad"]
+    contacts.service.switch(invalid_errors="bare")
+    row_id = contacts.row_id("k2")
+    with pytest.raises(CpaasRejectedError):
+        contacts.upsert("k2", {"c_plan": "bad"})
+    entry = contacts.entry("k2")
+    assert entry is not None
+    assert entry.row_id == row_id
+
+
+@pytest.mark.parametrize("get_gone", GET)
+def test_verify_counts_a_gone_row_however_the_service_says_it(contacts: Contacts, get_gone: str) -> None:
+    contacts.sync(rows(6))
+    contacts.service.switch(get_gone=get_gone)
+    contacts.delete_elsewhere("k2", "k5")
+    report = contacts.verify(mend=True)
+    assert (report.gone, report.unreadable, report.equal, report.mended) == (2, 0, 4, 2)
+    assert contacts.sync(rows(6)).report["created"] == 2

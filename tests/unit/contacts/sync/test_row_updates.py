@@ -1,0 +1,144 @@
+"""``row_updates``: a service that clears the cells that an update does not send, and one that keeps them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from cpaas_provider.api.errors import CpaasInvalidRequestError
+from cpaas_provider.contacts.errors import RowUpdatesError
+from cpaas_provider.contacts.mapping.rules import ColumnRule
+from cpaas_provider.database.database import Database
+from tests.row_service import READINGS, RowService
+from tests.unit.contacts.sync.real_syncs import COLUMNS, RULES, Contacts, rows
+
+WHOLE = {"row_updates": "whole"}
+
+
+@pytest.fixture
+def contacts(database: Database) -> Iterator[Contacts]:
+    with RowService(COLUMNS) as service:
+        yield Contacts(service, database)
+
+
+def expected(count: int, plan: str | None) -> dict[str, dict[str, str | None]]:
+    return {row["key"]: {"c_key": row["key"], "c_name": row["name"], "c_plan": plan} for row in rows(count)}
+
+
+@pytest.mark.parametrize("patch_answer", READINGS["patch_answer"])
+@pytest.mark.parametrize("empty_form", READINGS["empty_form"])
+def test_cleared_cells_stop_the_sync_at_the_first_row_and_name_the_option(
+    contacts: Contacts, patch_answer: str, empty_form: str
+) -> None:
+    contacts.sync(rows(20))
+    contacts.service.switch(patch_omitted="clear", patch_answer=patch_answer, empty_form=empty_form)
+    ended = contacts.sync(rows(20, "gold"))
+    assert isinstance(ended.error, RowUpdatesError)
+    assert "row_updates" in str(ended.error)
+    assert ended.error.permanent
+    damaged = [cells for cells in contacts.listed().values() if not cells.get("c_key")]
+    assert len(damaged) == 1
+    assert not ended.report["complete"]
+    assert list(ended.outcomes().values()) == ["not_sent"]
+    repaired = contacts.sync(rows(20, "gold"), rules=WHOLE)
+    assert repaired.error is None
+    assert contacts.listed() == expected(20, "gold")
+    assert contacts.sync(rows(20, "gold"), rules=WHOLE).report["requests"] == 0
+
+
+@pytest.mark.parametrize("patch_answer", READINGS["patch_answer"])
+@pytest.mark.parametrize("empty_form", READINGS["empty_form"])
+def test_service_that_keeps_cells_raises_no_alarm_and_costs_few_readings(
+    contacts: Contacts, patch_answer: str, empty_form: str
+) -> None:
+    contacts.service.switch(patch_answer=patch_answer, empty_form=empty_form)
+    contacts.sync(rows(20))
+    ended = contacts.sync(rows(20, "gold"))
+    assert ended.error is None
+    assert contacts.listed() == expected(20, "gold")
+    assert ended.requests <= 20 + 2
+    ended = contacts.sync(rows(20, None))
+    assert ended.error is None
+    assert contacts.listed() == expected(20, None)
+
+
+def test_cells_that_another_client_emptied_raise_no_alarm_and_are_restored(contacts: Contacts) -> None:
+    contacts.sync(rows(4))
+    contacts.change_elsewhere("k1", {"c_name": None, "c_key": None})
+    contacts.change_elsewhere("k2", {"c_name": None})
+    ended = contacts.sync(rows(4, "gold"))
+    assert ended.error is None
+    assert ended.report["updated"] == 4
+    assert contacts.listed()["k1"] == expected(4, "gold")["k1"]
+
+
+def test_rows_gone_from_the_source_reveal_a_service_that_clears(contacts: Contacts) -> None:
+    contacts.sync(rows(4))
+    contacts.service.switch(patch_omitted="clear")
+    options = {"rules": {"on_missing": "set"}, "missing_cells": {"Plan": "gone"}}
+    ended = contacts.sync(rows(2), **options)
+    assert isinstance(ended.error, RowUpdatesError)
+    assert len([cells for cells in contacts.listed().values() if not cells.get("c_key")]) == 1
+
+
+def test_upsert_notices_cleared_cells_and_the_next_sync_repairs_them(contacts: Contacts) -> None:
+    contacts.sync(rows(3))
+    contacts.service.switch(patch_omitted="clear")
+    with pytest.raises(RowUpdatesError, match="row_updates"):
+        contacts.upsert("k2", {"c_plan": "gold"})
+    ended = contacts.sync(rows(3), rules=WHOLE)
+    assert ended.report["updated"] == 1
+    assert contacts.listed() == expected(3, "basic")
+
+
+def test_upsert_with_whole_rows_sends_the_cells_of_the_author(contacts: Contacts) -> None:
+    contacts.sync(rows(3))
+    contacts.service.switch(patch_omitted="clear")
+    cells = {"c_key": "k2", "c_name": "Ada", "c_plan": "gold"}
+    assert contacts.upsert("k2", cells, row_updates="whole").changed
+    assert contacts.listed()["k2"] == cells
+    # The cells that were not sent may be cleared, so the sync sends them again.
+    contacts.upsert("k3", {"c_key": "k3", "c_plan": "gold"}, row_updates="whole")
+    contacts.sync(rows(3), rules=WHOLE)
+    assert contacts.listed() == expected(3, "basic")
+
+
+def test_mended_rows_converge_with_whole_rows(contacts: Contacts) -> None:
+    contacts.sync(rows(4))
+    contacts.service.switch(patch_omitted="clear")
+    contacts.change_elsewhere("k1", {"c_name": "Changed"})
+    assert contacts.verify(mend=True).mended == 1
+    contacts.sync(rows(4), rules=WHOLE)
+    assert contacts.listed() == expected(4, "basic")
+    assert contacts.verify().equal == 4
+
+
+def test_killed_whole_update_leaves_all_cells_unknown(contacts: Contacts) -> None:
+    contacts.sync(rows(2))
+    contacts.service.broken_values = ["gold"]
+    ended = contacts.sync(rows(1, "gold") + rows(1, first=2), rules=WHOLE)
+    assert ended.report["not_sent"] == 1
+    entry = contacts.entry("k1")
+    assert entry is not None
+    assert not entry.cell_hashes
+
+
+def test_mapping_that_leaves_cells_out_is_refused_with_whole_rows(contacts: Contacts) -> None:
+    kept = {**RULES, "Plan": ColumnRule(source="plan", keep_when_blank=True)}
+    ended = contacts.sync(rows(2), columns=kept, rules=WHOLE)
+    assert isinstance(ended.error, CpaasInvalidRequestError)
+    assert "keep_when_blank leaves out Plan" in str(ended.error)
+    assert contacts.listed() == {}
+
+
+def test_cells_of_missing_rows_are_refused_with_whole_rows_unless_they_are_all(contacts: Contacts) -> None:
+    contacts.sync(rows(2))
+    rules = {"on_missing": "set", **WHOLE}
+    ended = contacts.sync(rows(1), rules=rules, missing_cells={"Plan": "gone"})
+    assert isinstance(ended.error, CpaasInvalidRequestError)
+    assert "on_missing writes no cell of Key, Name" in str(ended.error)
+    every = {"Key": "k2", "Name": None, "Plan": "gone"}
+    ended = contacts.sync(rows(1), rules=rules, missing_cells=every)
+    assert ended.error is None
+    assert contacts.listed()["k2"] == {"c_key": "k2", "c_name": None, "c_plan": "gone"}
