@@ -249,11 +249,10 @@ class _Import:
     def _write(self, lease: Lease, page: Sequence[tuple[int, MapEntry]]) -> None:
         current = lease.key_map.entries(entry.key_hash for _, entry in page)
         imported = {entry.key_hash: entry for _, entry in page}
-        leased = lease.key_map.leased()
         changes = []
         for key_hash, entry in imported.items():
             before = current.get(key_hash)
-            if before is None or self._is_replaced(before, entry, leased):
+            if before is None or self._is_replaced(before, entry):
                 changes.append(Change(before or MapEntry(key_hash), entry))
             elif not self.is_present(before, entry):
                 self.report.changed += 1
@@ -267,12 +266,11 @@ class _Import:
         :raises MapFileError: when the file must not be imported
         """
         faults = Faults()
-        leased = key_map.leased()
         done = 0
         for page in self.staging.pages():
             current = key_map.entries(entry.key_hash for _, entry in page)
             for line, entry in page:
-                self._compare(line, entry, current.get(entry.key_hash), leased, faults)
+                self._compare(line, entry, current.get(entry.key_hash), faults)
             done += len(page)
             self._report_checked(lease, done)
         replaced_rows: list[MapEntry] = []
@@ -291,23 +289,21 @@ class _Import:
         self.report.removed = len(replaced_rows)
         return replaced_rows
 
-    def _compare(
-        self, line: int, entry: MapEntry, before: MapEntry | None, leased: Mapping[int, str], faults: Faults
-    ) -> None:
+    def _compare(self, line: int, entry: MapEntry, before: MapEntry | None, faults: Faults) -> None:
         if before is None:
             self.report.added += 1
         elif self.is_present(before, entry):
             self.report.present += 1
-        elif self._is_replaced(before, entry, leased):
+        elif self._is_replaced(before, entry):
             self.report.replaced += 1
-        elif before.is_busy(leased):
+        elif before.is_busy():
             faults.add("A task has a request for the key under way", line)
         else:
             faults.add("The map has another row id or other hashes for the key", line)
 
-    def _is_replaced(self, before: MapEntry, entry: MapEntry, leased: Mapping[int, str]) -> bool:
+    def _is_replaced(self, before: MapEntry, entry: MapEntry) -> bool:
         """Return whether the file's entry replaces the map's entry."""
-        if self.is_present(before, entry) or before.is_busy(leased):
+        if self.is_present(before, entry) or before.is_busy():
             return False
         return self.replaces or (before.row_id is None and entry.row_id is not None)
 

@@ -49,7 +49,7 @@ def find_by_key(key_map: KeyMap, parts: Sequence[str]) -> MapEntry:
             "The contact map has no entry for this key. Nothing was changed. Check the spelling, the order of its "
             "parts, and --map."
         )
-    if not entry.is_unknown(key_map.leased()):
+    if not entry.is_unknown():
         raise CannotResolveError(
             f"This key has no unknown creation: {_RESOLVED_STATES[entry.state]}. Nothing was changed."
         )

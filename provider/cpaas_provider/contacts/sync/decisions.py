@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
@@ -62,14 +62,14 @@ def decide(
     entry: MapEntry | None,
     rules: SyncRules,
     hashes: ContactHashes,
-    others: Collection[int],
+    own: int,
 ) -> Decision:
     """Return the decision about a row.
 
     :param entry: the map's entry for its key, ``None`` if there is none
-    :param others: the fencing tokens of the valid leases of other tasks
+    :param own: the fencing token of this task's lease
     """
-    if entry is not None and entry.is_busy(others):
+    if entry is not None and entry.is_busy(own):
         return Decision(Action.BUSY)
     return _missing(item, entry, rules, hashes) if item.is_missing else _present(item, entry, rules, hashes)
 

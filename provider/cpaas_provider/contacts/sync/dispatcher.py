@@ -171,7 +171,7 @@ class Dispatcher:
         if not items:
             return []
         try:
-            entries, others = await asyncio.to_thread(self._read_entries, [item.key_hash for item in items])
+            entries = await asyncio.to_thread(self._map.entries, [item.key_hash for item in items])
         except DatabaseError as error:
             self._requeued.extendleft(reversed(items))
             self._finish(error)
@@ -180,7 +180,7 @@ class Dispatcher:
         for item in items:
             entry = entries.get(item.key_hash)
             before = entry or MapEntry(item.key_hash)
-            decision = decide(item, entry, self._rules, self._map.hashes, others)
+            decision = decide(item, entry, self._rules, self._map.hashes, self._lease.fencing_token)
             if decision.action is Action.BUSY:
                 self._requeue_later(item)
             elif decision.action in (Action.CREATE, Action.UPDATE, Action.DELETE):
@@ -195,9 +195,6 @@ class Dispatcher:
         # If none of these rows needs a request, run() must read the next rows at once instead of waiting.
         self._handled += len(items)
         return started
-
-    def _read_entries(self, key_hashes: Sequence[bytes]) -> tuple[dict[bytes, MapEntry], set[int]]:
-        return self._map.entries(key_hashes), self._lease.others()
 
     def _next(self, count: int) -> list[WorkItem]:
         items: list[WorkItem] = []

@@ -114,7 +114,6 @@ class Planner:
         self._cursor = cursor
         self._check = check
         self._progress = progress
-        self._others = lease.others()
         self.plan = Plan()
 
     def read(self, table: Table, *, whole: bool) -> Plan:
@@ -222,7 +221,7 @@ class Planner:
         self._spool.add_work(work)
 
     def _count(self, item: WorkItem, entry: MapEntry | None) -> Action:
-        action = decide(item, entry, self._rules, self._map.hashes, self._others).action
+        action = decide(item, entry, self._rules, self._map.hashes, self._lease.fencing_token).action
         if action is Action.UNKNOWN and entry is not None:
             self._count_unknown(entry, item.number, item.name)
             return action
@@ -271,7 +270,7 @@ class Planner:
 
     def _count_unknown(self, entry: MapEntry, number: int | None = None, name: str | None = None) -> None:
         """Count a creation of unknown outcome, unless another task has its request in flight."""
-        if not entry.is_unknown(self._others):
+        if not entry.is_unknown(self._lease.fencing_token):
             return
         self.plan.unknown += 1
         since = "" if entry.requested is None else f" since {entry.requested:%Y-%m-%d %H:%M} UTC"
@@ -292,7 +291,7 @@ class Planner:
                     continue
                 item = WorkItem(entry.key_hash, None, None, b"", {})
                 self.plan.missing += 1
-                action = decide(item, entry, self._rules, hashes, self._others).action
+                action = decide(item, entry, self._rules, hashes, self._lease.fencing_token).action
                 if action in _SPOOLED:
                     self._add(action, 1)
                     self.plan.missing_changes += action not in (Action.FORGET, Action.RECORD)

@@ -27,6 +27,7 @@ from cpaas_provider.contacts.errors import (
 from cpaas_provider.contacts.key_map.entries import MapEntry, RowState
 from cpaas_provider.contacts.key_map.key_map import KeyMap
 from cpaas_provider.contacts.key_map.maps import find_map
+from cpaas_provider.contacts.key_map.overview import leases_of
 from cpaas_provider.contacts.mapping.rules import ColumnRule
 from cpaas_provider.contacts.sync.spool import OutcomeLine
 from cpaas_provider.contacts.sync.sync import ContactSync, SyncSpec
@@ -467,6 +468,15 @@ class World:
     def let_leases_end(self) -> None:
         """Have the leases of tries that died be over; a try of the same partition need not wait for that."""
         self.database.write(lambda connection: connection.execute(delete(contact_leases)))
+
+    def let_leases_end_but(self, remain: Callable[[str], bool]) -> None:
+        """End the leases of tries that died, except those of some owners."""
+        key_map = self.key_map
+        assert key_map is not None
+        for lease in leases_of(key_map):
+            if not remain(lease.owner):
+                ended = delete(contact_leases).where(contact_leases.c.owner == lease.owner)
+                self.database.write(lambda connection, ended=ended: connection.execute(ended))  # type: ignore[misc]
 
     def one_try(self, step: Step, part: int, rows: Sequence[Mapping[str, Any]]) -> Ended:
         process = Process(self)
