@@ -33,17 +33,26 @@ class SyncContactsOperator(CpaasOperator):
         * ``rows`` - rows of the source
         * ``created``, ``updated``, ``deleted`` - rows of the list that this try changed
         * ``unchanged`` - rows that the list has as they are
+        * ``before_cursor`` - rows below the cursor of the last run, which are not compared
         * ``rejected`` - rows that the service rejected in this try
         * ``rejected_before`` - rows that it rejected in an earlier run, unchanged since
         * ``invalid_rows`` - rows that cannot be used; ``duplicates`` of them have the key of another row
-        * ``unknown`` - creations of unknown outcome; ``unknown_rows`` names up to 100
+        * ``unknown`` - creations of unknown outcome; ``unknown_rows`` names up to 100. No usable row of the source has
+          the key of ``unknown_missing`` of them
         * ``not_sent`` - rows whose request failed; a retry sends them
         * ``remaining`` - rows that ``max_duration`` left for the next run
         * ``not_in_mode`` - rows that ``mode`` leaves alone
-        * ``missing`` - rows of the list that are gone from the source, unless ``on_missing`` is ``keep``
+        * ``missing`` - rows of the list that are gone from the source, unless ``on_missing`` is ``keep``;
+          ``missing_unchanged`` of them need no request
+        * ``missing_skipped`` - those that were not deleted or cleared, because a row of the source has no usable key,
+          and may be one of them
+        * ``failed_before_cursor`` - rows that an earlier run rejected or could not use, and that ``cursor_column``
+          passes over now
         * ``in_other_partitions`` - rows that other partitions sync
         * ``planned_requests``, ``requests`` - requests that were planned and made
-        * ``complete`` - whether the list matches the source, except for rejected, invalid and unknown rows
+        * ``complete`` - whether the list equals the source, as far as the mapping goes; a partition, for its rows
+        * ``incomplete_because`` - why it may differ: the number of rows by the name of their figure. ``ended_early`` is
+          1 if the sync failed before its end. ``dry_run`` is the number of requests that were not made
         * ``map``, ``dry_run`` - the arguments
 
     :param source: the rows: a path or ``ObjectStoragePath`` of a CSV, JSON Lines or Parquet file, a source of

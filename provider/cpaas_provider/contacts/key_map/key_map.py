@@ -110,6 +110,15 @@ class KeyMap:
             counts.update({RowState(state): count for state, count in connection.execute(query)})
         return counts
 
+    def rejected(self) -> set[bytes]:
+        """Return the key hashes of the rows that the service rejected, and that did not change since.
+
+        :raises DatabaseError: when the database cannot be read
+        """
+        query = select(contact_rows.c.key_hash).where(self._in_map, contact_rows.c.rejected_hash.is_not(None))
+        with self.database.connect() as connection:
+            return {bytes(key_hash) for key_hash in connection.execute(query).scalars()}
+
     def value(self, key: str) -> Any | None:
         """Return a value that is stored beside the rows, ``None`` if there is none.
 

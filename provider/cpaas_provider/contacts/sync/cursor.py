@@ -22,11 +22,14 @@ class Cursor:
     :param column: the cursor column
     :param stored: the largest value of the last run, ``None`` for the first run
     :param reached: the largest value so far
+    :param invalid_before: the number of invalid rows below it
     """
 
     column: str
     stored: Any = None
     reached: Any = None
+    invalid_before: int = 0
+    _invalid_at: int = 0
 
     def is_new(self, cells: Mapping[str, Any]) -> bool:
         """Return whether a row's value is not before the stored one. Updates ``reached``.
@@ -43,9 +46,19 @@ class Cursor:
                 return False
             if self.reached is None or value > self.reached:
                 self.reached = value
+                self.invalid_before += self._invalid_at
+                self._invalid_at = 0
         except TypeError:
             raise ValueError(f"{self.column} is of another type than the cursor") from None
         return True
+
+    def add_invalid(self, cells: Mapping[str, Any]) -> None:
+        """Count an invalid row, after ``is_new`` has seen it."""
+        if cells[self.column] == self.reached:
+            # The next run reads the rows of this value again.
+            self._invalid_at += 1
+        else:
+            self.invalid_before += 1
 
 
 def cursor_to_json(value: Any) -> Any:

@@ -84,10 +84,9 @@ def _present(item: WorkItem, entry: MapEntry | None, rules: SyncRules, hashes: C
         return Decision(Action.REJECTED_BEFORE)
     if entry.row_id is None:
         return creation
-    if rules.mode == "insert" and entry.state is not RowState.DELETING:
-        return Decision(Action.NOT_IN_MODE)
     if changed := _changed(entry, item.cells, hashes):
-        return Decision(Action.UPDATE, changed)
+        is_in_mode = rules.mode != "insert" or entry.state is RowState.DELETING
+        return Decision(Action.UPDATE, changed) if is_in_mode else Decision(Action.NOT_IN_MODE)
     if entry.raw_hash == item.raw_hash and entry.missing_hash is None and entry.state is RowState.SYNCED:
         return Decision(Action.NOTHING)
     return Decision(Action.RECORD)

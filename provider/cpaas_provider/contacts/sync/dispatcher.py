@@ -232,7 +232,7 @@ class Dispatcher:
             reason = "the outcome of its creation is unknown"
             self._results.count_without_request(item, Outcome.UNKNOWN, reason)
         else:
-            self._counts.done += 1
+            self._counts.add_without_request(item, decision.action)
 
     async def _write(self, changes: Sequence[Change], finished: Sequence[Result], started: Sequence[_Started]) -> None:
         """Record results and intents in one transaction, then let the requests leave."""
@@ -254,8 +254,7 @@ class Dispatcher:
             if item.key_hash in changed and not self._is_written(changed[item.key_hash], before, after):
                 self._requeued.append(item)
             elif decision.action in (Action.RECORD, Action.FORGET):
-                self._counts.recorded += 1
-                self._counts.done += 1
+                self._counts.add_without_request(item, decision.action)
             elif after is not None:
                 self._queue.append(Pending(item, decision, before, replace(after, version=before.version + 1)))
         self._send()

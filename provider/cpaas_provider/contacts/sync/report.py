@@ -128,7 +128,7 @@ def planned_line(plan: Plan, seconds: float) -> str:
         f"Planned: {counted(plan.rows, 'row')} read in {span(seconds)}; {plan.creates:,} to create, {plan.updates:,} "
         f"to update, {plan.deletes:,} to delete, {plan.unchanged + plan.records:,} unchanged, {plan.invalid_rows:,} "
         f"invalid, {plan.rejected_before:,} rejected before, {plan.unknown:,} unknown, {plan.missing:,} gone from the "
-        "source."
+        f"source. {counted(plan.before_cursor, 'row')} below the cursor."
     )
 
 
@@ -140,27 +140,73 @@ def estimate_line(requests: int, per_second: float) -> str:
     )
 
 
-def figures(plan: Plan, counts: Counts) -> dict[str, Any]:
-    """Return the counts of a sync, as small JSON."""
+def figures(plan: Plan, counts: Counts, *, dry_run: bool) -> dict[str, Any]:
+    """Return the counts of a sync, as small JSON.
+
+    Each row of the source, and each one that is missing from it, has one outcome. So ``rows`` and ``missing`` together
+    are the sum of ``SUMMANDS``, less ``unknown_missing``. In a dry run ``planned_requests`` is one of them.
+    """
+    # What a dry run would write into the map only, the list has already.
+    records, missing_records = (plan.records, plan.missing_records) if dry_run else (0, 0)
     return {
         "rows": plan.rows,
         "created": counts.created,
         "updated": counts.updated,
         "deleted": counts.deleted,
-        "unchanged": plan.unchanged + plan.records,
+        "unchanged": plan.unchanged + records + counts.unchanged,
+        "before_cursor": plan.before_cursor,
         "rejected": counts.rejected,
-        "rejected_before": plan.rejected_before,
+        "rejected_before": plan.rejected_before + counts.rejected_before,
         "invalid_rows": plan.invalid_rows,
         "duplicates": plan.duplicates,
         "unknown": plan.unknown + counts.unknown,
+        "unknown_missing": plan.unknown_missing,
         "unknown_rows": plan.unknown_rows,
         "not_sent": counts.not_sent,
-        "not_in_mode": plan.not_in_mode,
+        "remaining": plan.busy if dry_run else max(0, plan.work - counts.done),
+        "not_in_mode": plan.not_in_mode + counts.not_in_mode,
         "missing": plan.missing,
+        "missing_unchanged": plan.missing_unchanged + missing_records + counts.missing_unchanged,
+        "missing_skipped": plan.missing_skipped,
         "in_other_partitions": plan.other_partitions,
         "planned_requests": plan.requests,
         "requests": counts.requests,
     }
+
+
+SUMMANDS = (
+    *("created", "updated", "deleted", "unchanged", "before_cursor", "rejected", "rejected_before", "invalid_rows"),
+    *("unknown", "not_sent", "remaining", "not_in_mode", "missing_unchanged", "missing_skipped", "in_other_partitions"),
+)
+"""The figures of a report that each count rows of another outcome."""
+
+_CAUSES = (
+    *("remaining", "not_sent", "unknown", "rejected", "rejected_before", "invalid_rows", "not_in_mode"),
+    *("missing_skipped", "failed_before_cursor"),
+)
+
+
+def incomplete_because(report: Mapping[str, Any], *, ended: bool, dry_run: bool) -> dict[str, int]:
+    """Return why the list may differ from the source: the number of rows by the name of their figure.
+
+    :param report: the figures
+    :param ended: whether the sync came to its end; if not, rows of the source may be unread, which is
+        ``ended_early: 1``
+    :param dry_run: whether the planned requests were not made
+    """
+    causes = {} if ended else {"ended_early": 1}
+    if dry_run:
+        causes["dry_run"] = report["planned_requests"]
+    causes |= {name: report[name] for name in _CAUSES}
+    return {name: count for name, count in causes.items() if count}
+
+
+def in_words(causes: Mapping[str, int]) -> str:
+    """Return causes of ``incomplete_because`` for a log line or a page."""
+    return ", ".join(
+        name.replace("_", " ") if name == "ended_early" else f"{count:,} {name.replace('_', ' ')}"
+        for name, count in causes.items()
+    )
 
 
 def check_changes(plan: Plan, *, max_changes: Limit, max_deletes: Limit) -> None:

@@ -36,6 +36,8 @@ from cpaas_provider.contacts.sync.report import (
     check_result,
     estimate_line,
     figures,
+    in_words,
+    incomplete_because,
     planned_line,
     preview,
 )
@@ -124,6 +126,7 @@ class ContactSync:
         self._names = {column.id: column.name for column in table.columns}
         self._began = time.monotonic()
         self._ended = False
+        self._invalid_before_cursor = 0
         self.plan = Plan()
         self.counts = Counts()
         self.preview: list[dict[str, Any]] = []
@@ -159,6 +162,7 @@ class ContactSync:
         if not isinstance(stored, dict) or stored.get("of") != self._cursor_of:
             # The stored cursor belongs to another column or mapping, so rows before it may differ from the list.
             return None
+        self._invalid_before_cursor = stored.get("invalid_rows", 0)
         return cursor_from_json(stored["value"])
 
     def run(self, source: Source, cursor: Any = None) -> None:
@@ -203,6 +207,7 @@ class ContactSync:
             self.preview = preview(spool, spec.preview_count, self._names)
         if spec.dry_run:
             log.info("%s", estimate_line(self.plan.requests, self._requests_per_second))
+            self._ended = True
             return
         check_changes(self.plan, max_changes=spec.max_changes, max_deletes=spec.max_deletes)
         values: dict[str, Any] = {
@@ -214,7 +219,7 @@ class ContactSync:
         if self.plan.requests:
             values[self._changed_key] = True
         self._lease.write([], values)
-        if self._total:
+        if self.plan.work:
             asyncio.run(self._send(mapping, rules, spool))
         self._end()
 
@@ -229,30 +234,25 @@ class ContactSync:
     def report(self) -> dict[str, Any]:
         """Return the result of the sync, as small JSON."""
         spec = self._spec
+        report = figures(self.plan, self.counts, dry_run=spec.dry_run)
+        report["failed_before_cursor"] = self._failed_before_cursor
+        causes = incomplete_because(report, ended=self._ended, dry_run=spec.dry_run)
         return {
             "map": spec.map_name,
-            **figures(self.plan, self.counts),
-            "remaining": self._remaining,
-            "complete": self._is_complete,
+            **report,
+            "complete": not causes,
+            "incomplete_because": causes,
             "dry_run": spec.dry_run,
         }
+
+    @property
+    def _failed_before_cursor(self) -> int:
+        """The number of rows below the cursor that an earlier run could not use, or the service rejected."""
+        return self._invalid_before_cursor + self.plan.rejected_before_cursor
 
     def outcomes(self) -> Iterator[OutcomeLine]:
         """Yield the lines of the results file."""
         return iter(()) if self._spool is None else self._spool.outcomes()
-
-    @property
-    def _total(self) -> int:
-        return self.plan.requests + self.plan.records + self.plan.busy
-
-    @property
-    def _remaining(self) -> int:
-        """The number of rows of the spool that are not finished."""
-        return 0 if self._spec.dry_run else max(0, self._total - self.counts.done)
-
-    @property
-    def _is_complete(self) -> bool:
-        return self._ended and not self._remaining and not self.counts.not_sent
 
     @property
     def _cursor_of(self) -> str:
@@ -330,41 +330,68 @@ class ContactSync:
                 ends_at=None if spec.max_duration is None else self._began + spec.max_duration,
                 counts=self.counts,
             )
-            progress = asyncio.create_task(self._progress.sending(self.counts, self._total))
+            progress = asyncio.create_task(self._progress.sending(self.counts, self.plan.work))
             try:
                 await dispatcher.run()
             finally:
                 progress.cancel()
                 counts = self.counts
                 self.changed = self.changed or counts.created + counts.updated + counts.deleted > 0
-                self._progress.log(self.counts, self._total)
+                self._progress.log(self.counts, self.plan.work)
 
     def _end(self) -> None:
         """Move the cursor, and fail if the result is not within the author's limits."""
         spec, plan, counts = self._spec, self.plan, self.counts
         self._ended = True
-        unknown = plan.unknown + counts.unknown
-        if self._is_complete and spec.cursor_column and plan.cursor is not None:
-            if unknown:
-                log.warning(
-                    "The cursor stays where it was, so that rows whose creation is unknown are read again once they "
-                    "are resolved."
-                )
-            else:
-                self._lease.write([], {CURSOR: {"of": self._cursor_of, "value": cursor_to_json(plan.cursor)}})
+        report = self.report()
+        if spec.cursor_column is None:
+            self._forget_invalid_before_cursor()
+        elif plan.cursor is not None:
+            self._move_cursor(report)
         if plan.missing_skipped:
             log.warning(
-                "%s of the source could not be read, so no row counts as gone from it. on_missing did nothing.",
+                "%s of the source could not be read, or had no key. Each may be one that seems to be gone, so %s "
+                "were not deleted or cleared. Correct the source, then the next run does that.",
                 counted(plan.unreadable, "row"),
+                counted(plan.missing_skipped, "row"),
             )
+        if causes := report["incomplete_because"]:
+            log.warning("The list does not equal the source: %s.", in_words(causes))
         check_result(
             plan, counts, spec.rules.on_unknown, spec.max_failure_ratio, f"{self._conn_id} --map {spec.map_name}"
         )
-        if self._remaining:
+        if report["remaining"]:
             log.warning(
                 "max_duration ended the sync in good order: %s left. The next run goes on there.",
-                counted(self._remaining, "row"),
+                counted(report["remaining"], "row"),
             )
+
+    def _forget_invalid_before_cursor(self) -> None:
+        """Record that this run read all rows, so that no row below a cursor is passed over as invalid."""
+        stored = self._lease.key_map.value(CURSOR)
+        if isinstance(stored, dict) and stored.get("invalid_rows") and self._spec.partition == (0, 1):
+            self._lease.write([], {CURSOR: {**stored, "invalid_rows": 0}})
+
+    def _move_cursor(self, report: Mapping[str, Any]) -> None:
+        """Store the cursor, if every row up to it was sent, or has failed and is counted.
+
+        A rejected or invalid row does not hold the cursor, or each run would read all rows after it. The number of
+        such rows is stored with the cursor, so that later runs, which pass over them, are not reported as complete.
+        """
+        if report["remaining"] or report["not_sent"]:
+            return
+        if report["unknown"]:
+            log.warning(
+                "The cursor stays where it was, so that rows whose creation is unknown are read again once they "
+                "are resolved."
+            )
+            return
+        stored = {
+            "of": self._cursor_of,
+            "value": cursor_to_json(self.plan.cursor),
+            "invalid_rows": self._invalid_before_cursor + self.plan.invalid_before_cursor,
+        }
+        self._lease.write([], {CURSOR: stored})
 
 
 def _release(lease: Lease) -> None:

@@ -14,6 +14,7 @@ from cpaas_provider.api.amounts import counted
 from cpaas_provider.contacts.errors import LeaseTakenError
 from cpaas_provider.contacts.mapping.rules import parse_mapping
 from cpaas_provider.contacts.sync.decisions import SyncRules
+from cpaas_provider.contacts.sync.report import in_words
 from cpaas_provider.contacts.sync.sync import ContactSync, SyncSpec
 from cpaas_provider.database.activity.progress import CONTACT_SYNC, FAILED, FINISHED, WAITING
 from cpaas_provider.hooks.metrics import CONTACTS
@@ -272,9 +273,11 @@ def _done(report: Mapping[str, Any]) -> str:
         f"{report[name]:,} {name.replace('_', ' ')}"
         for name in ("rejected", "rejected_before", "invalid_rows", "unknown", "not_sent", "remaining", "not_in_mode")
     )
+    causes = in_words(report["incomplete_because"])
     return (
         f"Contact sync ended. The source has {counted(report['rows'], 'row')}. In the contact list "
         f"{report['created']:,} were created, {report['updated']:,} updated, {report['deleted']:,} deleted, and "
         f"{report['unchanged']:,} are unchanged. Left out: {left_out}. Gone from the source: {report['missing']:,}. "
-        f"{counted(report['requests'], 'request')}."
+        f"Below the cursor: {report['before_cursor']:,}. {counted(report['requests'], 'request')}. "
+        + (f"The list does not equal the source: {causes}." if causes else "The list equals the source.")
     )
