@@ -71,6 +71,12 @@ class SyncContactsOperator(CpaasOperator):
         stops before its first request. Each partition counts its own rows. An empty source never deletes a row
     :param max_changes: the same for all rows that would be created, updated or deleted. A share does not limit the
         first sync, which finds an empty map
+    :param max_new: how many rows may be created if the map has rows already: a count, a share of the rows in the map,
+        or ``None`` for any number. If there are more, the sync stops before its first request. A source whose keys
+        changed would create each contact again. A share does not limit a sync whose source has at least half of the
+        rows in the map
+    :param new_map: let the first sync create rows although another map has rows of the same list. Otherwise it stops
+        before its first request, because the same contacts would be created twice
     :param on_duplicate_key: for rows with the same key: use the ``first``, or ``none`` of them. The others are invalid
         rows
     :param on_deleted_row: for rows that another client deleted from the list: ``create`` them again, or ``report`` them
@@ -118,6 +124,8 @@ class SyncContactsOperator(CpaasOperator):
         clear_columns: Sequence[str] | None = None,
         max_deletes: float | None = 0.1,
         max_changes: float | None = None,
+        max_new: float | None = 0.5,
+        new_map: bool = False,
         on_duplicate_key: Literal["first", "none"] = "first",
         on_deleted_row: Literal["create", "report"] = "create",
         on_unknown: Literal["fail", "skip", "create"] = "fail",
@@ -151,6 +159,8 @@ class SyncContactsOperator(CpaasOperator):
         self.clear_columns = clear_columns
         self.max_deletes = self._checked(validators.or_none(validators.count_or_ratio), max_deletes=max_deletes)
         self.max_changes = self._checked(validators.or_none(validators.count_or_ratio), max_changes=max_changes)
+        self.max_new = self._checked(validators.or_none(validators.count_or_ratio), max_new=max_new)
+        self.new_map = self._checked(validators.boolean, new_map=new_map)
         self.on_duplicate_key = self._checked(validators.one_of("first", "none"), on_duplicate_key=on_duplicate_key)
         self.on_deleted_row = self._checked(validators.one_of("create", "report"), on_deleted_row=on_deleted_row)
         self.on_unknown = self._checked(validators.one_of("fail", "skip", "create"), on_unknown=on_unknown)

@@ -201,6 +201,8 @@ class UpsertContactRowOperator(ContactRowOperator):
     :param columns: cells by column name; ``None`` clears a cell (templated)
     :param key: the row's key in the key map: a value, or a list of values for several key columns (templated)
     :param map_name: the key map, as of ``SyncContactsOperator`` (templated)
+    :param new_map: let the first row of a map be created although another map has rows of the same list, as of
+        ``SyncContactsOperator``
     :param row_id: the row's id, instead of a key. Without an id, or with an empty one, a row is created (templated)
     :param create_if_missing: create a row if the one of ``row_id`` or ``key`` does not exist. Otherwise the task fails
     :returns: the row's id, and whether it was created:
@@ -227,6 +229,7 @@ class UpsertContactRowOperator(ContactRowOperator):
         row_id: str | None = None,
         key: Any = None,
         map_name: str = "default",
+        new_map: bool = False,
         create_if_missing: bool = True,
         **kwargs: Any,
     ) -> None:
@@ -236,6 +239,7 @@ class UpsertContactRowOperator(ContactRowOperator):
         self.row_id = row_id
         self.key = key
         self.map_name = map_name
+        self.new_map = self._checked(validators.boolean, new_map=new_map)
         self.create_if_missing = create_if_missing
         self.has_key = key is not None
 
@@ -250,6 +254,7 @@ class UpsertContactRowOperator(ContactRowOperator):
                 self._cells(),
                 runtime,
                 create_if_missing=self.create_if_missing,
+                new_map=self.new_map,
                 on_unknown=self.on_unknown,
             )
         return RowUpsertById(

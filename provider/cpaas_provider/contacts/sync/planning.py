@@ -41,6 +41,7 @@ class Plan:
     :param missing_skipped: missing rows that would be deleted or cleared, but some row of the source has no usable key
         and may be one of them
     :param mapped: rows in the map
+    :param known: rows of the source whose key is in the map
     :param cursor: the largest value of the cursor column
     :param invalid_before_cursor: invalid rows below it, which the next run passes over
     :param rejected_before_cursor: rows below the cursor of the last run that the service rejected
@@ -69,6 +70,7 @@ class Plan:
     missing_unchanged: int = 0
     missing_skipped: int = 0
     mapped: int = 0
+    known: int = 0
     cursor: Any = None
     invalid_before_cursor: int = 0
     rejected_before_cursor: int = 0
@@ -219,9 +221,11 @@ class Planner:
         known = self._map.raw_hashes(list(rows))
         differing = {key_hash: row for key_hash, row in rows.items() if known.get(key_hash) != row[2]}
         self.plan.unchanged += len(rows) - len(differing)
+        self.plan.known += len(rows) - len(differing)
         if not differing:
             return
         entries = self._map.entries(differing)
+        self.plan.known += sum(entry.state is not RowState.REJECTED for entry in entries.values())
         work: list[tuple[WorkItem, str]] = []
         for key_hash, (number, name, raw_hash, values) in differing.items():
             try:

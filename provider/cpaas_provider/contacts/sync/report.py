@@ -209,12 +209,14 @@ def in_words(causes: Mapping[str, int]) -> str:
     )
 
 
-def check_changes(plan: Plan, *, max_changes: Limit, max_deletes: Limit) -> None:
+def check_changes(plan: Plan, *, max_changes: Limit, max_deletes: Limit, max_new: Limit = None) -> None:
     """Check that a sync changes no more rows than the author allows.
 
     :param max_changes: a number of rows, or a share of the rows in the map, 0 to 1. A share does not limit the first
         sync, whose map is empty
     :param max_deletes: the same limit for rows that are missing from the source and would be deleted or cleared
+    :param max_new: the same limit for rows that would be created although the map has rows. A share does not limit a
+        sync whose source has at least half of the rows in the map
     :raises TooManyChangesError: when the plan exceeds a limit
     """
     if plan.missing_changes and not plan.rows:
@@ -223,20 +225,43 @@ def check_changes(plan: Plan, *, max_changes: Limit, max_deletes: Limit) -> None
             "Nothing was sent. See that the source is complete. To empty the list, delete its rows at the service, "
             "and remove the map with: airflow cpaas contacts forget-map"
         )
+    _check_new(plan, max_new)
     for name, limit, count, what in (
         ("max_deletes", max_deletes, plan.missing_changes, "delete or clear"),
         ("max_changes", max_changes, plan.requests, "change"),
     ):
         if limit is None or (isinstance(limit, float) and not plan.mapped):
             continue
-        # As floats, 0.29 * 100 is 28.999999999999996.
-        most = int(limit * plan.mapped + 1e-9) if isinstance(limit, float) else limit
-        if count > most:
-            share = f" ({limit:.0%} of {plan.mapped:,})" if isinstance(limit, float) else ""
+        if count > _most(limit, plan):
             raise TooManyChangesError(
-                f"This sync would {what} {counted(count, 'row')}, and {name} allows {most:,}{share}. Nothing was sent. "
-                f"See that the source is complete. To let it happen, raise {name} for one run."
+                f"This sync would {what} {counted(count, 'row')}, and {name} allows {_allowed(limit, plan)}. Nothing "
+                f"was sent. See that the source is complete. To let it happen, raise {name} for one run."
             )
+
+
+def _check_new(plan: Plan, max_new: Limit) -> None:
+    """Check that the keys of the source are those of the map: with others, each contact would be created again."""
+    if max_new is None or not plan.mapped or plan.creates <= _most(max_new, plan):
+        return
+    if isinstance(max_new, float) and 2 * plan.known >= plan.mapped:
+        # The list grows, or an earlier first sync did not end.
+        return
+    raise TooManyChangesError(
+        f"This sync would create {counted(plan.creates, 'row')}, and max_new allows {_allowed(max_new, plan)}. The "
+        f"map has {counted(plan.mapped, 'row')}, and the source has {plan.known:,} of these. Nothing was sent. If the "
+        "source writes keys in another form now, such as 1.0 for 1, correct it. If it has other contacts, set map_name "
+        "to another map, and new_map=True. If the rows are new, set max_new=None for one run."
+    )
+
+
+def _most(limit: float, plan: Plan) -> int:
+    # As floats, 0.29 * 100 is 28.999999999999996.
+    return int(limit * plan.mapped + 1e-9) if isinstance(limit, float) else int(limit)
+
+
+def _allowed(limit: float, plan: Plan) -> str:
+    share = f" ({limit:.0%} of {plan.mapped:,})" if isinstance(limit, float) else ""
+    return f"{_most(limit, plan):,}{share}"
 
 
 def check_result(plan: Plan, counts: Counts, on_unknown: str, max_failure_ratio: float, key_map: str) -> None:

@@ -19,7 +19,7 @@ from cpaas_provider.api.recipients.msisdn import NumberReader
 from cpaas_provider.contacts.errors import MapMismatchError, StoppedError
 from cpaas_provider.contacts.key_map.hashes import BUCKETS, buckets_of
 from cpaas_provider.contacts.key_map.key_map import KeyMap, Lease
-from cpaas_provider.contacts.key_map.maps import DEFAULT_MAP, open_map
+from cpaas_provider.contacts.key_map.maps import DEFAULT_MAP, check_new_map, open_map
 from cpaas_provider.contacts.key_map.overview import KEY_COLUMNS, RECIPIENT_COLUMNS
 from cpaas_provider.contacts.mapping.columns import ContactColumns
 from cpaas_provider.contacts.mapping.rows import RowMapping
@@ -81,6 +81,8 @@ class SyncSpec:
     cursor_column: str | None = None
     max_changes: Limit = None
     max_deletes: Limit = 0.1
+    max_new: Limit = 0.5
+    new_map: bool = False
     max_failure_ratio: float = 0.0
     max_duration: float | None = None
     max_pending_requests: int | None = None
@@ -145,16 +147,20 @@ class ContactSync:
 
         :raises LeaseTakenError: when another task syncs it now
         :raises MapMismatchError: when the map belongs to another list or another key
+        :raises SecondMapError: when the map has no rows, and another one has rows of the same list
         :raises DatabaseError: when the database cannot be used
         """
         spec = self._spec
-        key_map = open_map(
-            self._database,
-            conn_id=self._conn_id,
-            base_url=self._base_url,
-            table_id=self._table.id,
-            name=spec.map_name,
-        )
+        contact_list: Any = {
+            "conn_id": self._conn_id,
+            "base_url": self._base_url,
+            "table_id": self._table.id,
+            "name": spec.map_name,
+        }
+        # A sync that creates no row cannot create one twice.
+        if not spec.new_map and spec.rules.mode != "update":
+            check_new_map(self._database, **contact_list)
+        key_map = open_map(self._database, **contact_list)
         self._check_key(key_map)
         self._lease = key_map.lease(spec.owner, buckets_of(*spec.partition))
         self._open.callback(_release, self._lease)
@@ -209,7 +215,7 @@ class ContactSync:
             log.info("%s", estimate_line(self.plan.requests, self._requests_per_second))
             self._ended = True
             return
-        check_changes(self.plan, max_changes=spec.max_changes, max_deletes=spec.max_deletes)
+        check_changes(self.plan, max_changes=spec.max_changes, max_deletes=spec.max_deletes, max_new=spec.max_new)
         values: dict[str, Any] = {
             KEY_COLUMNS: list(spec.key),
             COLUMN_TYPES: mapping.type_signature,

@@ -102,6 +102,8 @@ class Step:
     breaks_at: int | None = None
     vanishes: int | None = None
     max_duration: float | None = None
+    max_new: float | None = None
+    new_map: bool = True
 
 
 class Half:
@@ -505,6 +507,8 @@ class World:
             resync=step.resync,
             cursor_column="v" if step.cursor else None,
             max_deletes=None,
+            max_new=step.max_new,
+            new_map=step.new_map,
             max_failure_ratio=1.0,
             max_duration=step.max_duration,
             max_pending_requests=WINDOW,

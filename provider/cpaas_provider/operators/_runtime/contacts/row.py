@@ -13,7 +13,7 @@ from cpaas_provider.api.errors import CpaasNotFoundError
 from cpaas_provider.api.recipients.msisdn import NumberReader
 from cpaas_provider.api.values import no_value_reason
 from cpaas_provider.contacts.errors import StoppedError
-from cpaas_provider.contacts.key_map.maps import open_map
+from cpaas_provider.contacts.key_map.maps import check_new_map, open_map
 from cpaas_provider.contacts.mapping.columns import ContactColumns
 from cpaas_provider.contacts.sync.decisions import SyncRules
 from cpaas_provider.contacts.sync.single_row import RowUpsert, SingleRow, key_hash
@@ -192,6 +192,7 @@ class KeyedUpsert(Attempt):
     cells: RowCells
     runtime: TaskRuntime
     create_if_missing: bool = field(kw_only=True)
+    new_map: bool = field(kw_only=True)
     on_unknown: str = field(kw_only=True)
 
     def run(self) -> dict[str, Any]:
@@ -212,13 +213,15 @@ class KeyedUpsert(Attempt):
         table = await client.run(operations.get_contact_table())
         cells = self.cells.encode_for(ContactColumns(table), client.settings.numbers)
         check_database(runtime.database)
-        key_map = open_map(
-            runtime.database,
-            conn_id=runtime.conn_id,
-            base_url=runtime.connection.base_url,
-            table_id=table.id,
-            name=self.map_name,
-        )
+        contact_list: Any = {
+            "conn_id": runtime.conn_id,
+            "base_url": runtime.connection.base_url,
+            "table_id": table.id,
+            "name": self.map_name,
+        }
+        if self.create_if_missing and not self.new_map:
+            check_new_map(runtime.database, **contact_list)
+        key_map = open_map(runtime.database, **contact_list)
         upsert = RowUpsert(
             key_map,
             StoppableRequests(client, runtime.stop),

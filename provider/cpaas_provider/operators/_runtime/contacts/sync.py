@@ -127,6 +127,7 @@ class ContactSyncTry(BulkAttempt):
             "mode": spec.mode,
             "max_changes": spec.max_changes,
             "max_deletes": spec.max_deletes,
+            "max_new": spec.max_new,
             "max_failure_ratio": spec.max_failure_ratio,
             "partition": self._partition.label,
         }
@@ -186,6 +187,8 @@ class ContactSyncTry(BulkAttempt):
             cursor_column=spec.cursor_column,
             max_changes=spec.max_changes,
             max_deletes=spec.max_deletes,
+            max_new=spec.max_new,
+            new_map=spec.new_map,
             max_failure_ratio=spec.max_failure_ratio,
             max_duration=None if spec.max_duration is None else spec.max_duration.total_seconds(),
             max_pending_requests=spec.max_pending_requests,
@@ -245,7 +248,7 @@ class ContactSyncTry(BulkAttempt):
             f"{settings.requests_per_second:g} requests a second",
             f"{settings.max_concurrency} at a time",
         ]
-        for name in ("max_deletes", "max_changes", "max_duration", "cursor_column"):
+        for name in ("max_deletes", "max_changes", "max_new", "max_duration", "cursor_column"):
             if (value := getattr(spec, name)) is not None:
                 words.append(f"{name} {value}")
         if self._partition.label:
