@@ -16,6 +16,7 @@ from typing import Any
 from sqlalchemy import Connection, insert, select, update
 
 from cpaas_provider.api.amounts import counted
+from cpaas_provider.api.settings import canonical_base_url
 from cpaas_provider.contacts.errors import MapFileError, MapMismatchError, NoMapError
 from cpaas_provider.contacts.key_map.entries import Change, MapEntry, MapFacts
 from cpaas_provider.contacts.key_map.hashes import ContactHashes
@@ -84,7 +85,7 @@ def restore_map(target: Target, source: FileSource, progress: Progress, *, dry_r
                 f"{source} was exported without its secret. Nothing was written. Export the map with the secret."
             )
         for name, in_file, in_target in (
-            ("base URL", exported.base_url, target.base_url),
+            ("base URL", canonical_base_url(exported.base_url), canonical_base_url(target.base_url)),
             ("contact table", exported.table_id, target.table_id),
         ):
             if in_file != in_target:
@@ -98,8 +99,7 @@ def restore_map(target: Target, source: FileSource, progress: Progress, *, dry_r
         if existing is not None and existing.facts.secret != exported.secret and any(existing.counts().values()):
             raise MapFileError(
                 f"The contact map {target.name!r} of connection {target.conn_id!r} has entries of its own. Nothing was "
-                "written. Name another map with --map, or remove this one first with: airflow cpaas contacts "
-                f"forget-map --conn-id {target.conn_id} --map {target.name}"
+                "written. Name another map with --map."
             )
         return work.run(existing, exported.secret, exported.values, dry_run=dry_run)
 
@@ -242,8 +242,9 @@ class _Import:
             raise MapFileError(
                 f"The contact map {self.target.name!r} holds a part of another import, of a file with "
                 f"{counted(begun['rows'], 'row')}. They differ from the rows of {self.source}. Nothing was written. "
-                "Finish that import with its own file, or remove the map first with: airflow cpaas contacts "
-                f"forget-map --conn-id {self.target.conn_id} --map {self.target.name}"
+                "Finish that import with its own file. To give it up, export the map, then remove it with: airflow "
+                f"cpaas contacts forget-map --conn-id {self.target.conn_id} --map {self.target.name}. The provider "
+                "then no longer knows the rows in it, and a sync creates them again."
             )
 
     def _write(self, lease: Lease, page: Sequence[tuple[int, MapEntry]]) -> None:

@@ -42,9 +42,10 @@ def open_map(database: Database, *, conn_id: str, base_url: str, table_id: str, 
     if not is_list_of(facts, base_url, table_id):
         what = "contact table" if is_list_of(facts, base_url, facts.table_id) else "base URL"
         raise MapMismatchError(
-            f"The contact map {name!r} of connection {conn_id!r} was made for another {what}. Its row ids mean nothing "
-            "there. Nothing was sent. Set map_name to start another map, or remove this one with: airflow cpaas "
-            f"contacts forget-map --conn-id {conn_id} --map {name}"
+            f"The contact map {name!r} of connection {conn_id!r} was made for another {what}. Nothing was sent. If the "
+            "same list is there now, with the same row ids, run: airflow cpaas contacts move-map "
+            f"--conn-id {conn_id} --map {name}. It reads a few rows first. If it is another list, set map_name to "
+            "another map."
         )
     return KeyMap(database, facts)
 

@@ -222,8 +222,9 @@ def check_changes(plan: Plan, *, max_changes: Limit, max_deletes: Limit, max_new
     if plan.missing_changes and not plan.rows:
         raise TooManyChangesError(
             f"The source has no rows, and this sync would delete or clear {counted(plan.missing_changes, 'row')}. "
-            "Nothing was sent. See that the source is complete. To empty the list, delete its rows at the service, "
-            "and remove the map with: airflow cpaas contacts forget-map"
+            "Nothing was sent. See that the source is complete. To empty the list on purpose, delete its rows at the "
+            "service first. Then remove the map with airflow cpaas contacts forget-map. With rows in the list, a sync "
+            "after that creates each of them a second time."
         )
     _check_new(plan, max_new)
     for name, limit, count, what in (

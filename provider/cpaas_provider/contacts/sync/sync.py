@@ -282,9 +282,10 @@ class ContactSync:
         if stored is not None and list(stored) != list(self._spec.key) and any(key_map.counts().values()):
             raise MapMismatchError(
                 f"The contact map {self._spec.map_name!r} was made with the key {' and '.join(stored)}. With another "
-                "key every row would be created again. Nothing was sent. Use that key, set map_name to start another "
-                f"map, or remove this one with: airflow cpaas contacts forget-map --conn-id {self._conn_id} --map "
-                f"{self._spec.map_name}"
+                "key every row would be created again. Nothing was sent. Use that key. If its columns were only "
+                f"renamed, run: airflow cpaas contacts move-map --conn-id {self._conn_id} --map {self._spec.map_name} "
+                f"{' '.join(f'--key {name}' for name in self._spec.key)}. If rows have other keys now, import their "
+                "row ids into another map with: airflow cpaas contacts import-map"
             )
 
     def _missing_cells(self) -> dict[str, Any]:
