@@ -34,6 +34,14 @@ class UnfinishedImportError(PermanentContactsError):
     """The key map contains only a part of an import, which was stopped."""
 
 
+class CursorError(PermanentContactsError):
+    """Values of the cursor column have no common order, so that rows could be passed over."""
+
+
+class CursorChangedError(ContactsError):
+    """The cursor column has values of another kind than the stored cursor, which was removed."""
+
+
 class LeaseTakenError(ContactsError):
     """Another task holds the lease on the same part of the list.
 

@@ -34,6 +34,7 @@ class SyncContactsOperator(CpaasOperator):
         * ``created``, ``updated``, ``deleted`` - rows of the list that this try changed
         * ``unchanged`` - rows that the list has as they are
         * ``before_cursor`` - rows below the cursor of the last run, which are not compared
+        * ``future_cursor`` - rows of any outcome whose cursor is in the future
         * ``rejected`` - rows that the service rejected in this try
         * ``rejected_before`` - rows that it rejected in an earlier run, unchanged since
         * ``invalid_rows`` - rows that cannot be used; ``duplicates`` of them have the key of another row

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any
 
@@ -44,6 +44,7 @@ class Plan:
     :param known: rows of the source whose key is in the map
     :param cursor: the largest value of the cursor column
     :param invalid_before_cursor: invalid rows below it, which the next run passes over
+    :param future_cursor: rows whose cursor is in the future, beyond which the stored cursor does not move
     :param rejected_before_cursor: rows below the cursor of the last run that the service rejected
     :param unreadable: rows whose key is unknown
     """
@@ -73,6 +74,7 @@ class Plan:
     known: int = 0
     cursor: Any = None
     invalid_before_cursor: int = 0
+    future_cursor: int = 0
     rejected_before_cursor: int = 0
     unknown_rows: list[dict[str, Any]] = field(default_factory=list)
 
@@ -147,11 +149,18 @@ class Planner:
             wanted.append(self._cursor.column)
         rows = table.rows(wanted)
         while batch := list(islice(rows, _GROUP_SIZE)):
-            self._read_group(batch, wanted)
+            before = replace(self.plan, unknown_rows=list(self.plan.unknown_rows))
+            try:
+                self._read_group(batch, wanted)
+            except Exception:
+                # Rows of a group that was not finished have no outcome, so they do not count as read.
+                vars(self.plan).update(vars(before))
+                raise
             self._pause()
         if self._cursor is not None:
             self.plan.cursor = self._cursor.reached
             self.plan.invalid_before_cursor = self._cursor.invalid_before
+            self.plan.future_cursor = self._cursor.future
             self.plan.rejected_before_cursor = len(self._spool.unseen(self._map.rejected()))
         self._check_absent_columns(table)
         self.plan.mapped = sum(
@@ -187,7 +196,7 @@ class Planner:
             number, values = row
             cells = dict(zip(wanted, values, strict=True))
             try:
-                if self._cursor is not None and not self._cursor.is_new(cells):
+                if self._cursor is not None and not self._cursor.is_new(cells, number):
                     plan.before_cursor += 1
                     continue
                 key = self._mapping.key_of(cells)

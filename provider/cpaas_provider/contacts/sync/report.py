@@ -155,6 +155,7 @@ def figures(plan: Plan, counts: Counts, *, dry_run: bool) -> dict[str, Any]:
         "deleted": counts.deleted,
         "unchanged": plan.unchanged + records + counts.unchanged,
         "before_cursor": plan.before_cursor,
+        "future_cursor": plan.future_cursor,
         "rejected": counts.rejected,
         "rejected_before": plan.rejected_before + counts.rejected_before,
         "invalid_rows": plan.invalid_rows,

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from cpaas_provider.api.amounts import counted
 from cpaas_provider.api.errors import CpaasInvalidRequestError
 from cpaas_provider.api.recipients.msisdn import NumberReader
-from cpaas_provider.contacts.errors import MapMismatchError, StoppedError
+from cpaas_provider.contacts.errors import CursorChangedError, MapMismatchError, StoppedError
 from cpaas_provider.contacts.key_map.hashes import BUCKETS, buckets_of
 from cpaas_provider.contacts.key_map.key_map import KeyMap, Lease
 from cpaas_provider.contacts.key_map.maps import DEFAULT_MAP, check_new_map, open_map
@@ -24,7 +24,6 @@ from cpaas_provider.contacts.key_map.overview import KEY_COLUMNS, RECIPIENT_COLU
 from cpaas_provider.contacts.mapping.columns import ContactColumns
 from cpaas_provider.contacts.mapping.rows import RowMapping
 from cpaas_provider.contacts.mapping.rules import ColumnRule
-from cpaas_provider.contacts.sync.cursor import Cursor, cursor_from_json, cursor_to_json
 from cpaas_provider.contacts.sync.decisions import SyncRules
 from cpaas_provider.contacts.sync.dispatcher import Dispatcher, StopSignal
 from cpaas_provider.contacts.sync.planning import Plan, Planner
@@ -43,6 +42,7 @@ from cpaas_provider.contacts.sync.report import (
 )
 from cpaas_provider.contacts.sync.results import Counts
 from cpaas_provider.contacts.sync.spool import OutcomeLine, Spool
+from cpaas_provider.contacts.sync.stored_cursor import StoredCursor, forget_invalid_rows
 from cpaas_provider.database.database import Database
 from cpaas_provider.database.errors import DatabaseError
 
@@ -53,8 +53,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-COLUMN_TYPES, CURSOR = "column_types", "cursor"
-"""Names of values that a map stores beside its rows."""
+COLUMN_TYPES = "column_types"
+"""The name of a value that a map stores beside its rows."""
 _CHANGED, _RESYNC = "changed", "resync"
 _RECIPIENTS = ("PHONE NUMBER", "EMAIL")
 
@@ -128,7 +128,7 @@ class ContactSync:
         self._names = {column.id: column.name for column in table.columns}
         self._began = time.monotonic()
         self._ended = False
-        self._invalid_before_cursor = 0
+        self._cursor: StoredCursor | None = None
         self.plan = Plan()
         self.counts = Counts()
         self.preview: list[dict[str, Any]] = []
@@ -164,17 +164,14 @@ class ContactSync:
         self._check_key(key_map)
         self._lease = key_map.lease(spec.owner, buckets_of(*spec.partition))
         self._open.callback(_release, self._lease)
-        stored = key_map.value(CURSOR) if spec.cursor_column else None
-        if not isinstance(stored, dict) or stored.get("of") != self._cursor_of:
-            # The stored cursor belongs to another column or mapping, so rows before it may differ from the list.
+        if spec.cursor_column is None:
             return None
-        self._invalid_before_cursor = stored.get("invalid_rows", 0)
-        return cursor_from_json(stored["value"])
+        self._cursor = StoredCursor(self._lease, spec.cursor_column, self._cursor_settings, self._date_format)
+        return self._cursor.cursor.stored
 
-    def run(self, source: Source, cursor: Any = None) -> None:
+    def run(self, source: Source) -> None:
         """Read the source and send the rows that differ.
 
-        :param cursor: the cursor that ``begin`` returned
         :raises SourceError: when the source cannot be read; nothing was sent
         :raises CpaasInvalidRequestError: when the mapping fits neither table nor source; nothing was sent
         :raises ContactsError: see its subclasses
@@ -202,12 +199,17 @@ class ContactSync:
                 mapping,
                 rules,
                 spool,
-                cursor=Cursor(spec.cursor_column, cursor) if spec.cursor_column else None,
+                cursor=self._cursor.cursor if self._cursor else None,
                 check=self._check,
                 progress=self._progress.reading,
             )
             self.plan = planner.plan
-            planner.read(table, whole=spec.cursor_column is None)
+            try:
+                planner.read(table, whole=spec.cursor_column is None)
+            except CursorChangedError:
+                if self._cursor is not None:
+                    self._cursor.remove()
+                raise
         log.info("%s", planned_line(self.plan, time.monotonic() - self._began))
         if spec.preview_count:
             self.preview = preview(spool, spec.preview_count, self._names)
@@ -241,7 +243,7 @@ class ContactSync:
         """Return the result of the sync, as small JSON."""
         spec = self._spec
         report = figures(self.plan, self.counts, dry_run=spec.dry_run)
-        report["failed_before_cursor"] = self._failed_before_cursor
+        report["failed_before_cursor"] = self._cursor.failed_before(self.plan) if self._cursor else 0
         causes = incomplete_because(report, ended=self._ended, dry_run=spec.dry_run)
         return {
             "map": spec.map_name,
@@ -251,17 +253,12 @@ class ContactSync:
             "dry_run": spec.dry_run,
         }
 
-    @property
-    def _failed_before_cursor(self) -> int:
-        """The number of rows below the cursor that an earlier run could not use, or the service rejected."""
-        return self._invalid_before_cursor + self.plan.rejected_before_cursor
-
     def outcomes(self) -> Iterator[OutcomeLine]:
         """Yield the lines of the results file."""
         return iter(()) if self._spool is None else self._spool.outcomes()
 
     @property
-    def _cursor_of(self) -> str:
+    def _cursor_settings(self) -> str:
         """A hash of the settings that a cursor depends on. With other settings, all rows must be read again."""
         spec = self._spec
         rules = {name: rule.as_dict() for name, rule in spec.columns.items()}
@@ -271,6 +268,15 @@ class ContactSync:
             sort_keys=True,
         )
         return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+
+    @property
+    def _date_format(self) -> str | None:
+        """The ``date_format`` of a column rule for the cursor column."""
+        for name, rule in self._spec.columns.items():
+            source = name if rule.source is None and rule.constant is None and rule.template is None else rule.source
+            if source == self._spec.cursor_column and rule.date_format is not None:
+                return rule.date_format
+        return None
 
     @property
     def _changed_key(self) -> str:
@@ -351,10 +357,10 @@ class ContactSync:
         spec, plan, counts = self._spec, self.plan, self.counts
         self._ended = True
         report = self.report()
-        if spec.cursor_column is None:
-            self._forget_invalid_before_cursor()
-        elif plan.cursor is not None:
-            self._move_cursor(report)
+        if self._cursor is not None:
+            self._cursor.move(plan, report)
+        elif spec.partition == (0, 1):
+            forget_invalid_rows(self._lease)
         if plan.missing_skipped:
             log.warning(
                 "%s of the source could not be read, or had no key. Each may be one that seems to be gone, so %s "
@@ -372,33 +378,6 @@ class ContactSync:
                 "max_duration ended the sync in good order: %s left. The next run goes on there.",
                 counted(report["remaining"], "row"),
             )
-
-    def _forget_invalid_before_cursor(self) -> None:
-        """Record that this run read all rows, so that no row below a cursor is passed over as invalid."""
-        stored = self._lease.key_map.value(CURSOR)
-        if isinstance(stored, dict) and stored.get("invalid_rows") and self._spec.partition == (0, 1):
-            self._lease.write([], {CURSOR: {**stored, "invalid_rows": 0}})
-
-    def _move_cursor(self, report: Mapping[str, Any]) -> None:
-        """Store the cursor, if every row up to it was sent, or has failed and is counted.
-
-        A rejected or invalid row does not hold the cursor, or each run would read all rows after it. The number of
-        such rows is stored with the cursor, so that later runs, which pass over them, are not reported as complete.
-        """
-        if report["remaining"] or report["not_sent"]:
-            return
-        if report["unknown"]:
-            log.warning(
-                "The cursor stays where it was, so that rows whose creation is unknown are read again once they "
-                "are resolved."
-            )
-            return
-        stored = {
-            "of": self._cursor_of,
-            "value": cursor_to_json(self.plan.cursor),
-            "invalid_rows": self._invalid_before_cursor + self.plan.invalid_before_cursor,
-        }
-        self._lease.write([], {CURSOR: stored})
 
 
 def _release(lease: Lease) -> None:

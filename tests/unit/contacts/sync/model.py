@@ -542,7 +542,8 @@ class World:
         try:
             with sync:
                 try:
-                    sync.run(source, sync.begin())
+                    sync.begin()
+                    sync.run(source)
                 finally:
                     ended.report = sync.report()
                     ended.lines = list(sync.outcomes()) if sync._spool is not None else []

@@ -13,6 +13,7 @@ from airflow.sdk.exceptions import AirflowFailException
 from cpaas_provider.api.amounts import counted
 from cpaas_provider.contacts.errors import LeaseTakenError
 from cpaas_provider.contacts.mapping.rules import parse_mapping
+from cpaas_provider.contacts.sync.cursor import sql_parameter
 from cpaas_provider.contacts.sync.decisions import SyncRules
 from cpaas_provider.contacts.sync.report import in_words
 from cpaas_provider.contacts.sync.sync import ContactSync, SyncSpec
@@ -100,7 +101,7 @@ class ContactSyncTry(BulkAttempt):
             )
             self._progress.begin({})
         try:
-            sync.run(source, cursor)
+            sync.run(source)
             self._write_outcomes(sync)
         except Exception as error:
             self._report_failure(sync, error)
@@ -267,7 +268,7 @@ def _from_cursor(source: Source, cursor: Any) -> Source:
     """Return a source that gets the cursor of the last run, where it can."""
     from cpaas_provider.sources.sql import SqlSource
 
-    return source.at_cursor(cursor) if isinstance(source, SqlSource) else source
+    return source.at_cursor(sql_parameter(cursor)) if isinstance(source, SqlSource) else source
 
 
 def _done(report: Mapping[str, Any]) -> str:
