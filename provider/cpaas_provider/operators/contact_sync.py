@@ -95,6 +95,9 @@ class SyncContactsOperator(CpaasOperator):
         succeeds, and the next run continues with the rows that are left
     :param on_concurrent_sync: when another task syncs the same part of the list: ``wait`` for it, deferred, or ``fail``
     :param lease_timeout: longest wait for the other task, as a timedelta or in seconds
+    :param allow_backfill: let backfills and catch-up runs send, too. Their source may be older than the list
+    :param max_lateness: how long after ``run_after`` any other run may still send, such as one that was cleared.
+        ``None`` sets no limit
     :param dry_run: do everything except requests that change rows
     :param preview_count: number of changed rows to push as the XCom ``preview``, with masked cells
     :param results_path: path of the results file, ``.jsonl`` or ``.parquet``. It has one line for each row that this
@@ -137,6 +140,8 @@ class SyncContactsOperator(CpaasOperator):
         max_duration: timedelta | float | None = None,
         on_concurrent_sync: Literal["wait", "fail"] = "wait",
         lease_timeout: timedelta | float = timedelta(hours=1),
+        allow_backfill: bool = False,
+        max_lateness: timedelta | None = timedelta(days=1),
         dry_run: bool = False,
         preview_count: int = 0,
         results_path: Any = None,
@@ -174,6 +179,8 @@ class SyncContactsOperator(CpaasOperator):
             validators.one_of("wait", "fail"), on_concurrent_sync=on_concurrent_sync
         )
         self.lease_timeout = self._checked(validators.duration, lease_timeout=lease_timeout)
+        self.allow_backfill = self._checked(validators.boolean, allow_backfill=allow_backfill)
+        self.max_lateness = self._checked(validators.duration_or_none, max_lateness=max_lateness)
         # BaseOperator has a method dry_run.
         self.without_sending = self._checked(validators.boolean, dry_run=dry_run)
         self.preview_count = self._checked(validators.integer_at_least(0), preview_count=preview_count)
@@ -196,7 +203,8 @@ class SyncContactsOperator(CpaasOperator):
     def make_attempt(self, runtime: TaskRuntime, **resumed: Any) -> Attempt:
         """Return one try of the sync.
 
-        :param resumed: ``lease_deadline``: latest time until which this task waits for another sync
+        :param resumed: ``lease_deadline``: latest time until which this task waits for another sync;
+            ``started_in_time``: whether it was checked before that the run may send
         """
         from cpaas_provider.operators._runtime.contacts.sync import ContactSyncTry
 
@@ -233,10 +241,22 @@ class SyncContactsOperator(CpaasOperator):
                 )
             if (self.on_missing == "clear") != bool(self.clear_columns):
                 raise ValueError("clear_columns and on_missing='clear' go together: name the columns to empty.")
+            if self.columns is not None:
+                self._check_missing_columns()
             if self.cursor_column is not None:
                 self._check_cursor()
         except ValueError as error:
             raise ValueError(f"{self}: {error}") from None
+
+    def _check_missing_columns(self) -> None:
+        """Refuse values for rows that are gone in columns that are not filled again when the row comes back."""
+        from cpaas_provider.api.bounds import is_known
+        from cpaas_provider.contacts.mapping.rules import unfilled_message
+
+        written = self.on_missing if isinstance(self.on_missing, Mapping) else self.clear_columns or ()
+        filled = {str(name).strip().casefold() for name in self.columns or ()}
+        if unfilled := [name for name in written if is_known(name) and str(name).strip().casefold() not in filled]:
+            raise ValueError(unfilled_message(unfilled))
 
     def _check_cursor(self) -> None:
         if not isinstance(self.cursor_column, str) or not self.cursor_column:

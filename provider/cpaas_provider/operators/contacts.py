@@ -205,6 +205,9 @@ class UpsertContactRowOperator(ContactRowOperator):
         ``SyncContactsOperator``
     :param row_id: the row's id, instead of a key. Without an id, or with an empty one, a row is created (templated)
     :param create_if_missing: create a row if the one of ``row_id`` or ``key`` does not exist. Otherwise the task fails
+    :param allow_backfill: let backfills and catch-up runs send, too. Their cells may be older than the row's
+    :param max_lateness: how long after ``run_after`` any other run may still send, such as one that was cleared.
+        ``None`` sets no limit
     :returns: the row's id, and whether it was created:
 
         | Key | Value |
@@ -231,6 +234,8 @@ class UpsertContactRowOperator(ContactRowOperator):
         map_name: str = "default",
         new_map: bool = False,
         create_if_missing: bool = True,
+        allow_backfill: bool = False,
+        max_lateness: timedelta | None = timedelta(days=1),
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -241,18 +246,22 @@ class UpsertContactRowOperator(ContactRowOperator):
         self.map_name = map_name
         self.new_map = self._checked(validators.boolean, new_map=new_map)
         self.create_if_missing = create_if_missing
+        self.allow_backfill = self._checked(validators.boolean, allow_backfill=allow_backfill)
+        self.max_lateness = self._checked(validators.duration_or_none, max_lateness=max_lateness)
         self.has_key = key is not None
 
     def make_attempt(self, runtime: TaskRuntime, **resumed: Any) -> Attempt:
         """Return one try of the update or creation."""
-        from cpaas_provider.operators._runtime.contacts.row import KeyedUpsert, RowCreation, RowUpsertById
+        from cpaas_provider.operators._runtime.contacts.row import KeyedUpsert, RowCreation, RowUpsertById, RunGuard
 
+        run_guard = RunGuard(self.allow_backfill, self.max_lateness)
         if self.has_key:
             return KeyedUpsert(
                 self.rendered("key"),
                 self.map_name,
                 self._cells(),
                 runtime,
+                run_guard=run_guard,
                 create_if_missing=self.create_if_missing,
                 new_map=self.new_map,
                 on_unknown=self.on_unknown,
@@ -261,6 +270,7 @@ class UpsertContactRowOperator(ContactRowOperator):
             self.row_id,
             self._cells(),
             runtime,
+            run_guard=run_guard,
             create_if_missing=self.create_if_missing,
             creation=self._creation(RowCreation(self._cells(), updates_earlier=True), runtime),
         )

@@ -196,12 +196,17 @@ class Planner:
             number, values = row
             cells = dict(zip(wanted, values, strict=True))
             try:
-                if self._cursor is not None and not self._cursor.is_new(cells, number):
-                    plan.before_cursor += 1
-                    continue
-                key = self._mapping.key_of(cells)
+                is_new = self._cursor is None or self._cursor.is_new(cells, number)
             except ValueError as error:
                 self._unreadable(number, str(error))
+                continue
+            if not is_new:
+                plan.before_cursor += 1
+                continue
+            try:
+                key = self._mapping.key_of(cells)
+            except ValueError as error:
+                self._unreadable(number, str(error), cells)
                 continue
             if key is None:
                 self._unreadable(number, "the key is blank", cells)

@@ -23,7 +23,7 @@ from cpaas_provider.contacts.key_map.maps import DEFAULT_MAP, check_new_map, ope
 from cpaas_provider.contacts.key_map.overview import KEY_COLUMNS, RECIPIENT_COLUMNS
 from cpaas_provider.contacts.mapping.columns import ContactColumns
 from cpaas_provider.contacts.mapping.rows import RowMapping
-from cpaas_provider.contacts.mapping.rules import ColumnRule
+from cpaas_provider.contacts.mapping.rules import ColumnRule, unfilled_message
 from cpaas_provider.contacts.sync.decisions import SyncRules
 from cpaas_provider.contacts.sync.dispatcher import Dispatcher, StopSignal
 from cpaas_provider.contacts.sync.planning import Plan, Planner
@@ -53,8 +53,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-COLUMN_TYPES = "column_types"
-"""The name of a value that a map stores beside its rows."""
+COLUMN_TYPES, COLUMNS = "column_types", "columns"
+"""Names of values that a map stores beside its rows."""
 _CHANGED, _RESYNC = "changed", "resync"
 _RECIPIENTS = ("PHONE NUMBER", "EMAIL")
 
@@ -192,6 +192,7 @@ class ContactSync:
             )
             self._log_changed_types(key_map, mapping)
             self.column_sources = mapping.column_sources
+            self._check_columns(key_map, rules)
             if spec.resync and not spec.dry_run:
                 self._forget_cells(key_map)
             planner = Planner(
@@ -221,6 +222,7 @@ class ContactSync:
         values: dict[str, Any] = {
             KEY_COLUMNS: list(spec.key),
             COLUMN_TYPES: mapping.type_signature,
+            COLUMNS: sorted(mapping.column_sources),
             RECIPIENT_COLUMNS: [column.id for column in self._table.columns if column.type in _RECIPIENTS],
         }
         self.changed = bool(key_map.value(self._changed_key))
@@ -306,6 +308,32 @@ class ContactSync:
             )
         except CpaasInvalidRequestError as error:
             raise CpaasInvalidRequestError(f"on_missing: {error}") from None
+
+    def _check_columns(self, key_map: KeyMap, rules: SyncRules) -> None:
+        """Log the columns, and refuse a sync that would leave a column as it is without a word.
+
+        :raises CpaasInvalidRequestError: when a column that the last sync filled by its name alone is gone from source
+            or list, or when ``on_missing`` writes into a column that no row of the source fills
+        """
+        log.info(
+            "Columns of the list: %s.",
+            "; ".join(
+                f"{column} from {' and '.join(sources) if sources else 'a constant'}"
+                for column, sources in self.column_sources.items()
+            ),
+        )
+        gone = sorted(set(key_map.value(COLUMNS) or ()) - set(self.column_sources))
+        if gone and not self._spec.columns:
+            raise CpaasInvalidRequestError(
+                f"The last sync filled {' and '.join(map(repr, gone))}, and source and list no longer share that name. "
+                "Nothing was sent. If a column was renamed, map it in columns, such as columns={'List column': "
+                "'source_column'}. If it should no longer be sent, name the others in columns."
+            )
+        if unfilled := [self._names[column] for column in rules.missing_cells if not self._is_filled(column)]:
+            raise CpaasInvalidRequestError(unfilled_message(unfilled))
+
+    def _is_filled(self, column: str) -> bool:
+        return self._names[column] in self.column_sources
 
     def _log_changed_types(self, key_map: KeyMap, mapping: RowMapping) -> None:
         stored = key_map.value(COLUMN_TYPES)

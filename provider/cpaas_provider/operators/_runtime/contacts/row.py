@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
 from airflow.sdk.exceptions import AirflowFailException
@@ -115,6 +116,21 @@ class RowCreation(SingleRequest):
 
 
 @dataclass(frozen=True)
+class RunGuard:
+    """Which runs may write a row: the cells of an old run may be older than the row's."""
+
+    allow_backfill: bool
+    max_lateness: timedelta | None
+
+    def check(self, runtime: TaskRuntime) -> None:
+        """Check that the run may send.
+
+        :raises RunNotAllowedError: when it does not
+        """
+        runtime.check_run_may_send(allow_backfill=self.allow_backfill, max_lateness=self.max_lateness)
+
+
+@dataclass(frozen=True)
 class RowUpsertById(Attempt):
     """One try that updates the row of an id, or creates one.
 
@@ -127,11 +143,13 @@ class RowUpsertById(Attempt):
     row_id: Any
     cells: RowCells
     runtime: TaskRuntime
+    run_guard: RunGuard = field(kw_only=True)
     create_if_missing: bool = field(kw_only=True)
     creation: SingleSend = field(kw_only=True)
 
     def run(self) -> dict[str, Any]:
         """Update the row, or create it."""
+        self.run_guard.check(self.runtime)
         # Native rendering makes a number of digits.
         row_id = "" if self.row_id is None else str(self.row_id).strip()
         if no_value_reason(row_id):
@@ -191,6 +209,7 @@ class KeyedUpsert(Attempt):
     map_name: str
     cells: RowCells
     runtime: TaskRuntime
+    run_guard: RunGuard = field(kw_only=True)
     create_if_missing: bool = field(kw_only=True)
     new_map: bool = field(kw_only=True)
     on_unknown: str = field(kw_only=True)
@@ -198,6 +217,7 @@ class KeyedUpsert(Attempt):
     def run(self) -> dict[str, Any]:
         """Create or update the row."""
         runtime = self.runtime
+        self.run_guard.check(runtime)
         runtime.log_begin()
         found = runtime.run(self._upsert(runtime.async_client))
         if found.row_id is None and not found.unknown:

@@ -39,6 +39,8 @@ class ContactSyncSpec:
     max_duration: timedelta | None
     on_concurrent_sync: str
     lease_timeout: timedelta
+    allow_backfill: bool
+    max_lateness: timedelta | None
     dry_run: bool
     preview_count: int
     results_path: Any

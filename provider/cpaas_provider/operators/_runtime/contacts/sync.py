@@ -55,13 +55,22 @@ class ContactSyncTry(BulkAttempt):
     ``lineage`` is what OpenLineage shows of it, once it has run.
 
     :param lease_deadline: latest time until which the task waits for another sync; ``None`` before the first wait
+    :param started_in_time: whether the try that waited was allowed to send, so that this one is, too
     """
 
     metrics = CONTACTS
 
-    def __init__(self, spec: ContactSyncSpec, runtime: TaskRuntime, *, lease_deadline: str | None = None) -> None:
+    def __init__(
+        self,
+        spec: ContactSyncSpec,
+        runtime: TaskRuntime,
+        *,
+        lease_deadline: str | None = None,
+        started_in_time: bool = False,
+    ) -> None:
         super().__init__(runtime, spec.results_path, spec.partition)
         self._spec = spec
+        self._started_in_time = started_in_time
         self._lease_deadline = datetime.fromisoformat(lease_deadline) if lease_deadline else None
         self.lineage: SyncLineage | None = None
 
@@ -71,6 +80,9 @@ class ContactSyncTry(BulkAttempt):
         :return: the report
         """
         spec, runtime = self._spec, self._runtime
+        if not (spec.dry_run or self._started_in_time):
+            # The source of an old run may be older than the list.
+            runtime.check_run_may_send(allow_backfill=spec.allow_backfill, max_lateness=spec.max_lateness)
         client = runtime.client
         self._log_begin()
         self._check_results_file()
@@ -118,8 +130,9 @@ class ContactSyncTry(BulkAttempt):
         return report
 
     def resume_kwargs(self) -> dict[str, Any]:
-        """Return until when another sync is waited for."""
-        return {"lease_deadline": None if self._lease_deadline is None else self._lease_deadline.isoformat()}
+        """Return until when another sync is waited for, and that this one began in time."""
+        deadline = None if self._lease_deadline is None else self._lease_deadline.isoformat()
+        return {"lease_deadline": deadline, "started_in_time": True}
 
     def _settings(self) -> dict[str, Any]:
         spec = self._spec
