@@ -21,6 +21,7 @@ INSUFFICIENT_BALANCE_WORDS = ("insufficient balance", "insufficient funds", "ins
 _HEADER_SAFE = re.compile(r"[\x21-\x7e]+")
 _REVOKE_PATH = re.compile(r"/[^\s{}?#]*\{id\}[^\s{}?#]*")
 _LARGEST = 1e6
+_DEFAULT_PORTS = {"http": 80, "https": 443}
 _PROXY_SCHEMES = frozenset({"http", "https", "socks5"})
 
 
@@ -207,7 +208,20 @@ def _checked_base_url(base_url: str, allow_http: bool) -> str:
         raise CpaasConfigurationError(
             "The base URL is plain http, which exposes the API key on the way. Use https, or set allow_http."
         )
-    return urlunsplit((parts.scheme, parts.netloc, parts.path.rstrip("/"), "", ""))
+    return canonical_base_url(base_url)
+
+
+def canonical_base_url(base_url: str) -> str:
+    """Return a base URL as the client uses it: without blanks around it and slashes at its end, its host in lower case.
+
+    Two base URLs lead to the same service if this is the same. A default port is left out.
+
+    :raises ValueError: when it cannot be read as a URL
+    """
+    parts = urlsplit(base_url.strip())
+    is_default = parts.port == _DEFAULT_PORTS.get(parts.scheme)
+    authority = parts.netloc.rpartition(":")[0] if is_default and parts.port is not None else parts.netloc
+    return urlunsplit((parts.scheme, authority.rstrip(":").lower(), parts.path.rstrip("/"), "", ""))
 
 
 def _is_loopback(host: str) -> bool:

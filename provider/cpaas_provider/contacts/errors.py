@@ -26,8 +26,20 @@ class NoMapError(PermanentContactsError):
     """There is no key map of this name."""
 
 
+class SecondMapError(PermanentContactsError):
+    """The key map has no rows, and another one has rows of the same contact list."""
+
+
 class UnfinishedImportError(PermanentContactsError):
     """The key map contains only a part of an import, which was stopped."""
+
+
+class CursorError(PermanentContactsError):
+    """Values of the cursor column have no common order, so that rows could be passed over."""
+
+
+class CursorChangedError(ContactsError):
+    """The cursor column has values of another kind than the stored cursor, which was removed."""
 
 
 class LeaseTakenError(ContactsError):
@@ -46,7 +58,7 @@ class LeaseLostError(ContactsError):
 
 
 class TooManyChangesError(PermanentContactsError):
-    """``max_changes`` or ``max_deletes`` stopped the sync before its first request."""
+    """``max_changes``, ``max_deletes`` or ``max_new`` stopped the sync before its first request."""
 
 
 class TooManyFailuresError(PermanentContactsError):

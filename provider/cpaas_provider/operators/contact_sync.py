@@ -34,17 +34,27 @@ class SyncContactsOperator(CpaasOperator):
         * ``rows`` - rows of the source
         * ``created``, ``updated``, ``deleted`` - rows of the list that this try changed
         * ``unchanged`` - rows that the list has as they are
+        * ``before_cursor`` - rows below the cursor of the last run, which are not compared
+        * ``future_cursor`` - rows of any outcome whose cursor is in the future
         * ``rejected`` - rows that the service rejected in this try
         * ``rejected_before`` - rows that it rejected in an earlier run, unchanged since
         * ``invalid_rows`` - rows that cannot be used; ``duplicates`` of them have the key of another row
-        * ``unknown`` - creations of unknown outcome; ``unknown_rows`` names up to 100
+        * ``unknown`` - creations of unknown outcome; ``unknown_rows`` names up to 100. No usable row of the source has
+          the key of ``unknown_missing`` of them
         * ``not_sent`` - rows whose request failed; a retry sends them
         * ``remaining`` - rows that ``max_duration`` left for the next run
         * ``not_in_mode`` - rows that ``mode`` leaves alone
-        * ``missing`` - rows of the list that are gone from the source, unless ``on_missing`` is ``keep``
+        * ``missing`` - rows of the list that are gone from the source, unless ``on_missing`` is ``keep``;
+          ``missing_unchanged`` of them need no request
+        * ``missing_skipped`` - those that were not deleted or cleared, because a row of the source has no usable key,
+          and may be one of them
+        * ``failed_before_cursor`` - rows that an earlier run rejected or could not use, and that ``cursor_column``
+          passes over now
         * ``in_other_partitions`` - rows that other partitions sync
         * ``planned_requests``, ``requests`` - requests that were planned and made
-        * ``complete`` - whether the list matches the source, except for rejected, invalid and unknown rows
+        * ``complete`` - whether the list equals the source, as far as the mapping goes; a partition, for its rows
+        * ``incomplete_because`` - why it may differ: the number of rows by the name of their figure. ``ended_early`` is
+          1 if the sync failed before its end. ``dry_run`` is the number of requests that were not made
         * ``map``, ``dry_run`` - the arguments
 
     :param source: the rows: a path or ``ObjectStoragePath`` of a CSV, JSON Lines or Parquet file, a source of
@@ -63,6 +73,12 @@ class SyncContactsOperator(CpaasOperator):
         stops before its first request. Each partition counts its own rows. An empty source never deletes a row
     :param max_changes: the same for all rows that would be created, updated or deleted. A share does not limit the
         first sync, which finds an empty map
+    :param max_new: how many rows may be created if the map has rows already: a count, a share of the rows in the map,
+        or ``None`` for any number. If there are more, the sync stops before its first request. A source whose keys
+        changed would create each contact again. A share does not limit a sync whose source has at least half of the
+        rows in the map
+    :param new_map: let the first sync create rows although another map has rows of the same list. Otherwise it stops
+        before its first request, because the same contacts would be created twice
     :param on_duplicate_key: for rows with the same key: use the ``first``, or ``none`` of them. The others are invalid
         rows
     :param on_deleted_row: for rows that another client deleted from the list: ``create`` them again, or ``report`` them
@@ -81,6 +97,9 @@ class SyncContactsOperator(CpaasOperator):
         succeeds, and the next run continues with the rows that are left
     :param on_concurrent_sync: when another task syncs the same part of the list: ``wait`` for it, deferred, or ``fail``
     :param lease_timeout: longest wait for the other task, as a timedelta or in seconds
+    :param allow_backfill: let backfills and catch-up runs send, too. Their source may be older than the list
+    :param max_lateness: how long after ``run_after`` any other run may still send, such as one that was cleared.
+        ``None`` sets no limit
     :param dry_run: do everything except requests that change rows
     :param preview_count: number of changed rows to push as the XCom ``preview``, with masked cells
     :param results_path: path of the results file, ``.jsonl`` or ``.parquet``. It has one line for each row that this
@@ -112,6 +131,8 @@ class SyncContactsOperator(CpaasOperator):
         clear_columns: Sequence[str] | None = None,
         max_deletes: float | None = 0.1,
         max_changes: float | None = None,
+        max_new: float | None = 0.5,
+        new_map: bool = False,
         on_duplicate_key: Literal["first", "none"] = "first",
         on_deleted_row: Literal["create", "report"] = "create",
         on_unknown: Literal["fail", "skip", "create"] = "fail",
@@ -122,6 +143,8 @@ class SyncContactsOperator(CpaasOperator):
         max_duration: timedelta | float | None = None,
         on_concurrent_sync: Literal["wait", "fail"] = "wait",
         lease_timeout: timedelta | float = timedelta(hours=1),
+        allow_backfill: bool = False,
+        max_lateness: timedelta | None = timedelta(days=1),
         dry_run: bool = False,
         preview_count: int = 0,
         results_path: Any = None,
@@ -145,6 +168,8 @@ class SyncContactsOperator(CpaasOperator):
         self.clear_columns = clear_columns
         self.max_deletes = self._checked(validators.or_none(validators.count_or_ratio), max_deletes=max_deletes)
         self.max_changes = self._checked(validators.or_none(validators.count_or_ratio), max_changes=max_changes)
+        self.max_new = self._checked(validators.or_none(validators.count_or_ratio), max_new=max_new)
+        self.new_map = self._checked(validators.boolean, new_map=new_map)
         self.on_duplicate_key = self._checked(validators.one_of("first", "none"), on_duplicate_key=on_duplicate_key)
         self.on_deleted_row = self._checked(validators.one_of("create", "report"), on_deleted_row=on_deleted_row)
         self.on_unknown = self._checked(validators.one_of("fail", "skip", "create"), on_unknown=on_unknown)
@@ -157,6 +182,8 @@ class SyncContactsOperator(CpaasOperator):
             validators.one_of("wait", "fail"), on_concurrent_sync=on_concurrent_sync
         )
         self.lease_timeout = self._checked(validators.duration, lease_timeout=lease_timeout)
+        self.allow_backfill = self._checked(validators.boolean, allow_backfill=allow_backfill)
+        self.max_lateness = self._checked(validators.duration_or_none, max_lateness=max_lateness)
         # BaseOperator has a method dry_run.
         self.without_sending = self._checked(validators.boolean, dry_run=dry_run)
         self.preview_count = self._checked(validators.integer_at_least(0), preview_count=preview_count)
@@ -179,7 +206,8 @@ class SyncContactsOperator(CpaasOperator):
     def make_attempt(self, runtime: TaskRuntime, **resumed: Any) -> Attempt:
         """Return one try of the sync.
 
-        :param resumed: ``lease_deadline``: latest time until which this task waits for another sync
+        :param resumed: ``lease_deadline``: latest time until which this task waits for another sync;
+            ``started_in_time``: whether it was checked before that the run may send
         """
         from cpaas_provider.operators._runtime.contacts.sync import ContactSyncTry
 
@@ -216,10 +244,22 @@ class SyncContactsOperator(CpaasOperator):
                 )
             if (self.on_missing == "clear") != bool(self.clear_columns):
                 raise ValueError("clear_columns and on_missing='clear' go together: name the columns to empty.")
+            if self.columns is not None:
+                self._check_missing_columns()
             if self.cursor_column is not None:
                 self._check_cursor()
         except ValueError as error:
             raise ValueError(f"{self}: {error}") from None
+
+    def _check_missing_columns(self) -> None:
+        """Refuse values for rows that are gone in columns that are not filled again when the row comes back."""
+        from cpaas_provider.api.bounds import is_known
+        from cpaas_provider.contacts.mapping.rules import unfilled_message
+
+        written = self.on_missing if isinstance(self.on_missing, Mapping) else self.clear_columns or ()
+        filled = {str(name).strip().casefold() for name in self.columns or ()}
+        if unfilled := [name for name in written if is_known(name) and str(name).strip().casefold() not in filled]:
+            raise ValueError(unfilled_message(unfilled))
 
     def _check_cursor(self) -> None:
         if not isinstance(self.cursor_column, str) or not self.cursor_column:

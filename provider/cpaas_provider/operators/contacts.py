@@ -204,8 +204,13 @@ class UpsertContactRowOperator(ContactRowOperator):
     :param columns: cells by column name; ``None`` clears a cell (templated)
     :param key: the row's key in the key map: a value, or a list of values for several key columns (templated)
     :param map_name: the key map, as of ``SyncContactsOperator`` (templated)
+    :param new_map: let the first row of a map be created although another map has rows of the same list, as of
+        ``SyncContactsOperator``
     :param row_id: the row's id, instead of a key. Without an id, or with an empty one, a row is created (templated)
     :param create_if_missing: create a row if the one of ``row_id`` or ``key`` does not exist. Otherwise the task fails
+    :param allow_backfill: let backfills and catch-up runs send, too. Their cells may be older than the row's
+    :param max_lateness: how long after ``run_after`` any other run may still send, such as one that was cleared.
+        ``None`` sets no limit
     :returns: the row's id, and whether it was created:
 
         | Key | Value |
@@ -230,7 +235,10 @@ class UpsertContactRowOperator(ContactRowOperator):
         row_id: str | None = None,
         key: Any = None,
         map_name: str = "default",
+        new_map: bool = False,
         create_if_missing: bool = True,
+        allow_backfill: bool = False,
+        max_lateness: timedelta | None = timedelta(days=1),
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -239,26 +247,33 @@ class UpsertContactRowOperator(ContactRowOperator):
         self.row_id = row_id
         self.key = key
         self.map_name = map_name
+        self.new_map = self._checked(validators.boolean, new_map=new_map)
         self.create_if_missing = create_if_missing
+        self.allow_backfill = self._checked(validators.boolean, allow_backfill=allow_backfill)
+        self.max_lateness = self._checked(validators.duration_or_none, max_lateness=max_lateness)
         self.has_key = key is not None
 
     def make_attempt(self, runtime: TaskRuntime, **resumed: Any) -> Attempt:
         """Return one try of the update or creation."""
-        from cpaas_provider.operators._runtime.contacts.row import KeyedUpsert, RowCreation, RowUpsertById
+        from cpaas_provider.operators._runtime.contacts.row import KeyedUpsert, RowCreation, RowUpsertById, RunGuard
 
+        run_guard = RunGuard(self.allow_backfill, self.max_lateness)
         if self.has_key:
             return KeyedUpsert(
                 self.rendered("key"),
                 self.map_name,
                 self._cells(),
                 runtime,
+                run_guard=run_guard,
                 create_if_missing=self.create_if_missing,
+                new_map=self.new_map,
                 on_unknown=self.on_unknown,
             )
         return RowUpsertById(
             self.row_id,
             self._cells(),
             runtime,
+            run_guard=run_guard,
             create_if_missing=self.create_if_missing,
             creation=self._creation(RowCreation(self._cells(), updates_earlier=True), runtime),
         )

@@ -86,6 +86,7 @@ def test_each_partition_has_its_own_counts(stage: Stage, emitted: ToFile) -> Non
             task_id="sync",
             source=people(20),
             map_name="mapped lineage",
+            new_map=True,
             key="id",
             columns={"Name": "name"},
             post_execute=emitted,

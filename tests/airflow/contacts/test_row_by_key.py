@@ -21,7 +21,7 @@ def upsert(stage: Stage, key: Any, map_name: str, /, **given: Any) -> Run:
             task_id="upsert",
             key=key,
             map_name=map_name,
-            **{"columns": {"Name": "Ada", "Plan": "gold", "Points": 1}, **given},
+            **{"columns": {"Name": "Ada", "Plan": "gold", "Points": 1}, "new_map": True, **given},
         )
     return Run(stage, dag)
 
@@ -104,3 +104,13 @@ def test_key_that_cannot_be_used_is_refused(stage: Stage, key: Any) -> None:
 def test_row_id_and_key_exclude_each_other() -> None:
     with pytest.raises(ValueError, match="row_id and key exclude each other"), new_dag():
         UpsertContactRowOperator(task_id="upsert", row_id="row", key="c-1", columns={"Name": "Ada"})
+
+
+def test_first_row_of_a_new_map_beside_one_with_rows_needs_new_map(stage: Stage) -> None:
+    assert upsert(stage, "c-1", "crm").once().result["created"] is True
+    refused = upsert(stage, "c-1", "cmr", new_map=False).once()
+    assert "The contact map 'cmr' of connection 'cpaas_default' has no rows." in str(refused.error)
+    assert "new_map=True" in str(refused.error)
+    assert requests(stage, CREATE) == 1
+    assert upsert(stage, "c-2", "cmr", new_map=True).once().result["created"] is True
+    assert upsert(stage, "c-3", "cmr", new_map=False).once().result["created"] is True

@@ -42,7 +42,7 @@ def sync(stage: Stage, source: Any, map_name: str, /, **given: Any) -> Run:
             task_id="sync",
             source=source,
             map_name=map_name,
-            **{"key": "id", "columns": COLUMNS, "max_deletes": None, **given},
+            **{"key": "id", "columns": COLUMNS, "max_deletes": None, "max_new": None, "new_map": True, **given},
         )
     return Run(stage, dag)
 
@@ -167,7 +167,7 @@ def test_rejected_row_comes_again_only_when_it_changed(stage: Stage) -> None:
 def test_partitions_sync_their_rows_and_another_count_is_right_too(stage: Stage) -> None:
     with new_dag() as dag:
         SyncContactsOperator.partial(
-            task_id="sync", source=people(40), map_name="parts", key="id", columns=COLUMNS
+            task_id="sync", source=people(40), map_name="parts", new_map=True, key="id", columns=COLUMNS
         ).expand(partition=partitions(4))
     run = Run(stage, dag)
     results = [run.once(map_index=part).result for part in range(4)]

@@ -96,7 +96,8 @@ def sync(given: dict[str, Any]) -> dict[str, Any]:
             connect=connect,
         ) as one,
     ):
-        one.run(CsvSource(given["path"]), one.begin())
+        one.begin()
+        one.run(CsvSource(given["path"]))
         report = one.report()
     names = ("rows", "created", "updated", "unchanged", "unknown", "requests")
     return {name: report[name] for name in names} | {"cells": sum(cells), "most_cells": max(cells, default=0)}

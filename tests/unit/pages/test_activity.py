@@ -63,6 +63,18 @@ class TestContactSyncs:
         assert "map crm" in page
         assert "sync-1" not in reader.get("/campaigns").text
 
+    @pytest.mark.parametrize(
+        ("causes", "shown"),
+        [({"rejected": 1200, "missing_skipped": 5}, "1,200 rejected 5 missing skipped"), ({}, "nothing")],
+    )
+    def test_page_names_what_differs_from_the_source(
+        self, database: Database, reader: TestClient, causes: dict[str, int], shown: str
+    ) -> None:
+        task = RecordedTask("sync-1", CONTACT_SYNC, "sync_contacts", "shop", "d", "run", "sync", -1)
+        counts = {"complete": not causes, "incomplete_because": causes}
+        database.write(lambda connection: record_progress(connection, task, FINISHED, counts))
+        assert figures(reader.get("/contact-syncs").text)["Differs from the source by"] == shown
+
     @pytest.mark.parametrize(("state", "is_loaded_again"), [(RUNNING, True), (WAITING, True), (FINISHED, False)])
     def test_list_is_loaded_again_while_one_goes_on(
         self, database: Database, reader: TestClient, state: str, is_loaded_again: bool

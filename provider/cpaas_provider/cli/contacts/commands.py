@@ -49,6 +49,14 @@ _KEY = Arg(("--key",), _KEY_TEXT, action="append", metavar="VALUE")
 _REQUIRED_KEY = Arg(("--key",), _KEY_TEXT, action="append", metavar="VALUE", required=True)
 _ROW_NUMBER = Arg(("--row-number",), "Number of the row in the source, as status shows it", type=int)
 _ALL_CREATIONS = switch("--all", "All unknown creations; only with --not-created")
+_TO_CONN_ID = Arg(("--to-conn-id",), "New connection of the map (default: the same)", metavar="CONN_ID")
+_TO_MAP = Arg(("--to-map",), "New name of the map (default: the same)", metavar="MAP")
+_TO_KEY = Arg(
+    ("--key",),
+    "New name of the key column; give it again for each further column, in the same order (default: the same)",
+    action="append",
+    metavar="COLUMN",
+)
 _CREATED = Arg(("--created",), "The contact list has the row, and this is its id", metavar="ROW_ID")
 _NOT_CREATED = switch("--not-created", "The contact list has no such row; the next sync creates it")
 
@@ -98,6 +106,17 @@ CONTACT_COMMANDS = (
         "Decide what creations of unknown outcome came to, as the contact list itself shows: a row that is there gets "
         "its key (--created), and a row that is not there is created by the next sync (--not-created). The row id is "
         "read first, and refused if another key has it. Exit status 0 when it is decided, 1 if not.",
+    ),
+    command(
+        "move-map",
+        "contacts.moving.cpaas_contacts_move_map",
+        (_CONN_ID, _MAP, _TO_CONN_ID, _TO_MAP, _TO_KEY, ARG_VERBOSE),
+        "Move a key map to a renamed connection, map or key column, or to a list that moved",
+        "Give a key map another connection, another name, or other names of its key columns. Without these, the map "
+        "follows its connection to the base URL and contact table that it has now. For another connection, base URL or "
+        "table, 20 rows of the map are read there first. The move is refused unless most of them are there, with the "
+        "cells that the map knows. No entry of the map changes, and the next sync sends nothing again. Refused while a "
+        "task uses the map. Exit status 0 when the map is moved, 1 if not.",
     ),
     command(
         "forget-row",

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import IntEnum
 from typing import Any
@@ -45,6 +44,8 @@ class MapEntry:
     :param fencing_token: the fencing token of the lease under which a request was started
     :param source_row: the number of the source row whose creation was requested
     :param requested: when the creation was requested
+    :param is_leased: whether the lease of ``fencing_token`` was valid in the snapshot of the database in which the
+        entry was read; ``key_map.KeyMap`` sets it
     """
 
     key_hash: bytes
@@ -58,20 +59,21 @@ class MapEntry:
     fencing_token: int | None = None
     source_row: int | None = None
     requested: datetime | None = None
+    is_leased: bool = field(default=False, compare=False)
 
-    def is_busy(self, leased: Collection[int]) -> bool:
-        """Return whether a task has a request for the row in flight.
+    def is_busy(self, own: int | None = None) -> bool:
+        """Return whether another task has a request for the row in flight.
 
-        :param leased: the fencing tokens of the valid leases
+        :param own: the fencing token of this task's lease
         """
-        return self.state in _REQUESTED and self.fencing_token in leased
+        return self.state in _REQUESTED and self.is_leased and self.fencing_token != own
 
-    def is_unknown(self, leased: Collection[int]) -> bool:
-        """Return whether the outcome of the row's creation is unknown.
+    def is_unknown(self, own: int | None = None) -> bool:
+        """Return whether the outcome of the row's creation is unknown: recorded so, or its task ended without a result.
 
-        :param leased: the fencing tokens of the valid leases
+        :param own: the fencing token of this task's lease
         """
-        return self.state is RowState.UNKNOWN or (self.state is RowState.CREATING and not self.is_busy(leased))
+        return self.state is RowState.UNKNOWN or (self.state is RowState.CREATING and not self.is_busy(own))
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,9 +116,14 @@ def entry_of(row: Row[Any]) -> MapEntry:
         fencing_token=row.fencing_token,
         source_row=row.source_row,
         requested=row.requested,
+        # Only a query that reads the leases too has this column.
+        is_leased=bool(getattr(row, "is_leased", False)),
     )
 
 
 def columns_of(entry: MapEntry) -> dict[str, Any]:
     """Return an entry as values for the columns of the database table."""
-    return {name: getattr(entry, name) for name in MapEntry.__slots__} | {"state": int(entry.state)}
+    return {name: getattr(entry, name) for name in _STORED} | {"state": int(entry.state)}
+
+
+_STORED = tuple(name for name in MapEntry.__slots__ if name != "is_leased")

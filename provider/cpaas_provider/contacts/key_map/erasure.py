@@ -66,8 +66,7 @@ def _erase(key_map: KeyMap, keys: Collection[str], cells: Collection[str], erase
                 entries[entry.key_hash] = entry
     if not entries:
         return
-    leased = key_map.leased()
-    busy = {key for key, entry in entries.items() if entry.is_busy(leased)}
+    busy = {key for key, entry in entries.items() if entry.is_busy()}
     erased.busy += len(busy)
     for batch in batched(entry for key, entry in entries.items() if key not in busy):
         with released(key_map.row_lease(owner_of("erase"), while_importing=True)) as lease:

@@ -16,6 +16,7 @@ from typing import Any
 from sqlalchemy import Connection, insert, select, update
 
 from cpaas_provider.api.amounts import counted
+from cpaas_provider.api.settings import canonical_base_url
 from cpaas_provider.contacts.errors import MapFileError, MapMismatchError, NoMapError
 from cpaas_provider.contacts.key_map.entries import Change, MapEntry, MapFacts
 from cpaas_provider.contacts.key_map.hashes import ContactHashes
@@ -84,7 +85,7 @@ def restore_map(target: Target, source: FileSource, progress: Progress, *, dry_r
                 f"{source} was exported without its secret. Nothing was written. Export the map with the secret."
             )
         for name, in_file, in_target in (
-            ("base URL", exported.base_url, target.base_url),
+            ("base URL", canonical_base_url(exported.base_url), canonical_base_url(target.base_url)),
             ("contact table", exported.table_id, target.table_id),
         ):
             if in_file != in_target:
@@ -98,8 +99,7 @@ def restore_map(target: Target, source: FileSource, progress: Progress, *, dry_r
         if existing is not None and existing.facts.secret != exported.secret and any(existing.counts().values()):
             raise MapFileError(
                 f"The contact map {target.name!r} of connection {target.conn_id!r} has entries of its own. Nothing was "
-                "written. Name another map with --map, or remove this one first with: airflow cpaas contacts "
-                f"forget-map --conn-id {target.conn_id} --map {target.name}"
+                "written. Name another map with --map."
             )
         return work.run(existing, exported.secret, exported.values, dry_run=dry_run)
 
@@ -242,18 +242,18 @@ class _Import:
             raise MapFileError(
                 f"The contact map {self.target.name!r} holds a part of another import, of a file with "
                 f"{counted(begun['rows'], 'row')}. They differ from the rows of {self.source}. Nothing was written. "
-                "Finish that import with its own file, or remove the map first with: airflow cpaas contacts "
-                f"forget-map --conn-id {self.target.conn_id} --map {self.target.name}"
+                "Finish that import with its own file. To give it up, export the map, then remove it with: airflow "
+                f"cpaas contacts forget-map --conn-id {self.target.conn_id} --map {self.target.name}. The provider "
+                "then no longer knows the rows in it, and a sync creates them again."
             )
 
     def _write(self, lease: Lease, page: Sequence[tuple[int, MapEntry]]) -> None:
         current = lease.key_map.entries(entry.key_hash for _, entry in page)
         imported = {entry.key_hash: entry for _, entry in page}
-        leased = lease.key_map.leased()
         changes = []
         for key_hash, entry in imported.items():
             before = current.get(key_hash)
-            if before is None or self._is_replaced(before, entry, leased):
+            if before is None or self._is_replaced(before, entry):
                 changes.append(Change(before or MapEntry(key_hash), entry))
             elif not self.is_present(before, entry):
                 self.report.changed += 1
@@ -267,12 +267,11 @@ class _Import:
         :raises MapFileError: when the file must not be imported
         """
         faults = Faults()
-        leased = key_map.leased()
         done = 0
         for page in self.staging.pages():
             current = key_map.entries(entry.key_hash for _, entry in page)
             for line, entry in page:
-                self._compare(line, entry, current.get(entry.key_hash), leased, faults)
+                self._compare(line, entry, current.get(entry.key_hash), faults)
             done += len(page)
             self._report_checked(lease, done)
         replaced_rows: list[MapEntry] = []
@@ -291,23 +290,21 @@ class _Import:
         self.report.removed = len(replaced_rows)
         return replaced_rows
 
-    def _compare(
-        self, line: int, entry: MapEntry, before: MapEntry | None, leased: Mapping[int, str], faults: Faults
-    ) -> None:
+    def _compare(self, line: int, entry: MapEntry, before: MapEntry | None, faults: Faults) -> None:
         if before is None:
             self.report.added += 1
         elif self.is_present(before, entry):
             self.report.present += 1
-        elif self._is_replaced(before, entry, leased):
+        elif self._is_replaced(before, entry):
             self.report.replaced += 1
-        elif before.is_busy(leased):
+        elif before.is_busy():
             faults.add("A task has a request for the key under way", line)
         else:
             faults.add("The map has another row id or other hashes for the key", line)
 
-    def _is_replaced(self, before: MapEntry, entry: MapEntry, leased: Mapping[int, str]) -> bool:
+    def _is_replaced(self, before: MapEntry, entry: MapEntry) -> bool:
         """Return whether the file's entry replaces the map's entry."""
-        if self.is_present(before, entry) or before.is_busy(leased):
+        if self.is_present(before, entry) or before.is_busy():
             return False
         return self.replaces or (before.row_id is None and entry.row_id is not None)
 

@@ -13,7 +13,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from sqlalchemy import Connection, and_, bindparam, delete, func, insert, select, update
+from sqlalchemy import Connection, Select, and_, bindparam, delete, func, insert, select, update
 from sqlalchemy.dialects import sqlite
 
 from cpaas_provider.contacts.errors import LeaseLostError, LeaseTakenError, NoMapError, UnfinishedImportError
@@ -63,6 +63,8 @@ class KeyMap:
     def entries(self, key_hashes: Iterable[bytes]) -> dict[bytes, MapEntry]:
         """Return the entries of these keys, by key hash. A key without an entry is left out.
 
+        Each entry says whether the lease of its request is valid, see ``_select_entries``.
+
         :raises DatabaseError: when the database cannot be read
         """
         with self.database.connect() as connection:
@@ -81,7 +83,7 @@ class KeyMap:
         where = [self._in_map, *_range(*buckets)]
         if states is not None:
             where.append(contact_rows.c.state.in_([int(state) for state in states]))
-        query = select(contact_rows).order_by(contact_rows.c.key_hash).limit(size)
+        query = self._select_entries().order_by(contact_rows.c.key_hash).limit(size)
         after: bytes | None = None
         while True:
             further = [] if after is None else [contact_rows.c.key_hash > after]
@@ -108,6 +110,15 @@ class KeyMap:
             counts.update({RowState(state): count for state, count in connection.execute(query)})
         return counts
 
+    def rejected(self) -> set[bytes]:
+        """Return the key hashes of the rows that the service rejected, and that did not change since.
+
+        :raises DatabaseError: when the database cannot be read
+        """
+        query = select(contact_rows.c.key_hash).where(self._in_map, contact_rows.c.rejected_hash.is_not(None))
+        with self.database.connect() as connection:
+            return {bytes(key_hash) for key_hash in connection.execute(query).scalars()}
+
     def value(self, key: str) -> Any | None:
         """Return a value that is stored beside the rows, ``None`` if there is none.
 
@@ -115,17 +126,6 @@ class KeyMap:
         """
         with self.database.connect() as connection:
             return self._value(connection, key)
-
-    def leased(self) -> dict[int, str]:
-        """Return the owners of all valid leases, by fencing token.
-
-        :raises DatabaseError: when the database cannot be read
-        """
-        query = select(contact_leases.c.fencing_token, contact_leases.c.owner).where(
-            contact_leases.c.map_id == self.facts.map_id, contact_leases.c.until > self.clock()
-        )
-        with self.database.connect() as connection:
-            return {row.fencing_token: row.owner for row in connection.execute(query)}
 
     def lease(self, owner: str, buckets: tuple[int, int] = (0, BUCKETS), *, while_importing: bool = False) -> Lease:
         """Acquire an exclusive lease on some buckets.
@@ -201,10 +201,27 @@ class KeyMap:
     ) -> dict[bytes, MapEntry]:
         entries: dict[bytes, MapEntry] = {}
         for batch in batched(key_hashes):
-            query = select(contact_rows).where(self._in_map, contact_rows.c.key_hash.in_(batch))
-            query = query.order_by(contact_rows.c.key_hash).with_for_update() if lock else query
+            query = select(contact_rows).with_for_update() if lock else self._select_entries()
+            query = query.where(self._in_map, contact_rows.c.key_hash.in_(batch)).order_by(contact_rows.c.key_hash)
             entries.update((row.key_hash, entry_of(row)) for row in connection.execute(query))
         return entries
+
+    def _select_entries(self) -> Select[Any]:
+        """Return the query of all entries, each with ``is_leased``: whether the lease of its request is valid.
+
+        A task acquires its lease, writes its intent, sends, records the result, and only then releases the lease. Each
+        step is a transaction of its own. So an intent without a valid lease was abandoned, but only if both were read
+        in one snapshot. Leases that were read first lack the lease of a later intent. Leases that were read later lack
+        one whose result was recorded meanwhile. A transaction of two statements is no help: at READ COMMITTED each
+        statement has a snapshot of its own. One statement has one snapshot in PostgreSQL, MariaDB and SQLite.
+        """
+        is_lease = and_(
+            contact_leases.c.map_id == contact_rows.c.map_id,
+            contact_leases.c.fencing_token == contact_rows.c.fencing_token,
+            contact_leases.c.until > self.clock(),
+        )
+        is_leased = contact_leases.c.fencing_token.is_not(None).label("is_leased")
+        return select(contact_rows, is_leased).select_from(contact_rows.outerjoin(contact_leases, is_lease))
 
     def _value(self, connection: Connection, key: str) -> Any | None:
         text = connection.execute(select(contact_map_values.c.value).where(*self._is_value(key))).scalar_one_or_none()
@@ -272,13 +289,6 @@ class Lease:
         self._is_lease = and_(
             contact_leases.c.map_id == key_map.facts.map_id, contact_leases.c.fencing_token == fencing_token
         )
-
-    def others(self) -> set[int]:
-        """Return the fencing tokens of all other valid leases of the map.
-
-        :raises DatabaseError: when the database cannot be read
-        """
-        return self.key_map.leased().keys() - {self.fencing_token}
 
     def write(self, changes: Sequence[Change], values: Mapping[str, Any] | None = None) -> dict[bytes, MapEntry | None]:
         """Write changes and values in one transaction, durable on return.

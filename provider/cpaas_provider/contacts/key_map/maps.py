@@ -6,10 +6,12 @@ import secrets
 from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import Connection, Row, Select, delete, insert, select
+from sqlalchemy import Connection, Row, Select, delete, func, insert, select
 
-from cpaas_provider.contacts.errors import MapMismatchError, NoMapError
-from cpaas_provider.contacts.key_map.entries import MapFacts
+from cpaas_provider.api.amounts import counted
+from cpaas_provider.api.settings import canonical_base_url
+from cpaas_provider.contacts.errors import MapMismatchError, NoMapError, SecondMapError
+from cpaas_provider.contacts.key_map.entries import MapFacts, RowState
 from cpaas_provider.contacts.key_map.key_map import KeyMap
 from cpaas_provider.database.database import Database
 from cpaas_provider.database.schema.contacts import contact_leases, contact_map_values, contact_maps, contact_rows
@@ -37,14 +39,58 @@ def open_map(database: Database, *, conn_id: str, base_url: str, table_id: str, 
     with database.connect() as connection:
         stored = read_facts(connection, conn_id, name)
     facts = stored or database.write(work)
-    if (facts.base_url, facts.table_id) != (base_url, table_id):
-        what = "base URL" if facts.base_url != base_url else "contact table"
+    if not is_list_of(facts, base_url, table_id):
+        what = "contact table" if is_list_of(facts, base_url, facts.table_id) else "base URL"
         raise MapMismatchError(
-            f"The contact map {name!r} of connection {conn_id!r} was made for another {what}. Its row ids mean nothing "
-            "there. Nothing was sent. Set map_name to start another map, or remove this one with: airflow cpaas "
-            f"contacts forget-map --conn-id {conn_id} --map {name}"
+            f"The contact map {name!r} of connection {conn_id!r} was made for another {what}. Nothing was sent. If the "
+            "same list is there now, with the same row ids, run: airflow cpaas contacts move-map "
+            f"--conn-id {conn_id} --map {name}. It reads a few rows first. If it is another list, set map_name to "
+            "another map."
         )
     return KeyMap(database, facts)
+
+
+def is_list_of(facts: MapFacts, base_url: str, table_id: str) -> bool:
+    """Return whether a map belongs to a contact list.
+
+    :param base_url: the base URL of a connection, in any form that the client takes
+    """
+    return facts.table_id == table_id and canonical_base_url(facts.base_url) == canonical_base_url(base_url)
+
+
+def check_new_map(database: Database, *, conn_id: str, base_url: str, table_id: str, name: str) -> None:
+    """Refuse to create rows under a map without rows, if another map has rows of the same contact list.
+
+    They are most often the same contacts: the connection or the map was renamed, or its name is misspelt. Then the list
+    would have each of them twice.
+
+    :raises SecondMapError: when another map has rows, and this one has none or does not exist
+    :raises DatabaseError: when the database cannot be read
+    """
+    is_row = contact_rows.c.state != int(RowState.REJECTED)
+    has_rows = select(contact_rows.c.map_id).where(contact_rows.c.map_id == contact_maps.c.id, is_row).exists()
+    with database.connect() as connection:
+        filled = [_facts(row) for row in connection.execute(select(contact_maps).where(has_rows))]
+        if any((facts.conn_id, facts.name) == (conn_id, name) for facts in filled):
+            return
+        others = [facts for facts in filled if is_list_of(facts, base_url, table_id)]
+        if not others:
+            return
+        count = select(contact_rows.c.map_id, func.count().label("rows")).where(
+            contact_rows.c.map_id.in_([facts.map_id for facts in others]), is_row
+        )
+        rows = connection.execute(count.group_by(contact_rows.c.map_id))
+        counts = {row.map_id: row.rows for row in rows}
+    fullest = max(others, key=lambda facts: counts.get(facts.map_id, 0))
+    several = f" {counted(len(others) - 1, 'other map')} have rows of it, too." if len(others) > 1 else ""
+    raise SecondMapError(
+        f"The contact map {name!r} of connection {conn_id!r} has no rows. The map {fullest.name!r} of connection "
+        f"{fullest.conn_id!r} has {counted(counts.get(fullest.map_id, 0), 'row')} of the same contact list.{several} "
+        "Contacts that are in both would be created twice. Nothing was sent. If the connection or the map was renamed, "
+        f"run: airflow cpaas contacts move-map --conn-id {fullest.conn_id} --map {fullest.name} --to-conn-id {conn_id} "
+        f"--to-map {name}. If map_name or the connection is wrong, correct it. If the source has other contacts, "
+        "or the connection leads to another account, set new_map=True."
+    )
 
 
 def find_map(database: Database, *, conn_id: str, name: str = DEFAULT_MAP) -> KeyMap:

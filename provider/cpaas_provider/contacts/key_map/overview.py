@@ -118,9 +118,8 @@ def unknown_creations(key_map: KeyMap) -> Iterator[MapEntry]:
 
     :raises DatabaseError: when the database cannot be read
     """
-    leased = key_map.leased()
     for page in key_map.pages(states=(RowState.UNKNOWN, RowState.CREATING)):
-        yield from (entry for entry in page if entry.is_unknown(leased))
+        yield from (entry for entry in page if entry.is_unknown())
 
 
 def checked_map(database: Database, *, conn_id: str, base_url: str, table_id: str, name: str) -> KeyMap:

@@ -60,7 +60,7 @@ def find_by_key(key_map: KeyMap, parts: Sequence[str]) -> MapEntry:
     :raises DatabaseError: when the database cannot be read
     """
     entry = entry_of_key(key_map, parts)
-    if not entry.is_unknown(key_map.leased()):
+    if not entry.is_unknown():
         raise CannotResolveError(
             f"This key has no unknown creation: {_RESOLVED_STATES[entry.state]}. Nothing was changed."
         )
@@ -123,13 +123,12 @@ def forget_row(key_map: KeyMap, entry: MapEntry) -> None:
         another task changed it meanwhile; nothing was changed
     :raises DatabaseError: when the database cannot be used
     """
-    leased = key_map.leased()
-    if entry.is_busy(leased):
+    if entry.is_busy():
         raise CannotResolveError(
             "A task has a request for this row in flight. Nothing was changed. Run the command again when the task has "
             "ended."
         )
-    if entry.is_unknown(leased):
+    if entry.is_unknown():
         raise CannotResolveError(
             "The outcome of this key's creation is unknown, so the list may have a row that the map cannot name. "
             "Nothing was changed. Look for the row in the list, then run: airflow cpaas contacts resolve"

@@ -11,6 +11,7 @@ from operator import itemgetter
 from typing import Any
 from uuid import UUID
 
+from cpaas_provider.api.bounds import is_missing_word
 from cpaas_provider.api.text import trim_invisible
 from cpaas_provider.api.values import is_blank, plain
 from cpaas_provider.contacts.mapping.parsing.values import LARGEST_EXACT_INTEGER, MAX_LEVELS, checked_text
@@ -19,6 +20,8 @@ MAX_KEY_CHARACTERS = 512
 """The most characters of one part of a key."""
 _PLAIN_TYPES = frozenset({str, type(None), int, float, bool})
 _MISSING = ("missing",)
+_LONGEST_WORD = 4
+"""The length of the longest word for a missing value. Most keys are longer, and need no further look."""
 
 ReadKey = Callable[[Mapping[str, Any]], "tuple[str, ...] | None"]
 ReadRaw = Callable[[Mapping[str, Any]], "tuple[Any, ...]"]
@@ -32,10 +35,11 @@ def key_text(value: Any) -> str | None:
     as an integer, float, decimal or text of its digits. Dates and times are in ISO 8601.
 
     :raises ValueError: when the value cannot be a key: a boolean, a list, bytes, a float beyond 2**53 - 1, which may
-        have lost digits, or text of more than 512 characters or with control characters; never shows the value
+        have lost digits, a word for a missing value such as ``None``, or text of more than 512 characters or with
+        control characters; never shows the value
     """
     if type(value) is str and len(value) <= MAX_KEY_CHARACTERS and value.isascii() and value.isprintable():
-        return value.strip() or None
+        return _without_missing_word(value.strip()) or None
     if type(value) is int and abs(value) <= LARGEST_EXACT_INTEGER:
         return str(value)
     value = plain(value)
@@ -44,7 +48,17 @@ def key_text(value: Any) -> str | None:
     text = unicodedata.normalize("NFC", trim_invisible(_written(value)))
     if len(text) > MAX_KEY_CHARACTERS:
         raise ValueError(f"is longer than {MAX_KEY_CHARACTERS} characters, too long for a key")
-    return checked_text(text, one_line=True)
+    return checked_text(_without_missing_word(text), one_line=True)
+
+
+def _without_missing_word(text: str) -> str:
+    """Return the text of a key.
+
+    :raises ValueError: when it is a word for a missing value: all rows without a key would share one row of the list
+    """
+    if len(text) <= _LONGEST_WORD and is_missing_word(text):
+        raise ValueError(f"is the word {text}, which means that there is no value")
+    return text
 
 
 def key_texts(parts: Iterable[Any]) -> tuple[str, ...] | None:

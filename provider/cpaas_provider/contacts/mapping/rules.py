@@ -223,3 +223,11 @@ _CHECKS: dict[str, Callable[[Any], None]] = {
     "separator": _text(r"[\W_]{1,10}", "must be 1 to 10 characters that are no letters or digits"),
     "keep_when_blank": _flag,
 }
+
+
+def unfilled_message(columns: Sequence[str]) -> str:
+    """Return the error for list columns that ``on_missing`` writes, and that no row of the source fills."""
+    return (
+        f"on_missing writes into {' and '.join(map(repr, columns))}, which columns does not fill. When a row comes "
+        "back, the value would remain. Nothing was sent. Fill it in columns, such as with {'constant': 'active'}."
+    )

@@ -3,49 +3,161 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass
-from datetime import date, datetime
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
-from cpaas_provider.api.values import is_blank
+from cpaas_provider.api.values import is_blank, missing_word
+from cpaas_provider.contacts.errors import CursorChangedError, CursorError
+from cpaas_provider.contacts.mapping.parsing.dates import date_parser
 
-_CURSOR_TYPES = (str, int, float, Decimal, date)
-"""What a cursor may be; a datetime is a date."""
+CLOCK_TOLERANCE = timedelta(minutes=5)
+"""How far the clock that writes the cursor column may be ahead."""
+
+_LARGEST_OFFSET = timedelta(hours=14)
+"""How far the local time of a zone is ahead of UTC at most. A time without a zone may be of any."""
+
+_NUMERAL = re.compile(r"[+-]?[0-9]{1,40}(?:\.[0-9]{1,40})?")
+_ISO = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}(?:[Tt ][0-9]{2}:[0-9]{2}.*)?", re.DOTALL)
+_NUMBERS, _DATES, _LOCAL_TIMES, _TIMES = "numbers", "dates", "times without a time zone", "times with a time zone"
+_KINDS = "numbers, dates in ISO 8601, or dates in the date_format of a column rule of this source column"
+
+
+class UnorderedTextError(Exception):
+    """A text is of no kind that has a safe order."""
 
 
 @dataclass
 class Cursor:
-    """Skips rows before the stored value, and finds the largest value in the source.
+    """Skips rows before the stored value, and finds the largest value in the source that is not in the future.
 
     :param column: the cursor column
     :param stored: the largest value of the last run, ``None`` for the first run
+    :param date_format: how its text is written, if a column rule says so
+    :param now: the current time
     :param reached: the largest value so far
+    :param invalid_before: the number of invalid rows below it
+    :param future: the number of rows with a value in the future
     """
 
     column: str
     stored: Any = None
+    date_format: str | None = None
+    now: datetime = field(default_factory=lambda: datetime.now(UTC))
     reached: Any = None
+    invalid_before: int = 0
+    future: int = 0
+    _reached: Any = None
+    _invalid_at: int = 0
 
-    def is_new(self, cells: Mapping[str, Any]) -> bool:
+    def __post_init__(self) -> None:
+        self._parse_date = date_parser(self.date_format, False) if self.date_format else None
+        self._kind: str | None = None
+        self._floor: Any = None
+        if self.stored is not None:
+            self._kind, self._floor = self._read(self.stored)
+        self._stored_kind = self._kind
+        self._limits = _limits(self.now + CLOCK_TOLERANCE)
+
+    def is_new(self, cells: Mapping[str, Any], number: int = 0) -> bool:
         """Return whether a row's value is not before the stored one. Updates ``reached``.
 
-        :raises ValueError: when the row has no value that can be compared
+        :param number: the number of the row, for errors
+        :raises ValueError: when the row has no value
+        :raises CursorError: when the value is of no kind that has an order, or of another kind than an earlier one
+        :raises CursorChangedError: when it is of another kind than the stored one
         """
         value = cells[self.column]
+        try:
+            kind, position = self._read(value)
+        except UnorderedTextError:
+            raise CursorError(
+                f"Row {number} of the source has text in the cursor column {self.column!r} that is no number and no "
+                f"date. Other text has no safe order, so rows could be passed over. Nothing was sent. Give {_KINDS}."
+            ) from None
+        if self._kind is None:
+            self._kind = kind
+        elif kind != self._kind:
+            self._refuse_kind(kind, number)
+        if self._floor is not None and position < self._floor:
+            return False
+        if (limit := self._limits.get(kind)) is not None and position > limit:
+            self.future += 1
+        elif self._reached is None or position > self._reached:
+            self.reached, self._reached = value, position
+            self.invalid_before += self._invalid_at
+            self._invalid_at = 0
+        return True
+
+    def add_invalid(self, cells: Mapping[str, Any]) -> None:
+        """Count an invalid row, after ``is_new`` has seen it."""
+        _, position = self._read(cells[self.column])
+        # The next run reads the rows from this value on again.
+        if self._reached is None or position >= self._reached:
+            self._invalid_at += position == self._reached
+        else:
+            self.invalid_before += 1
+
+    @property
+    def is_future(self) -> bool:
+        """Whether the stored value is in the future, so that every row would be passed over."""
+        limit = None if self._kind is None else self._limits.get(self._kind)
+        return limit is not None and self._floor is not None and bool(self._floor > limit)
+
+    def _refuse_kind(self, kind: str, number: int) -> None:
+        if self._stored_kind is not None and self.reached is None:
+            raise CursorChangedError(
+                f"The cursor column {self.column!r} has {kind}, and the stored cursor is of {self._kind}. Nothing was "
+                "sent. The stored cursor was removed, so the next try reads all rows."
+            )
+        raise CursorError(
+            f"The cursor column {self.column!r} has {kind} in row {number} of the source, and {self._kind} before. "
+            "They have no common order, so rows could be passed over. Nothing was sent. Write all in one form."
+        )
+
+    def _read(self, value: Any) -> tuple[str, Any]:
+        """Return the kind of a value, and what to compare.
+
+        :raises ValueError: when there is no value
+        :raises UnorderedTextError: when it is text of no kind that has an order
+        """
         if is_blank(value):
             raise ValueError(f"{self.column} is blank, and it is the cursor column")
-        if isinstance(value, bool) or not isinstance(value, _CURSOR_TYPES) or not _is_finite(value):
-            raise ValueError(f"{self.column} is no text, number, date or time, and it is the cursor column")
+        if (word := missing_word(value)) is not None:
+            raise ValueError(f"{self.column} is the word {word}, and it is the cursor column")
+        if isinstance(value, datetime):
+            return (_LOCAL_TIMES if value.tzinfo is None else _TIMES), value
+        if isinstance(value, date):
+            return _DATES, value
+        if isinstance(value, str):
+            return self._read_text(value.strip())
+        if isinstance(value, (int, float, Decimal)) and not isinstance(value, bool) and math.isfinite(value):
+            return _NUMBERS, value
+        raise ValueError(f"{self.column} is no text, number, date or time, and it is the cursor column")
+
+    def _read_text(self, text: str) -> tuple[str, Any]:
         try:
-            if self.stored is not None and value < self.stored:
-                return False
-            if self.reached is None or value > self.reached:
-                self.reached = value
-        except TypeError:
-            raise ValueError(f"{self.column} is of another type than the cursor") from None
-        return True
+            if self._parse_date is not None:
+                return _DATES, date.fromisoformat(self._parse_date(text))
+            if _NUMERAL.fullmatch(text):
+                return _NUMBERS, Decimal(text)
+            if _ISO.fullmatch(text):
+                if len(text) == len("2026-01-31"):
+                    return _DATES, date.fromisoformat(text)
+                moment = datetime.fromisoformat(text.upper().replace(" UTC", "Z").replace("UTC", "Z"))
+                return (_LOCAL_TIMES if moment.tzinfo is None else _TIMES), moment
+        except ValueError:
+            raise UnorderedTextError from None
+        raise UnorderedTextError
+
+
+def _limits(now: datetime) -> dict[str, Any]:
+    """Return the largest value of each kind that is not in the future. A number has none."""
+    local = (now + _LARGEST_OFFSET).astimezone(UTC).replace(tzinfo=None)
+    return {_DATES: local.date(), _LOCAL_TIMES: local, _TIMES: now}
 
 
 def cursor_to_json(value: Any) -> Any:
@@ -54,20 +166,31 @@ def cursor_to_json(value: Any) -> Any:
         return {"datetime": value.isoformat()}
     if isinstance(value, date):
         return {"date": value.isoformat()}
-    if isinstance(value, (str, int, float)) or value is None:
+    if isinstance(value, str):
+        return {"text": value}
+    if isinstance(value, (int, float)) or value is None:
         return value
     return {"number": str(value)}
 
 
 def cursor_from_json(stored: Any) -> Any:
-    """Return a cursor's value as the source has it."""
+    """Return a cursor's value as the source has it; ``None``, which reads all rows, for one in an unreadable form.
+
+    Earlier releases stored text alone, and compared it letter by letter. So they may have passed over rows.
+    """
     if not isinstance(stored, dict):
-        return stored
+        return None if isinstance(stored, str) else stored
     ((kind, text),) = stored.items()
+    if kind == "text":
+        return text
     if kind == "number":
         return Decimal(text)
     return datetime.fromisoformat(text) if kind == "datetime" else date.fromisoformat(text)
 
 
-def _is_finite(value: Any) -> bool:
-    return isinstance(value, (str, date)) or math.isfinite(value)
+def sql_parameter(value: Any) -> Any:
+    """Return a cursor as the parameter of a query: ``None`` for text that a database would compare letter by letter.
+
+    Of text, only ISO 8601 has the order of its letters. With ``None`` the query returns all rows.
+    """
+    return None if isinstance(value, str) and not _ISO.fullmatch(value.strip()) else value

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
@@ -69,14 +69,14 @@ def decide(
     entry: MapEntry | None,
     rules: SyncRules,
     hashes: ContactHashes,
-    others: Collection[int],
+    own: int,
 ) -> Decision:
     """Return the decision about a row.
 
     :param entry: the map's entry for its key, ``None`` if there is none
-    :param others: the fencing tokens of the valid leases of other tasks
+    :param own: the fencing token of this task's lease
     """
-    if entry is not None and entry.is_busy(others):
+    if entry is not None and entry.is_busy(own):
         return Decision(Action.BUSY)
     return _missing(item, entry, rules, hashes) if item.is_missing else _present(item, entry, rules, hashes)
 
@@ -91,10 +91,9 @@ def _present(item: WorkItem, entry: MapEntry | None, rules: SyncRules, hashes: C
         return Decision(Action.REJECTED_BEFORE)
     if entry.row_id is None:
         return creation
-    if rules.mode == "insert" and entry.state is not RowState.DELETING:
-        return Decision(Action.NOT_IN_MODE)
     if changed := _changed(entry, item.cells, hashes):
-        return _update(changed, item.cells, rules)
+        is_in_mode = rules.mode != "insert" or entry.state is RowState.DELETING
+        return _update(changed, item.cells, rules) if is_in_mode else Decision(Action.NOT_IN_MODE)
     if entry.raw_hash == item.raw_hash and entry.missing_hash is None and entry.state is RowState.SYNCED:
         return Decision(Action.NOTHING)
     return Decision(Action.RECORD)

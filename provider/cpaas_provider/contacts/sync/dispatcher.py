@@ -194,7 +194,7 @@ class Dispatcher:
             items = self._work.next(room)
             if not items:
                 return []
-            entries, others = await asyncio.to_thread(self._read_entries, [item.key_hash for item in items])
+            entries = await asyncio.to_thread(self._map.entries, [item.key_hash for item in items])
         except (DatabaseError, SpoolError) as error:
             for item in items:
                 self._work.put_back(item)
@@ -204,7 +204,7 @@ class Dispatcher:
         for item in items:
             entry = entries.get(item.key_hash)
             before = entry or MapEntry(item.key_hash)
-            decision = decide(item, entry, self._rules, self._map.hashes, others)
+            decision = decide(item, entry, self._rules, self._map.hashes, self._lease.fencing_token)
             if decision.action is Action.BUSY:
                 self._requeue_later(item)
             elif decision.action in (Action.CREATE, Action.UPDATE, Action.DELETE):
@@ -219,9 +219,6 @@ class Dispatcher:
         # If none of these rows needs a request, run() must read the next rows at once instead of waiting.
         self._handled += len(items)
         return started
-
-    def _read_entries(self, key_hashes: Sequence[bytes]) -> tuple[dict[bytes, MapEntry], set[int]]:
-        return self._map.entries(key_hashes), self._lease.others()
 
     def _requeue_later(self, item: WorkItem) -> None:
         """Try a row again later, because another task has a request for it in flight."""
@@ -246,7 +243,7 @@ class Dispatcher:
             reason = "the outcome of its creation is unknown"
             self._results.count_without_request(item, Outcome.UNKNOWN, reason)
         else:
-            self._counts.done += 1
+            self._counts.add_without_request(item, decision.action)
 
     async def _write(self, changes: Sequence[Change], finished: Sequence[Result], started: Sequence[_Started]) -> None:
         """Record results and intents in one transaction, then let the requests leave."""
@@ -271,8 +268,7 @@ class Dispatcher:
                 self._work.put_back(item)
             elif decision.action in (Action.RECORD, Action.FORGET):
                 self._work.end_probe(item)
-                self._counts.recorded += 1
-                self._counts.done += 1
+                self._counts.add_without_request(item, decision.action)
             elif after is not None:
                 self._queue.append(Pending(item, decision, before, replace(after, version=before.version + 1)))
         self._send()

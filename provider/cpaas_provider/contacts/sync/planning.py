@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any
 
@@ -30,17 +30,28 @@ class Plan:
 
     :param rows: rows of the source, in all partitions
     :param other_partitions: rows that another partition syncs
+    :param before_cursor: rows whose cursor is below that of the last run, which are not compared
     :param unchanged: rows that the list already has with these cells
+    :param records: rows that the list already has with these cells, and for which the map must be written
+    :param unknown_missing: those of the unknown creations whose key no usable row of the source has
     :param missing: rows of the list that are missing from the source; counted only if ``on_missing`` needs them
     :param missing_changes: missing rows that the sync would delete or clear
-    :param missing_skipped: whether missing rows were skipped, because some rows of the source could not be read
+    :param missing_records: missing rows of which only the map's entry changes
+    :param missing_unchanged: missing rows that already are as ``on_missing`` wants them
+    :param missing_skipped: missing rows that would be deleted or cleared, but some row of the source has no usable key
+        and may be one of them
     :param mapped: rows in the map
+    :param known: rows of the source whose key is in the map
     :param cursor: the largest value of the cursor column
+    :param invalid_before_cursor: invalid rows below it, which the next run passes over
+    :param future_cursor: rows whose cursor is in the future, beyond which the stored cursor does not move
+    :param rejected_before_cursor: rows below the cursor of the last run that the service rejected
     :param unreadable: rows whose key is unknown
     """
 
     rows: int = 0
     other_partitions: int = 0
+    before_cursor: int = 0
     unchanged: int = 0
     invalid_rows: int = 0
     duplicates: int = 0
@@ -48,6 +59,7 @@ class Plan:
     not_in_mode: int = 0
     rejected_before: int = 0
     unknown: int = 0
+    unknown_missing: int = 0
     busy: int = 0
     creates: int = 0
     updates: int = 0
@@ -55,15 +67,26 @@ class Plan:
     records: int = 0
     missing: int = 0
     missing_changes: int = 0
-    missing_skipped: bool = False
+    missing_records: int = 0
+    missing_unchanged: int = 0
+    missing_skipped: int = 0
     mapped: int = 0
+    known: int = 0
     cursor: Any = None
+    invalid_before_cursor: int = 0
+    future_cursor: int = 0
+    rejected_before_cursor: int = 0
     unknown_rows: list[dict[str, Any]] = field(default_factory=list)
 
     @property
     def requests(self) -> int:
         """The number of requests that the sync needs."""
         return self.creates + self.updates + self.deletes
+
+    @property
+    def work(self) -> int:
+        """The number of rows in the spool."""
+        return self.requests + self.records + self.missing_records + self.busy
 
     @property
     def here(self) -> int:
@@ -76,7 +99,6 @@ _COUNTED = {
     Action.UPDATE: "updates",
     Action.DELETE: "deletes",
     Action.RECORD: "records",
-    Action.FORGET: "records",
     Action.NOTHING: "unchanged",
     Action.NOT_IN_MODE: "not_in_mode",
     Action.REJECTED_BEFORE: "rejected_before",
@@ -114,7 +136,6 @@ class Planner:
         self._cursor = cursor
         self._check = check
         self._progress = progress
-        self._others = lease.others()
         self.plan = Plan()
 
     def read(self, table: Table, *, whole: bool) -> Plan:
@@ -128,21 +149,26 @@ class Planner:
             wanted.append(self._cursor.column)
         rows = table.rows(wanted)
         while batch := list(islice(rows, _GROUP_SIZE)):
-            self._read_group(batch, wanted)
+            before = replace(self.plan, unknown_rows=list(self.plan.unknown_rows))
+            try:
+                self._read_group(batch, wanted)
+            except Exception:
+                # Rows of a group that was not finished have no outcome, so they do not count as read.
+                vars(self.plan).update(vars(before))
+                raise
             self._pause()
         if self._cursor is not None:
             self.plan.cursor = self._cursor.reached
+            self.plan.invalid_before_cursor = self._cursor.invalid_before
+            self.plan.future_cursor = self._cursor.future
+            self.plan.rejected_before_cursor = len(self._spool.unseen(self._map.rejected()))
         self._check_absent_columns(table)
         self.plan.mapped = sum(
             count for state, count in self._map.counts(self._lease.buckets).items() if state is not RowState.REJECTED
         )
         self._count_unread_unknown()
         if self._rules.on_missing != "keep" and whole:
-            # A row that cannot be read may have the key of any row that seems to be missing.
-            if self.plan.unreadable:
-                self.plan.missing_skipped = True
-            else:
-                self._add_missing_rows()
+            self._add_missing_rows()
         return self.plan
 
     def _check_absent_columns(self, table: Table) -> None:
@@ -170,14 +196,20 @@ class Planner:
             number, values = row
             cells = dict(zip(wanted, values, strict=True))
             try:
-                if self._cursor is not None and not self._cursor.is_new(cells):
-                    continue
-                key = self._mapping.key_of(cells)
+                is_new = self._cursor is None or self._cursor.is_new(cells, number)
             except ValueError as error:
                 self._unreadable(number, str(error))
                 continue
+            if not is_new:
+                plan.before_cursor += 1
+                continue
+            try:
+                key = self._mapping.key_of(cells)
+            except ValueError as error:
+                self._unreadable(number, str(error), cells)
+                continue
             if key is None:
-                self._unreadable(number, "the key is blank")
+                self._unreadable(number, "the key is blank", cells)
                 continue
             key_hash = hashes.of_key(key)
             if not first <= bucket_of(key_hash) < end:
@@ -203,17 +235,19 @@ class Planner:
         known = self._map.raw_hashes(list(rows))
         differing = {key_hash: row for key_hash, row in rows.items() if known.get(key_hash) != row[2]}
         self.plan.unchanged += len(rows) - len(differing)
+        self.plan.known += len(rows) - len(differing)
         if not differing:
             return
         entries = self._map.entries(differing)
+        self.plan.known += sum(entry.state is not RowState.REJECTED for entry in entries.values())
         work: list[tuple[WorkItem, str]] = []
         for key_hash, (number, name, raw_hash, values) in differing.items():
             try:
                 cells = self._mapping.cells(values)
             except InvalidRowError as error:
-                self._invalid(number, name, str(error))
+                self._invalid(number, name, str(error), values)
                 if (entry := entries.get(key_hash)) is not None:
-                    self._count_unknown(entry, number, name)
+                    self._count_unknown(entry, number, name, is_missing=True)
                 continue
             item = WorkItem(key_hash, number, name, raw_hash, cells)
             action = self._count(item, entries.get(key_hash))
@@ -222,7 +256,7 @@ class Planner:
         self._spool.add_work(work)
 
     def _count(self, item: WorkItem, entry: MapEntry | None) -> Action:
-        action = decide(item, entry, self._rules, self._map.hashes, self._others).action
+        action = decide(item, entry, self._rules, self._map.hashes, self._lease.fencing_token).action
         if action is Action.UNKNOWN and entry is not None:
             self._count_unknown(entry, item.number, item.name)
             return action
@@ -238,25 +272,31 @@ class Planner:
 
     def _duplicate(self, key_hash: bytes, row: _SourceRow, first_number: int) -> None:
         """Record a row with the same key as an earlier row of the source."""
-        number, name, _, _ = row
+        number, name, _, cells = row
         self.plan.duplicates += 1
         none_is_used = self._rules.on_duplicate_key == "none"
         used = "so none of them is used" if none_is_used else "which is used"
-        self._invalid(number, name, f"its key is that of row {first_number}, {used}")
+        self._invalid(number, name, f"its key is that of row {first_number}, {used}", cells)
         if none_is_used and (removed := self._spool.remove_work(key_hash)) is not None:
             self._add(Action(removed), -1)
-            self._invalid(first_number, name, "another row of the source has its key, so none of them is used")
+            self._invalid(first_number, name, "another row of the source has its key, so none of them is used", cells)
 
-    def _unreadable(self, number: int, reason: str) -> None:
+    def _unreadable(self, number: int, reason: str, cells: Mapping[str, Any] | None = None) -> None:
         self.plan.unreadable += 1
         # Its partition is unknown, so only the first partition reports it.
         if self._lease.buckets[0] == 0:
-            self._invalid(number, None, reason)
+            self._invalid(number, None, reason, cells)
         else:
             self.plan.other_partitions += 1
 
-    def _invalid(self, number: int, name: str | None, reason: str) -> None:
+    def _invalid(self, number: int, name: str | None, reason: str, cells: Mapping[str, Any] | None = None) -> None:
+        """Record an invalid row.
+
+        :param cells: its cells, if its cursor can be compared
+        """
         self.plan.invalid_rows += 1
+        if self._cursor is not None and cells is not None:
+            self._cursor.add_invalid(cells)
         self._spool.add_outcome(OutcomeLine(number, name, Outcome.INVALID, reason=reason))
 
     def _count_unread_unknown(self) -> None:
@@ -266,14 +306,20 @@ class Planner:
             absent = self._spool.unseen(entry.key_hash for entry in page)
             for entry in page:
                 if entry.key_hash in absent:
-                    self._count_unknown(entry)
+                    self._count_unknown(entry, is_missing=True)
             self._pause()
 
-    def _count_unknown(self, entry: MapEntry, number: int | None = None, name: str | None = None) -> None:
-        """Count a creation of unknown outcome, unless another task has its request in flight."""
-        if not entry.is_unknown(self._others):
+    def _count_unknown(
+        self, entry: MapEntry, number: int | None = None, name: str | None = None, *, is_missing: bool = False
+    ) -> None:
+        """Count a creation of unknown outcome, unless another task has its request in flight.
+
+        :param is_missing: whether no usable row of the source has its key
+        """
+        if not entry.is_unknown(self._lease.fencing_token):
             return
         self.plan.unknown += 1
+        self.plan.unknown_missing += is_missing
         since = "" if entry.requested is None else f" since {entry.requested:%Y-%m-%d %H:%M} UTC"
         where = entry.source_row if number is None else number
         reason = f"the outcome of its creation is unknown{since}"
@@ -283,7 +329,7 @@ class Planner:
 
     def _add_missing_rows(self) -> None:
         """Add rows that are missing from the source to the spool."""
-        hashes = self._map.hashes
+        plan, hashes = self.plan, self._map.hashes
         for page in self._map.pages(self._lease.buckets):
             absent = self._spool.unseen(entry.key_hash for entry in page)
             work: list[tuple[WorkItem, str]] = []
@@ -291,12 +337,22 @@ class Planner:
                 if entry.key_hash not in absent or entry.state in (RowState.CREATING, RowState.UNKNOWN):
                     continue
                 item = WorkItem(entry.key_hash, None, None, b"", {})
-                self.plan.missing += 1
-                action = decide(item, entry, self._rules, hashes, self._others).action
-                if action in _SPOOLED:
-                    self._add(action, 1)
-                    self.plan.missing_changes += action not in (Action.FORGET, Action.RECORD)
+                plan.missing += 1
+                action = decide(item, entry, self._rules, hashes, self._lease.fencing_token).action
+                is_record = action in (Action.FORGET, Action.RECORD)
+                if action not in _SPOOLED:
+                    plan.missing_unchanged += 1
+                elif plan.unreadable:
+                    # A row that cannot be read may have the key of any row that seems to be missing.
+                    plan.missing_skipped += not is_record
+                    plan.missing_unchanged += is_record
+                else:
                     work.append((item, action.value))
+                    plan.missing_changes += not is_record
+                    if is_record:
+                        plan.missing_records += 1
+                    else:
+                        self._add(action, 1)
             self._spool.add_work(work)
             self._pause()
 

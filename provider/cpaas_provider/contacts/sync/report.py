@@ -128,7 +128,7 @@ def planned_line(plan: Plan, seconds: float) -> str:
         f"Planned: {counted(plan.rows, 'row')} read in {span(seconds)}; {plan.creates:,} to create, {plan.updates:,} "
         f"to update, {plan.deletes:,} to delete, {plan.unchanged + plan.records:,} unchanged, {plan.invalid_rows:,} "
         f"invalid, {plan.rejected_before:,} rejected before, {plan.unknown:,} unknown, {plan.missing:,} gone from the "
-        "source."
+        f"source. {counted(plan.before_cursor, 'row')} below the cursor."
     )
 
 
@@ -140,57 +140,130 @@ def estimate_line(requests: int, per_second: float) -> str:
     )
 
 
-def figures(plan: Plan, counts: Counts) -> dict[str, Any]:
-    """Return the counts of a sync, as small JSON."""
+def figures(plan: Plan, counts: Counts, *, dry_run: bool) -> dict[str, Any]:
+    """Return the counts of a sync, as small JSON.
+
+    Each row of the source, and each one that is missing from it, has one outcome. So ``rows`` and ``missing`` together
+    are the sum of ``SUMMANDS``, less ``unknown_missing``. In a dry run ``planned_requests`` is one of them.
+    """
+    # What a dry run would write into the map only, the list has already.
+    records, missing_records = (plan.records, plan.missing_records) if dry_run else (0, 0)
     return {
         "rows": plan.rows,
         "created": counts.created,
         "updated": counts.updated,
         "deleted": counts.deleted,
-        "unchanged": plan.unchanged + plan.records,
+        "unchanged": plan.unchanged + records + counts.unchanged,
+        "before_cursor": plan.before_cursor,
+        "future_cursor": plan.future_cursor,
         "rejected": counts.rejected,
-        "rejected_before": plan.rejected_before,
+        "rejected_before": plan.rejected_before + counts.rejected_before,
         "invalid_rows": plan.invalid_rows,
         "duplicates": plan.duplicates,
         "unknown": plan.unknown + counts.unknown,
+        "unknown_missing": plan.unknown_missing,
         "unknown_rows": plan.unknown_rows,
         "not_sent": counts.not_sent,
-        "not_in_mode": plan.not_in_mode,
+        "remaining": plan.busy if dry_run else max(0, plan.work - counts.done),
+        "not_in_mode": plan.not_in_mode + counts.not_in_mode,
         "missing": plan.missing,
+        "missing_unchanged": plan.missing_unchanged + missing_records + counts.missing_unchanged,
+        "missing_skipped": plan.missing_skipped,
         "in_other_partitions": plan.other_partitions,
         "planned_requests": plan.requests,
         "requests": counts.requests,
     }
 
 
-def check_changes(plan: Plan, *, max_changes: Limit, max_deletes: Limit) -> None:
+SUMMANDS = (
+    *("created", "updated", "deleted", "unchanged", "before_cursor", "rejected", "rejected_before", "invalid_rows"),
+    *("unknown", "not_sent", "remaining", "not_in_mode", "missing_unchanged", "missing_skipped", "in_other_partitions"),
+)
+"""The figures of a report that each count rows of another outcome."""
+
+_CAUSES = (
+    *("remaining", "not_sent", "unknown", "rejected", "rejected_before", "invalid_rows", "not_in_mode"),
+    *("missing_skipped", "failed_before_cursor"),
+)
+
+
+def incomplete_because(report: Mapping[str, Any], *, ended: bool, dry_run: bool) -> dict[str, int]:
+    """Return why the list may differ from the source: the number of rows by the name of their figure.
+
+    :param report: the figures
+    :param ended: whether the sync came to its end; if not, rows of the source may be unread, which is
+        ``ended_early: 1``
+    :param dry_run: whether the planned requests were not made
+    """
+    causes = {} if ended else {"ended_early": 1}
+    if dry_run:
+        causes["dry_run"] = report["planned_requests"]
+    causes |= {name: report[name] for name in _CAUSES}
+    return {name: count for name, count in causes.items() if count}
+
+
+def in_words(causes: Mapping[str, int]) -> str:
+    """Return causes of ``incomplete_because`` for a log line or a page."""
+    return ", ".join(
+        name.replace("_", " ") if name == "ended_early" else f"{count:,} {name.replace('_', ' ')}"
+        for name, count in causes.items()
+    )
+
+
+def check_changes(plan: Plan, *, max_changes: Limit, max_deletes: Limit, max_new: Limit = None) -> None:
     """Check that a sync changes no more rows than the author allows.
 
     :param max_changes: a number of rows, or a share of the rows in the map, 0 to 1. A share does not limit the first
         sync, whose map is empty
     :param max_deletes: the same limit for rows that are missing from the source and would be deleted or cleared
+    :param max_new: the same limit for rows that would be created although the map has rows. A share does not limit a
+        sync whose source has at least half of the rows in the map
     :raises TooManyChangesError: when the plan exceeds a limit
     """
     if plan.missing_changes and not plan.rows:
         raise TooManyChangesError(
             f"The source has no rows, and this sync would delete or clear {counted(plan.missing_changes, 'row')}. "
-            "Nothing was sent. See that the source is complete. To empty the list, delete its rows at the service, "
-            "and remove the map with: airflow cpaas contacts forget-map"
+            "Nothing was sent. See that the source is complete. To empty the list on purpose, delete its rows at the "
+            "service first. Then remove the map with airflow cpaas contacts forget-map. With rows in the list, a sync "
+            "after that creates each of them a second time."
         )
+    _check_new(plan, max_new)
     for name, limit, count, what in (
         ("max_deletes", max_deletes, plan.missing_changes, "delete or clear"),
         ("max_changes", max_changes, plan.requests, "change"),
     ):
         if limit is None or (isinstance(limit, float) and not plan.mapped):
             continue
-        # As floats, 0.29 * 100 is 28.999999999999996.
-        most = int(limit * plan.mapped + 1e-9) if isinstance(limit, float) else limit
-        if count > most:
-            share = f" ({limit:.0%} of {plan.mapped:,})" if isinstance(limit, float) else ""
+        if count > _most(limit, plan):
             raise TooManyChangesError(
-                f"This sync would {what} {counted(count, 'row')}, and {name} allows {most:,}{share}. Nothing was sent. "
-                f"See that the source is complete. To let it happen, raise {name} for one run."
+                f"This sync would {what} {counted(count, 'row')}, and {name} allows {_allowed(limit, plan)}. Nothing "
+                f"was sent. See that the source is complete. To let it happen, raise {name} for one run."
             )
+
+
+def _check_new(plan: Plan, max_new: Limit) -> None:
+    """Check that the keys of the source are those of the map: with others, each contact would be created again."""
+    if max_new is None or not plan.mapped or plan.creates <= _most(max_new, plan):
+        return
+    if isinstance(max_new, float) and 2 * plan.known >= plan.mapped:
+        # The list grows, or an earlier first sync did not end.
+        return
+    raise TooManyChangesError(
+        f"This sync would create {counted(plan.creates, 'row')}, and max_new allows {_allowed(max_new, plan)}. The "
+        f"map has {counted(plan.mapped, 'row')}, and the source has {plan.known:,} of these. Nothing was sent. If the "
+        "source writes keys in another form now, such as 1.0 for 1, correct it. If it has other contacts, set map_name "
+        "to another map, and new_map=True. If the rows are new, set max_new=None for one run."
+    )
+
+
+def _most(limit: float, plan: Plan) -> int:
+    # As floats, 0.29 * 100 is 28.999999999999996.
+    return int(limit * plan.mapped + 1e-9) if isinstance(limit, float) else int(limit)
+
+
+def _allowed(limit: float, plan: Plan) -> str:
+    share = f" ({limit:.0%} of {plan.mapped:,})" if isinstance(limit, float) else ""
+    return f"{_most(limit, plan):,}{share}"
 
 
 def check_result(plan: Plan, counts: Counts, on_unknown: str, max_failure_ratio: float, key_map: str) -> None:

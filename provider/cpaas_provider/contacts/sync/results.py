@@ -16,6 +16,7 @@ from cpaas_provider.contacts.sync.spool import Outcome, OutcomeLine, Spool, Work
 from cpaas_provider.database.errors import DatabaseError
 
 _REJECTIONS_AT_ONCE = 200
+_WITHOUT_REQUEST = {Action.REJECTED_BEFORE: "rejected_before", Action.NOT_IN_MODE: "not_in_mode"}
 _ACCEPTED = {
     Action.CREATE: Outcome.CREATED,
     Action.UPDATE: Outcome.UPDATED,
@@ -33,10 +34,20 @@ class Counts:
     rejected: int = 0
     unknown: int = 0
     not_sent: int = 0
-    recorded: int = 0
+    unchanged: int = 0
+    missing_unchanged: int = 0
+    """Rows that are missing from the source, and that need no request."""
+    rejected_before: int = 0
+    not_in_mode: int = 0
     requests: int = 0
     done: int = 0
     """Rows of the spool that are finished."""
+
+    def add_without_request(self, item: WorkItem, action: Action) -> None:
+        """Count a row that is finished and needs no request."""
+        name = "missing_unchanged" if item.is_missing else _WITHOUT_REQUEST.get(action, "unchanged")
+        setattr(self, name, getattr(self, name) + 1)
+        self.done += 1
 
 
 class ResultRecorder:
@@ -126,7 +137,8 @@ class ResultRecorder:
             return False
         pending, response = result.pending, result.response
         if response is Response.NOT_FOUND and not self._reports_deleted(pending.item):
-            self._counts.done += pending.item.is_missing
+            if pending.item.is_missing:
+                self._counts.add_without_request(pending.item, pending.decision.action)
             return not pending.item.is_missing
         if response is Response.ACCEPTED:
             outcome = _ACCEPTED[pending.decision.action]
@@ -158,6 +170,7 @@ class ResultRecorder:
             creates = result.pending.decision.action is Action.CREATE
             outcome = Outcome.UNKNOWN if creates else Outcome.NOT_SENT
             self._count(result.pending.item, outcome, result.row_id, None, reason)
+            self._counts.done += 1
 
     def _count(
         self,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from cpaas_provider.api import errors as api_errors
 from cpaas_provider.api import operations
+from cpaas_provider.api.values import no_value_reason
 from cpaas_provider.contacts.errors import NotSyncedError, RowUpdatesError, StoppedError, UnknownCreationsError
 from cpaas_provider.contacts.key_map.entries import Change, MapEntry, RowState
 from cpaas_provider.contacts.key_map.key_map import KeyMap, Lease
@@ -67,9 +68,12 @@ class SingleRow:
 def key_hash(key_map: KeyMap, key: Any) -> bytes:
     """Return the hash of a key: a value, or a list of the values of several columns.
 
-    :raises ValueError: when it is blank, cannot be a key, or has another number of parts than the map's key
+    :raises ValueError: when it has no value, cannot be a key, or has another number of parts than the map's key
     """
     parts = list(key) if isinstance(key, Sequence) and not isinstance(key, (str, bytes)) else [key]
+    for part in parts:
+        if reason := no_value_reason(part):
+            raise ValueError(f"has a part without a value: it {reason}" if len(parts) > 1 else reason)
     texts = key_texts(parts)
     if not texts:
         raise ValueError("is blank")
@@ -112,7 +116,7 @@ class RowUpsert:
     async def _upsert(self, lease: Lease, item: WorkItem) -> SingleRow:
         for _ in range(_MAX_ATTEMPTS):
             entry = self.key_map.entries([item.key_hash]).get(item.key_hash)
-            decision = decide(item, entry, self.rules, self.key_map.hashes, lease.others())
+            decision = decide(item, entry, self.rules, self.key_map.hashes, lease.fencing_token)
             if decision.action is Action.BUSY:
                 await self.requests.pause(_BUSY_SECONDS)
                 continue

@@ -17,15 +17,14 @@ from cpaas_provider.api.amounts import counted
 from cpaas_provider.api.bounds import WHOLE
 from cpaas_provider.api.errors import CpaasInvalidRequestError
 from cpaas_provider.api.recipients.msisdn import NumberReader
-from cpaas_provider.contacts.errors import MapMismatchError, StoppedError
+from cpaas_provider.contacts.errors import CursorChangedError, MapMismatchError, StoppedError
 from cpaas_provider.contacts.key_map.hashes import BUCKETS, buckets_of
 from cpaas_provider.contacts.key_map.key_map import KeyMap, Lease
-from cpaas_provider.contacts.key_map.maps import DEFAULT_MAP, open_map
+from cpaas_provider.contacts.key_map.maps import DEFAULT_MAP, check_new_map, open_map
 from cpaas_provider.contacts.key_map.overview import KEY_COLUMNS, RECIPIENT_COLUMNS
 from cpaas_provider.contacts.mapping.columns import ContactColumns
 from cpaas_provider.contacts.mapping.rows import RowMapping
-from cpaas_provider.contacts.mapping.rules import ColumnRule
-from cpaas_provider.contacts.sync.cursor import Cursor, cursor_from_json, cursor_to_json
+from cpaas_provider.contacts.mapping.rules import ColumnRule, unfilled_message
 from cpaas_provider.contacts.sync.decisions import SyncRules
 from cpaas_provider.contacts.sync.dispatcher import Dispatcher, StopSignal
 from cpaas_provider.contacts.sync.limits import tolerated_rejections
@@ -38,11 +37,14 @@ from cpaas_provider.contacts.sync.report import (
     check_result,
     estimate_line,
     figures,
+    in_words,
+    incomplete_because,
     planned_line,
     preview,
 )
 from cpaas_provider.contacts.sync.results import Counts
 from cpaas_provider.contacts.sync.spool import OutcomeLine, Spool
+from cpaas_provider.contacts.sync.stored_cursor import StoredCursor, forget_invalid_rows
 from cpaas_provider.database.database import Database
 from cpaas_provider.database.errors import DatabaseError
 
@@ -53,7 +55,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-COLUMN_TYPES, CURSOR = "column_types", "cursor"
+COLUMN_TYPES, COLUMNS = "column_types", "columns"
 """Names of values that a map stores beside its rows."""
 _CHANGED, _RESYNC = "changed", "resync"
 _RECIPIENTS = ("PHONE NUMBER", "EMAIL")
@@ -81,6 +83,8 @@ class SyncSpec:
     cursor_column: str | None = None
     max_changes: Limit = None
     max_deletes: Limit = 0.1
+    max_new: Limit = 0.5
+    new_map: bool = False
     max_failure_ratio: float = 0.0
     max_duration: float | None = None
     max_pending_requests: int | None = None
@@ -126,6 +130,7 @@ class ContactSync:
         self._names = {column.id: column.name for column in table.columns}
         self._began = time.monotonic()
         self._ended = False
+        self._cursor: StoredCursor | None = None
         self.plan = Plan()
         self.counts = Counts()
         self.preview: list[dict[str, Any]] = []
@@ -144,29 +149,31 @@ class ContactSync:
 
         :raises LeaseTakenError: when another task syncs it now
         :raises MapMismatchError: when the map belongs to another list or another key
+        :raises SecondMapError: when the map has no rows, and another one has rows of the same list
         :raises DatabaseError: when the database cannot be used
         """
         spec = self._spec
-        key_map = open_map(
-            self._database,
-            conn_id=self._conn_id,
-            base_url=self._base_url,
-            table_id=self._table.id,
-            name=spec.map_name,
-        )
+        contact_list: Any = {
+            "conn_id": self._conn_id,
+            "base_url": self._base_url,
+            "table_id": self._table.id,
+            "name": spec.map_name,
+        }
+        # A sync that creates no row cannot create one twice.
+        if not spec.new_map and spec.rules.mode != "update":
+            check_new_map(self._database, **contact_list)
+        key_map = open_map(self._database, **contact_list)
         self._check_key(key_map)
         self._lease = key_map.lease(spec.owner, buckets_of(*spec.partition))
         self._open.callback(_release, self._lease)
-        stored = key_map.value(CURSOR) if spec.cursor_column else None
-        if not isinstance(stored, dict) or stored.get("of") != self._cursor_of:
-            # The stored cursor belongs to another column or mapping, so rows before it may differ from the list.
+        if spec.cursor_column is None:
             return None
-        return cursor_from_json(stored["value"])
+        self._cursor = StoredCursor(self._lease, spec.cursor_column, self._cursor_settings, self._date_format)
+        return self._cursor.cursor.stored
 
-    def run(self, source: Source, cursor: Any = None) -> None:
+    def run(self, source: Source) -> None:
         """Read the source and send the rows that differ.
 
-        :param cursor: the cursor that ``begin`` returned
         :raises SourceError: when the source cannot be read; nothing was sent
         :raises CpaasInvalidRequestError: when the mapping fits neither table nor source; nothing was sent
         :raises ContactsError: see its subclasses
@@ -189,6 +196,7 @@ class ContactSync:
                 self._check_whole_rows(mapping, rules)
             self._log_changed_types(key_map, mapping)
             self.column_sources = mapping.column_sources
+            self._check_columns(key_map, rules)
             if spec.resync and not spec.dry_run:
                 self._forget_cells(key_map)
             planner = Planner(
@@ -196,29 +204,36 @@ class ContactSync:
                 mapping,
                 rules,
                 spool,
-                cursor=Cursor(spec.cursor_column, cursor) if spec.cursor_column else None,
+                cursor=self._cursor.cursor if self._cursor else None,
                 check=self._check,
                 progress=self._progress.reading,
             )
             self.plan = planner.plan
-            planner.read(table, whole=spec.cursor_column is None)
+            try:
+                planner.read(table, whole=spec.cursor_column is None)
+            except CursorChangedError:
+                if self._cursor is not None:
+                    self._cursor.remove()
+                raise
         log.info("%s", planned_line(self.plan, time.monotonic() - self._began))
         if spec.preview_count:
             self.preview = preview(spool, spec.preview_count, self._names)
         if spec.dry_run:
             log.info("%s", estimate_line(self.plan.requests, self._requests_per_second))
+            self._ended = True
             return
-        check_changes(self.plan, max_changes=spec.max_changes, max_deletes=spec.max_deletes)
+        check_changes(self.plan, max_changes=spec.max_changes, max_deletes=spec.max_deletes, max_new=spec.max_new)
         values: dict[str, Any] = {
             KEY_COLUMNS: list(spec.key),
             COLUMN_TYPES: mapping.type_signature,
+            COLUMNS: sorted(mapping.column_sources),
             RECIPIENT_COLUMNS: [column.id for column in self._table.columns if column.type in _RECIPIENTS],
         }
         self.changed = bool(key_map.value(self._changed_key))
         if self.plan.requests:
             values[self._changed_key] = True
         self._lease.write([], values)
-        if self._total:
+        if self.plan.work:
             asyncio.run(self._send(mapping, rules, spool))
         self._end()
 
@@ -233,11 +248,14 @@ class ContactSync:
     def report(self) -> dict[str, Any]:
         """Return the result of the sync, as small JSON."""
         spec = self._spec
+        report = figures(self.plan, self.counts, dry_run=spec.dry_run)
+        report["failed_before_cursor"] = self._cursor.failed_before(self.plan) if self._cursor else 0
+        causes = incomplete_because(report, ended=self._ended, dry_run=spec.dry_run)
         return {
             "map": spec.map_name,
-            **figures(self.plan, self.counts),
-            "remaining": self._remaining,
-            "complete": self._is_complete,
+            **report,
+            "complete": not causes,
+            "incomplete_because": causes,
             "dry_run": spec.dry_run,
         }
 
@@ -246,20 +264,7 @@ class ContactSync:
         return iter(()) if self._spool is None else self._spool.outcomes()
 
     @property
-    def _total(self) -> int:
-        return self.plan.requests + self.plan.records + self.plan.busy
-
-    @property
-    def _remaining(self) -> int:
-        """The number of rows of the spool that are not finished."""
-        return 0 if self._spec.dry_run else max(0, self._total - self.counts.done)
-
-    @property
-    def _is_complete(self) -> bool:
-        return self._ended and not self._remaining and not self.counts.not_sent
-
-    @property
-    def _cursor_of(self) -> str:
+    def _cursor_settings(self) -> str:
         """A hash of the settings that a cursor depends on. With other settings, all rows must be read again."""
         spec = self._spec
         rules = {name: rule.as_dict() for name, rule in spec.columns.items()}
@@ -271,6 +276,15 @@ class ContactSync:
         return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
 
     @property
+    def _date_format(self) -> str | None:
+        """The ``date_format`` of a column rule for the cursor column."""
+        for name, rule in self._spec.columns.items():
+            source = name if rule.source is None and rule.constant is None and rule.template is None else rule.source
+            if source == self._spec.cursor_column and rule.date_format is not None:
+                return rule.date_format
+        return None
+
+    @property
     def _changed_key(self) -> str:
         first, end = self._lease.buckets
         return _CHANGED if (first, end) == (0, BUCKETS) else f"{_CHANGED}/{first}-{end}"
@@ -280,9 +294,10 @@ class ContactSync:
         if stored is not None and list(stored) != list(self._spec.key) and any(key_map.counts().values()):
             raise MapMismatchError(
                 f"The contact map {self._spec.map_name!r} was made with the key {' and '.join(stored)}. With another "
-                "key every row would be created again. Nothing was sent. Use that key, set map_name to start another "
-                f"map, or remove this one with: airflow cpaas contacts forget-map --conn-id {self._conn_id} --map "
-                f"{self._spec.map_name}"
+                "key every row would be created again. Nothing was sent. Use that key. If its columns were only "
+                f"renamed, run: airflow cpaas contacts move-map --conn-id {self._conn_id} --map {self._spec.map_name} "
+                f"{' '.join(f'--key {name}' for name in self._spec.key)}. If rows have other keys now, import their "
+                "row ids into another map with: airflow cpaas contacts import-map"
             )
 
     def _missing_cells(self) -> dict[str, Any]:
@@ -312,6 +327,32 @@ class ContactSync:
                 "A service that clears such cells empties them.",
                 ", ".join(others),
             )
+
+    def _check_columns(self, key_map: KeyMap, rules: SyncRules) -> None:
+        """Log the columns, and refuse a sync that would leave a column as it is without a word.
+
+        :raises CpaasInvalidRequestError: when a column that the last sync filled by its name alone is gone from source
+            or list, or when ``on_missing`` writes into a column that no row of the source fills
+        """
+        log.info(
+            "Columns of the list: %s.",
+            "; ".join(
+                f"{column} from {' and '.join(sources) if sources else 'a constant'}"
+                for column, sources in self.column_sources.items()
+            ),
+        )
+        gone = sorted(set(key_map.value(COLUMNS) or ()) - set(self.column_sources))
+        if gone and not self._spec.columns:
+            raise CpaasInvalidRequestError(
+                f"The last sync filled {' and '.join(map(repr, gone))}, and source and list no longer share that name. "
+                "Nothing was sent. If a column was renamed, map it in columns, such as columns={'List column': "
+                "'source_column'}. If it should no longer be sent, name the others in columns."
+            )
+        if unfilled := [self._names[column] for column in rules.missing_cells if not self._is_filled(column)]:
+            raise CpaasInvalidRequestError(unfilled_message(unfilled))
+
+    def _is_filled(self, column: str) -> bool:
+        return self._names[column] in self.column_sources
 
     def _log_changed_types(self, key_map: KeyMap, mapping: RowMapping) -> None:
         stored = key_map.value(COLUMN_TYPES)
@@ -352,40 +393,40 @@ class ContactSync:
                 ends_at=None if spec.max_duration is None else self._began + spec.max_duration,
                 counts=self.counts,
             )
-            progress = asyncio.create_task(self._progress.sending(self.counts, self._total))
+            progress = asyncio.create_task(self._progress.sending(self.counts, self.plan.work))
             try:
                 await dispatcher.run()
             finally:
                 progress.cancel()
                 counts = self.counts
                 self.changed = self.changed or counts.created + counts.updated + counts.deleted > 0
-                self._progress.log(self.counts, self._total)
+                self._progress.log(self.counts, self.plan.work)
 
     def _end(self) -> None:
         """Move the cursor, and fail if the result is not within the author's limits."""
         spec, plan, counts = self._spec, self.plan, self.counts
         self._ended = True
-        unknown = plan.unknown + counts.unknown
-        if self._is_complete and spec.cursor_column and plan.cursor is not None:
-            if unknown:
-                log.warning(
-                    "The cursor stays where it was, so that rows whose creation is unknown are read again once they "
-                    "are resolved."
-                )
-            else:
-                self._lease.write([], {CURSOR: {"of": self._cursor_of, "value": cursor_to_json(plan.cursor)}})
+        report = self.report()
+        if self._cursor is not None:
+            self._cursor.move(plan, report)
+        elif spec.partition == (0, 1):
+            forget_invalid_rows(self._lease)
         if plan.missing_skipped:
             log.warning(
-                "%s of the source could not be read, so no row counts as gone from it. on_missing did nothing.",
+                "%s of the source could not be read, or had no key. Each may be one that seems to be gone, so %s "
+                "were not deleted or cleared. Correct the source, then the next run does that.",
                 counted(plan.unreadable, "row"),
+                counted(plan.missing_skipped, "row"),
             )
+        if causes := report["incomplete_because"]:
+            log.warning("The list does not equal the source: %s.", in_words(causes))
         check_result(
             plan, counts, spec.rules.on_unknown, spec.max_failure_ratio, f"{self._conn_id} --map {spec.map_name}"
         )
-        if self._remaining:
+        if report["remaining"]:
             log.warning(
                 "max_duration ended the sync in good order: %s left. The next run goes on there.",
-                counted(self._remaining, "row"),
+                counted(report["remaining"], "row"),
             )
 
 

@@ -19,6 +19,7 @@ SHARED: dict[str, Any] = {
     "columns": COLUMNS,
     "on_missing": "delete",
     "max_deletes": None,
+    "max_new": None,
     "on_unknown": "skip",
     "results_path": str(FOLDER / "results" / "{{ dag.dag_id }}_{{ ti.map_index }}_{{ ti.try_number }}.jsonl"),
     "spool_path": str(FOLDER / "spool"),
@@ -29,7 +30,7 @@ SHARED: dict[str, Any] = {
 
 for whole in (True, False):
     name = "whole" if whole else "parted"
-    given = {**SHARED, "task_id": "sync", "source": str(FOLDER / f"{name}.csv"), "map_name": name}
+    given = {**SHARED, "task_id": "sync", "source": str(FOLDER / f"{name}.csv"), "map_name": name, "new_map": True}
     with DAG(name, schedule=None, max_active_runs=1):
         if whole:
             SyncContactsOperator(**given)

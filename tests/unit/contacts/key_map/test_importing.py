@@ -20,7 +20,7 @@ from cpaas_provider.contacts.key_map.entries import Change, MapEntry, RowState
 from cpaas_provider.contacts.key_map.importing import ImportReport, Target, adopt_rows
 from cpaas_provider.contacts.key_map.key_map import IMPORTING, KeyMap
 from cpaas_provider.contacts.key_map.maps import all_maps, find_map, open_map
-from cpaas_provider.contacts.key_map.overview import KEY_COLUMNS
+from cpaas_provider.contacts.key_map.overview import KEY_COLUMNS, leases_of
 from cpaas_provider.contacts.mapping.keys import key_reader
 from cpaas_provider.database.database import Database
 from cpaas_provider.sources.base import SourceError
@@ -96,7 +96,7 @@ class TestAdopted:
         }
         assert adopt.map.value(KEY_COLUMNS) == ["id"]
         assert adopt.map.value(IMPORTING) is None
-        assert adopt.map.leased() == {}
+        assert leases_of(adopt.map) == []
 
     @pytest.mark.parametrize("value", [17, 17.0, "17", " 17\u200b ".replace("\u200b", "")])
     def test_key_is_the_one_that_a_sync_computes(self, adopt: Adoption, value: Any) -> None:

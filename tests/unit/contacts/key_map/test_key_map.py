@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from cpaas_provider.api.settings import ClientSettings
 from cpaas_provider.contacts.errors import (
     LeaseLostError,
     LeaseTakenError,
@@ -17,6 +18,7 @@ from cpaas_provider.contacts.key_map.entries import Change, MapEntry, RowState
 from cpaas_provider.contacts.key_map.hashes import BUCKETS, CellHashes, buckets_of
 from cpaas_provider.contacts.key_map.key_map import IMPORTING, LEASE, KeyMap
 from cpaas_provider.contacts.key_map.maps import forget_map, open_map
+from cpaas_provider.contacts.key_map.overview import leases_of
 from cpaas_provider.database.database import Database
 
 URL = "https://cpaas.example.com"
@@ -95,7 +97,7 @@ def test_retry_of_the_same_task_takes_the_lease_over(key_map: KeyMap) -> None:
     with pytest.raises(LeaseLostError):
         earlier.renew()
     later.renew()
-    assert key_map.leased() == {later.fencing_token: "dag.task of run"}
+    assert [lease.owner for lease in leases_of(key_map)] == ["dag.task of run"]
 
 
 def test_write_prolongs_the_lease(key_map: KeyMap, clock: _Clock) -> None:
@@ -110,11 +112,29 @@ def test_write_prolongs_the_lease(key_map: KeyMap, clock: _Clock) -> None:
 def test_map_of_another_service_is_refused(database: Database, key_map: KeyMap) -> None:
     open_map(database, conn_id="cpaas_default", base_url=URL, table_id="table")
     for changed in ({"base_url": "https://other.example.com"}, {"table_id": "other"}):
-        with pytest.raises(MapMismatchError, match="forget-map --conn-id cpaas_default --map default"):
+        with pytest.raises(MapMismatchError, match="move-map --conn-id cpaas_default --map default"):
             open_map(database, **{"conn_id": "cpaas_default", "base_url": URL, "table_id": "table", **changed})
     assert open_map(database, conn_id="cpaas_default", base_url=URL, table_id="table", name="crm").facts.secret != (
         key_map.facts.secret
     )
+
+
+@pytest.mark.parametrize("written", [f"{URL}/", f" {URL}//", "https://CPAAS.Example.com", f"{URL}:443", f"{URL}:443/"])
+def test_base_url_in_another_form_is_that_of_the_same_service(
+    database: Database, key_map: KeyMap, written: str
+) -> None:
+    found = open_map(database, conn_id="cpaas_default", base_url=written, table_id="table")
+    assert found.facts.map_id == key_map.facts.map_id
+    assert ClientSettings(written, "key").base_url == URL
+
+
+@pytest.mark.parametrize("other", [f"{URL}/v2", f"{URL}:8443", "http://cpaas.example.com"])
+def test_other_base_url_is_refused_without_advice_that_costs_rows(
+    database: Database, key_map: KeyMap, other: str
+) -> None:
+    with pytest.raises(MapMismatchError, match="another base URL") as refused:
+        open_map(database, conn_id="cpaas_default", base_url=other, table_id="table")
+    assert "forget-map" not in str(refused.value)
 
 
 def test_forget_map_removes_all_of_it_and_nothing_else(database: Database, key_map: KeyMap) -> None:

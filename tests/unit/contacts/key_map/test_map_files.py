@@ -25,7 +25,7 @@ from cpaas_provider.contacts.key_map.importing import ImportReport, Target, rest
 from cpaas_provider.contacts.key_map.key_map import IMPORTING, KeyMap
 from cpaas_provider.contacts.key_map.map_files import export_map, is_export
 from cpaas_provider.contacts.key_map.maps import all_maps, find_map, open_map
-from cpaas_provider.contacts.key_map.overview import values_of
+from cpaas_provider.contacts.key_map.overview import leases_of, values_of
 from cpaas_provider.database.database import Database, open_database
 from cpaas_provider.sources.csv_file import CsvSource
 
@@ -231,7 +231,7 @@ class TestConcurrentExport:
         with pytest.raises(KeyboardInterrupt):
             export_map(key_map, tmp_path / "map.csv", stop)
         assert not (tmp_path / "map.csv").exists()
-        assert key_map.leased() == {}
+        assert leases_of(key_map) == []
 
     def test_lease_lasts_as_long_as_the_export(self, key_map: KeyMap, tmp_path: Path) -> None:
         now = [datetime.now(UTC)]
@@ -352,7 +352,7 @@ def test_stopped_import_goes_on_and_meanwhile_no_sync_gets_the_map(
     found = find_map(database, conn_id="cpaas_default")
     assert found.value(IMPORTING)["rows"] == 2_107
     assert len(entries_of(found)) == 2_000
-    assert found.leased() == {}
+    assert leases_of(found) == []
     for take in (found.lease, found.row_lease):
         with pytest.raises(UnfinishedImportError, match="import-map again to finish it"):
             take("dag.sync of run")

@@ -12,7 +12,7 @@ from cpaas_provider.contacts.errors import CannotResolveError, UnfinishedImportE
 from cpaas_provider.contacts.key_map.entries import Change, MapEntry, RowState
 from cpaas_provider.contacts.key_map.key_map import IMPORTING, KeyMap
 from cpaas_provider.contacts.key_map.maps import open_map
-from cpaas_provider.contacts.key_map.overview import unknown_creations
+from cpaas_provider.contacts.key_map.overview import leases_of, unknown_creations
 from cpaas_provider.contacts.key_map.resolution import (
     find_by_key,
     find_by_row_number,
@@ -77,7 +77,7 @@ def test_not_created_row_has_no_entry(key_map: KeyMap) -> None:
     entries = list(unknown_creations(key_map))
     assert resolve_not_created(key_map, entries) == 0
     assert sum(key_map.counts().values()) == 0
-    assert key_map.leased() == {}
+    assert leases_of(key_map) == []
 
 
 def test_entry_that_a_sync_changed_meanwhile_is_left(key_map: KeyMap, client: CpaasClient) -> None:

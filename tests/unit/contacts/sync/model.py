@@ -27,7 +27,9 @@ from cpaas_provider.contacts.errors import (
 from cpaas_provider.contacts.key_map.entries import MapEntry, RowState
 from cpaas_provider.contacts.key_map.key_map import KeyMap
 from cpaas_provider.contacts.key_map.maps import find_map
+from cpaas_provider.contacts.key_map.overview import leases_of
 from cpaas_provider.contacts.mapping.rules import ColumnRule
+from cpaas_provider.contacts.sync.report import SUMMANDS
 from cpaas_provider.contacts.sync.spool import OutcomeLine
 from cpaas_provider.contacts.sync.sync import ContactSync, SyncSpec
 from cpaas_provider.database.database import Database
@@ -101,6 +103,8 @@ class Step:
     vanishes: int | None = None
     max_duration: float | None = None
     max_failure_ratio: float = 1.0
+    max_new: float | None = None
+    new_map: bool = True
 
 
 class Half:
@@ -362,6 +366,12 @@ class OfProcess(Database):
         return result
 
 
+def sum_of(report: Mapping[str, Any]) -> int:
+    """Return the number of rows by the figures of their outcomes."""
+    planned = report["planned_requests"] if report["dry_run"] else 0
+    return sum(report[name] for name in SUMMANDS) - report["unknown_missing"] + planned
+
+
 @dataclass
 class Ended:
     """How one try ended.
@@ -376,8 +386,9 @@ class Ended:
 
     @property
     def complete(self) -> bool:
+        """Whether every row was dealt with, or is named."""
         fine = self.error is None or isinstance(self.error, (UnknownCreationsError, TooManyFailuresError))
-        return fine and bool(self.report["complete"])
+        return fine and not self.report["remaining"] and not self.report["not_sent"]
 
     def named(self) -> set[str]:
         """Return the keys that the results file says are not as the source has them."""
@@ -469,6 +480,15 @@ class World:
         """Have the leases of tries that died be over; a try of the same partition need not wait for that."""
         self.database.write(lambda connection: connection.execute(delete(contact_leases)))
 
+    def let_leases_end_but(self, remain: Callable[[str], bool]) -> None:
+        """End the leases of tries that died, except those of some owners."""
+        key_map = self.key_map
+        assert key_map is not None
+        for lease in leases_of(key_map):
+            if not remain(lease.owner):
+                ended = delete(contact_leases).where(contact_leases.c.owner == lease.owner)
+                self.database.write(lambda connection, ended=ended: connection.execute(ended))  # type: ignore[misc]
+
     def one_try(self, step: Step, part: int, rows: Sequence[Mapping[str, Any]]) -> Ended:
         process = Process(self)
 
@@ -488,6 +508,8 @@ class World:
             resync=step.resync,
             cursor_column="v" if step.cursor else None,
             max_deletes=None,
+            max_new=step.max_new,
+            new_map=step.new_map,
             max_failure_ratio=step.max_failure_ratio,
             max_duration=step.max_duration,
             max_pending_requests=WINDOW,
@@ -521,7 +543,8 @@ class World:
         try:
             with sync:
                 try:
-                    sync.run(source, sync.begin())
+                    sync.begin()
+                    sync.run(source)
                 finally:
                     ended.report = sync.report()
                     ended.lines = list(sync.outcomes()) if sync._spool is not None else []
@@ -575,6 +598,7 @@ class World:
         if not step.rows or step.breaks_at is not None:
             assert not [one for end in ended for one in end.requests if one[0] == "delete"], "an empty source deletes"
         self.check_requests(step, ended, expected)
+        self.check_figures(step, ended, expected)
         if not all(end.complete for end in ended):
             if step.on_missing == "delete":
                 # Their deletion may have been begun: what they hold is not known any more.
@@ -624,6 +648,28 @@ class World:
                 self.confirmed[key] = cells
             else:
                 self.confirmed.pop(key, None)
+
+    def check_figures(self, step: Step, ended: Sequence[Ended], expected: Mapping[str, Mapping[str, Any]]) -> None:
+        """See that the figures of each report add up, and that a run that says so left the list as the source."""
+        for end in ended:
+            report = end.report
+            if report:
+                assert report["complete"] == (not report["incomplete_because"])
+                assert sum_of(report) == report["rows"] + report["missing"], report
+        if not all(end.report.get("complete") for end in ended) or self.may_double:
+            return
+        assert all(end.error is None and not end.named() for end in ended)
+        for key, cells in expected.items():
+            if key in self.vanished or (step.cursor and key not in self.confirmed):
+                continue
+            found = [self.list.rows[row_id] for row_id in self.list.of_key(key)]
+            assert [cells] == [{column: row.get(column) for column in cells} for row in found], (
+                f"{key} is {found}, not {cells}, and is not named"
+            )
+        for row in self.list.rows.values():
+            if row[KEY] not in expected:
+                assert step.on_missing != "delete", f"{row[KEY]} is gone from the source, and in the list"
+                assert step.on_missing != "clear" or row.get(A) is None, f"{row[KEY]} is not cleared"
 
     def check_requests(self, step: Step, ended: Sequence[Ended], expected: Mapping[str, Mapping[str, Any]]) -> None:
         """See that rows in step cost nothing, and that of the others only changed cells are sent."""

@@ -17,6 +17,7 @@ from cpaas_provider.contacts.key_map.entries import Change, MapEntry, RowState
 from cpaas_provider.contacts.key_map.hashes import CellHashes, ContactHashes
 from cpaas_provider.contacts.key_map.key_map import KeyMap
 from cpaas_provider.contacts.key_map.maps import open_map
+from cpaas_provider.contacts.key_map.overview import leases_of
 from cpaas_provider.contacts.sync.verify import RowComparer, TooManyGoneError, Verification, VerifyReport
 from cpaas_provider.database.database import Database
 from tests.sandbox import Sandbox
@@ -115,7 +116,7 @@ def test_drift_is_counted_by_column_and_mended_by_the_next_sync(contacts: List) 
     assert (mended.raw_hash, CellHashes.from_bytes(mended.cell_hashes)) == (None, CellHashes())
     assert len(CellHashes.from_bytes(contacts.entry("key 1").cell_hashes)) == 1
     assert contacts.map.entries([contacts.hash("key 3")]) == {}
-    assert contacts.map.leased() == {}
+    assert leases_of(contacts.map) == []
 
 
 @pytest.mark.parametrize("sample", [1, 5, ROWS + 5])

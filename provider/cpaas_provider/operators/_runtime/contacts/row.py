@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
 from airflow.sdk.exceptions import AirflowFailException
@@ -13,7 +14,7 @@ from cpaas_provider.api.errors import CpaasNotFoundError
 from cpaas_provider.api.recipients.msisdn import NumberReader
 from cpaas_provider.api.values import no_value_reason
 from cpaas_provider.contacts.errors import StoppedError
-from cpaas_provider.contacts.key_map.maps import open_map
+from cpaas_provider.contacts.key_map.maps import check_new_map, open_map
 from cpaas_provider.contacts.mapping.columns import ContactColumns
 from cpaas_provider.contacts.sync.decisions import SyncRules
 from cpaas_provider.contacts.sync.single_row import RowUpsert, SingleRow, key_hash
@@ -115,6 +116,21 @@ class RowCreation(SingleRequest):
 
 
 @dataclass(frozen=True)
+class RunGuard:
+    """Which runs may write a row: the cells of an old run may be older than the row's."""
+
+    allow_backfill: bool
+    max_lateness: timedelta | None
+
+    def check(self, runtime: TaskRuntime) -> None:
+        """Check that the run may send.
+
+        :raises RunNotAllowedError: when it does not
+        """
+        runtime.check_run_may_send(allow_backfill=self.allow_backfill, max_lateness=self.max_lateness)
+
+
+@dataclass(frozen=True)
 class RowUpsertById(Attempt):
     """One try that updates the row of an id, or creates one.
 
@@ -127,11 +143,13 @@ class RowUpsertById(Attempt):
     row_id: Any
     cells: RowCells
     runtime: TaskRuntime
+    run_guard: RunGuard = field(kw_only=True)
     create_if_missing: bool = field(kw_only=True)
     creation: SingleSend = field(kw_only=True)
 
     def run(self) -> dict[str, Any]:
         """Update the row, or create it."""
+        self.run_guard.check(self.runtime)
         # Native rendering makes a number of digits.
         row_id = "" if self.row_id is None else str(self.row_id).strip()
         if no_value_reason(row_id):
@@ -191,12 +209,15 @@ class KeyedUpsert(Attempt):
     map_name: str
     cells: RowCells
     runtime: TaskRuntime
+    run_guard: RunGuard = field(kw_only=True)
     create_if_missing: bool = field(kw_only=True)
+    new_map: bool = field(kw_only=True)
     on_unknown: str = field(kw_only=True)
 
     def run(self) -> dict[str, Any]:
         """Create or update the row."""
         runtime = self.runtime
+        self.run_guard.check(runtime)
         runtime.log_begin()
         found = runtime.run(self._upsert(runtime.async_client))
         if found.row_id is None and not found.unknown:
@@ -212,13 +233,15 @@ class KeyedUpsert(Attempt):
         table = await client.run(operations.get_contact_table())
         cells = self.cells.encode_for(ContactColumns(table), client.settings.numbers)
         check_database(runtime.database)
-        key_map = open_map(
-            runtime.database,
-            conn_id=runtime.conn_id,
-            base_url=runtime.connection.base_url,
-            table_id=table.id,
-            name=self.map_name,
-        )
+        contact_list: Any = {
+            "conn_id": runtime.conn_id,
+            "base_url": runtime.connection.base_url,
+            "table_id": table.id,
+            "name": self.map_name,
+        }
+        if self.create_if_missing and not self.new_map:
+            check_new_map(runtime.database, **contact_list)
+        key_map = open_map(runtime.database, **contact_list)
         upsert = RowUpsert(
             key_map,
             StoppableRequests(client, runtime.stop),

@@ -27,6 +27,8 @@ class ContactSyncSpec:
     clear_columns: Sequence[str] | None
     max_deletes: float | None
     max_changes: float | None
+    max_new: float | None
+    new_map: bool
     on_duplicate_key: str
     on_deleted_row: str
     on_unknown: str
@@ -37,6 +39,8 @@ class ContactSyncSpec:
     max_duration: timedelta | None
     on_concurrent_sync: str
     lease_timeout: timedelta
+    allow_backfill: bool
+    max_lateness: timedelta | None
     dry_run: bool
     preview_count: int
     results_path: Any

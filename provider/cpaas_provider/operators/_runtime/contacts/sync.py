@@ -13,7 +13,9 @@ from airflow.sdk.exceptions import AirflowFailException
 from cpaas_provider.api.amounts import counted
 from cpaas_provider.contacts.errors import LeaseTakenError
 from cpaas_provider.contacts.mapping.rules import parse_mapping
+from cpaas_provider.contacts.sync.cursor import sql_parameter
 from cpaas_provider.contacts.sync.decisions import SyncRules
+from cpaas_provider.contacts.sync.report import in_words
 from cpaas_provider.contacts.sync.sync import ContactSync, SyncSpec
 from cpaas_provider.database.activity.progress import CONTACT_SYNC, FAILED, FINISHED, WAITING
 from cpaas_provider.hooks.metrics import CONTACTS
@@ -53,13 +55,22 @@ class ContactSyncTry(BulkAttempt):
     ``lineage`` is what OpenLineage shows of it, once it has run.
 
     :param lease_deadline: latest time until which the task waits for another sync; ``None`` before the first wait
+    :param started_in_time: whether the try that waited was allowed to send, so that this one is, too
     """
 
     metrics = CONTACTS
 
-    def __init__(self, spec: ContactSyncSpec, runtime: TaskRuntime, *, lease_deadline: str | None = None) -> None:
+    def __init__(
+        self,
+        spec: ContactSyncSpec,
+        runtime: TaskRuntime,
+        *,
+        lease_deadline: str | None = None,
+        started_in_time: bool = False,
+    ) -> None:
         super().__init__(runtime, spec.results_path, spec.partition)
         self._spec = spec
+        self._started_in_time = started_in_time
         self._lease_deadline = datetime.fromisoformat(lease_deadline) if lease_deadline else None
         self.lineage: SyncLineage | None = None
 
@@ -69,6 +80,9 @@ class ContactSyncTry(BulkAttempt):
         :return: the report
         """
         spec, runtime = self._spec, self._runtime
+        if not (spec.dry_run or self._started_in_time):
+            # The source of an old run may be older than the list.
+            runtime.check_run_may_send(allow_backfill=spec.allow_backfill, max_lateness=spec.max_lateness)
         client = runtime.client
         self._log_begin()
         self._check_results_file()
@@ -99,7 +113,7 @@ class ContactSyncTry(BulkAttempt):
             )
             self._progress.begin({})
         try:
-            sync.run(source, cursor)
+            sync.run(source)
             self._write_outcomes(sync)
         except Exception as error:
             self._report_failure(sync, error)
@@ -116,8 +130,9 @@ class ContactSyncTry(BulkAttempt):
         return report
 
     def resume_kwargs(self) -> dict[str, Any]:
-        """Return until when another sync is waited for."""
-        return {"lease_deadline": None if self._lease_deadline is None else self._lease_deadline.isoformat()}
+        """Return until when another sync is waited for, and that this one began in time."""
+        deadline = None if self._lease_deadline is None else self._lease_deadline.isoformat()
+        return {"lease_deadline": deadline, "started_in_time": True}
 
     def _settings(self) -> dict[str, Any]:
         spec = self._spec
@@ -126,6 +141,7 @@ class ContactSyncTry(BulkAttempt):
             "mode": spec.mode,
             "max_changes": spec.max_changes,
             "max_deletes": spec.max_deletes,
+            "max_new": spec.max_new,
             "max_failure_ratio": spec.max_failure_ratio,
             "partition": self._partition.label,
         }
@@ -186,6 +202,8 @@ class ContactSyncTry(BulkAttempt):
             cursor_column=spec.cursor_column,
             max_changes=spec.max_changes,
             max_deletes=spec.max_deletes,
+            max_new=spec.max_new,
+            new_map=spec.new_map,
             max_failure_ratio=spec.max_failure_ratio,
             max_duration=None if spec.max_duration is None else spec.max_duration.total_seconds(),
             max_pending_requests=spec.max_pending_requests,
@@ -245,7 +263,7 @@ class ContactSyncTry(BulkAttempt):
             f"{settings.requests_per_second:g} requests a second",
             f"{settings.max_concurrency} at a time",
         ]
-        for name in ("max_deletes", "max_changes", "max_duration", "cursor_column"):
+        for name in ("max_deletes", "max_changes", "max_new", "max_duration", "cursor_column"):
             if (value := getattr(spec, name)) is not None:
                 words.append(f"{name} {value}")
         if self._partition.label:
@@ -264,7 +282,7 @@ def _from_cursor(source: Source, cursor: Any) -> Source:
     """Return a source that gets the cursor of the last run, where it can."""
     from cpaas_provider.sources.sql import SqlSource
 
-    return source.at_cursor(cursor) if isinstance(source, SqlSource) else source
+    return source.at_cursor(sql_parameter(cursor)) if isinstance(source, SqlSource) else source
 
 
 def _done(report: Mapping[str, Any]) -> str:
@@ -273,9 +291,11 @@ def _done(report: Mapping[str, Any]) -> str:
         f"{report[name]:,} {name.replace('_', ' ')}"
         for name in ("rejected", "rejected_before", "invalid_rows", "unknown", "not_sent", "remaining", "not_in_mode")
     )
+    causes = in_words(report["incomplete_because"])
     return (
         f"Contact sync ended. The source has {counted(report['rows'], 'row')}. In the contact list "
         f"{report['created']:,} were created, {report['updated']:,} updated, {report['deleted']:,} deleted, and "
         f"{report['unchanged']:,} are unchanged. Left out: {left_out}. Gone from the source: {report['missing']:,}. "
-        f"{counted(report['requests'], 'request')}."
+        f"Below the cursor: {report['before_cursor']:,}. {counted(report['requests'], 'request')}. "
+        + (f"The list does not equal the source: {causes}." if causes else "The list equals the source.")
     )

@@ -1,0 +1,55 @@
+"""``airflow cpaas contacts move-map``: move a key map to another connection, name or list, or rename its key."""
+
+from __future__ import annotations
+
+import asyncio
+from argparse import Namespace
+
+from cpaas_provider.api.amounts import counted
+from cpaas_provider.cli.running import connection_of, guarded
+from cpaas_provider.cli.terminal import say
+from cpaas_provider.contacts.key_map.key_map import KeyMap
+from cpaas_provider.contacts.key_map.maps import find_map
+from cpaas_provider.contacts.key_map.moving import Destination, move_map
+from cpaas_provider.contacts.sync.verify import Verification, VerifyReport
+from cpaas_provider.database.database import open_database
+from cpaas_provider.hooks.connection import CpaasConnection
+
+SAMPLE = 20
+"""The number of rows that are read at the new list."""
+
+
+@guarded
+def cpaas_contacts_move_map(args: Namespace) -> None:
+    """Move a key map."""
+    conn_id, name = args.to_conn_id or args.conn_id, args.to_map or args.map_name
+    with open_database() as database:
+        key_map = find_map(database, conn_id=args.conn_id, name=args.map_name)
+        connection = connection_of(conn_id)
+        with connection.make_client() as client:
+            table_id = client.get_contact_table().id
+        destination = Destination(conn_id, name, connection.base_url, table_id)
+        if destination.is_other_list_of(key_map):
+            asyncio.run(_check_rows(key_map, connection))
+        move_map(key_map, destination, args.key)
+        entries = counted(sum(key_map.counts().values()), "entry", "entries")
+    say(
+        f"Moved contact map {args.map_name!r} of connection {args.conn_id!r} with {entries}. It is map {name!r} of "
+        f"connection {conn_id!r} now."
+    )
+
+
+async def _check_rows(key_map: KeyMap, connection: CpaasConnection) -> None:
+    """Refuse the move unless most rows of a sample are in the list of a connection, with the cells that are known."""
+    report = VerifyReport()
+    async with await asyncio.to_thread(connection.make_async_client) as client:
+        table = await client.get_contact_table()
+        verification = Verification(key_map, client, table, report, numbers=client.settings.numbers)
+        await verification.run(SAMPLE, lambda checked, total: None)
+    if 2 * (report.equal + report.unknown) < report.checked:
+        raise SystemExit(
+            f"The list does not have the rows of the map: {counted(report.checked, 'row')} read, "
+            f"{report.gone:,} are not there, {report.different:,} have other cells, {report.unreadable:,} cannot be "
+            "read. Nothing was changed. Check the connection. If the service moved the list under new row ids, import "
+            "these into another map with: airflow cpaas contacts import-map"
+        )
