@@ -52,6 +52,12 @@ _ROW_NUMBER = Arg(("--row-number",), "Number of the row in the source, as status
 _ALL_CREATIONS = switch("--all", "All unknown creations; only with --not-created")
 _CREATED = Arg(("--created",), "The contact list has the row, and this is its id", metavar="ROW_ID")
 _NOT_CREATED = switch("--not-created", "The contact list has no such row; the next sync creates it")
+_DECISIONS = Arg(
+    ("--file",),
+    "CSV file that resolves many creations. It has the columns of the key, named as in the source of the sync, or the "
+    "column row with row numbers; and row_id, with a row id or the words: not created",
+    metavar="FILE",
+)
 
 CONTACT_COMMANDS = (
     command(
@@ -94,11 +100,15 @@ CONTACT_COMMANDS = (
     command(
         "resolve",
         "contacts.checks.cpaas_contacts_resolve",
-        (_CONN_ID, _MAP, _KEY, _ROW_NUMBER, _ALL_CREATIONS, _CREATED, _NOT_CREATED, ARG_YES, ARG_VERBOSE),
+        (
+            *(_CONN_ID, _MAP, _KEY, _ROW_NUMBER, _ALL_CREATIONS, _CREATED, _NOT_CREATED, _DECISIONS),
+            *(ARG_YES, ARG_VERBOSE),
+        ),
         "Decide what an unknown creation came to",
         "Decide what creations of unknown outcome came to, as the contact list itself shows: a row that is there gets "
         "its key (--created), and a row that is not there is created by the next sync (--not-created). The row id is "
-        "read first, and refused if another key has it. Exit status 0 when it is decided, 1 if not.",
+        "read first, and refused if another key has it. With --file everything is checked before the first write. Exit "
+        "status 0 when it is decided, 1 if not.",
     ),
     command(
         "forget-map",

@@ -44,9 +44,10 @@ class Faults:
             self.counts[reason] = shared.number
             self.lines[reason] = [f"{first} and {last}" for first, last in shared.lines]
 
-    def refuse(self, source: object) -> None:
+    def refuse(self, source: object, fault: str = "cannot be imported. Nothing was written.") -> None:
         """Refuse the file if it has faults.
 
+        :param fault: that the file cannot be used, and what was not done
         :raises MapFileError: names all faults
         """
         if not self.counts:
@@ -56,7 +57,7 @@ class Faults:
             f"{', '.join(self.lines[reason])})."
             for reason, count in self.counts.items()
         ]
-        raise MapFileError(f"{source} cannot be imported. Nothing was written. {' '.join(reasons)}")
+        raise MapFileError(f"{source} {fault} {' '.join(reasons)}")
 
 
 def read_list(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import contextlib
 import json
 import os
@@ -66,7 +67,7 @@ class MapStatus:
 def status_of(key_map: KeyMap, *, limit: int) -> MapStatus:
     """Return the contents of a key map.
 
-    :param limit: the most unknown creations to return, in the order of their key hashes
+    :param limit: the most unknown creations to return, in the order of the source
     :raises DatabaseError: when the database cannot be read
     """
     counts = key_map.counts()
@@ -74,11 +75,16 @@ def status_of(key_map: KeyMap, *, limit: int) -> MapStatus:
     without_lease = 0
     for entry in unknown_creations(key_map):
         without_lease += entry.state is RowState.CREATING
-        if len(unknown) < limit:
-            unknown.append(entry)
+        bisect.insort(unknown, entry, key=source_order)
+        del unknown[limit:]
     counts[RowState.CREATING] -= without_lease
     counts[RowState.UNKNOWN] += without_lease
     return MapStatus(counts, leases_of(key_map), values_of(key_map), unknown)
+
+
+def source_order(entry: MapEntry) -> tuple[bool, int]:
+    """Return a key that sorts entries by their row in the source, those without a row number last."""
+    return entry.source_row is None, entry.source_row or 0
 
 
 def leases_of(key_map: KeyMap) -> list[LeaseFacts]:

@@ -5,7 +5,8 @@ The service has no operation that lists rows or finds one by our key, so only a 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from sqlalchemy import select
 
@@ -81,8 +82,21 @@ def resolve_created(key_map: KeyMap, entry: MapEntry, row_id: str, client: Cpaas
     :raises CpaasError: when the row cannot be read; nothing was changed
     :raises DatabaseError: when the database cannot be used
     """
+    check_created(key_map, row_id, client.get_contact_row)
+    if write_resolved(key_map, [(entry, MapEntry(entry.key_hash, row_id=row_id))]):
+        raise CannotResolveError("Another task changed this entry meanwhile. Nothing was changed. Look at it again.")
+
+
+def check_created(key_map: KeyMap, row_id: str, read_row: Callable[[str], Any]) -> None:
+    """Check that a row exists, and that no key has it.
+
+    :param read_row: reads the row by its id
+    :raises CannotResolveError: when there is no such row, or another key has it
+    :raises CpaasError: when the row cannot be read
+    :raises DatabaseError: when the database cannot be read
+    """
     try:
-        client.get_contact_row(check_row_id(row_id))
+        read_row(check_row_id(row_id))
     except CpaasNotFoundError:
         raise CannotResolveError("The contact list has no row of this id. Nothing was changed.") from None
     except ValueError as error:
@@ -91,8 +105,6 @@ def resolve_created(key_map: KeyMap, entry: MapEntry, row_id: str, client: Cpaas
         raise CannotResolveError(
             "The contact map has this row for another key already. Nothing was changed. Check the row id."
         )
-    if _write(key_map, [Change(entry, MapEntry(entry.key_hash, row_id=row_id))]):
-        raise CannotResolveError("Another task changed this entry meanwhile. Nothing was changed. Look at it again.")
 
 
 def resolve_not_created(key_map: KeyMap, entries: Sequence[MapEntry]) -> int:
@@ -102,7 +114,7 @@ def resolve_not_created(key_map: KeyMap, entries: Sequence[MapEntry]) -> int:
 
     :raises DatabaseError: when the database cannot be used
     """
-    return sum(_write(key_map, [Change(entry, None) for entry in batch]) for batch in batched(entries))
+    return sum(write_resolved(key_map, [(entry, None) for entry in batch]) for batch in batched(entries))
 
 
 def _has_row(key_map: KeyMap, row_id: str) -> bool:
@@ -113,7 +125,11 @@ def _has_row(key_map: KeyMap, row_id: str) -> bool:
         return connection.execute(query).first() is not None
 
 
-def _write(key_map: KeyMap, changes: Sequence[Change]) -> int:
-    """Write changes, and return the number of entries that were left, because another task changed them meanwhile."""
+def write_resolved(key_map: KeyMap, resolved: Sequence[tuple[MapEntry, MapEntry | None]]) -> int:
+    """Write entries, each with the one before it; ``None`` removes it.
+
+    :return: the number of entries that another task changed meanwhile; these were left
+    :raises DatabaseError: when the database cannot be used
+    """
     with released(key_map.row_lease(owner_of("resolve"))) as lease:
-        return len(lease.write(changes))
+        return len(lease.write([Change(before, after) for before, after in resolved]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
@@ -278,8 +279,9 @@ class Planner:
         where = entry.source_row if number is None else number
         reason = f"the outcome of its creation is unknown{since}"
         self._spool.add_outcome(OutcomeLine(where, name, Outcome.UNKNOWN, reason=reason))
-        if len(self.plan.unknown_rows) < UNKNOWN_ROWS:
-            self.plan.unknown_rows.append({"row": where, "key_hash": entry.key_hash.hex()})
+        named = {"row": where, "key_hash": entry.key_hash.hex()}
+        bisect.insort(self.plan.unknown_rows, named, key=lambda named: (named["row"] is None, named["row"] or 0))
+        del self.plan.unknown_rows[UNKNOWN_ROWS:]
 
     def _add_missing_rows(self) -> None:
         """Add rows that are missing from the source to the spool."""
