@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 from cpaas_provider.api.amounts import counted, span
@@ -15,9 +17,11 @@ from cpaas_provider.contacts.errors import (
     TooManyFailuresError,
     UnknownCreationsError,
 )
+from cpaas_provider.contacts.key_map.key_map import Lease
+from cpaas_provider.contacts.sync.decisions import Action, Decision, SyncRules, decide
 from cpaas_provider.contacts.sync.planning import Plan
 from cpaas_provider.contacts.sync.results import Counts
-from cpaas_provider.contacts.sync.spool import Spool
+from cpaas_provider.contacts.sync.spool import Outcome, OutcomeLine, Spool, WorkItem
 
 log = logging.getLogger(__name__)
 
@@ -25,6 +29,8 @@ Limit = int | float | None
 Publish = Callable[[Mapping[str, float]], None]
 
 _MASK = "•••"
+_PLANNED = {Action.CREATE: Outcome.TO_CREATE, Action.UPDATE: Outcome.TO_UPDATE, Action.DELETE: Outcome.TO_DELETE}
+_PLANNED_AT_ONCE = 1_000
 _PUBLISHED = ("done", "created", "updated", "deleted", "rejected", "unknown", "not_sent")
 
 
@@ -94,20 +100,64 @@ class SyncProgress:
             self._unpublished = True
 
 
-def preview(spool: Spool, count: int, names: Mapping[str, str]) -> list[dict[str, Any]]:
-    """Return the first rows that differ, their cells masked.
+@dataclass(frozen=True, slots=True)
+class PlannedChange:
+    """What a sync would do with one row.
+
+    :param row_id: the id of the row in the list, ``None`` if there is none
+    """
+
+    item: WorkItem
+    decision: Decision
+    row_id: str | None
+
+
+def planned_changes(spool: Spool, rules: SyncRules, lease: Lease) -> Iterator[PlannedChange]:
+    """Yield the requests that a sync would make, in the order in which they would leave.
+
+    :raises SpoolError: when the rows cannot be read from the worker's disk
+    :raises DatabaseError: when the database cannot be read
+    """
+    key_map, others, place = lease.key_map, lease.others(), 0
+    while items := spool.work(place, _PLANNED_AT_ONCE):
+        place = items[-1].seq
+        entries = key_map.entries(item.key_hash for item in items)
+        for item in items:
+            entry = entries.get(item.key_hash)
+            decision = decide(item, entry, rules, key_map.hashes, others)
+            if decision.action in _PLANNED:
+                yield PlannedChange(item, decision, None if entry is None else entry.row_id)
+
+
+def preview(changes: Iterable[PlannedChange], count: int, names: Mapping[str, str]) -> list[dict[str, Any]]:
+    """Return the first changes, with keys and cells masked.
 
     :param names: names of the list's columns, by id
-    :return: for each row ``row`` (``None`` if it is missing from the source), ``action`` and ``cells``
+    :return: for each row ``row`` and ``key`` (``None`` if it is missing from the source), ``key_hash``, ``row_id``,
+        ``action`` and ``cells``: those that the request would set
     """
     return [
         {
-            "row": item.number,
-            "action": item.action,
-            "cells": {names.get(column, column): masked(cell) for column, cell in item.cells.items()},
+            "row": change.item.number,
+            "key": masked(change.item.name),
+            "key_hash": change.item.key_hash.hex(),
+            "row_id": change.row_id,
+            "action": change.decision.action.value,
+            "cells": {names.get(column, column): masked(cell) for column, cell in change.decision.cells.items()},
         }
-        for item in spool.work(0, count)
+        for change in islice(changes, count)
     ]
+
+
+def planned_outcome(change: PlannedChange, names: Mapping[str, str]) -> OutcomeLine:
+    """Return the line of the results file for a request that a dry run did not make.
+
+    :param names: names of the list's columns, by id
+    """
+    item = change.item
+    columns = ", ".join(names.get(column, column) for column in change.decision.cells) or None
+    reason = f"gone from the source; key hash {item.key_hash.hex()}" if item.is_missing else None
+    return OutcomeLine(item.number, item.name, _PLANNED[change.decision.action], change.row_id, columns, reason)
 
 
 def masked(cell: Any) -> Any:
@@ -158,6 +208,9 @@ def figures(plan: Plan, counts: Counts) -> dict[str, Any]:
         "not_in_mode": plan.not_in_mode,
         "missing": plan.missing,
         "in_other_partitions": plan.other_partitions,
+        "creates": plan.creates,
+        "updates": plan.updates,
+        "deletes": plan.deletes,
         "planned_requests": plan.requests,
         "requests": counts.requests,
     }

@@ -32,6 +32,9 @@ class Outcome(StrEnum):
     INVALID = "invalid_row"
     UNKNOWN = "unknown"
     NOT_SENT = "not_sent"
+    TO_CREATE = "to_create"
+    TO_UPDATE = "to_update"
+    TO_DELETE = "to_delete"
 
 
 class OutcomeLine(NamedTuple):

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from cpaas_provider.api.amounts import counted
 from cpaas_provider.api.errors import CpaasInvalidRequestError
 from cpaas_provider.api.recipients.msisdn import NumberReader
-from cpaas_provider.contacts.errors import MapMismatchError, StoppedError
+from cpaas_provider.contacts.errors import MapMismatchError, StoppedError, TooManyChangesError
 from cpaas_provider.contacts.key_map.hashes import BUCKETS, buckets_of
 from cpaas_provider.contacts.key_map.key_map import KeyMap, Lease
 from cpaas_provider.contacts.key_map.maps import DEFAULT_MAP, open_map
@@ -36,7 +36,9 @@ from cpaas_provider.contacts.sync.report import (
     check_result,
     estimate_line,
     figures,
+    planned_changes,
     planned_line,
+    planned_outcome,
     preview,
 )
 from cpaas_provider.contacts.sync.results import Counts
@@ -130,6 +132,8 @@ class ContactSync:
         self.changed = False
         self.column_sources: Mapping[str, tuple[str, ...]] = {}
         self._spool: Spool | None = None
+        self._planned_by: SyncRules | None = None
+        """The rules of a dry run whose plan is not in the results file yet."""
 
     def __enter__(self) -> ContactSync:
         return self
@@ -200,11 +204,16 @@ class ContactSync:
             planner.read(table, whole=spec.cursor_column is None)
         log.info("%s", planned_line(self.plan, time.monotonic() - self._began))
         if spec.preview_count:
-            self.preview = preview(spool, spec.preview_count, self._names)
+            self.preview = preview(planned_changes(spool, rules, self._lease), spec.preview_count, self._names)
         if spec.dry_run:
             log.info("%s", estimate_line(self.plan.requests, self._requests_per_second))
+            self._planned_by = rules
+            try:
+                self._check_changes()
+            except TooManyChangesError as error:
+                log.warning("Without dry_run, this sync would stop before its first request: %s", error)
             return
-        check_changes(self.plan, max_changes=spec.max_changes, max_deletes=spec.max_deletes)
+        self._check_changes()
         values: dict[str, Any] = {
             KEY_COLUMNS: list(spec.key),
             COLUMN_TYPES: mapping.type_signature,
@@ -238,8 +247,14 @@ class ContactSync:
         }
 
     def outcomes(self) -> Iterator[OutcomeLine]:
-        """Yield the lines of the results file."""
-        return iter(()) if self._spool is None else self._spool.outcomes()
+        """Yield the lines of the results file. That of a dry run also has the requests that would be made."""
+        if self._spool is None:
+            return
+        if (rules := self._planned_by) is not None:
+            self._planned_by = None
+            for change in planned_changes(self._spool, rules, self._lease):
+                self._spool.add_outcome(planned_outcome(change, self._names))
+        yield from self._spool.outcomes()
 
     @property
     def _total(self) -> int:
@@ -280,6 +295,9 @@ class ContactSync:
                 f"map, or remove this one with: airflow cpaas contacts forget-map --conn-id {self._conn_id} --map "
                 f"{self._spec.map_name}"
             )
+
+    def _check_changes(self) -> None:
+        check_changes(self.plan, max_changes=self._spec.max_changes, max_deletes=self._spec.max_deletes)
 
     def _missing_cells(self) -> dict[str, Any]:
         """Return the cells to write into rows that are missing from the source, by column id."""
