@@ -36,6 +36,9 @@ class SyncContactsOperator(CpaasOperator):
         * ``rejected`` - rows that the service rejected in this try
         * ``rejected_before`` - rows that it rejected in an earlier run, unchanged since
         * ``invalid_rows`` - rows that cannot be used; ``duplicates`` of them have the key of another row
+        * ``partial_rows`` - rows that were synced without their invalid cells (``on_invalid_cell="skip_cell"``). Each
+          is also created, updated or unchanged. A rejected row is only ``rejected``
+        * ``invalid_cells`` - the number of cells that do not fit, by list column
         * ``unknown`` - creations of unknown outcome; ``unknown_rows`` names up to 100
         * ``not_sent`` - rows whose request failed; a retry sends them
         * ``remaining`` - rows that ``max_duration`` left for the next run
@@ -66,6 +69,9 @@ class SyncContactsOperator(CpaasOperator):
         first sync, which finds an empty map (templated)
     :param on_duplicate_key: for rows with the same key: use the ``first``, or ``none`` of them. The others are invalid
         rows
+    :param on_invalid_cell: for a row with a cell that does not fit its column: ``skip_row`` sends nothing of it.
+        ``skip_cell`` sends its other cells, and leaves that cell in the list as it is. Each run names the row until the
+        source is corrected, and it counts for ``max_failure_ratio``. A key that cannot be used makes an invalid row
     :param on_deleted_row: for rows that another client deleted from the list: ``create`` them again, or ``report`` them
         as rejected
     :param on_unknown: for creations of unknown outcome: ``fail`` the task after everything else, ``skip`` them, or
@@ -77,7 +83,7 @@ class SyncContactsOperator(CpaasOperator):
         value of the last complete run are skipped. A ``SqlSource`` gets that value as the parameter ``cursor``.
         The sync then cannot determine which rows are gone, so ``on_missing`` must be ``keep``. After a change of key,
         columns or cursor column, the next run reads all rows. The stored value stays while a creation is unknown
-    :param max_failure_ratio: the share of rows that may be rejected or invalid, 0 to 1, before the task fails
+    :param max_failure_ratio: the share of rows that may be rejected, invalid or partial, 0 to 1, before the task fails
         (templated)
     :param max_duration: time after which no further request is started, as a timedelta or in seconds. The task
         succeeds, and the next run continues with the rows that are left
@@ -136,6 +142,7 @@ class SyncContactsOperator(CpaasOperator):
         max_deletes: float | str | None = 0.1,
         max_changes: float | str | None = None,
         on_duplicate_key: Literal["first", "none"] = "first",
+        on_invalid_cell: Literal["skip_row", "skip_cell"] = "skip_row",
         on_deleted_row: Literal["create", "report"] = "create",
         on_unknown: Literal["fail", "skip", "create"] = "fail",
         retry_rejected: bool | str = False,
@@ -169,6 +176,9 @@ class SyncContactsOperator(CpaasOperator):
         self.max_deletes = self._checked_if_known(max_deletes=max_deletes)
         self.max_changes = self._checked_if_known(max_changes=max_changes)
         self.on_duplicate_key = self._checked(validators.one_of("first", "none"), on_duplicate_key=on_duplicate_key)
+        self.on_invalid_cell = self._checked(
+            validators.one_of("skip_row", "skip_cell"), on_invalid_cell=on_invalid_cell
+        )
         self.on_deleted_row = self._checked(validators.one_of("create", "report"), on_deleted_row=on_deleted_row)
         self.on_unknown = self._checked(validators.one_of("fail", "skip", "create"), on_unknown=on_unknown)
         self.retry_rejected = self._checked_if_known(retry_rejected=retry_rejected)

@@ -55,6 +55,7 @@ class SyncRules:
     on_unknown: str = "fail"
     retry_rejected: bool = False
     on_duplicate_key: str = "first"
+    on_invalid_cell: str = "skip_row"
 
 
 def decide(
@@ -88,7 +89,7 @@ def _present(item: WorkItem, entry: MapEntry | None, rules: SyncRules, hashes: C
         return Decision(Action.NOT_IN_MODE)
     if changed := _changed(entry, item.cells, hashes):
         return Decision(Action.UPDATE, changed)
-    if entry.raw_hash == item.raw_hash and entry.missing_hash is None and entry.state is RowState.SYNCED:
+    if entry.raw_hash == item.synced_hash and entry.missing_hash is None and entry.state is RowState.SYNCED:
         return Decision(Action.NOTHING)
     return Decision(Action.RECORD)
 
@@ -182,7 +183,7 @@ def in_step(item: WorkItem, before: MapEntry, row_id: str | None, rules: SyncRul
         item.key_hash,
         RowState.SYNCED,
         row_id=row_id,
-        raw_hash=None if item.is_missing else item.raw_hash,
+        raw_hash=item.synced_hash,
         missing_hash=missing_hash(rules, hashes) if item.is_missing else None,
         cell_hashes=known.to_bytes(),
     )

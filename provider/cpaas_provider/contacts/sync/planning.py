@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bisect
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
@@ -38,12 +39,17 @@ class Plan:
     :param mapped: rows in the map
     :param cursor: the largest value of the cursor column
     :param unreadable: rows whose key is unknown
+    :param partial_rows: rows of which only the cells that can be used are synced. They also count as created, updated
+        or unchanged
+    :param invalid_cells: cells that cannot be used, by the name of the list column
     """
 
     rows: int = 0
     other_partitions: int = 0
     unchanged: int = 0
     invalid_rows: int = 0
+    partial_rows: int = 0
+    invalid_cells: Counter[str] = field(default_factory=Counter)
     duplicates: int = 0
     unreadable: int = 0
     not_in_mode: int = 0
@@ -201,23 +207,28 @@ class Planner:
 
         :param rows: by key hash
         """
-        known = self._map.raw_hashes(list(rows))
+        plan, known = self.plan, self._map.raw_hashes(list(rows))
         differing = {key_hash: row for key_hash, row in rows.items() if known.get(key_hash) != row[2]}
-        self.plan.unchanged += len(rows) - len(differing)
+        plan.unchanged += len(rows) - len(differing)
         if not differing:
             return
         entries = self._map.entries(differing)
         work: list[tuple[WorkItem, str]] = []
         for key_hash, (number, name, raw_hash, values) in differing.items():
             try:
-                cells = self._mapping.cells(values)
+                item = WorkItem(key_hash, number, name, raw_hash, self._mapping.cells(values))
             except InvalidRowError as error:
-                self._invalid(number, name, str(error))
-                if (entry := entries.get(key_hash)) is not None:
-                    self._count_unknown(entry, number, name)
-                continue
-            item = WorkItem(key_hash, number, name, raw_hash, cells)
+                plan.invalid_cells.update(cell.column for cell in error.cells)
+                if self._rules.on_invalid_cell == "skip_row" or not error.usable:
+                    self._invalid(number, name, str(error))
+                    if (entry := entries.get(key_hash)) is not None:
+                        self._count_unknown(entry, number, name)
+                    continue
+                columns = ", ".join(cell.column for cell in error.cells)
+                self._spool.add_outcome(OutcomeLine(number, name, Outcome.INVALID_CELL, None, columns, str(error)))
+                item = WorkItem(key_hash, number, name, raw_hash, error.usable, is_partial=True)
             action = self._count(item, entries.get(key_hash))
+            plan.partial_rows += item.is_partial and action is not Action.REJECTED_BEFORE
             if action in _SPOOLED:
                 work.append((item, action.value))
         self._spool.add_work(work)

@@ -177,8 +177,8 @@ def planned_line(plan: Plan, seconds: float) -> str:
     return (
         f"Planned: {counted(plan.rows, 'row')} read in {span(seconds)}; {plan.creates:,} to create, {plan.updates:,} "
         f"to update, {plan.deletes:,} to delete, {plan.unchanged + plan.records:,} unchanged, {plan.invalid_rows:,} "
-        f"invalid, {plan.rejected_before:,} rejected before, {plan.unknown:,} unknown, {plan.missing:,} gone from the "
-        "source."
+        f"invalid, {plan.partial_rows:,} with invalid cells, {plan.rejected_before:,} rejected before, "
+        f"{plan.unknown:,} unknown, {plan.missing:,} gone from the source."
     )
 
 
@@ -201,6 +201,8 @@ def figures(plan: Plan, counts: Counts) -> dict[str, Any]:
         "rejected": counts.rejected,
         "rejected_before": plan.rejected_before,
         "invalid_rows": plan.invalid_rows,
+        "partial_rows": plan.partial_rows - counts.rejected_partial,
+        "invalid_cells": dict(plan.invalid_cells.most_common()),
         "duplicates": plan.duplicates,
         "unknown": plan.unknown + counts.unknown,
         "unknown_rows": plan.unknown_rows,
@@ -268,11 +270,13 @@ def check_result(plan: Plan, counts: Counts, on_unknown: str, max_failure_ratio:
             "source. Look for them in the list, then resolve them with: airflow cpaas contacts resolve --conn-id "
             f"{key_map}. on_unknown='create' creates them again, perhaps twice."
         )
-    failed = counts.rejected + plan.rejected_before + plan.invalid_rows
+    partial = plan.partial_rows - counts.rejected_partial
+    failed = counts.rejected + plan.rejected_before + plan.invalid_rows + partial
     if failed and failed > max_failure_ratio * max(1, plan.here):
         raise TooManyFailuresError(
             f"{counted(failed, 'row')} of {plan.here:,} failed ({counts.rejected:,} rejected now, "
-            f"{plan.rejected_before:,} rejected by an earlier run, {plan.invalid_rows:,} invalid), more than "
+            f"{plan.rejected_before:,} rejected by an earlier run, {plan.invalid_rows:,} invalid, "
+            f"{partial:,} with invalid cells), more than "
             f"max_failure_ratio allows. Everything else was done ({changes}). The results file has the "
             "reason of each. Correct these rows in the source."
         )

@@ -33,6 +33,8 @@ class Counts:
     updated: int = 0
     deleted: int = 0
     rejected: int = 0
+    rejected_partial: int = 0
+    """Rejected rows of which a cell could not be used. They do not count as partial rows."""
     unknown: int = 0
     not_sent: int = 0
     recorded: int = 0
@@ -167,6 +169,7 @@ class ResultRecorder:
     ) -> None:
         """Count a row and write its line of the results file."""
         setattr(self._counts, outcome.value, getattr(self._counts, outcome.value) + 1)
+        self._counts.rejected_partial += outcome is Outcome.REJECTED and item.is_partial
         try:
             self._spool.add_outcome(OutcomeLine(item.number, item.name, outcome, row_id, columns, reason))
         except SpoolError as error:

@@ -242,7 +242,7 @@ class ContactSync:
             "map": spec.map_name,
             **figures(self.plan, self.counts),
             "remaining": self._remaining,
-            "complete": self._is_complete,
+            "complete": self._is_complete and not self.plan.partial_rows,
             "dry_run": spec.dry_run,
         }
 

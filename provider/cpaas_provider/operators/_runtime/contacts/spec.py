@@ -28,6 +28,7 @@ class ContactSyncSpec:
     max_deletes: float | None
     max_changes: float | None
     on_duplicate_key: str
+    on_invalid_cell: str
     on_deleted_row: str
     on_unknown: str
     retry_rejected: bool

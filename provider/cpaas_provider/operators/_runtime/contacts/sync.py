@@ -177,6 +177,7 @@ class ContactSyncTry(BulkAttempt):
                 on_unknown=spec.on_unknown,
                 retry_rejected=spec.retry_rejected,
                 on_duplicate_key=spec.on_duplicate_key,
+                on_invalid_cell=spec.on_invalid_cell,
             ),
             map_name=spec.map_name,
             missing_cells=missing_cells,
@@ -270,7 +271,16 @@ def _done(report: Mapping[str, Any]) -> str:
     """Return the last line of a sync: its counts."""
     left_out = ", ".join(
         f"{report[name]:,} {name.replace('_', ' ')}"
-        for name in ("rejected", "rejected_before", "invalid_rows", "unknown", "not_sent", "remaining", "not_in_mode")
+        for name in (
+            "rejected",
+            "rejected_before",
+            "invalid_rows",
+            "partial_rows",
+            "unknown",
+            "not_sent",
+            "remaining",
+            "not_in_mode",
+        )
     )
     return (
         f"Contact sync ended. The source has {counted(report['rows'], 'row')}. In the contact list "
