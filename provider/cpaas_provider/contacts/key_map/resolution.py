@@ -1,11 +1,12 @@
-"""Manual resolution of unknown creations: a person has looked whether the contact list has the row.
+"""What a person decides of single rows: what an unknown creation came to, and that a rejected row is sent again.
 
 The service has no operation that lists rows or finds one by our key, so only a person can do this.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from sqlalchemy import select
@@ -17,6 +18,8 @@ from cpaas_provider.contacts.key_map.entries import Change, MapEntry, RowState
 from cpaas_provider.contacts.key_map.key_map import KeyMap
 from cpaas_provider.contacts.key_map.map_files import check_row_id
 from cpaas_provider.contacts.key_map.overview import owner_of, released, unknown_creations
+from cpaas_provider.contacts.key_map.rejections import RETRY, of_source_row
+from cpaas_provider.contacts.key_map.rejections import pages as rejection_pages
 from cpaas_provider.contacts.mapping.keys import key_texts
 from cpaas_provider.database.bulk import batched
 from cpaas_provider.database.schema.contacts import contact_rows
@@ -37,6 +40,65 @@ def find_by_key(key_map: KeyMap, parts: Sequence[str]) -> MapEntry:
     :raises CannotResolveError: when there is none
     :raises DatabaseError: when the database cannot be read
     """
+    entry = _entry_of_key(key_map, parts)
+    if not entry.is_unknown(key_map.leased()):
+        raise CannotResolveError(
+            f"This key has no unknown creation: {_RESOLVED_STATES[entry.state]}. Nothing was changed."
+        )
+    return entry
+
+
+def rejected_by_key(key_map: KeyMap, parts: Sequence[str]) -> bytes:
+    """Return the hash of the key of a rejected row.
+
+    :param parts: the parts of the key, as in the source
+    :raises CannotResolveError: when there is no such row
+    :raises DatabaseError: when the database cannot be read
+    """
+    entry = _entry_of_key(key_map, parts)
+    if entry.rejected_hash is None:
+        raise CannotResolveError("The service did not reject the row of this key. Nothing was changed.")
+    return entry.key_hash
+
+
+def rejected_by_row_number(key_map: KeyMap, number: int) -> bytes:
+    """Return the hash of the key of a rejected row.
+
+    :param number: the number of the row in the source when it was rejected last
+    :raises CannotResolveError: when there is no such row, or there are several
+    :raises DatabaseError: when the database cannot be read
+    """
+    with key_map.database.connect() as connection:
+        found = of_source_row(connection, key_map.facts.map_id, number)
+    if len(found) != 1:
+        raise CannotResolveError(
+            f"{'Several' if found else 'No'} rejected rows have the row number {number}. Nothing was changed. Name the "
+            "key with --key."
+        )
+    return found[0].key_hash
+
+
+def retry_rejected(key_map: KeyMap, key_hashes: Sequence[bytes] | None) -> tuple[int, int]:
+    """Have the next sync send rejected rows, although they did not change.
+
+    :param key_hashes: the rows; ``None`` for all rejected ones
+    :return: the number of rows, and the number of those that another task changed meanwhile and that were left
+    :raises DatabaseError: when the database cannot be used
+    """
+    if key_hashes is not None:
+        pages: Iterable[list[bytes]] = [list(key_hashes)]
+    else:
+        found = rejection_pages(key_map.database, key_map.facts.map_id)
+        pages = ([rejection.key_hash for rejection in page] for page in found)
+    marked = changed = 0
+    for page in pages:
+        entries = [entry for entry in key_map.entries(page).values() if entry.rejected_hash is not None]
+        left = write_resolved(key_map, [(entry, replace(entry, rejected_hash=RETRY)) for entry in entries])
+        marked, changed = marked + len(entries) - left, changed + left
+    return marked, changed
+
+
+def _entry_of_key(key_map: KeyMap, parts: Sequence[str]) -> MapEntry:
     try:
         texts = key_texts(parts)
     except ValueError as error:
@@ -49,10 +111,6 @@ def find_by_key(key_map: KeyMap, parts: Sequence[str]) -> MapEntry:
         raise CannotResolveError(
             "The contact map has no entry for this key. Nothing was changed. Check the spelling, the order of its "
             "parts, and --map."
-        )
-    if not entry.is_unknown(key_map.leased()):
-        raise CannotResolveError(
-            f"This key has no unknown creation: {_RESOLVED_STATES[entry.state]}. Nothing was changed."
         )
     return entry
 

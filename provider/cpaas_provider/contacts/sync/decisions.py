@@ -137,6 +137,7 @@ def requested(decision: Decision, item: WorkItem, before: MapEntry, lease: Lease
         return MapEntry(
             item.key_hash,
             RowState.CREATING,
+            rejected_hash=before.rejected_hash,
             version=before.version,
             fencing_token=lease.fencing_token,
             source_row=item.number or None,

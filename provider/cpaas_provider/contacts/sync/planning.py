@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
+from cpaas_provider.api.amounts import counted
 from cpaas_provider.api.errors import CpaasInvalidRequestError
 from cpaas_provider.contacts.key_map.entries import MapEntry, RowState
 from cpaas_provider.contacts.key_map.hashes import bucket_of
@@ -213,6 +214,7 @@ class Planner:
         if not differing:
             return
         entries = self._map.entries(differing)
+        rejected: list[WorkItem] = []
         work: list[tuple[WorkItem, str]] = []
         for key_hash, (number, name, raw_hash, values) in differing.items():
             try:
@@ -231,7 +233,22 @@ class Planner:
             plan.partial_rows += item.is_partial and action is not Action.REJECTED_BEFORE
             if action in _SPOOLED:
                 work.append((item, action.value))
+            elif action is Action.REJECTED_BEFORE:
+                rejected.append(item)
         self._spool.add_work(work)
+        if rejected:
+            self._add_rejected_before(rejected)
+
+    def _add_rejected_before(self, items: Sequence[WorkItem]) -> None:
+        """Write the lines of rows that the service rejected, and that did not change since."""
+        rejections = self._map.rejections(item.key_hash for item in items)
+        for item in items:
+            columns, reason = None, "rejected by an earlier try or run, and not changed since"
+            if (rejection := rejections.get(item.key_hash)) is not None:
+                columns = ", ".join(rejection.columns)
+                since = f"{counted(rejection.times, 'time')}, first {rejection.since:%Y-%m-%d}"
+                reason = f"not changed since it was rejected ({since}): {rejection.reason}"
+            self._spool.add_outcome(OutcomeLine(item.number, item.name, Outcome.REJECTED, None, columns, reason))
 
     def _count(self, item: WorkItem, entry: MapEntry | None) -> Action:
         action = decide(item, entry, self._rules, self._map.hashes, self._others).action
@@ -239,9 +256,6 @@ class Planner:
             self._count_unknown(entry, item.number, item.name)
             return action
         self._add(action, 1)
-        if action is Action.REJECTED_BEFORE:
-            reason = "rejected by an earlier run, and not changed since"
-            self._spool.add_outcome(OutcomeLine(item.number, item.name, Outcome.REJECTED, reason=reason))
         return action
 
     def _add(self, action: Action, number: int) -> None:

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from cpaas_provider.contacts.errors import LeaseLostError, NotSyncedError, SpoolError, TooManyFailuresError
 from cpaas_provider.contacts.key_map.entries import Change, MapEntry, RowState
 from cpaas_provider.contacts.key_map.key_map import Lease
+from cpaas_provider.contacts.key_map.rejections import Rejection, new_rejection
 from cpaas_provider.contacts.sync.decisions import Action, SyncRules, in_step, restored, undone
 from cpaas_provider.contacts.sync.requests import Response, Result
 from cpaas_provider.contacts.sync.spool import Outcome, OutcomeLine, Spool, WorkItem
 from cpaas_provider.database.errors import DatabaseError
 
 _REJECTIONS_AT_ONCE = 200
+_WORD = re.compile(r"[\w-]+")
 _FAILURES_IN_A_ROW = 5
 _REJECTIONS_IN_A_ROW = 20
 _ACCEPTED = {
@@ -98,6 +101,7 @@ class ResultRecorder:
             return
         rejected, self._to_reject = self._to_reject + (self._in_a_row if whole else []), []
         changes: list[Change] = []
+        rejections: list[Rejection] = []
         for result in rejected:
             left = undone(result.pending.decision, result.pending.intent, result.pending.before)
             item = result.pending.item
@@ -111,10 +115,26 @@ class ResultRecorder:
                 continue
             else:
                 changes.append(Change(here, replace(left, rejected_hash=item.raw_hash or None)))
+            if item.raw_hash:
+                rejections.append(self._rejection(result))
         if changes:
             # If this cannot be recorded, the next run sends these rows again, and the service rejects them again.
             with contextlib.suppress(LeaseLostError, DatabaseError):
-                await asyncio.to_thread(self._lease.write, changes)
+                await asyncio.to_thread(self._lease.write, changes, None, rejections)
+
+    def _rejection(self, result: Result) -> Rejection:
+        """Return what to store of a rejected row. Its columns are those that the error names, or all that were sent."""
+        item, cells, reason = result.pending.item, result.pending.decision.cells, result.reason or ""
+        words = set(_WORD.findall(reason))
+        named = [column for column in cells if column in words or self._names.get(column) in words]
+        return new_rejection(
+            item.key_hash,
+            item.number or None,
+            [self._names.get(column, column) for column in named or cells],
+            reason,
+            self._lease.key_map.clock(),
+            self._lease.key_map.hashes.of_cells(cells).to_bytes(),
+        )
 
     def count(self, result: Result) -> bool:
         """Count a recorded result, and write its line of the results file.
@@ -134,8 +154,7 @@ class ResultRecorder:
             self._in_a_row.clear()
         elif response in (Response.REJECTED, Response.NOT_FOUND):
             outcome = Outcome.REJECTED
-            if response is Response.REJECTED:
-                self._in_a_row.append(result)
+            (self._in_a_row if response is Response.REJECTED else self._to_reject).append(result)
         elif response is Response.UNKNOWN and pending.decision.action is Action.CREATE:
             outcome = Outcome.UNKNOWN
         else:
