@@ -48,6 +48,8 @@ class SyncContactsOperator(CpaasOperator):
         * ``creates``, ``updates``, ``deletes`` - requests that were planned; ``planned_requests`` is their sum
         * ``requests`` - requests that were made
         * ``complete`` - whether the list matches the source, except for rejected, invalid and unknown rows
+        * ``run`` - rows that were ``created``, ``updated`` and ``deleted`` in all tries of this run. The other figures
+          are those of this try
         * ``map``, ``dry_run`` - the arguments
 
     :param source: the rows: a path or ``ObjectStoragePath`` of a CSV, JSON Lines or Parquet file, a source of
@@ -93,8 +95,9 @@ class SyncContactsOperator(CpaasOperator):
         ``deletes``, and the results file has a line for each row that would change (templated)
     :param preview_count: number of changed rows to push as the XCom ``preview``: row number, masked key, key hash, row
         id, action, and the masked cells that the request sets
-    :param results_path: path of the results file, ``.jsonl`` or ``.parquet``. It has one line for each row that this
-        try created, updated or deleted, or that was rejected, invalid, unknown or not sent (templated)
+    :param results_path: path of the results file, ``.jsonl`` or ``.parquet``. It has a line for each row that
+        this run created, updated or deleted, or that is rejected, invalid, unknown or not sent. A retry continues the
+        file of the earlier tries, except for rows that a killed try changed (templated)
     :param partition: one of the values of ``partitions(count)``, to map the operator over
     :param map_name: distinguishes several key maps of one list, such as those of two sources (templated)
     :param empty_cell_value: how a cleared cell is sent: ``null`` or ``empty`` (an empty string)

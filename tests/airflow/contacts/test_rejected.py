@@ -155,3 +155,15 @@ def test_status_names_what_to_do_about_rejected_rows(cpaas: CommandLine, stage: 
     said = cpaas("contacts", "status")
     assert "Rejected rows of contact map 'default' of connection 'cpaas_default':" in said.out
     assert "airflow cpaas contacts retry-row" in said.out
+
+
+def test_rejections_are_exported_and_imported_with_the_map(
+    cpaas: CommandLine, stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reject_second(stage, people(3))
+    before = rejected(cpaas)
+    assert cpaas("contacts", "export-map", str(tmp_path / "map.csv")).status == 0
+    monkeypatch.setenv("AIRFLOW__CPAAS__DATABASE", f"sqlite:///{tmp_path}/other.db")
+    said = cpaas("contacts", "import-map", str(tmp_path / "map.csv"))
+    assert said.status == 0, said.err
+    assert rejected(cpaas) == before

@@ -69,6 +69,42 @@ def new_rejection(
     return Rejection(key_hash, source_row, tuple(columns)[:_MAX_COLUMNS], text, at, cell_hashes=cell_hashes)
 
 
+def rejection_to_json(rejection: Rejection) -> str:
+    """Return a rejection as text for a file, without its key hash."""
+    return json.dumps(
+        {
+            "row": rejection.source_row,
+            "columns": rejection.columns,
+            "reason": rejection.reason,
+            "at": rejection.at.isoformat(),
+            "first_at": rejection.since.isoformat(),
+            "times": rejection.times,
+            "cells": (rejection.cell_hashes or b"").hex(),
+        }
+    )
+
+
+def rejection_from_json(key_hash: bytes, text: str) -> Rejection:
+    """Read the result of ``rejection_to_json``.
+
+    :raises ValueError: when it is no such text
+    """
+    try:
+        values = json.loads(text)
+        return Rejection(
+            key_hash,
+            None if values["row"] is None else int(values["row"]),
+            tuple(map(str, values["columns"]))[:_MAX_COLUMNS],
+            str(values["reason"])[:MAX_REJECTION_REASON],
+            datetime.fromisoformat(values["at"]),
+            datetime.fromisoformat(values["first_at"]),
+            int(values["times"]),
+            bytes.fromhex(values["cells"]),
+        )
+    except (KeyError, TypeError, ValueError):
+        raise ValueError("what the service said of a rejected row is damaged") from None
+
+
 def store(connection: Connection, map_id: int, rejections: Sequence[Rejection]) -> None:
     """Store rejections. One of a row that was rejected before counts once more, and keeps its first time."""
     for batch in batched(rejections):

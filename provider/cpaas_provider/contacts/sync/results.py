@@ -7,6 +7,7 @@ import contextlib
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from cpaas_provider.contacts.errors import LeaseLostError, NotSyncedError, SpoolError, TooManyFailuresError
 from cpaas_provider.contacts.key_map.entries import Change, MapEntry, RowState
@@ -14,6 +15,7 @@ from cpaas_provider.contacts.key_map.key_map import Lease
 from cpaas_provider.contacts.key_map.rejections import Rejection, new_rejection
 from cpaas_provider.contacts.sync.decisions import Action, SyncRules, in_step, restored, undone
 from cpaas_provider.contacts.sync.requests import Response, Result
+from cpaas_provider.contacts.sync.run_totals import RunTotals
 from cpaas_provider.contacts.sync.spool import Outcome, OutcomeLine, Spool, WorkItem
 from cpaas_provider.database.errors import DatabaseError
 
@@ -44,6 +46,8 @@ class Counts:
     requests: int = 0
     done: int = 0
     """Rows of the spool that are finished."""
+    earlier: RunTotals | None = None
+    """What earlier tries of the run changed."""
 
 
 class ResultRecorder:
@@ -121,6 +125,14 @@ class ResultRecorder:
             # If this cannot be recorded, the next run sends these rows again, and the service rejects them again.
             with contextlib.suppress(LeaseLostError, DatabaseError):
                 await asyncio.to_thread(self._lease.write, changes, None, rejections)
+
+    def run_values(self, finished: Sequence[Result]) -> Mapping[str, Any] | None:
+        """Return the value that counts what all tries of the run changed, these results included."""
+        if self._counts.earlier is None or not finished:
+            return None
+        accepted = [result.pending.decision.action for result in finished if result.response is Response.ACCEPTED]
+        created, updated, deleted = map(accepted.count, _ACCEPTED)
+        return self._counts.earlier.value(self._counts, (created, updated, deleted))
 
     def _rejection(self, result: Result) -> Rejection:
         """Return what to store of a rejected row. Its columns are those that the error names, or all that were sent."""

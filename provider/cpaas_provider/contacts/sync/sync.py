@@ -7,7 +7,7 @@ import contextlib
 import json
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import astuple, dataclass, field, replace
 from hashlib import blake2b
@@ -42,6 +42,7 @@ from cpaas_provider.contacts.sync.report import (
     preview,
 )
 from cpaas_provider.contacts.sync.results import Counts
+from cpaas_provider.contacts.sync.run_totals import CHANGED, RunTotals
 from cpaas_provider.contacts.sync.spool import OutcomeLine, Spool
 from cpaas_provider.database.database import Database
 from cpaas_provider.database.errors import DatabaseError
@@ -159,16 +160,18 @@ class ContactSync:
         self._check_key(key_map)
         self._lease = key_map.lease(spec.owner, buckets_of(*spec.partition))
         self._open.callback(_release, self._lease)
+        self.counts.earlier = RunTotals.read(key_map, self._lease.buckets, spec.run)
         stored = key_map.value(CURSOR) if spec.cursor_column else None
         if not isinstance(stored, dict) or stored.get("of") != self._cursor_of:
             # The stored cursor belongs to another column or mapping, so rows before it may differ from the list.
             return None
         return cursor_from_json(stored["value"])
 
-    def run(self, source: Source, cursor: Any = None) -> None:
+    def run(self, source: Source, cursor: Any = None, earlier: Iterable[OutcomeLine] = ()) -> None:
         """Read the source and send the rows that differ.
 
         :param cursor: the cursor that ``begin`` returned
+        :param earlier: the results file of earlier tries; its rows that were changed are in that of this try, too
         :raises SourceError: when the source cannot be read; nothing was sent
         :raises CpaasInvalidRequestError: when the mapping fits neither table nor source; nothing was sent
         :raises ContactsError: see its subclasses
@@ -177,6 +180,9 @@ class ContactSync:
         """
         spec, key_map = self._spec, self._lease.key_map
         spool = self._spool = self._open.enter_context(Spool(spec.spool_path))
+        for line in earlier:
+            if line.outcome.value in CHANGED:
+                spool.add_outcome(line)
         rules = replace(spec.rules, missing_cells=self._missing_cells())
         with source.open() as table:
             mapping = RowMapping(
@@ -235,6 +241,20 @@ class ContactSync:
         if self.changed:
             self._lease.write([], {self._changed_key: None})
 
+    def has_results(self, digest: str) -> bool:
+        """Return whether an earlier try of this run wrote the results file of this digest."""
+        return self.counts.earlier is not None and self.counts.earlier.results == digest
+
+    def mark_results(self, digest: str) -> None:
+        """Record that this try wrote the results file, so that a later try continues it.
+
+        :raises ContactsError: when the lease ended
+        :raises DatabaseError: when the database cannot be written
+        """
+        if self.counts.earlier is not None and not self._spec.dry_run:
+            self.counts.earlier.results = digest
+            self._lease.write([], self.counts.earlier.value(self.counts))
+
     def report(self) -> dict[str, Any]:
         """Return the result of the sync, as small JSON."""
         spec = self._spec
@@ -244,6 +264,7 @@ class ContactSync:
             "remaining": self._remaining,
             "complete": self._is_complete and not self.plan.partial_rows,
             "dry_run": spec.dry_run,
+            "run": (self.counts.earlier or RunTotals("", spec.run)).figures(self.counts),
         }
 
     def outcomes(self) -> Iterator[OutcomeLine]:
