@@ -37,7 +37,8 @@ class RunTotals:
         stored = key_map.value(key)
         if not isinstance(stored, dict) or stored.get("run") != run:
             return cls(key, run)
-        return cls(key, run, *(int(stored[name]) for name in CHANGED), stored.get("results"))
+        created, updated, deleted = (int(stored[name]) for name in CHANGED)
+        return cls(key, run, created, updated, deleted, stored.get("results"))
 
     def value(self, counts: Any, finished: tuple[int, int, int] = (0, 0, 0)) -> dict[str, Any]:
         """Return the value to store.

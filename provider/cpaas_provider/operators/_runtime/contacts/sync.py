@@ -241,15 +241,15 @@ class ContactSyncTry(BulkAttempt):
         if self._results_path is None or self._spec.dry_run or not sync.has_results(self._results_digest):
             return
         try:
-            with as_source(self._results_file).open() as table:
+            with as_source(str(self._results_file)).open() as table:
                 for row in table.rows(list(OF_A_SYNC)):
                     if not isinstance(row, InvalidRow):
                         number, key, outcome, row_id, columns, reason = row.values
                         yield OutcomeLine(number, key, Outcome(outcome), row_id, columns, reason)
         except (SourceError, ValueError) as error:
             self._runtime.log.warning(
-                "The results file of an earlier try cannot be read (%s). The new file has only what this try changes.",
-                type(error).__name__,
+                "The results file of an earlier try cannot be read. The new file has only what this try changes. %s",
+                error,
             )
 
     @cached_property
@@ -311,9 +311,10 @@ def _done(report: Mapping[str, Any]) -> str:
             "not_in_mode",
         )
     )
+    run = report["run"]
     return (
-        f"Contact sync ended. In all tries of this run {report['run']['created']:,} rows were created, "
-        f"{report['run']['updated']:,} updated, {report['run']['deleted']:,} deleted. The source has {counted(report['rows'], 'row')}. In this try "
+        f"Contact sync ended. In all tries of this run {run['created']:,} rows were created, {run['updated']:,} "
+        f"updated, {run['deleted']:,} deleted. The source has {counted(report['rows'], 'row')}. In this try "
         f"{report['created']:,} were created, {report['updated']:,} updated, {report['deleted']:,} deleted, and "
         f"{report['unchanged']:,} are unchanged. Left out: {left_out}. Gone from the source: {report['missing']:,}. "
         f"{counted(report['requests'], 'request')}."
