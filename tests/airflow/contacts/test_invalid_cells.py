@@ -33,8 +33,8 @@ def skip(stage: Stage, rows: Any, map_name: str, **given: Any) -> Any:
 
 def test_other_cells_of_a_row_are_sent_and_the_wrong_one_is_left_alone(stage: Stage, tmp_path: Path) -> None:
     path = tmp_path / "results.jsonl"
-    skip(stage, born(5), "rest")
-    done = skip(stage, born(5, wrong=2, phone="+2348039999999"), "rest", results_path=str(path))
+    skip(stage, born(5), "cell rest")
+    done = skip(stage, born(5, wrong=2, phone="+2348039999999"), "cell rest", results_path=str(path))
     assert (done.state, done.result["updated"], done.result["invalid_rows"]) == ("success", 1, 0), done.error
     assert (done.result["partial_rows"], done.result["invalid_cells"]) == (1, {"Birthday": 1})
     assert done.result["complete"] is False
@@ -50,21 +50,21 @@ def test_other_cells_of_a_row_are_sent_and_the_wrong_one_is_left_alone(stage: St
 
 def test_each_run_names_the_row_without_a_request_until_the_source_is_corrected(stage: Stage) -> None:
     rows = born(4, wrong=1)
-    first = skip(stage, rows, "named")
+    first = skip(stage, rows, "cell named")
     assert (first.result["created"], first.result["partial_rows"]) == (4, 1), first.error
     assert names(stage)["Person 1"].get(BIRTHDAY) is None
     for _ in range(2):
-        again = skip(stage, rows, "named")
+        again = skip(stage, rows, "cell named")
         assert (again.result["requests"], again.result["partial_rows"], again.result["complete"]) == (0, 1, False)
         assert again.result["unchanged"] == 4
-    corrected = skip(stage, born(4), "named")
+    corrected = skip(stage, born(4), "cell named")
     assert (corrected.result["updated"], corrected.result["partial_rows"]) == (1, 0), corrected.error
     assert names(stage)["Person 1"][BIRTHDAY] == "1990-01-31"
-    assert skip(stage, born(4), "named").result["complete"] is True
+    assert skip(stage, born(4), "cell named").result["complete"] is True
 
 
 def test_row_with_a_wrong_cell_counts_for_the_failure_ratio(stage: Stage) -> None:
-    failed = skip(stage, born(4, wrong=1), "ratio", max_failure_ratio=0.0)
+    failed = skip(stage, born(4, wrong=1), "cell ratio", max_failure_ratio=0.0)
     assert failed.state == "failed"
     assert "1 with invalid cells), more than max_failure_ratio allows" in failed.error
     assert failed.report["created"] == 4
@@ -72,17 +72,17 @@ def test_row_with_a_wrong_cell_counts_for_the_failure_ratio(stage: Stage) -> Non
 
 
 def test_partial_row_that_the_service_rejected_is_sent_again_only_when_it_changed(stage: Stage) -> None:
-    skip(stage, born(3), "both")
+    skip(stage, born(3), "cell both")
     stage.sandbox.control(*fault(UPDATE, "reject", times=1, message="Points are wrong"))
     rows = born(3, wrong=1, points=500)
-    ended = skip(stage, rows, "both")
+    ended = skip(stage, rows, "cell both")
     assert (ended.result["rejected"], ended.result["partial_rows"]) == (1, 0), ended.error
     before = requests(stage, UPDATE)
-    again = skip(stage, rows, "both")
+    again = skip(stage, rows, "cell both")
     assert (again.result["rejected_before"], again.result["partial_rows"]) == (1, 0)
     assert again.result["invalid_cells"] == {"Birthday": 1}
     assert requests(stage, UPDATE) == before
-    skip(stage, born(3, wrong=1, points=501), "both")
+    skip(stage, born(3, wrong=1, points=501), "cell both")
     assert names(stage)["Person 1"][POINTS] == 501
 
 
@@ -96,7 +96,7 @@ def test_row_without_a_usable_cell_or_key_is_an_invalid_row(stage: Stage) -> Non
 def test_template_of_a_wrong_value_is_one_cell_and_other_columns_of_it_are_sent(stage: Stage) -> None:
     columns = {"Name": {"template": "{name} {extra}"}, "Phone": "phone", "Points": "points"}
     rows = [{**row, "extra": "" if number else b"\x00"} for number, row in enumerate(people(2))]
-    done = skip(stage, rows, "template", columns=columns)
+    done = skip(stage, rows, "cell template", columns=columns)
     assert (done.result["created"], done.result["invalid_cells"]) == (2, {"Name": 1}), done.error
     assert {row.get(NAME) for row in listed(stage.sandbox).values()} == {None, "Person 1"}
 

@@ -67,8 +67,8 @@ CONTACT_COMMANDS = (
         (_ANY_CONN_ID, _ANY_MAP, _LIMIT, ARG_OUTPUT, ARG_VERBOSE),
         "Show key maps: rows by state, leases, unknown creations, rejected rows",
         "Show the key maps of contact lists: how many rows are in which state, which tasks hold a lease, the cursor "
-        "and the key columns, the creations whose outcome is unknown, and the rows that the service rejected, with "
-        "columns and reason. Nothing of a contact is shown.",
+        "and the key columns, and the creations whose outcome is unknown. Rows that the service rejected have their "
+        "columns and the reason. Nothing of a contact is shown.",
     ),
     command(
         "export-map",

@@ -102,7 +102,7 @@ def rejection_from_json(key_hash: bytes, text: str) -> Rejection:
             bytes.fromhex(values["cells"]),
         )
     except (KeyError, TypeError, ValueError):
-        raise ValueError("what the service said of a rejected row is damaged") from None
+        raise ValueError("the reason of a rejected row is damaged") from None
 
 
 def store(connection: Connection, map_id: int, rejections: Sequence[Rejection]) -> None:

@@ -176,7 +176,7 @@ def planned_line(plan: Plan, seconds: float) -> str:
     """
     return (
         f"Planned: {counted(plan.rows, 'row')} read in {span(seconds)}; {plan.creates:,} to create, {plan.updates:,} "
-        f"to update, {plan.deletes:,} to delete, {plan.unchanged + plan.records:,} unchanged, {plan.invalid_rows:,} "
+        f"to update, {plan.deletes:,} to delete, {plan.unchanged + plan.records:,} unchanged. {plan.invalid_rows:,} "
         f"invalid, {plan.partial_rows:,} with invalid cells, {plan.rejected_before:,} rejected before, "
         f"{plan.unknown:,} unknown, {plan.missing:,} gone from the source."
     )
