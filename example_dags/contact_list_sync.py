@@ -34,6 +34,13 @@ PARAMS = {
     "warehouse_conn_id": Param("warehouse", type="string", description="The connection to the SQL database."),
     "operator_phone": Param("+234 803 555 0100", type="string", description="The phone that gets the alert."),
     "sender_id": Param("Example", type="string", maxLength=11, description="The sender that the phone shows."),
+    "max_deletes": Param(
+        "0.05",
+        type="string",
+        pattern=r"^(0\.[0-9]+|1\.0|[0-9]+)$",
+        description="Deletions that a run may make: a share of the rows that the list has from the source, or a count.",
+    ),
+    "dry_run": Param(False, type="boolean", description="Name what would change, and send nothing."),
     "folder": Param(
         None,
         type=["null", "string"],
@@ -63,7 +70,7 @@ def run_folder(params, run_id):
     Rows of customers that are gone from the warehouse are deleted.
 
     * **Safety stops.** If more rows would be deleted or changed than allowed, the sync fails before its first request,
-      and an operator gets an SMS. See that the warehouse is complete, or raise the limit for one run.
+      and an operator gets an SMS. See that the warehouse is complete, or trigger a run with a higher `max_deletes`.
     * **Long first sync.** After four hours no further request begins. The next night continues with the rest.
     * **The results file** names every row that was changed, rejected or invalid.
     """,
@@ -78,7 +85,8 @@ def contact_list_sync():
         key="customer_id",
         columns=CONTACT_COLUMNS,
         on_missing="delete",
-        max_deletes=0.05,  # a share of the rows that the list has from this source
+        max_deletes="{{ params.max_deletes }}",
+        dry_run="{{ params.dry_run }}",
         max_changes=100_000,
         max_failure_ratio=0.02,
         max_duration=timedelta(hours=4),

@@ -24,7 +24,7 @@ COLUMNS = {
     "country": "The country of the number, as the service names it.",
     "ported": "Whether the number was ported to another operator.",
     "dnd": "Whether the number is marked as do-not-disturb.",
-    "columns": "The list columns that the request set, joined by commas.",
+    "columns": "The list columns that the request set, or would set in a dry run, joined by commas.",
 }
 
 CAMPAIGN_OUTCOMES = {
@@ -48,8 +48,13 @@ CONTACT_OUTCOMES = {
     "deleted": "The service deleted the row.",
     "rejected": "The service rejected the row, in this run or unchanged in an earlier one.",
     "invalid_row": "The row cannot be used. A cell does not fit, or the key is blank or of another row.",
+    "invalid_cell": 'The cells of `columns` cannot be used. The others are synced (`on_invalid_cell="skip_cell"`). '
+    "A change of these has a line of its own.",
     "unknown": "The provider cannot determine whether the service created a row.",
     "not_sent": "No request for this row was accepted yet. A retry sends it.",
+    "to_create": "A dry run: the sync would create a row.",
+    "to_update": "A dry run: the sync would update the row. `columns` are those that would change.",
+    "to_delete": "A dry run: the sync would delete the row. `row_id` identifies it, and `reason` has its key hash.",
 }
 """By the value of the member."""
 

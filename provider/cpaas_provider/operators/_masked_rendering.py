@@ -59,7 +59,9 @@ def _mapped_fields(operator: BaseOperator, context: Context) -> frozenset[str]:
         expanded = expanded[context["ti"].map_index or 0]
     if expanded is None or isinstance(expanded, Mapping):
         return frozenset()
-    return frozenset(operator.template_fields) - set(declared.partial_kwargs)
+    # An operator has its argument dry_run under another name, because BaseOperator has a method dry_run.
+    own = {"without_sending" if name == "dry_run" else name for name in declared.partial_kwargs}
+    return frozenset(operator.template_fields) - own
 
 
 def _render_quietly(

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import Any
+
+from cpaas_provider.api.bounds import is_known
 
 Check = Callable[[str, Any], Any]
 
@@ -17,6 +20,25 @@ _LONGEST_CATEGORY = 100
 def or_none(check: Check) -> Check:
     """Return a check that also accepts ``None``."""
     return lambda name, value: None if value is None else check(name, value)
+
+
+def templated(check: Check) -> Check:
+    """Return a check of an argument that may be a template or the output of a task. These are checked as they run."""
+    return lambda name, value: check(name, value) if value is None or is_known(value) else value
+
+
+def rendered(check: Check) -> Check:
+    """Return a check of a rendered argument that is no text. A template makes text of a boolean or number."""
+    return lambda name, value: check(name, _written_value(value) if isinstance(value, str) else value)
+
+
+def _written_value(text: str) -> Any:
+    """Return the boolean or number that a text is written as, in Python or JSON; any other text as it is."""
+    try:
+        value = json.loads(text.strip().lower())
+    except (ValueError, RecursionError):
+        return text
+    return value if isinstance(value, (bool, int, float)) else text
 
 
 def one_of(*words: str) -> Check:

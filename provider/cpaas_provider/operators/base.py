@@ -73,6 +73,8 @@ class CpaasOperator(BaseOperator, metaclass=_OperatorMeta):
     _valueless: Mapping[str, str] = MappingProxyType({})
     optional_fields: ClassVar[frozenset[str]] = frozenset()
     """Templated fields that may be empty after rendering."""
+    typed_fields: ClassVar[Mapping[str, Callable[[str, Any], Any]]] = {}
+    """The checks of templated arguments that are booleans or numbers. A template makes text of these."""
 
     def __init__(self, *, cpaas_conn_id: str = DEFAULT_CONN_ID, **kwargs: Any) -> None:
         super().__init__(**with_documentation(type(self), "operators", kwargs))
@@ -161,9 +163,19 @@ class CpaasOperator(BaseOperator, metaclass=_OperatorMeta):
         return runtime
 
     def _build_spec(self, spec_class: Callable[..., SpecT], **given: Any) -> SpecT:
-        """Return a spec with the given fields. Every other field has the rendered argument of the same name."""
+        """Return a spec with the given fields. Every other field has the rendered argument of the same name.
+
+        :raises AirflowFailException: when a template of ``typed_fields`` was rendered to something else
+        """
+        from cpaas_provider.operators._validators import rendered
+
         names = [field.name for field in dataclasses.fields(spec_class) if field.name not in given]  # type: ignore[arg-type]
-        return spec_class(**given, **{name: self.rendered(name) for name in names})
+        fields = {**given, **{name: self.rendered(name) for name in names}}
+        try:
+            typed = {name: rendered(check)(name, fields[name]) for name, check in self.typed_fields.items()}
+        except ValueError as error:
+            raise AirflowFailException(f"{error} Nothing was sent.") from None
+        return spec_class(**{**fields, **typed})
 
     def _checked(self, check: Callable[[str, Any], T], **argument: Any) -> T:
         """Return one checked argument. An error names the task."""
@@ -172,6 +184,13 @@ class CpaasOperator(BaseOperator, metaclass=_OperatorMeta):
             return check(name, value)
         except ValueError as error:
             raise ValueError(f"{self}: {error}") from None
+
+    def _checked_if_known(self, **argument: Any) -> Any:
+        """Return one argument of ``typed_fields``. A template is checked once it is rendered."""
+        from cpaas_provider.operators._validators import templated
+
+        ((name, _),) = argument.items()
+        return self._checked(templated(self.typed_fields[name]), **argument)
 
     def _render(self, template: jinja2.Template, context: Any, dag: Any = None) -> Any:
         """Render one template. Airflow would change texts that look like Python."""

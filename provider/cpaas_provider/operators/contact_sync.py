@@ -39,6 +39,9 @@ class SyncContactsOperator(CpaasOperator):
         * ``rejected`` - rows that the service rejected in this try
         * ``rejected_before`` - rows that it rejected in an earlier run, unchanged since
         * ``invalid_rows`` - rows that cannot be used; ``duplicates`` of them have the key of another row
+        * ``partial_rows`` - rows that were synced without their invalid cells (``on_invalid_cell="skip_cell"``). Each
+          is also created, updated or unchanged. A rejected row is only ``rejected``
+        * ``invalid_cells`` - the number of cells that do not fit, by list column
         * ``unknown`` - creations of unknown outcome; ``unknown_rows`` names up to 100. No usable row of the source has
           the key of ``unknown_missing`` of them
         * ``not_sent`` - rows whose request failed; a retry sends them
@@ -51,10 +54,13 @@ class SyncContactsOperator(CpaasOperator):
         * ``failed_before_cursor`` - rows that an earlier run rejected or could not use, and that ``cursor_column``
           passes over now
         * ``in_other_partitions`` - rows that other partitions sync
-        * ``planned_requests``, ``requests`` - requests that were planned and made
+        * ``creates``, ``updates``, ``deletes`` - requests that were planned; ``planned_requests`` is their sum
+        * ``requests`` - requests that were made
         * ``complete`` - whether the list equals the source, as far as the mapping goes; a partition, for its rows
         * ``incomplete_because`` - why it may differ: the number of rows by the name of their figure. ``ended_early`` is
           1 if the sync failed before its end. ``dry_run`` is the number of requests that were not made
+        * ``run`` - rows that were ``created``, ``updated`` and ``deleted`` in all tries of this run. The other figures
+          are those of this try
         * ``map``, ``dry_run`` - the arguments
 
     :param source: the rows: a path or ``ObjectStoragePath`` of a CSV, JSON Lines or Parquet file, a source of
@@ -71,28 +77,33 @@ class SyncContactsOperator(CpaasOperator):
     :param max_deletes: how many rows may be deleted, cleared or set because they are gone from the source: a count, a
         share of the rows in the map (a float from 0 to 1), or ``None`` for any number. If there are more, the sync
         stops before its first request. Each partition counts its own rows. An empty source never deletes a row
+        (templated)
     :param max_changes: the same for all rows that would be created, updated or deleted. A share does not limit the
-        first sync, which finds an empty map
+        first sync, which finds an empty map (templated)
     :param max_new: how many rows may be created if the map has rows already: a count, a share of the rows in the map,
         or ``None`` for any number. If there are more, the sync stops before its first request. A source whose keys
         changed would create each contact again. A share does not limit a sync whose source has at least half of the
-        rows in the map
+        rows in the map (templated)
     :param new_map: let the first sync create rows although another map has rows of the same list. Otherwise it stops
-        before its first request, because the same contacts would be created twice
+        before its first request, because the same contacts would be created twice (templated)
     :param on_duplicate_key: for rows with the same key: use the ``first``, or ``none`` of them. The others are invalid
         rows
+    :param on_invalid_cell: for a row with a cell that does not fit its column: ``skip_row`` sends nothing of it.
+        ``skip_cell`` sends its other cells, and leaves that cell in the list as it is. Each run names the row until the
+        source is corrected, and it counts for ``max_failure_ratio``. A key that cannot be used makes an invalid row
     :param on_deleted_row: for rows that another client deleted from the list: ``create`` them again, or ``report`` them
         as rejected
     :param on_unknown: for creations of unknown outcome: ``fail`` the task after everything else, ``skip`` them, or
         ``create`` them again in the next try or run, which may create a row twice
     :param retry_rejected: send rows again that the service rejected in an earlier run, although they did not change
-    :param resync: send all cells of all rows once more, without creating rows twice
+        (templated)
+    :param resync: send all cells of all rows once more, without creating rows twice (templated)
     :param cursor_column: a source column that grows with every change, such as ``updated_at``. Rows below its largest
         value of the last complete run are skipped. A ``SqlSource`` gets that value as the parameter ``cursor``.
         The sync then cannot determine which rows are gone, so ``on_missing`` must be ``keep``. After a change of key,
         columns or cursor column, the next run reads all rows. The stored value stays while a creation is unknown
-    :param max_failure_ratio: the share of rows that may be rejected or invalid, 0 to 1, before the task fails. The sync
-        ends early only if rows from all over the source are rejected
+    :param max_failure_ratio: the share of rows that may be rejected, invalid or partial, 0 to 1, before the task fails.
+        The sync ends early only if rows from all over the source are rejected (templated)
     :param max_duration: time after which no further request is started, as a timedelta or in seconds. The task
         succeeds, and the next run continues with the rows that are left
     :param on_concurrent_sync: when another task syncs the same part of the list: ``wait`` for it, deferred, or ``fail``
@@ -100,10 +111,13 @@ class SyncContactsOperator(CpaasOperator):
     :param allow_backfill: let backfills and catch-up runs send, too. Their source may be older than the list
     :param max_lateness: how long after ``run_after`` any other run may still send, such as one that was cleared.
         ``None`` sets no limit
-    :param dry_run: do everything except requests that change rows
-    :param preview_count: number of changed rows to push as the XCom ``preview``, with masked cells
-    :param results_path: path of the results file, ``.jsonl`` or ``.parquet``. It has one line for each row that this
-        try created, updated or deleted, or that was rejected, invalid, unknown or not sent (templated)
+    :param dry_run: do everything except requests that change rows. The report has ``creates``, ``updates`` and
+        ``deletes``, and the results file has a line for each row that would change (templated)
+    :param preview_count: number of changed rows to push as the XCom ``preview``: row number, masked key, key hash, row
+        id, action, and the masked cells that the request sets
+    :param results_path: path of the results file, ``.jsonl`` or ``.parquet``. It has a line for each row that
+        this run created, updated or deleted, or that is rejected, invalid, unknown or not sent. A retry continues the
+        file of the earlier tries, except for rows that a killed try changed (templated)
     :param partition: one of the values of ``partitions(count)``, to map the operator over
     :param map_name: distinguishes several key maps of one list, such as those of two sources (templated)
     :param empty_cell_value: how a cleared cell is sent: ``null`` or ``empty`` (an empty string)
@@ -116,7 +130,31 @@ class SyncContactsOperator(CpaasOperator):
         ``execution_timeout``
     """
 
-    template_fields: Collection[str] = ("source", "on_missing", "results_path", "map_name", "cpaas_conn_id")
+    template_fields: Collection[str] = (
+        "source",
+        "on_missing",
+        "results_path",
+        "map_name",
+        "without_sending",
+        "resync",
+        "retry_rejected",
+        "max_deletes",
+        "max_changes",
+        "max_new",
+        "new_map",
+        "max_failure_ratio",
+        "cpaas_conn_id",
+    )
+    typed_fields: ClassVar[Mapping[str, validators.Check]] = {
+        "dry_run": validators.boolean,
+        "resync": validators.boolean,
+        "retry_rejected": validators.boolean,
+        "max_deletes": validators.or_none(validators.count_or_ratio),
+        "max_changes": validators.or_none(validators.count_or_ratio),
+        "max_new": validators.or_none(validators.count_or_ratio),
+        "new_map": validators.boolean,
+        "max_failure_ratio": validators.ratio,
+    }
     masked_fields: ClassVar[Mapping[str, Callable[[Any], Any]]] = {"source": masking.source}
     _attempt: ContactSyncTry | None = None
 
@@ -129,23 +167,24 @@ class SyncContactsOperator(CpaasOperator):
         mode: Literal["upsert", "insert", "update"] = "upsert",
         on_missing: Literal["keep", "delete", "clear"] | Mapping[str, Any] = "keep",
         clear_columns: Sequence[str] | None = None,
-        max_deletes: float | None = 0.1,
-        max_changes: float | None = None,
-        max_new: float | None = 0.5,
-        new_map: bool = False,
+        max_deletes: float | str | None = 0.1,
+        max_changes: float | str | None = None,
+        max_new: float | str | None = 0.5,
+        new_map: bool | str = False,
         on_duplicate_key: Literal["first", "none"] = "first",
+        on_invalid_cell: Literal["skip_row", "skip_cell"] = "skip_row",
         on_deleted_row: Literal["create", "report"] = "create",
         on_unknown: Literal["fail", "skip", "create"] = "fail",
-        retry_rejected: bool = False,
-        resync: bool = False,
+        retry_rejected: bool | str = False,
+        resync: bool | str = False,
         cursor_column: str | None = None,
-        max_failure_ratio: float = 0.0,
+        max_failure_ratio: float | str = 0.0,
         max_duration: timedelta | float | None = None,
         on_concurrent_sync: Literal["wait", "fail"] = "wait",
         lease_timeout: timedelta | float = timedelta(hours=1),
         allow_backfill: bool = False,
         max_lateness: timedelta | None = timedelta(days=1),
-        dry_run: bool = False,
+        dry_run: bool | str = False,
         preview_count: int = 0,
         results_path: Any = None,
         partition: Mapping[str, int] | None = None,
@@ -166,17 +205,20 @@ class SyncContactsOperator(CpaasOperator):
         self.mode = self._checked(validators.one_of("upsert", "insert", "update"), mode=mode)
         self.on_missing = on_missing
         self.clear_columns = clear_columns
-        self.max_deletes = self._checked(validators.or_none(validators.count_or_ratio), max_deletes=max_deletes)
-        self.max_changes = self._checked(validators.or_none(validators.count_or_ratio), max_changes=max_changes)
-        self.max_new = self._checked(validators.or_none(validators.count_or_ratio), max_new=max_new)
-        self.new_map = self._checked(validators.boolean, new_map=new_map)
+        self.max_deletes = self._checked_if_known(max_deletes=max_deletes)
+        self.max_changes = self._checked_if_known(max_changes=max_changes)
+        self.max_new = self._checked_if_known(max_new=max_new)
+        self.new_map = self._checked_if_known(new_map=new_map)
         self.on_duplicate_key = self._checked(validators.one_of("first", "none"), on_duplicate_key=on_duplicate_key)
+        self.on_invalid_cell = self._checked(
+            validators.one_of("skip_row", "skip_cell"), on_invalid_cell=on_invalid_cell
+        )
         self.on_deleted_row = self._checked(validators.one_of("create", "report"), on_deleted_row=on_deleted_row)
         self.on_unknown = self._checked(validators.one_of("fail", "skip", "create"), on_unknown=on_unknown)
-        self.retry_rejected = self._checked(validators.boolean, retry_rejected=retry_rejected)
-        self.resync = self._checked(validators.boolean, resync=resync)
+        self.retry_rejected = self._checked_if_known(retry_rejected=retry_rejected)
+        self.resync = self._checked_if_known(resync=resync)
         self.cursor_column = cursor_column
-        self.max_failure_ratio = self._checked(validators.ratio, max_failure_ratio=max_failure_ratio)
+        self.max_failure_ratio = self._checked_if_known(max_failure_ratio=max_failure_ratio)
         self.max_duration = self._checked(validators.duration_or_none, max_duration=max_duration)
         self.on_concurrent_sync = self._checked(
             validators.one_of("wait", "fail"), on_concurrent_sync=on_concurrent_sync
@@ -185,7 +227,7 @@ class SyncContactsOperator(CpaasOperator):
         self.allow_backfill = self._checked(validators.boolean, allow_backfill=allow_backfill)
         self.max_lateness = self._checked(validators.duration_or_none, max_lateness=max_lateness)
         # BaseOperator has a method dry_run.
-        self.without_sending = self._checked(validators.boolean, dry_run=dry_run)
+        self.without_sending = self._checked_if_known(dry_run=dry_run)
         self.preview_count = self._checked(validators.integer_at_least(0), preview_count=preview_count)
         self.results_path = results_path
         self.partition = partition

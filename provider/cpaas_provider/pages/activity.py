@@ -12,6 +12,8 @@ from sqlalchemy import Connection, and_, case, func, select
 from starlette.requests import Request
 from starlette.responses import Response
 
+from cpaas_provider.contacts.key_map.maps import DEFAULT_MAP
+from cpaas_provider.contacts.key_map.rejections import newest
 from cpaas_provider.database.activity.progress import CAMPAIGN
 from cpaas_provider.database.schema.activity import airtime_purchases, passcodes
 from cpaas_provider.database.schema.delivery import report_counts
@@ -24,6 +26,9 @@ from cpaas_provider.pages.details import STATUS_NAMES, STATUSES
 from cpaas_provider.pages.html import charts
 
 DAYS = (1, 7, 30, 90)
+REJECTED_ROWS = 20
+"""The most rejected rows that the page shows of one key map."""
+
 MINUTES = 120
 """The minutes that the chart of reports covers."""
 
@@ -38,12 +43,17 @@ def list_page(pages: Pages, request: Request, viewer: Viewer, wanted: Filter, ki
         dag_ids = viewer.readable(places)
         rows = campaigns.list_rows(connection, dag_ids, wanted, kind)
         shown = rows[: campaigns.PAGE_ROWS]
+        rejected = []
         if kind == CAMPAIGN:
             shown = pages.with_summaries(connection, shown)
+        else:
+            maps = dict.fromkeys((row.conn_id, str(row.settings.get("map", DEFAULT_MAP))) for row in shown)
+            rejected = [(*key_map, *newest(connection, *key_map, limit=REJECTED_ROWS)) for key_map in maps]
     return respond(
         request,
         "campaigns.html" if kind == CAMPAIGN else "contact_syncs.html",
         rows=shown,
+        rejected=[(conn_id, name, count, found) for conn_id, name, count, found in rejected if count],
         wanted=wanted,
         conn_ids=sorted({conn_id for dag_id in dag_ids for conn_id in places[dag_id]}),
         dag_ids=sorted(dag_ids),

@@ -15,7 +15,7 @@ from cpaas_provider.cli.contacts.checks import ChecksLeft
 from cpaas_provider.contacts.key_map.entries import Change, MapEntry, RowState
 from cpaas_provider.contacts.key_map.key_map import KeyMap
 from cpaas_provider.contacts.key_map.maps import find_map, open_map
-from cpaas_provider.contacts.key_map.overview import RECIPIENT_COLUMNS
+from cpaas_provider.contacts.key_map.overview import KEY_COLUMNS, RECIPIENT_COLUMNS, released
 from cpaas_provider.database.database import Database, open_database
 from tests.airflow.harness.command_line import CommandLine
 from tests.sandbox import Sandbox, connection_json
@@ -51,6 +51,11 @@ class Service:
         lease.write([Change(MapEntry(entry.key_hash), entry)], {RECIPIENT_COLUMNS: [PHONE]})
         lease.release()
         return entry
+
+    def key_columns(self, *names: str) -> None:
+        """Have the map know the source columns of its keys."""
+        with released(self.map().row_lease("a sync")) as lease:
+            lease.write([], {KEY_COLUMNS: list(names)})
 
     def entry(self, key: str) -> MapEntry | None:
         key_map = self.map()
@@ -234,14 +239,15 @@ class TestResolve:
     @pytest.mark.parametrize(
         ("arguments", "words"),
         [
-            ((), "Give one of --key, --row-number and --all."),
-            (("--key", "17", "--all", "--not-created"), "Give one of --key, --row-number and --all."),
+            ((), "Give one of --key, --row-number, --all and --file."),
+            (("--key", "17", "--all", "--not-created"), "Give one of --key, --row-number, --all and --file."),
             (("--key", "17"), "Give either --created ROW_ID or --not-created."),
             (("--key", "17", "--created", "r", "--not-created"), "Give either --created ROW_ID or --not-created."),
             (("--all", "--created", "r"), "--all goes with --not-created alone"),
             (("--key", "17", "--created", "no-such-row", "--yes"), "The contact list has no row of this id."),
             (("--key", "other", "--not-created"), "The contact map has no entry for this key."),
             (("--row-number", "9", "--not-created"), "No unknown creations have the row number 9."),
+            (("--file", "a.csv", "--not-created"), "--file has what to record in its column row_id."),
         ],
     )
     def test_unclear_decision_is_refused(
@@ -250,6 +256,70 @@ class TestResolve:
         service.write("17", state=RowState.UNKNOWN)
         said = contacts("resolve", *arguments)
         assert (said.status, words in said.err, "Nothing was changed." in said.err) == (1, True, True), said.err
+
+
+class TestResolveByFile:
+    @pytest.fixture(params=["customer_id", "row"])
+    def column(self, request: pytest.FixtureRequest) -> str:
+        """What identifies the creations in the file."""
+        return str(request.param)
+
+    def test_file_resolves_many_creations_at_once(
+        self, contacts: CommandLine, service: Service, tmp_path: Path, column: str
+    ) -> None:
+        service.key_columns("customer_id")
+        for number in (17, 18, 19):
+            service.write(str(number), state=RowState.UNKNOWN, source_row=number)
+        row_id = service.created(**{NAME: "Ada"})
+        path = tmp_path / "found.csv"
+        path.write_text(f"{column},row_id\n17,{row_id}\n18,not created\n")
+        said = contacts("resolve", "--file", str(path), answer="y\n")
+        assert said.status == 0, said.err
+        assert "Resolved: 1 creation as created, 1 as not created." in said.out
+        assert (service.entry("17") or MapEntry(b"")).row_id == row_id
+        assert service.entry("18") is None
+        assert (service.entry("19") or MapEntry(b"")).state is RowState.UNKNOWN
+
+    @pytest.mark.parametrize(
+        ("lines", "words"),
+        [
+            ("17,no-such-row", "The contact list has no row of this id (1 time, on line 3)."),
+            ("17,ROW\n17,not created", "The creation is on an earlier line, too (1 time, on line 4)."),
+            ("17,ROW\n18,ROW", "The row id is on an earlier line, too (1 time, on line 4)."),
+            ("99,not created", "The key has no unknown creation (1 time, on line 3)."),
+            ("17,", "The row id is blank; write 'not created'"),
+            ("17,TAKEN", "The contact map has this row for another key already (1 time, on line 3)."),
+        ],
+    )
+    def test_fault_on_one_line_changes_nothing(
+        self, contacts: CommandLine, service: Service, tmp_path: Path, lines: str, words: str
+    ) -> None:
+        service.key_columns("customer_id")
+        for number in (17, 18, 19):
+            service.write(str(number), state=RowState.UNKNOWN, source_row=number)
+        row_id, taken = service.created(**{NAME: "Ada"}), service.created(**{NAME: "Obi"})
+        service.write("20", row_id=taken)
+        path = tmp_path / "found.csv"
+        text = lines.replace("ROW", row_id).replace("TAKEN", taken)
+        path.write_text(f"customer_id,row_id\n19,not created\n{text}\n")
+        said = contacts("resolve", "--file", str(path), "--yes")
+        assert (said.status, words in said.err, "Nothing was changed." in said.err) == (1, True, True), said.err
+        assert all((service.entry(key) or MapEntry(b"")).state is RowState.UNKNOWN for key in ("17", "18", "19"))
+
+    def test_file_without_the_columns_is_refused(self, contacts: CommandLine, service: Service, tmp_path: Path) -> None:
+        service.key_columns("customer_id")
+        path = tmp_path / "found.csv"
+        path.write_text("id,row_id\n17,not created\n")
+        said = contacts("resolve", "--file", str(path), "--yes")
+        assert (said.status, "the columns of the key (customer_id) or row." in said.err) == (1, True), said.err
+
+    def test_unknown_creations_are_listed_in_the_order_of_the_source(
+        self, contacts: CommandLine, service: Service
+    ) -> None:
+        for number in (8, 3, 30, 1, 21):
+            service.write(f"key {number}", state=RowState.UNKNOWN, source_row=number)
+        (line,) = contacts("status", "--output", "json", "--limit", "4").lines
+        assert [creation["source_row"] for creation in line["unknown"]] == [1, 3, 8, 21]
 
 
 class TestErase:

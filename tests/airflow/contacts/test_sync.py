@@ -131,6 +131,38 @@ def test_dry_run_sends_nothing_and_previews_masked_rows(stage: Stage) -> None:
     assert listed(stage.sandbox) == {}
 
 
+def test_dry_run_names_each_row_and_what_would_change_in_it(stage: Stage, tmp_path: Path) -> None:
+    path = tmp_path / "results.jsonl"
+    rows = people(20)
+    sync(stage, rows, "planned").once()
+    ids = {row[NAME]: row_id for row_id, row in listed(stage.sandbox).items()}
+    rows[3] = {**rows[3], "points": 4711}
+    rows[4] = {**rows[4], "phone": "no number"}
+    changed = [*rows[:19], *people(1, 50)]
+    before = all_requests(stage)
+    planned = {"on_missing": "delete", "max_deletes": 0, "results_path": str(path), "preview_count": 5}
+    ended = sync(stage, changed, "planned", dry_run=True, **planned)
+    dry = ended.once()
+    assert dry.state == "success", dry.error
+    assert [dry.result[name] for name in ("creates", "updates", "deletes")] == [1, 1, 1]
+    assert all_requests(stage) - before == 1
+    assert "Without dry_run, this sync would stop before its first request: This sync would delete" in dry.log
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    assert [(line["row"], line["key"], line["outcome"], line["columns"]) for line in lines] == [
+        (4, "c-3", "to_update", "Points"),
+        (5, "c-4", "invalid_row", None),
+        (20, "c-50", "to_create", "Name, Phone, Plan, Points"),
+        (None, None, "to_delete", None),
+    ]
+    preview = {row["action"]: row for row in ended.pushed("preview")}
+    assert (preview["update"]["row"], preview["create"]["key"]) == (4, "c•••")
+    assert preview["update"]["cells"] == {"Points": "•••"}
+    assert preview["create"]["cells"]["Name"] == "P•••"
+    assert (preview["delete"]["key"], preview["delete"]["row_id"]) == (None, ids["Person 19"])
+    assert preview["delete"]["key_hash"] in lines[-1]["reason"]
+    assert lines[-1]["row_id"] == ids["Person 19"]
+
+
 def test_unknown_creation_is_named_and_never_created_twice(stage: Stage, tmp_path: Path) -> None:
     path = tmp_path / "results.jsonl"
     run = sync(stage, people(6), "unknown", results_path=str(path))

@@ -104,7 +104,9 @@ def test_no_docstring_describes_what_is_no_parameter(kind: type) -> None:
 @pytest.mark.parametrize("kind", CLASSES, ids=lambda kind: kind.__name__)
 def test_docstring_marks_templated_fields(kind: type) -> None:
     said = {name for name, text in signatures._documentation(kind).items() if text.endswith("(templated)")}
-    assert said & {one.name for one in signatures.arguments(kind)} == set(getattr(kind, "template_fields", ()))
+    # BaseOperator has a method dry_run.
+    fields = {"dry_run" if name == "without_sending" else name for name in getattr(kind, "template_fields", ())}
+    assert said & {one.name for one in signatures.arguments(kind)} == fields
 
 
 def test_every_base_with_arguments_has_a_section() -> None:

@@ -6,6 +6,9 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from fastapi.testclient import TestClient
 
+from cpaas_provider.contacts.key_map.entries import Change, MapEntry, RowState
+from cpaas_provider.contacts.key_map.maps import open_map
+from cpaas_provider.contacts.key_map.rejections import new_rejection
 from cpaas_provider.database.activity.progress import (
     CONTACT_SYNC,
     FINISHED,
@@ -82,6 +85,32 @@ class TestContactSyncs:
         task = RecordedTask("sync-1", CONTACT_SYNC, "sync_contacts", "shop", "d", "run", "sync", -1)
         database.write(lambda connection: record_progress(connection, task, state, {}))
         assert ("data-refresh" in reader.get("/contact-syncs").text) == is_loaded_again
+
+    def test_rejected_rows_of_the_shown_maps_are_listed_with_their_reason(
+        self, database: Database, reader: TestClient, anonymous: TestClient
+    ) -> None:
+        task = RecordedTask("sync-1", CONTACT_SYNC, "sync_contacts", "shop", "d", "run", "sync", -1, {"map": "crm"})
+        database.write(lambda connection: record_progress(connection, task, FINISHED, {"rejected": 25}))
+        assert "Rejected rows" not in reader.get("/contact-syncs").text
+        for name in ("crm", "unshown"):
+            key_map = open_map(database, conn_id="shop", base_url="https://x.example.com", table_id="t", name=name)
+            lease = key_map.lease("a sync")
+            entries = [
+                MapEntry(key_map.hashes.of_key([str(row)]), RowState.REJECTED, rejected_hash=b"r" * 16)
+                for row in range(25)
+            ]
+            rejected = [
+                new_rejection(entry.key_hash, row, ["Plan"], f"<b>{name}</b>: no such plan for +{ADA}", NOW, b"")
+                for row, entry in enumerate(entries, 1)
+            ]
+            lease.write([Change(MapEntry(entry.key_hash), entry) for entry in entries], {}, rejected)
+        page = reader.get("/contact-syncs").text
+        assert "Rejected rows: shop, map crm" in page
+        assert page.count('data-name="Reason"') == 20
+        assert "25 rows are rejected" in page
+        assert "&lt;b&gt;crm&lt;/b&gt;: no such plan for ***" in page
+        assert "unshown" not in page
+        assert "no such plan" not in anonymous.get("/contact-syncs", headers={"x-dags": "mine"}).text
 
     def test_of_other_dags_are_not_there(self, database: Database, anonymous: TestClient) -> None:
         task = RecordedTask("sync-1", CONTACT_SYNC, "sync_contacts", "shop", "theirs", "run", "sync", -1)

@@ -13,6 +13,7 @@ from cpaas_provider.cli.running import connection_of, guarded, until_stopped
 from cpaas_provider.cli.terminal import aside, confirm, print_lines, say, typed, warn
 from cpaas_provider.contacts.errors import ContactsError
 from cpaas_provider.contacts.key_map import overview
+from cpaas_provider.contacts.key_map.decision_files import apply_decisions, read_decisions
 from cpaas_provider.contacts.key_map.entries import MapEntry
 from cpaas_provider.contacts.key_map.key_map import KeyMap
 from cpaas_provider.contacts.key_map.resolution import (
@@ -25,6 +26,7 @@ from cpaas_provider.contacts.sync.verify import Verification, VerifyReport
 from cpaas_provider.database.database import Database, open_database
 from cpaas_provider.database.errors import DatabaseError
 from cpaas_provider.hooks.connection import CpaasConnection
+from cpaas_provider.sources.csv_file import CsvSource
 
 
 class ChecksLeft(Timer):
@@ -102,9 +104,14 @@ def _lines(report: VerifyReport) -> list[dict[str, Any]]:
 @guarded
 def cpaas_contacts_resolve(args: Namespace) -> None:
     """Resolve creations of unknown outcome."""
-    chosen = [args.key is not None, args.row_number is not None, args.all]
+    chosen = [args.key is not None, args.row_number is not None, args.all, args.file is not None]
     if sum(chosen) != 1:
-        raise SystemExit("Give one of --key, --row-number and --all. Nothing was changed.")
+        raise SystemExit("Give one of --key, --row-number, --all and --file. Nothing was changed.")
+    if args.file is not None:
+        if args.created is not None or args.not_created:
+            raise SystemExit("--file has what to record in its column row_id. Nothing was changed.")
+        _resolve_by_file(args)
+        return
     if (args.created is not None) == args.not_created:
         raise SystemExit("Give either --created ROW_ID or --not-created. Nothing was changed.")
     if args.all and not args.not_created:
@@ -128,6 +135,23 @@ def cpaas_contacts_resolve(args: Namespace) -> None:
     say(f"Resolved as not created: {resolved}. The next sync creates the row of each one.")
     if changed:
         raise SystemExit(f"{counted(changed, 'creation')} changed meanwhile and were left. Run the command again.")
+
+
+def _resolve_by_file(args: Namespace) -> None:
+    with open_database() as database, until_stopped("The command was stopped. What was resolved before is recorded."):
+        connection = connection_of(args.conn_id)
+        with connection.make_client() as client:
+            key_map = _map_of(args, database, connection, client.get_contact_table().id)
+            decisions = read_decisions(key_map, CsvSource(args.file), client.get_contact_row)
+        words = (
+            f"{counted(len(decisions.created), 'creation')} as created, {len(decisions.not_created):,} as not created"
+        )
+        if not args.yes:
+            confirm(f"Resolve {words}? The next sync creates the latter, so that rows that exist are there twice.")
+        changed = apply_decisions(key_map, decisions)
+    say(f"Resolved: {words}." if not changed else f"Resolved {len(decisions) - changed:,} of {len(decisions):,}.")
+    if changed:
+        raise SystemExit(f"{counted(changed, 'creation')} changed meanwhile and were left. Run status again.")
 
 
 def _chosen(args: Namespace, key_map: KeyMap) -> list[MapEntry]:

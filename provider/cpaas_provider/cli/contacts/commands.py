@@ -19,7 +19,7 @@ _MAP = Arg(
 )
 _ANY_CONN_ID = Arg(("--conn-id",), "Only maps of this connection (default: all)")
 _ANY_MAP = Arg(("--map",), "Only maps of this name (default: all)", dest="map_name", metavar="MAP")
-_LIMIT = number("--limit", 100, "Show at most this number of unknown creations of each map")
+_LIMIT = number("--limit", 100, "Show at most this number of unknown creations and of rejected rows of each map")
 _NEW_FILE = Arg(("file",), "CSV file to write; it must not exist", metavar="FILE")
 _FILE = Arg(("file",), "An export of export-map, or a CSV file with keys and row ids", metavar="FILE")
 _WITHOUT_SECRET = switch(
@@ -49,6 +49,7 @@ _KEY = Arg(("--key",), _KEY_TEXT, action="append", metavar="VALUE")
 _REQUIRED_KEY = Arg(("--key",), _KEY_TEXT, action="append", metavar="VALUE", required=True)
 _ROW_NUMBER = Arg(("--row-number",), "Number of the row in the source, as status shows it", type=int)
 _ALL_CREATIONS = switch("--all", "All unknown creations; only with --not-created")
+_ALL_REJECTED = switch("--all", "All rejected rows")
 _TO_CONN_ID = Arg(("--to-conn-id",), "New connection of the map (default: the same)", metavar="CONN_ID")
 _TO_MAP = Arg(("--to-map",), "New name of the map (default: the same)", metavar="MAP")
 _TO_KEY = Arg(
@@ -59,15 +60,22 @@ _TO_KEY = Arg(
 )
 _CREATED = Arg(("--created",), "The contact list has the row, and this is its id", metavar="ROW_ID")
 _NOT_CREATED = switch("--not-created", "The contact list has no such row; the next sync creates it")
+_DECISIONS = Arg(
+    ("--file",),
+    "CSV file that resolves many creations. It has the columns of the key, named as in the source of the sync, or the "
+    "column row with row numbers; and row_id, with a row id or the words: not created",
+    metavar="FILE",
+)
 
 CONTACT_COMMANDS = (
     command(
         "status",
         "contacts.status.cpaas_contacts_status",
         (_ANY_CONN_ID, _ANY_MAP, _LIMIT, ARG_OUTPUT, ARG_VERBOSE),
-        "Show key maps: rows by state, leases, unknown creations",
+        "Show key maps: rows by state, leases, unknown creations, rejected rows",
         "Show the key maps of contact lists: how many rows are in which state, which tasks hold a lease, the cursor "
-        "and the key columns, and the creations whose outcome is unknown. Nothing of a contact is shown.",
+        "and the key columns, and the creations whose outcome is unknown. Rows that the service rejected have their "
+        "columns and the reason. Nothing of a contact is shown.",
     ),
     command(
         "export-map",
@@ -101,11 +109,23 @@ CONTACT_COMMANDS = (
     command(
         "resolve",
         "contacts.checks.cpaas_contacts_resolve",
-        (_CONN_ID, _MAP, _KEY, _ROW_NUMBER, _ALL_CREATIONS, _CREATED, _NOT_CREATED, ARG_YES, ARG_VERBOSE),
+        (
+            *(_CONN_ID, _MAP, _KEY, _ROW_NUMBER, _ALL_CREATIONS, _CREATED, _NOT_CREATED, _DECISIONS),
+            *(ARG_YES, ARG_VERBOSE),
+        ),
         "Decide what an unknown creation came to",
         "Decide what creations of unknown outcome came to, as the contact list itself shows: a row that is there gets "
         "its key (--created), and a row that is not there is created by the next sync (--not-created). The row id is "
-        "read first, and refused if another key has it. Exit status 0 when it is decided, 1 if not.",
+        "read first, and refused if another key has it. With --file everything is checked before the first write. Exit "
+        "status 0 when it is decided, 1 if not.",
+    ),
+    command(
+        "retry-row",
+        "contacts.rejected.cpaas_contacts_retry_row",
+        (_CONN_ID, _MAP, _KEY, _ROW_NUMBER, _ALL_REJECTED, ARG_VERBOSE),
+        "Have the next sync send a rejected row again",
+        "Have the next sync send rejected rows again, although they did not change in the source. Nothing is sent now. "
+        "Exit status 0 when they are marked, 1 if not.",
     ),
     command(
         "move-map",

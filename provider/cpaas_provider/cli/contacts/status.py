@@ -105,11 +105,24 @@ def _more(status: overview.MapStatus) -> dict[str, Any]:
             }
             for one in status.unknown
         ],
+        "rejected_rows": status.rejected_rows,
+        "rejected": [
+            {
+                "source_row": rejection.source_row,
+                "columns": ", ".join(rejection.columns),
+                "reason": rejection.reason,
+                "first": rejection.since.isoformat(timespec="seconds"),
+                "last": rejection.at.isoformat(timespec="seconds"),
+                "times": rejection.times,
+                "retry": rejection.is_retried,
+            }
+            for rejection in status.rejected
+        ],
     }
 
 
 def _print_readable(shown: list[tuple[KeyMap, overview.MapStatus]], args: Namespace) -> None:
-    """Print a table of all maps. Then print the leases, stored values and unknown creations of each map."""
+    """Print a table of all maps. Then print leases, stored values, unknown creations and rejected rows of each map."""
     beside = aside(args)
     lines = [_facts(key_map) | _more(status)["counts"] for key_map, status in shown]
     print_lines([{name: line[name] for name in line if name != "base_url"} for line in lines], args.output)
@@ -120,6 +133,7 @@ def _print_readable(shown: list[tuple[KeyMap, overview.MapStatus]], args: Namesp
             (f"Leases on {named}:", more["leases"]),
             (f"Stored values of {named}:", values),
             (f"Unknown creations of {named}:", more["unknown"]),
+            (f"Rejected rows of {named}:", more["rejected"]),
         ):
             if table:
                 say(title, beside)
@@ -127,6 +141,10 @@ def _print_readable(shown: list[tuple[KeyMap, overview.MapStatus]], args: Namesp
         unknown = more["counts"]["unknown_creations"]
         if unknown > len(status.unknown):
             say(f"There are {counted(unknown, 'unknown creation')}. Raise --limit to show more.", beside)
+        if status.rejected_rows > len(status.rejected):
+            say(f"There are {counted(status.rejected_rows, 'rejected row')}. Raise --limit to show more.", beside)
+        if status.rejected:
+            say("They are sent again once they change in the source, or with: airflow cpaas contacts retry-row", beside)
         if unknown:
             say("Find these rows in the contact list, then run: airflow cpaas contacts resolve", beside)
         if status.is_importing:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from cpaas_provider.api.recipients.msisdn import NumberReader
 from cpaas_provider.api.recipients.reader import RecipientReader, recipient_key
+from cpaas_provider.contacts.key_map import rejections
 from cpaas_provider.contacts.key_map.entries import Change
 from cpaas_provider.contacts.key_map.hashes import CellHashes
 from cpaas_provider.contacts.key_map.key_map import KeyMap
@@ -64,6 +65,14 @@ def _erase(key_map: KeyMap, keys: Collection[str], cells: Collection[str], erase
             known = CellHashes.from_bytes(entry.cell_hashes)
             if any(known.has(column, cell_hash) for column, cell_hash in cell_hashes):
                 entries[entry.key_hash] = entry
+        # The map has no cells of a row whose creation was rejected.
+        for page in rejections.pages(key_map.database, key_map.facts.map_id):
+            found = [
+                rejection.key_hash
+                for rejection in page
+                if any(CellHashes.from_bytes(rejection.cell_hashes).has(*cell) for cell in cell_hashes)
+            ]
+            entries |= key_map.entries(found)
     if not entries:
         return
     busy = {key for key, entry in entries.items() if entry.is_busy()}

@@ -25,7 +25,8 @@ from cpaas_provider.contacts.key_map.list_files import Faults, read_list
 from cpaas_provider.contacts.key_map.map_files import Progress, open_export
 from cpaas_provider.contacts.key_map.maps import insert_map, remove_map
 from cpaas_provider.contacts.key_map.overview import KEY_COLUMNS, checked_map, owner_of, released
-from cpaas_provider.contacts.key_map.staging import Staging
+from cpaas_provider.contacts.key_map.rejections import rejection_from_json
+from cpaas_provider.contacts.key_map.staging import StagedEntry, Staging
 from cpaas_provider.database.bulk import batched
 from cpaas_provider.database.database import Database
 from cpaas_provider.database.schema.contacts import contact_map_values, contact_maps
@@ -179,7 +180,7 @@ class _Import:
     replaces: bool = False
     report: ImportReport = field(default_factory=ImportReport)
 
-    def stage(self, entries: Iterator[tuple[int, MapEntry]], faults: Faults, same_key: str, same_row_id: str) -> None:
+    def stage(self, entries: Iterator[StagedEntry], faults: Faults, same_key: str, same_row_id: str) -> None:
         """Read the whole file.
 
         :param faults: receives the faults that are found while entries are read
@@ -192,7 +193,7 @@ class _Import:
         faults.add_shared(same_row_id, self.staging.shared_row_ids())
         faults.refuse(self.source)
 
-    def _counting(self, rows: Iterator[tuple[int, MapEntry]]) -> Iterator[tuple[int, MapEntry]]:
+    def _counting(self, rows: Iterator[StagedEntry]) -> Iterator[StagedEntry]:
         for count, row in enumerate(rows, 1):
             yield row
             if not count % 1_000:
@@ -247,9 +248,10 @@ class _Import:
                 "then no longer knows the rows in it, and a sync creates them again."
             )
 
-    def _write(self, lease: Lease, page: Sequence[tuple[int, MapEntry]]) -> None:
-        current = lease.key_map.entries(entry.key_hash for _, entry in page)
-        imported = {entry.key_hash: entry for _, entry in page}
+    def _write(self, lease: Lease, page: Sequence[StagedEntry]) -> None:
+        current = lease.key_map.entries(row.entry.key_hash for row in page)
+        imported = {row.entry.key_hash: row.entry for row in page}
+        rejected = {row.entry.key_hash: row.rejection for row in page}
         changes = []
         for key_hash, entry in imported.items():
             before = current.get(key_hash)
@@ -257,7 +259,12 @@ class _Import:
                 changes.append(Change(before or MapEntry(key_hash), entry))
             elif not self.is_present(before, entry):
                 self.report.changed += 1
-        for key_hash, now in lease.write(changes).items():
+        rejections = [
+            rejection_from_json(change.before.key_hash, text)
+            for change in changes
+            if (text := rejected[change.before.key_hash]) is not None
+        ]
+        for key_hash, now in lease.write(changes, None, rejections).items():
             if now is None or not self.is_present(now, imported[key_hash]):
                 self.report.changed += 1
 
@@ -269,8 +276,8 @@ class _Import:
         faults = Faults()
         done = 0
         for page in self.staging.pages():
-            current = key_map.entries(entry.key_hash for _, entry in page)
-            for line, entry in page:
+            current = key_map.entries(row.entry.key_hash for row in page)
+            for line, entry, _ in page:
                 self._compare(line, entry, current.get(entry.key_hash), faults)
             done += len(page)
             self._report_checked(lease, done)

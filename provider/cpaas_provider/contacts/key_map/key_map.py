@@ -17,8 +17,10 @@ from sqlalchemy import Connection, Select, and_, bindparam, delete, func, insert
 from sqlalchemy.dialects import sqlite
 
 from cpaas_provider.contacts.errors import LeaseLostError, LeaseTakenError, NoMapError, UnfinishedImportError
+from cpaas_provider.contacts.key_map import rejections
 from cpaas_provider.contacts.key_map.entries import Change, MapEntry, MapFacts, RowState, columns_of, entry_of
 from cpaas_provider.contacts.key_map.hashes import BUCKETS, ContactHashes, first_hash
+from cpaas_provider.contacts.key_map.rejections import Rejection
 from cpaas_provider.database.bulk import batched
 from cpaas_provider.database.database import Database
 from cpaas_provider.database.schema.contacts import contact_leases, contact_map_values, contact_maps, contact_rows
@@ -118,6 +120,14 @@ class KeyMap:
         query = select(contact_rows.c.key_hash).where(self._in_map, contact_rows.c.rejected_hash.is_not(None))
         with self.database.connect() as connection:
             return {bytes(key_hash) for key_hash in connection.execute(query).scalars()}
+
+    def rejections(self, key_hashes: Iterable[bytes]) -> dict[bytes, Rejection]:
+        """Return what the service said of these rows, by key hash. A row that it did not reject is left out.
+
+        :raises DatabaseError: when the database cannot be read
+        """
+        with self.database.connect() as connection:
+            return rejections.of_keys(connection, self.facts.map_id, key_hashes)
 
     def value(self, key: str) -> Any | None:
         """Return a value that is stored beside the rows, ``None`` if there is none.
@@ -237,6 +247,7 @@ class KeyMap:
         now = self._entries(connection, (change.before.key_hash for change in changes), lock=True)
         changed: dict[bytes, MapEntry | None] = {}
         removed: list[bytes] = []
+        accepted: list[bytes] = []
         added: list[dict[str, Any]] = []
         replaced: list[dict[str, Any]] = []
         for change in changes:
@@ -247,10 +258,13 @@ class KeyMap:
             elif change.after is None:
                 removed.append(key_hash)
             else:
+                if current is not None and current.rejected_hash is not None and change.after.rejected_hash is None:
+                    accepted.append(key_hash)
                 values = columns_of(replace(change.after, version=change.before.version + 1))
                 (replaced if current else added).append(values)
         for batch in batched(removed):
             connection.execute(delete(contact_rows).where(self._in_map, contact_rows.c.key_hash.in_(batch)))
+        rejections.remove(connection, self.facts.map_id, [*removed, *accepted])
         if added:
             connection.execute(insert(contact_rows), [{**row, "map_id": self.facts.map_id} for row in added])
         if replaced:
@@ -290,9 +304,15 @@ class Lease:
             contact_leases.c.map_id == key_map.facts.map_id, contact_leases.c.fencing_token == fencing_token
         )
 
-    def write(self, changes: Sequence[Change], values: Mapping[str, Any] | None = None) -> dict[bytes, MapEntry | None]:
+    def write(
+        self,
+        changes: Sequence[Change],
+        values: Mapping[str, Any] | None = None,
+        rejected: Sequence[Rejection] = (),
+    ) -> dict[bytes, MapEntry | None]:
         """Write changes and values in one transaction, durable on return.
 
+        :param rejected: what the service said of rows that these changes record as rejected
         :return: the changes that were not written, because another task changed the entry since it was read: the
             current entry by key hash, ``None`` if there is none
         :raises LeaseLostError: when the lease ended; nothing was written
@@ -303,6 +323,8 @@ class Lease:
             self._assert_held(connection)
             changed = self.key_map._write(connection, changes)
             self.key_map._store_values(connection, values or {})
+            written = [rejection for rejection in rejected if rejection.key_hash not in changed]
+            rejections.store(connection, self.key_map.facts.map_id, written)
             return changed
 
         return self.key_map.database.write(work)

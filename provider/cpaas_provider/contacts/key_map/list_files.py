@@ -13,7 +13,7 @@ from cpaas_provider.contacts.errors import MapFileError
 from cpaas_provider.contacts.key_map.entries import MapEntry
 from cpaas_provider.contacts.key_map.hashes import ContactHashes
 from cpaas_provider.contacts.key_map.map_files import check_row_id
-from cpaas_provider.contacts.key_map.staging import Shared
+from cpaas_provider.contacts.key_map.staging import Shared, StagedEntry
 from cpaas_provider.contacts.mapping.keys import key_texts
 from cpaas_provider.sources.base import InvalidRow, Source
 from cpaas_provider.sources.tables import missing_columns
@@ -44,9 +44,10 @@ class Faults:
             self.counts[reason] = shared.number
             self.lines[reason] = [f"{first} and {last}" for first, last in shared.lines]
 
-    def refuse(self, source: object) -> None:
+    def refuse(self, source: object, fault: str = "cannot be imported. Nothing was written.") -> None:
         """Refuse the file if it has faults.
 
+        :param fault: that the file cannot be used, and what was not done
         :raises MapFileError: names all faults
         """
         if not self.counts:
@@ -56,12 +57,12 @@ class Faults:
             f"{', '.join(self.lines[reason])})."
             for reason, count in self.counts.items()
         ]
-        raise MapFileError(f"{source} cannot be imported. Nothing was written. {' '.join(reasons)}")
+        raise MapFileError(f"{source} {fault} {' '.join(reasons)}")
 
 
 def read_list(
     source: Source, key: Sequence[str], row_id_column: str, hashes: ContactHashes, faults: Faults
-) -> Iterator[tuple[int, MapEntry]]:
+) -> Iterator[StagedEntry]:
     """Yield an entry with its line for each row that can be used, and add the others to ``faults``."""
     with source.open() as table:
         wanted = [*key, row_id_column]
@@ -87,4 +88,4 @@ def read_list(
             elif any(character.isspace() for character in row_id):
                 faults.add("The row id has blanks", row.number)
             else:
-                yield row.number, MapEntry(hashes.of_key(texts), row_id=row_id)
+                yield StagedEntry(row.number, MapEntry(hashes.of_key(texts), row_id=row_id))

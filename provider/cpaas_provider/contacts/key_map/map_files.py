@@ -25,6 +25,8 @@ from cpaas_provider.contacts.key_map.entries import MapEntry, RowState
 from cpaas_provider.contacts.key_map.hashes import KEY_BYTES
 from cpaas_provider.contacts.key_map.key_map import IMPORTING, KeyMap, Lease
 from cpaas_provider.contacts.key_map.overview import is_alone, leases_of, owner_of, released, values_of
+from cpaas_provider.contacts.key_map.rejections import Rejection, rejection_from_json, rejection_to_json
+from cpaas_provider.contacts.key_map.staging import StagedEntry
 from cpaas_provider.sources.files import FileSource
 
 MAX_ROW_ID = 200
@@ -35,10 +37,10 @@ Progress = Callable[[str, int], None]
 
 _HEAD = "# cpaas contact map "
 _END = "# end of the contact map: "
-_VERSION = 1
+_VERSION = 2
 _COLUMNS = (
     *("key_hash", "row_id", "state", "raw_hash", "rejected_hash", "missing_hash", "cell_hashes", "source_row"),
-    "requested",
+    *("requested", "rejection"),
 )
 _HEX = re.compile("[0-9a-f]*")
 _ENTRY_DIGITS = 24
@@ -106,7 +108,8 @@ def _write(key_map: KeyMap, file: IO[str], lease: Lease, progress: Progress, *, 
     lines.writerow(_COLUMNS)
     count = 0
     for page in key_map.pages():
-        lines.writerows(_cells(entry) for entry in page)
+        rejected = key_map.rejections(entry.key_hash for entry in page if entry.rejected_hash is not None)
+        lines.writerows(_cells(entry, rejected.get(entry.key_hash)) for entry in page)
         count += len(page)
         lease.renew_if_due()
         progress("exported", count)
@@ -116,7 +119,7 @@ def _write(key_map: KeyMap, file: IO[str], lease: Lease, progress: Progress, *, 
     return count
 
 
-def _cells(entry: MapEntry) -> tuple[Any, ...]:
+def _cells(entry: MapEntry, rejection: Rejection | None) -> tuple[Any, ...]:
     hashes = (entry.raw_hash, entry.rejected_hash, entry.missing_hash, entry.cell_hashes)
     return (
         entry.key_hash.hex(),
@@ -125,6 +128,7 @@ def _cells(entry: MapEntry) -> tuple[Any, ...]:
         *((packed or b"").hex() for packed in hashes),
         entry.source_row,
         entry.requested.isoformat() if entry.requested else None,
+        None if rejection is None else rejection_to_json(rejection),
     )
 
 
@@ -143,8 +147,8 @@ def is_export(source: FileSource) -> bool:
 
 
 @contextlib.contextmanager
-def open_export(source: FileSource) -> Iterator[tuple[ExportFacts, Iterator[tuple[int, MapEntry]]]]:
-    """Open an exported file. Yield its first line, and an iterator of its entries with their lines.
+def open_export(source: FileSource) -> Iterator[tuple[ExportFacts, Iterator[StagedEntry]]]:
+    """Open an exported file. Yield its first line, and an iterator of its entries with lines and rejections.
 
     :raises MapFileError: when the file is damaged; reading the entries raises it, too
     :raises SourceError: when it cannot be read
@@ -190,7 +194,7 @@ class _Lines:
             yield line
 
 
-def _read_entries(source: FileSource, text: io.TextIOWrapper) -> Iterator[tuple[int, MapEntry]]:
+def _read_entries(source: FileSource, text: io.TextIOWrapper) -> Iterator[StagedEntry]:
     lines = _Lines(text)
     records = csv.reader(iter(lines), strict=True)
     count = 0
@@ -199,7 +203,10 @@ def _read_entries(source: FileSource, text: io.TextIOWrapper) -> Iterator[tuple[
             raise _damaged(source, 2, "it does not name the columns of an export")
         for cells in records:
             count += 1
-            yield records.line_num + 1, _entry(cells)
+            entry = _entry(cells[:-1])
+            if cells[-1]:
+                rejection_from_json(entry.key_hash, cells[-1])
+            yield StagedEntry(records.line_num + 1, entry, cells[-1] or None)
     except UnicodeDecodeError:
         raise _damaged(source, records.line_num + 2, "it is not UTF-8") from None
     except (csv.Error, ValueError) as error:
@@ -212,7 +219,7 @@ def _read_entries(source: FileSource, text: io.TextIOWrapper) -> Iterator[tuple[
 
 
 def _entry(cells: Sequence[str]) -> MapEntry:
-    if len(cells) != len(_COLUMNS):
+    if len(cells) != len(_COLUMNS) - 1:
         raise ValueError("it has too few or too many cells")
     key_hash, row_id, state, raw, rejected, missing, packed, source_row, requested = cells
     row_state = next((member for member in RowState if member.name.lower() == state), None)

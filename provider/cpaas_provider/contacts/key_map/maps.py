@@ -14,7 +14,13 @@ from cpaas_provider.contacts.errors import MapMismatchError, NoMapError, SecondM
 from cpaas_provider.contacts.key_map.entries import MapFacts, RowState
 from cpaas_provider.contacts.key_map.key_map import KeyMap
 from cpaas_provider.database.database import Database
-from cpaas_provider.database.schema.contacts import contact_leases, contact_map_values, contact_maps, contact_rows
+from cpaas_provider.database.schema.contacts import (
+    contact_leases,
+    contact_map_values,
+    contact_maps,
+    contact_rejections,
+    contact_rows,
+)
 
 DEFAULT_MAP = "default"
 
@@ -158,7 +164,7 @@ def insert_map(
 def remove_map(connection: Connection, map_id: int) -> int:
     """Remove a map from the database, and return the number of its entries."""
     removed = connection.execute(delete(contact_rows).where(contact_rows.c.map_id == map_id)).rowcount
-    for table in (contact_map_values, contact_leases):
+    for table in (contact_rejections, contact_map_values, contact_leases):
         connection.execute(delete(table).where(table.c.map_id == map_id))
     connection.execute(delete(contact_maps).where(contact_maps.c.id == map_id))
     return removed

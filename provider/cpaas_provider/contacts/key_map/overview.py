@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import contextlib
 import json
 import os
@@ -17,6 +18,7 @@ from cpaas_provider.contacts.key_map.entries import MapEntry, RowState
 from cpaas_provider.contacts.key_map.hashes import BUCKETS
 from cpaas_provider.contacts.key_map.key_map import IMPORTING, KeyMap, Lease
 from cpaas_provider.contacts.key_map.maps import find_map, open_map
+from cpaas_provider.contacts.key_map.rejections import Rejection, newest
 from cpaas_provider.database.database import Database
 from cpaas_provider.database.errors import DatabaseError
 from cpaas_provider.database.schema.contacts import contact_leases, contact_map_values, contact_maps
@@ -50,12 +52,16 @@ class MapStatus:
     :param leases: the valid leases
     :param values: the values that are stored beside the rows
     :param unknown: the first unknown creations
+    :param rejected_rows: the number of rows that the service rejected, and that were not accepted since
+    :param rejected: those of them that were rejected last
     """
 
     counts: dict[RowState, int]
     leases: list[LeaseFacts]
     values: dict[str, Any]
     unknown: list[MapEntry]
+    rejected_rows: int
+    rejected: list[Rejection]
 
     @property
     def is_importing(self) -> bool:
@@ -66,7 +72,7 @@ class MapStatus:
 def status_of(key_map: KeyMap, *, limit: int) -> MapStatus:
     """Return the contents of a key map.
 
-    :param limit: the most unknown creations to return, in the order of their key hashes
+    :param limit: the most unknown creations to return, in the order of the source, and the most rejected rows
     :raises DatabaseError: when the database cannot be read
     """
     counts = key_map.counts()
@@ -74,11 +80,18 @@ def status_of(key_map: KeyMap, *, limit: int) -> MapStatus:
     without_lease = 0
     for entry in unknown_creations(key_map):
         without_lease += entry.state is RowState.CREATING
-        if len(unknown) < limit:
-            unknown.append(entry)
+        bisect.insort(unknown, entry, key=source_order)
+        del unknown[limit:]
     counts[RowState.CREATING] -= without_lease
     counts[RowState.UNKNOWN] += without_lease
-    return MapStatus(counts, leases_of(key_map), values_of(key_map), unknown)
+    with key_map.database.connect() as connection:
+        rejected_rows, rejected = newest(connection, key_map.facts.conn_id, key_map.facts.name, limit)
+    return MapStatus(counts, leases_of(key_map), values_of(key_map), unknown, rejected_rows, rejected)
+
+
+def source_order(entry: MapEntry) -> tuple[bool, int]:
+    """Return a key that sorts entries by their row in the source, those without a row number last."""
+    return entry.source_row is None, entry.source_row or 0
 
 
 def leases_of(key_map: KeyMap) -> list[LeaseFacts]:

@@ -1,11 +1,13 @@
-"""Manual resolution of unknown creations: a person has looked whether the contact list has the row.
+"""What a person decides of single rows: what an unknown creation came to, and that a rejected row is sent again.
 
 The service has no operation that lists rows or finds one by our key, so only a person can do this.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import Any
 
 from sqlalchemy import select
 
@@ -16,6 +18,8 @@ from cpaas_provider.contacts.key_map.entries import Change, MapEntry, RowState
 from cpaas_provider.contacts.key_map.key_map import KeyMap
 from cpaas_provider.contacts.key_map.map_files import check_row_id
 from cpaas_provider.contacts.key_map.overview import owner_of, released, unknown_creations
+from cpaas_provider.contacts.key_map.rejections import RETRY, of_source_row
+from cpaas_provider.contacts.key_map.rejections import pages as rejection_pages
 from cpaas_provider.contacts.mapping.keys import key_texts
 from cpaas_provider.database.bulk import batched
 from cpaas_provider.database.schema.contacts import contact_rows
@@ -27,6 +31,71 @@ _RESOLVED_STATES = {
     RowState.CREATING: "a task has its creation under way now",
     RowState.REJECTED: "the service rejected its creation",
 }
+
+
+def find_by_key(key_map: KeyMap, parts: Sequence[str]) -> MapEntry:
+    """Return the unknown creation of a key.
+
+    :param parts: the parts of the key, as in the source
+    :raises CannotResolveError: when there is none
+    :raises DatabaseError: when the database cannot be read
+    """
+    entry = entry_of_key(key_map, parts)
+    if not entry.is_unknown():
+        raise CannotResolveError(
+            f"This key has no unknown creation: {_RESOLVED_STATES[entry.state]}. Nothing was changed."
+        )
+    return entry
+
+
+def rejected_by_key(key_map: KeyMap, parts: Sequence[str]) -> bytes:
+    """Return the hash of the key of a rejected row.
+
+    :param parts: the parts of the key, as in the source
+    :raises CannotResolveError: when there is no such row
+    :raises DatabaseError: when the database cannot be read
+    """
+    entry = entry_of_key(key_map, parts)
+    if entry.rejected_hash is None:
+        raise CannotResolveError("The service did not reject the row of this key. Nothing was changed.")
+    return entry.key_hash
+
+
+def rejected_by_row_number(key_map: KeyMap, number: int) -> bytes:
+    """Return the hash of the key of a rejected row.
+
+    :param number: the number of the row in the source when it was rejected last
+    :raises CannotResolveError: when there is no such row, or there are several
+    :raises DatabaseError: when the database cannot be read
+    """
+    with key_map.database.connect() as connection:
+        found = of_source_row(connection, key_map.facts.map_id, number)
+    if len(found) != 1:
+        raise CannotResolveError(
+            f"{'Several' if found else 'No'} rejected rows have the row number {number}. Nothing was changed. Name the "
+            "key with --key."
+        )
+    return found[0].key_hash
+
+
+def retry_rejected(key_map: KeyMap, key_hashes: Sequence[bytes] | None) -> tuple[int, int]:
+    """Have the next sync send rejected rows, although they did not change.
+
+    :param key_hashes: the rows; ``None`` for all rejected ones
+    :return: the number of rows, and the number of those that another task changed meanwhile and that were left
+    :raises DatabaseError: when the database cannot be used
+    """
+    if key_hashes is not None:
+        pages: Iterable[list[bytes]] = [list(key_hashes)]
+    else:
+        found = rejection_pages(key_map.database, key_map.facts.map_id)
+        pages = ([rejection.key_hash for rejection in page] for page in found)
+    marked = changed = 0
+    for page in pages:
+        entries = [entry for entry in key_map.entries(page).values() if entry.rejected_hash is not None]
+        left = write_resolved(key_map, [(entry, replace(entry, rejected_hash=RETRY)) for entry in entries])
+        marked, changed = marked + len(entries) - left, changed + left
+    return marked, changed
 
 
 def entry_of_key(key_map: KeyMap, parts: Sequence[str]) -> MapEntry:
@@ -50,20 +119,6 @@ def entry_of_key(key_map: KeyMap, parts: Sequence[str]) -> MapEntry:
             "parts, and --map."
         )
     return entry
-
-
-def find_by_key(key_map: KeyMap, parts: Sequence[str]) -> MapEntry:
-    """Return the unknown creation of a key.
-
-    :param parts: the parts of the key, as in the source
-    :raises CannotResolveError: when there is none
-    :raises DatabaseError: when the database cannot be read
-    """
-    entry = entry_of_key(key_map, parts)
-    if not entry.is_unknown():
-        raise CannotResolveError(
-            f"This key has no unknown creation: {_RESOLVED_STATES[entry.state]}. Nothing was changed."
-        )
     return entry
 
 
@@ -92,8 +147,21 @@ def resolve_created(key_map: KeyMap, entry: MapEntry, row_id: str, client: Cpaas
     :raises CpaasError: when the row cannot be read; nothing was changed
     :raises DatabaseError: when the database cannot be used
     """
+    check_created(key_map, row_id, client.get_contact_row)
+    if write_resolved(key_map, [(entry, MapEntry(entry.key_hash, row_id=row_id))]):
+        raise CannotResolveError("Another task changed this entry meanwhile. Nothing was changed. Look at it again.")
+
+
+def check_created(key_map: KeyMap, row_id: str, read_row: Callable[[str], Any]) -> None:
+    """Check that a row exists, and that no key has it.
+
+    :param read_row: reads the row by its id
+    :raises CannotResolveError: when there is no such row, or another key has it
+    :raises CpaasError: when the row cannot be read
+    :raises DatabaseError: when the database cannot be read
+    """
     try:
-        client.get_contact_row(check_row_id(row_id))
+        read_row(check_row_id(row_id))
     except CpaasNotFoundError:
         raise CannotResolveError("The contact list has no row of this id. Nothing was changed.") from None
     except ValueError as error:
@@ -102,8 +170,6 @@ def resolve_created(key_map: KeyMap, entry: MapEntry, row_id: str, client: Cpaas
         raise CannotResolveError(
             "The contact map has this row for another key already. Nothing was changed. Check the row id."
         )
-    if _write(key_map, [Change(entry, MapEntry(entry.key_hash, row_id=row_id))]):
-        raise CannotResolveError("Another task changed this entry meanwhile. Nothing was changed. Look at it again.")
 
 
 def resolve_not_created(key_map: KeyMap, entries: Sequence[MapEntry]) -> int:
@@ -113,7 +179,7 @@ def resolve_not_created(key_map: KeyMap, entries: Sequence[MapEntry]) -> int:
 
     :raises DatabaseError: when the database cannot be used
     """
-    return sum(_write(key_map, [Change(entry, None) for entry in batch]) for batch in batched(entries))
+    return sum(write_resolved(key_map, [(entry, None) for entry in batch]) for batch in batched(entries))
 
 
 def forget_row(key_map: KeyMap, entry: MapEntry) -> None:
@@ -133,7 +199,7 @@ def forget_row(key_map: KeyMap, entry: MapEntry) -> None:
             "The outcome of this key's creation is unknown, so the list may have a row that the map cannot name. "
             "Nothing was changed. Look for the row in the list, then run: airflow cpaas contacts resolve"
         )
-    if _write(key_map, [Change(entry, None)], "forget-row"):
+    if write_resolved(key_map, [(entry, None)], "forget-row"):
         raise CannotResolveError("Another task changed this entry meanwhile. Nothing was changed. Look at it again.")
 
 
@@ -145,7 +211,14 @@ def _has_row(key_map: KeyMap, row_id: str) -> bool:
         return connection.execute(query).first() is not None
 
 
-def _write(key_map: KeyMap, changes: Sequence[Change], command: str = "resolve") -> int:
-    """Write changes, and return the number of entries that were left, because another task changed them meanwhile."""
+def write_resolved(
+    key_map: KeyMap, resolved: Sequence[tuple[MapEntry, MapEntry | None]], command: str = "resolve"
+) -> int:
+    """Write entries, each with the one before it; ``None`` removes it.
+
+    :param command: the words after ``airflow cpaas contacts``
+    :return: the number of entries that another task changed meanwhile; these were left
+    :raises DatabaseError: when the database cannot be used
+    """
     with released(key_map.row_lease(owner_of(command))) as lease:
-        return len(lease.write(changes))
+        return len(lease.write([Change(before, after) for before, after in resolved]))

@@ -18,10 +18,13 @@ from cpaas_provider.contacts.key_map.entries import MapEntry, RowState
 _TABLE = """
 CREATE TABLE staged (
   key_hash BLOB NOT NULL, line INTEGER NOT NULL, row_id TEXT, state INTEGER NOT NULL, raw_hash BLOB,
-  rejected_hash BLOB, missing_hash BLOB, cell_hashes BLOB, source_row INTEGER, requested TEXT
+  rejected_hash BLOB, missing_hash BLOB, cell_hashes BLOB, source_row INTEGER, requested TEXT,
+  rejection TEXT
 )
 """
-_CONTENT = "key_hash, row_id, state, raw_hash, rejected_hash, missing_hash, cell_hashes, source_row, requested"
+_CONTENT = (
+    "key_hash, row_id, state, raw_hash, rejected_hash, missing_hash, cell_hashes, source_row, requested, rejection"
+)
 _BATCH_SIZE = 2_000
 _SHOWN = 10
 
@@ -37,19 +40,30 @@ class Shared(NamedTuple):
     lines: list[tuple[int, int]]
 
 
+class StagedEntry(NamedTuple):
+    """An entry of a file.
+
+    :param rejection: what the service said of the row, as ``rejection_to_json``; ``None`` if it did not reject it
+    """
+
+    line: int
+    entry: MapEntry
+    rejection: str | None = None
+
+
 class Staging(DiskRows):
     """Rows to import."""
 
     def __init__(self) -> None:
         super().__init__(None, _TABLE, cache_kib=16_384)
 
-    def add(self, rows: Iterable[tuple[int, MapEntry]]) -> int:
-        """Add entries with their lines in the file, and return their number. Called once."""
+    def add(self, rows: Iterable[StagedEntry]) -> int:
+        """Add entries, and return their number. Called once."""
         rest = iter(rows)
         count = 0
         with self._disk_errors():
-            while batch := [_values(line, entry) for line, entry in islice(rest, _BATCH_SIZE)]:
-                self._rows.executemany("INSERT INTO staged VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", batch)
+            while batch := [_values(row) for row in islice(rest, _BATCH_SIZE)]:
+                self._rows.executemany("INSERT INTO staged VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", batch)
                 count += len(batch)
             self._rows.execute("CREATE INDEX staged_key ON staged (key_hash)")
             self._rows.execute("CREATE INDEX staged_row ON staged (row_id)")
@@ -63,8 +77,8 @@ class Staging(DiskRows):
         """Return lines that have the same row id."""
         return self._shared("row_id")
 
-    def pages(self) -> Iterator[list[tuple[int, MapEntry]]]:
-        """Yield all entries with their lines, page by page, in the order of their key hashes."""
+    def pages(self) -> Iterator[list[StagedEntry]]:
+        """Yield all entries, page by page, in the order of their key hashes."""
         with self._disk_errors():
             result = self._rows.execute("SELECT * FROM staged ORDER BY key_hash")
             while batch := result.fetchmany(_BATCH_SIZE):
@@ -107,18 +121,20 @@ class Staging(DiskRows):
         return Shared(count, lines)
 
 
-def _values(line: int, entry: MapEntry) -> tuple[Any, ...]:
+def _values(row: StagedEntry) -> tuple[Any, ...]:
+    line, entry, rejection = row
     return (
         *(entry.key_hash, line, entry.row_id, int(entry.state), entry.raw_hash, entry.rejected_hash),
         *(entry.missing_hash, entry.cell_hashes, entry.source_row),
         entry.requested.isoformat() if entry.requested else None,
+        rejection,
     )
 
 
-def _staged(row: tuple[Any, ...]) -> tuple[int, MapEntry]:
-    key_hash, line, row_id, state, raw, rejected, missing, cells, source_row, requested = row
+def _staged(row: tuple[Any, ...]) -> StagedEntry:
+    key_hash, line, row_id, state, raw, rejected, missing, cells, source_row, requested, rejection = row
     moment = datetime.fromisoformat(requested) if requested else None
     entry = MapEntry(
         key_hash, RowState(state), row_id, raw, rejected, missing, cells, source_row=source_row, requested=moment
     )
-    return line, entry
+    return StagedEntry(line, entry, rejection)

@@ -42,11 +42,16 @@ class InvalidCell:
 
 
 class InvalidRowError(ValueError):
-    """A row that cannot be used. ``cells`` names every column whose value does not fit."""
+    """A row with values that cannot be used.
 
-    def __init__(self, cells: tuple[InvalidCell, ...]) -> None:
+    :param cells: every column whose value does not fit
+    :param usable: the other cells of the row, by column id
+    """
+
+    def __init__(self, cells: tuple[InvalidCell, ...], usable: Mapping[str, Any] | None = None) -> None:
         super().__init__("; ".join(f"{cell.column}: {cell.reason}" for cell in cells))
         self.cells = cells
+        self.usable = usable or {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +147,7 @@ class RowMapping:
                 elif not column.keep_when_blank:
                     cells[column.id] = self._cleared
         if invalid:
-            raise InvalidRowError(tuple(invalid))
+            raise InvalidRowError(tuple(invalid), cells)
         return cells
 
     def changed_types(self, old_signature: str) -> list[str]:

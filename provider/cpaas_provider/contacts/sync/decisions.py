@@ -62,6 +62,7 @@ class SyncRules:
     retry_rejected: bool = False
     on_duplicate_key: str = "first"
     row_updates: str = PARTIAL
+    on_invalid_cell: str = "skip_row"
 
 
 def decide(
@@ -94,7 +95,7 @@ def _present(item: WorkItem, entry: MapEntry | None, rules: SyncRules, hashes: C
     if changed := _changed(entry, item.cells, hashes):
         is_in_mode = rules.mode != "insert" or entry.state is RowState.DELETING
         return _update(changed, item.cells, rules) if is_in_mode else Decision(Action.NOT_IN_MODE)
-    if entry.raw_hash == item.raw_hash and entry.missing_hash is None and entry.state is RowState.SYNCED:
+    if entry.raw_hash == item.synced_hash and entry.missing_hash is None and entry.state is RowState.SYNCED:
         return Decision(Action.NOTHING)
     return Decision(Action.RECORD)
 
@@ -147,6 +148,7 @@ def requested(decision: Decision, item: WorkItem, before: MapEntry, lease: Lease
         return MapEntry(
             item.key_hash,
             RowState.CREATING,
+            rejected_hash=before.rejected_hash,
             version=before.version,
             fencing_token=lease.fencing_token,
             source_row=item.number or None,
@@ -202,7 +204,7 @@ def in_step(
         item.key_hash,
         RowState.SYNCED,
         row_id=row_id,
-        raw_hash=None if item.is_missing else item.raw_hash,
+        raw_hash=item.synced_hash,
         missing_hash=missing_hash(rules, hashes) if item.is_missing else None,
         cell_hashes=known.to_bytes(),
     )

@@ -249,7 +249,7 @@ class Dispatcher:
         """Record results and intents in one transaction, then let the requests leave."""
         for pause in (*_WRITE_PAUSES, None):
             try:
-                changed = await asyncio.to_thread(self._lease.write, changes)
+                changed = await asyncio.to_thread(self._lease.write, changes, self._results.run_values(finished))
                 break
             except LeaseLostError as error:
                 self._end_unrecorded(error, finished)

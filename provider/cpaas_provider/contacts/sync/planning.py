@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import bisect
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any
 
+from cpaas_provider.api.amounts import counted
 from cpaas_provider.api.errors import CpaasInvalidRequestError
 from cpaas_provider.contacts.key_map.entries import MapEntry, RowState
 from cpaas_provider.contacts.key_map.hashes import bucket_of
@@ -47,6 +50,9 @@ class Plan:
     :param future_cursor: rows whose cursor is in the future, beyond which the stored cursor does not move
     :param rejected_before_cursor: rows below the cursor of the last run that the service rejected
     :param unreadable: rows whose key is unknown
+    :param partial_rows: rows of which only the cells that can be used are synced. They also count as created, updated
+        or unchanged
+    :param invalid_cells: cells that cannot be used, by the name of the list column
     """
 
     rows: int = 0
@@ -54,6 +60,8 @@ class Plan:
     before_cursor: int = 0
     unchanged: int = 0
     invalid_rows: int = 0
+    partial_rows: int = 0
+    invalid_cells: Counter[str] = field(default_factory=Counter)
     duplicates: int = 0
     unreadable: int = 0
     not_in_mode: int = 0
@@ -232,28 +240,49 @@ class Planner:
 
         :param rows: by key hash
         """
-        known = self._map.raw_hashes(list(rows))
+        plan, known = self.plan, self._map.raw_hashes(list(rows))
         differing = {key_hash: row for key_hash, row in rows.items() if known.get(key_hash) != row[2]}
-        self.plan.unchanged += len(rows) - len(differing)
-        self.plan.known += len(rows) - len(differing)
+        plan.unchanged += len(rows) - len(differing)
+        plan.known += len(rows) - len(differing)
         if not differing:
             return
         entries = self._map.entries(differing)
-        self.plan.known += sum(entry.state is not RowState.REJECTED for entry in entries.values())
+        plan.known += sum(entry.state is not RowState.REJECTED for entry in entries.values())
+        rejected: list[WorkItem] = []
         work: list[tuple[WorkItem, str]] = []
         for key_hash, (number, name, raw_hash, values) in differing.items():
             try:
-                cells = self._mapping.cells(values)
+                item = WorkItem(key_hash, number, name, raw_hash, self._mapping.cells(values))
             except InvalidRowError as error:
-                self._invalid(number, name, str(error), values)
-                if (entry := entries.get(key_hash)) is not None:
-                    self._count_unknown(entry, number, name, is_missing=True)
-                continue
-            item = WorkItem(key_hash, number, name, raw_hash, cells)
+                plan.invalid_cells.update(cell.column for cell in error.cells)
+                if self._rules.on_invalid_cell == "skip_row" or not error.usable:
+                    self._invalid(number, name, str(error), values)
+                    if (entry := entries.get(key_hash)) is not None:
+                        self._count_unknown(entry, number, name, is_missing=True)
+                    continue
+                columns = ", ".join(cell.column for cell in error.cells)
+                self._spool.add_outcome(OutcomeLine(number, name, Outcome.INVALID_CELL, None, columns, str(error)))
+                item = WorkItem(key_hash, number, name, raw_hash, error.usable, is_partial=True)
             action = self._count(item, entries.get(key_hash))
+            plan.partial_rows += item.is_partial and action is not Action.REJECTED_BEFORE
             if action in _SPOOLED:
                 work.append((item, action.value))
+            elif action is Action.REJECTED_BEFORE:
+                rejected.append(item)
         self._spool.add_work(work)
+        if rejected:
+            self._add_rejected_before(rejected)
+
+    def _add_rejected_before(self, items: Sequence[WorkItem]) -> None:
+        """Write the lines of rows that the service rejected, and that did not change since."""
+        rejections = self._map.rejections(item.key_hash for item in items)
+        for item in items:
+            columns, reason = None, "rejected by an earlier try or run, and not changed since"
+            if (rejection := rejections.get(item.key_hash)) is not None:
+                columns = ", ".join(rejection.columns)
+                since = f"{counted(rejection.times, 'time')}, first {rejection.since:%Y-%m-%d}"
+                reason = f"not changed since it was rejected ({since}): {rejection.reason}"
+            self._spool.add_outcome(OutcomeLine(item.number, item.name, Outcome.REJECTED, None, columns, reason))
 
     def _count(self, item: WorkItem, entry: MapEntry | None) -> Action:
         action = decide(item, entry, self._rules, self._map.hashes, self._lease.fencing_token).action
@@ -261,9 +290,6 @@ class Planner:
             self._count_unknown(entry, item.number, item.name)
             return action
         self._add(action, 1)
-        if action is Action.REJECTED_BEFORE:
-            reason = "rejected by an earlier run, and not changed since"
-            self._spool.add_outcome(OutcomeLine(item.number, item.name, Outcome.REJECTED, reason=reason))
         return action
 
     def _add(self, action: Action, number: int) -> None:
@@ -324,8 +350,9 @@ class Planner:
         where = entry.source_row if number is None else number
         reason = f"the outcome of its creation is unknown{since}"
         self._spool.add_outcome(OutcomeLine(where, name, Outcome.UNKNOWN, reason=reason))
-        if len(self.plan.unknown_rows) < UNKNOWN_ROWS:
-            self.plan.unknown_rows.append({"row": where, "key_hash": entry.key_hash.hex()})
+        named = {"row": where, "key_hash": entry.key_hash.hex()}
+        bisect.insort(self.plan.unknown_rows, named, key=lambda named: (named["row"] is None, named["row"] or 0))
+        del self.plan.unknown_rows[UNKNOWN_ROWS:]
 
     def _add_missing_rows(self) -> None:
         """Add rows that are missing from the source to the spool."""

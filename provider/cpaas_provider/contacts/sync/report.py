@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 from cpaas_provider.api.amounts import counted, span
@@ -15,9 +17,11 @@ from cpaas_provider.contacts.errors import (
     TooManyFailuresError,
     UnknownCreationsError,
 )
+from cpaas_provider.contacts.key_map.key_map import Lease
+from cpaas_provider.contacts.sync.decisions import Action, Decision, SyncRules, decide
 from cpaas_provider.contacts.sync.planning import Plan
 from cpaas_provider.contacts.sync.results import Counts
-from cpaas_provider.contacts.sync.spool import Spool
+from cpaas_provider.contacts.sync.spool import Outcome, OutcomeLine, Spool, WorkItem
 
 log = logging.getLogger(__name__)
 
@@ -25,6 +29,8 @@ Limit = int | float | None
 Publish = Callable[[Mapping[str, float]], None]
 
 _MASK = "•••"
+_PLANNED = {Action.CREATE: Outcome.TO_CREATE, Action.UPDATE: Outcome.TO_UPDATE, Action.DELETE: Outcome.TO_DELETE}
+_PLANNED_AT_ONCE = 1_000
 _PUBLISHED = ("done", "created", "updated", "deleted", "rejected", "unknown", "not_sent")
 
 
@@ -94,20 +100,64 @@ class SyncProgress:
             self._unpublished = True
 
 
-def preview(spool: Spool, count: int, names: Mapping[str, str]) -> list[dict[str, Any]]:
-    """Return the first rows that differ, their cells masked.
+@dataclass(frozen=True, slots=True)
+class PlannedChange:
+    """What a sync would do with one row.
+
+    :param row_id: the id of the row in the list, ``None`` if there is none
+    """
+
+    item: WorkItem
+    decision: Decision
+    row_id: str | None
+
+
+def planned_changes(spool: Spool, rules: SyncRules, lease: Lease) -> Iterator[PlannedChange]:
+    """Yield the requests that a sync would make, in the order in which they would leave.
+
+    :raises SpoolError: when the rows cannot be read from the worker's disk
+    :raises DatabaseError: when the database cannot be read
+    """
+    key_map, place = lease.key_map, 0
+    while items := spool.work(place, _PLANNED_AT_ONCE):
+        place = items[-1].seq
+        entries = key_map.entries(item.key_hash for item in items)
+        for item in items:
+            entry = entries.get(item.key_hash)
+            decision = decide(item, entry, rules, key_map.hashes, lease.fencing_token)
+            if decision.action in _PLANNED:
+                yield PlannedChange(item, decision, None if entry is None else entry.row_id)
+
+
+def preview(changes: Iterable[PlannedChange], count: int, names: Mapping[str, str]) -> list[dict[str, Any]]:
+    """Return the first changes, with keys and cells masked.
 
     :param names: names of the list's columns, by id
-    :return: for each row ``row`` (``None`` if it is missing from the source), ``action`` and ``cells``
+    :return: for each row ``row`` and ``key`` (``None`` if it is missing from the source), ``key_hash``, ``row_id``,
+        ``action`` and ``cells``: those that the request would set
     """
     return [
         {
-            "row": item.number,
-            "action": item.action,
-            "cells": {names.get(column, column): masked(cell) for column, cell in item.cells.items()},
+            "row": change.item.number,
+            "key": masked(change.item.name),
+            "key_hash": change.item.key_hash.hex(),
+            "row_id": change.row_id,
+            "action": change.decision.action.value,
+            "cells": {names.get(column, column): masked(cell) for column, cell in change.decision.cells.items()},
         }
-        for item in spool.work(0, count)
+        for change in islice(changes, count)
     ]
+
+
+def planned_outcome(change: PlannedChange, names: Mapping[str, str]) -> OutcomeLine:
+    """Return the line of the results file for a request that a dry run did not make.
+
+    :param names: names of the list's columns, by id
+    """
+    item = change.item
+    columns = ", ".join(names.get(column, column) for column in change.decision.cells) or None
+    reason = f"gone from the source; key hash {item.key_hash.hex()}" if item.is_missing else None
+    return OutcomeLine(item.number, item.name, _PLANNED[change.decision.action], change.row_id, columns, reason)
 
 
 def masked(cell: Any) -> Any:
@@ -126,9 +176,10 @@ def planned_line(plan: Plan, seconds: float) -> str:
     """
     return (
         f"Planned: {counted(plan.rows, 'row')} read in {span(seconds)}; {plan.creates:,} to create, {plan.updates:,} "
-        f"to update, {plan.deletes:,} to delete, {plan.unchanged + plan.records:,} unchanged, {plan.invalid_rows:,} "
-        f"invalid, {plan.rejected_before:,} rejected before, {plan.unknown:,} unknown, {plan.missing:,} gone from the "
-        f"source. {counted(plan.before_cursor, 'row')} below the cursor."
+        f"to update, {plan.deletes:,} to delete, {plan.unchanged + plan.records:,} unchanged. {plan.invalid_rows:,} "
+        f"invalid, {plan.partial_rows:,} with invalid cells, {plan.rejected_before:,} rejected before, "
+        f"{plan.unknown:,} unknown, {plan.missing:,} gone from the source, "
+        f"{plan.before_cursor:,} below the cursor."
     )
 
 
@@ -159,6 +210,8 @@ def figures(plan: Plan, counts: Counts, *, dry_run: bool) -> dict[str, Any]:
         "rejected": counts.rejected,
         "rejected_before": plan.rejected_before + counts.rejected_before,
         "invalid_rows": plan.invalid_rows,
+        "partial_rows": plan.partial_rows - counts.rejected_partial,
+        "invalid_cells": dict(plan.invalid_cells.most_common()),
         "duplicates": plan.duplicates,
         "unknown": plan.unknown + counts.unknown,
         "unknown_missing": plan.unknown_missing,
@@ -170,6 +223,9 @@ def figures(plan: Plan, counts: Counts, *, dry_run: bool) -> dict[str, Any]:
         "missing_unchanged": plan.missing_unchanged + missing_records + counts.missing_unchanged,
         "missing_skipped": plan.missing_skipped,
         "in_other_partitions": plan.other_partitions,
+        "creates": plan.creates,
+        "updates": plan.updates,
+        "deletes": plan.deletes,
         "planned_requests": plan.requests,
         "requests": counts.requests,
     }
@@ -182,7 +238,7 @@ SUMMANDS = (
 """The figures of a report that each count rows of another outcome."""
 
 _CAUSES = (
-    *("remaining", "not_sent", "unknown", "rejected", "rejected_before", "invalid_rows", "not_in_mode"),
+    *("remaining", "not_sent", "unknown", "rejected", "rejected_before", "invalid_rows", "partial_rows", "not_in_mode"),
     *("missing_skipped", "failed_before_cursor"),
 )
 
@@ -288,11 +344,13 @@ def check_result(plan: Plan, counts: Counts, on_unknown: str, max_failure_ratio:
             "source. Look for them in the list, then resolve them with: airflow cpaas contacts resolve --conn-id "
             f"{key_map}. on_unknown='create' creates them again, perhaps twice."
         )
-    failed = counts.rejected + plan.rejected_before + plan.invalid_rows
+    partial = plan.partial_rows - counts.rejected_partial
+    failed = counts.rejected + plan.rejected_before + plan.invalid_rows + partial
     if failed and failed > max_failure_ratio * max(1, plan.here):
         raise TooManyFailuresError(
             f"{counted(failed, 'row')} of {plan.here:,} failed ({counts.rejected:,} rejected now, "
-            f"{plan.rejected_before:,} rejected by an earlier run, {plan.invalid_rows:,} invalid), more than "
+            f"{plan.rejected_before:,} rejected by an earlier run, {plan.invalid_rows:,} invalid, "
+            f"{partial:,} with invalid cells), more than "
             f"max_failure_ratio allows. Everything else was done ({changes}). The results file has the "
             "reason of each. Correct these rows in the source."
         )

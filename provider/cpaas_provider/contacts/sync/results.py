@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from cpaas_provider.contacts.errors import LeaseLostError, SpoolError
 from cpaas_provider.contacts.key_map.entries import Change, MapEntry, RowState
 from cpaas_provider.contacts.key_map.key_map import Lease
+from cpaas_provider.contacts.key_map.rejections import Rejection, new_rejection
 from cpaas_provider.contacts.sync.decisions import Action, SyncRules, in_step, restored, undone
 from cpaas_provider.contacts.sync.rows.requests import Response, Result
+from cpaas_provider.contacts.sync.run_totals import RunTotals
 from cpaas_provider.contacts.sync.spool import Outcome, OutcomeLine, Spool, WorkItem
 from cpaas_provider.database.errors import DatabaseError
 
 _REJECTIONS_AT_ONCE = 200
+_WORD = re.compile(r"[\w-]+")
 _WITHOUT_REQUEST = {Action.REJECTED_BEFORE: "rejected_before", Action.NOT_IN_MODE: "not_in_mode"}
 _ACCEPTED = {
     Action.CREATE: Outcome.CREATED,
@@ -32,6 +37,8 @@ class Counts:
     updated: int = 0
     deleted: int = 0
     rejected: int = 0
+    rejected_partial: int = 0
+    """Rejected rows of which a cell could not be used. They do not count as partial rows."""
     unknown: int = 0
     not_sent: int = 0
     unchanged: int = 0
@@ -42,6 +49,8 @@ class Counts:
     requests: int = 0
     done: int = 0
     """Rows of the spool that are finished."""
+    earlier: RunTotals | None = None
+    """What earlier tries of the run changed."""
 
     def add_without_request(self, item: WorkItem, action: Action) -> None:
         """Count a row that is finished and needs no request."""
@@ -109,6 +118,7 @@ class ResultRecorder:
             return
         rejected, self._to_reject = self._to_reject + (self._in_a_row if are_proved else []), []
         changes: list[Change] = []
+        rejections: list[Rejection] = []
         for result in rejected:
             left = undone(result.pending.decision, result.pending.intent, result.pending.before)
             item = result.pending.item
@@ -122,10 +132,34 @@ class ResultRecorder:
                 continue
             else:
                 changes.append(Change(here, replace(left, rejected_hash=item.raw_hash or None)))
+            if item.raw_hash:
+                rejections.append(self._rejection(result))
         if changes:
             # If this cannot be recorded, the next run sends these rows again, and the service rejects them again.
             with contextlib.suppress(LeaseLostError, DatabaseError):
-                await asyncio.to_thread(self._lease.write, changes)
+                await asyncio.to_thread(self._lease.write, changes, None, rejections)
+
+    def run_values(self, finished: Sequence[Result]) -> Mapping[str, Any] | None:
+        """Return the value that counts what all tries of the run changed, these results included."""
+        if self._counts.earlier is None or not finished:
+            return None
+        accepted = [result.pending.decision.action for result in finished if result.response is Response.ACCEPTED]
+        created, updated, deleted = map(accepted.count, _ACCEPTED)
+        return self._counts.earlier.value(self._counts, (created, updated, deleted))
+
+    def _rejection(self, result: Result) -> Rejection:
+        """Return what to store of a rejected row. Its columns are those that the error names, or all that were sent."""
+        item, cells, reason = result.pending.item, result.pending.decision.cells, result.reason or ""
+        words = set(_WORD.findall(reason))
+        named = [column for column in cells if column in words or self._names.get(column) in words]
+        return new_rejection(
+            item.key_hash,
+            item.number or None,
+            [self._names.get(column, column) for column in named or cells],
+            reason,
+            self._lease.key_map.clock(),
+            self._lease.key_map.hashes.of_cells(cells).to_bytes(),
+        )
 
     def count(self, result: Result) -> bool:
         """Count a recorded result, and write its line of the results file.
@@ -146,8 +180,7 @@ class ResultRecorder:
             self._in_a_row.clear()
         elif response in (Response.REJECTED, Response.NOT_FOUND):
             outcome = Outcome.REJECTED
-            if response is Response.REJECTED:
-                self._in_a_row.append(result)
+            (self._in_a_row if response is Response.REJECTED else self._to_reject).append(result)
         elif response is Response.UNKNOWN and pending.decision.action is Action.CREATE:
             outcome = Outcome.UNKNOWN
         else:
@@ -182,6 +215,7 @@ class ResultRecorder:
     ) -> None:
         """Count a row and write its line of the results file."""
         setattr(self._counts, outcome.value, getattr(self._counts, outcome.value) + 1)
+        self._counts.rejected_partial += outcome is Outcome.REJECTED and item.is_partial
         try:
             self._spool.add_outcome(OutcomeLine(item.number, item.name, outcome, row_id, columns, reason))
         except SpoolError as error:

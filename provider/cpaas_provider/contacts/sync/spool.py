@@ -30,8 +30,12 @@ class Outcome(StrEnum):
     DELETED = "deleted"
     REJECTED = "rejected"
     INVALID = "invalid_row"
+    INVALID_CELL = "invalid_cell"
     UNKNOWN = "unknown"
     NOT_SENT = "not_sent"
+    TO_CREATE = "to_create"
+    TO_UPDATE = "to_update"
+    TO_DELETE = "to_delete"
 
 
 class OutcomeLine(NamedTuple):
@@ -57,6 +61,7 @@ class WorkItem:
     :param name: its key in plain
     :param raw_hash: the hash of its values in the source; empty if it is missing there
     :param cells: its cells by column id, as on the wire
+    :param is_partial: whether ``cells`` lacks cells of the source that cannot be used
     :param seq: its place in the spool
     :param action: the action that was decided when the source was read
     """
@@ -66,6 +71,7 @@ class WorkItem:
     name: str | None
     raw_hash: bytes
     cells: Mapping[str, Any]
+    is_partial: bool = False
     seq: int = 0
     action: str = ""
 
@@ -73,6 +79,11 @@ class WorkItem:
     def is_missing(self) -> bool:
         """Whether the row is missing from the source."""
         return self.number is None
+
+    @property
+    def synced_hash(self) -> bytes | None:
+        """The raw hash of the row once the list has its cells. A partial row has none, so that each run names it."""
+        return None if self.is_missing or self.is_partial else self.raw_hash
 
 
 class Spool(DiskRows):
@@ -106,9 +117,7 @@ class Spool(DiskRows):
 
     def add_work(self, rows: Iterable[tuple[WorkItem, str]]) -> None:
         """Add rows that may differ from the list, each key once, with the actions that were decided."""
-        values = [
-            (item.key_hash, item.number, item.name, _packed(item.raw_hash, item.cells), action) for item, action in rows
-        ]
+        values = [(item.key_hash, item.number, item.name, _packed(item), action) for item, action in rows]
         with self._disk_errors():
             self._rows.executemany(
                 "INSERT INTO work (key, number, name, payload, action) VALUES (?, ?, ?, ?, ?)", values
@@ -142,8 +151,8 @@ class Spool(DiskRows):
                 query, [after, until, *actions, count]
             ):
                 # Safe to unpickle: this process wrote the file.
-                raw_hash, cells = pickle.loads(payload)  # noqa: S301 - as above
-                items.append(WorkItem(key_hash, number, name, raw_hash, cells, seq, action))
+                raw_hash, cells, is_partial = pickle.loads(payload)  # noqa: S301 - as above
+                items.append(WorkItem(key_hash, number, name, raw_hash, cells, is_partial, seq, action))
         return items
 
     def last_seq(self) -> int:
@@ -182,5 +191,5 @@ def _without_surrogates(value: Any) -> Any:
     return value.encode("utf-8", "replace").decode()
 
 
-def _packed(raw_hash: bytes, cells: Mapping[str, Any]) -> bytes:
-    return pickle.dumps((raw_hash, dict(cells)), pickle.HIGHEST_PROTOCOL)
+def _packed(item: WorkItem) -> bytes:
+    return pickle.dumps((item.raw_hash, dict(item.cells), item.is_partial), pickle.HIGHEST_PROTOCOL)

@@ -7,7 +7,7 @@ import contextlib
 import json
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import astuple, dataclass, field, replace
 from hashlib import blake2b
@@ -17,7 +17,7 @@ from cpaas_provider.api.amounts import counted
 from cpaas_provider.api.bounds import WHOLE
 from cpaas_provider.api.errors import CpaasInvalidRequestError
 from cpaas_provider.api.recipients.msisdn import NumberReader
-from cpaas_provider.contacts.errors import CursorChangedError, MapMismatchError, StoppedError
+from cpaas_provider.contacts.errors import CursorChangedError, MapMismatchError, StoppedError, TooManyChangesError
 from cpaas_provider.contacts.key_map.hashes import BUCKETS, buckets_of
 from cpaas_provider.contacts.key_map.key_map import KeyMap, Lease
 from cpaas_provider.contacts.key_map.maps import DEFAULT_MAP, check_new_map, open_map
@@ -39,10 +39,13 @@ from cpaas_provider.contacts.sync.report import (
     figures,
     in_words,
     incomplete_because,
+    planned_changes,
     planned_line,
+    planned_outcome,
     preview,
 )
 from cpaas_provider.contacts.sync.results import Counts
+from cpaas_provider.contacts.sync.run_totals import CHANGED, RunTotals
 from cpaas_provider.contacts.sync.spool import OutcomeLine, Spool
 from cpaas_provider.contacts.sync.stored_cursor import StoredCursor, forget_invalid_rows
 from cpaas_provider.database.database import Database
@@ -137,6 +140,8 @@ class ContactSync:
         self.changed = False
         self.column_sources: Mapping[str, tuple[str, ...]] = {}
         self._spool: Spool | None = None
+        self._planned_by: SyncRules | None = None
+        """The rules of a dry run whose plan is not in the results file yet."""
 
     def __enter__(self) -> ContactSync:
         return self
@@ -166,14 +171,16 @@ class ContactSync:
         self._check_key(key_map)
         self._lease = key_map.lease(spec.owner, buckets_of(*spec.partition))
         self._open.callback(_release, self._lease)
+        self.counts.earlier = RunTotals.read(key_map, self._lease.buckets, spec.run)
         if spec.cursor_column is None:
             return None
         self._cursor = StoredCursor(self._lease, spec.cursor_column, self._cursor_settings, self._date_format)
         return self._cursor.cursor.stored
 
-    def run(self, source: Source) -> None:
+    def run(self, source: Source, earlier: Iterable[OutcomeLine] = ()) -> None:
         """Read the source and send the rows that differ.
 
+        :param earlier: the results file of earlier tries; its rows that were changed are in that of this try, too
         :raises SourceError: when the source cannot be read; nothing was sent
         :raises CpaasInvalidRequestError: when the mapping fits neither table nor source; nothing was sent
         :raises ContactsError: see its subclasses
@@ -182,6 +189,9 @@ class ContactSync:
         """
         spec, key_map = self._spec, self._lease.key_map
         spool = self._spool = self._open.enter_context(Spool(spec.spool_path))
+        for line in earlier:
+            if line.outcome.value in CHANGED:
+                spool.add_outcome(line)
         rules = replace(spec.rules, missing_cells=self._missing_cells())
         with source.open() as table:
             mapping = RowMapping(
@@ -217,12 +227,17 @@ class ContactSync:
                 raise
         log.info("%s", planned_line(self.plan, time.monotonic() - self._began))
         if spec.preview_count:
-            self.preview = preview(spool, spec.preview_count, self._names)
+            self.preview = preview(planned_changes(spool, rules, self._lease), spec.preview_count, self._names)
         if spec.dry_run:
             log.info("%s", estimate_line(self.plan.requests, self._requests_per_second))
+            self._planned_by = rules
             self._ended = True
+            try:
+                self._check_changes()
+            except TooManyChangesError as error:
+                log.warning("Without dry_run, this sync would stop before its first request: %s", error)
             return
-        check_changes(self.plan, max_changes=spec.max_changes, max_deletes=spec.max_deletes, max_new=spec.max_new)
+        self._check_changes()
         values: dict[str, Any] = {
             KEY_COLUMNS: list(spec.key),
             COLUMN_TYPES: mapping.type_signature,
@@ -245,6 +260,20 @@ class ContactSync:
         if self.changed:
             self._lease.write([], {self._changed_key: None})
 
+    def has_results(self, digest: str) -> bool:
+        """Return whether an earlier try of this run wrote the results file of this digest."""
+        return self.counts.earlier is not None and self.counts.earlier.results == digest
+
+    def mark_results(self, digest: str) -> None:
+        """Record that this try wrote the results file, so that a later try continues it.
+
+        :raises ContactsError: when the lease ended
+        :raises DatabaseError: when the database cannot be written
+        """
+        if self.counts.earlier is not None and not self._spec.dry_run:
+            self.counts.earlier.results = digest
+            self._lease.write([], self.counts.earlier.value(self.counts))
+
     def report(self) -> dict[str, Any]:
         """Return the result of the sync, as small JSON."""
         spec = self._spec
@@ -257,11 +286,18 @@ class ContactSync:
             "complete": not causes,
             "incomplete_because": causes,
             "dry_run": spec.dry_run,
+            "run": (self.counts.earlier or RunTotals("", spec.run)).figures(self.counts),
         }
 
     def outcomes(self) -> Iterator[OutcomeLine]:
-        """Yield the lines of the results file."""
-        return iter(()) if self._spool is None else self._spool.outcomes()
+        """Yield the lines of the results file. That of a dry run also has the requests that would be made."""
+        if self._spool is None:
+            return
+        if (rules := self._planned_by) is not None:
+            self._planned_by = None
+            for change in planned_changes(self._spool, rules, self._lease):
+                self._spool.add_outcome(planned_outcome(change, self._names))
+        yield from self._spool.outcomes()
 
     @property
     def _cursor_settings(self) -> str:
@@ -299,6 +335,9 @@ class ContactSync:
                 f"{' '.join(f'--key {name}' for name in self._spec.key)}. If rows have other keys now, import their "
                 "row ids into another map with: airflow cpaas contacts import-map"
             )
+
+    def _check_changes(self) -> None:
+        check_changes(self.plan, max_changes=self._spec.max_changes, max_deletes=self._spec.max_deletes)
 
     def _missing_cells(self) -> dict[str, Any]:
         """Return the cells to write into rows that are missing from the source, by column id."""

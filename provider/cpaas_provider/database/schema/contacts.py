@@ -6,6 +6,9 @@ from sqlalchemy import BigInteger, Column, ForeignKey, Index, Integer, LargeBina
 
 from cpaas_provider.database.schema.base import MYSQL, UtcDateTime, hash_type, index_where, metadata
 
+MAX_REJECTION_REASON = 500
+"""The most characters of the reason of a rejected row."""
+
 # Contact maps: which row of a contact list belongs to which key of a source. A connection and a name identify a map.
 contact_maps = Table(
     "cpaas_contact_maps",
@@ -69,4 +72,21 @@ contact_rows = Table(
     # A partial index of the few rows that are not in sync.
     Index("cpaas_contact_rows_open", "map_id", "state", **index_where(text("state <> 0"))),
     sqlite_with_rowid=False,
+)
+
+# What the service said of the rows whose rejected_hash is set. A table of its own, because few of a million rows are.
+contact_rejections = Table(
+    "cpaas_contact_rejections",
+    metadata,
+    Column("map_id", Integer, ForeignKey(contact_maps.c.id), primary_key=True),
+    Column("key_hash", hash_type(16), primary_key=True),
+    Column("source_row", Integer),
+    # JSON: the names of the list columns that the error named, or else of those that were sent.
+    Column("columns", Text, nullable=False),
+    Column("reason", String(MAX_REJECTION_REASON), nullable=False),
+    Column("first_at", UtcDateTime, nullable=False),
+    Column("last_at", UtcDateTime, nullable=False),
+    Column("times", Integer, nullable=False),
+    # The hashes of the cells that were sent, so that an erasure finds the recipient's row.
+    Column("cell_hashes", LargeBinary().with_variant(LargeBinary(2**24 - 1), *MYSQL)),
 )

@@ -264,7 +264,7 @@ DAMAGES = {
     "cut off between lines": (lambda text: "\n".join(text.splitlines()[:100]) + "\n", "is incomplete"),
     "a line is gone": (lambda text: "\n".join(text.splitlines()[:50] + text.splitlines()[51:]), "is incomplete"),
     "more behind the end": (lambda text: text + "more\n", "is incomplete"),
-    "another version": (lambda text: text.replace('"version": 1', '"version": 2'), "another version of"),
+    "another version": (lambda text: text.replace('"version": 2', '"version": 3'), "another version of"),
     "no secret to read": (lambda text: text.replace('"secret": "', '"secret": "x'), "damaged on line 1"),
     "head that is no JSON": (lambda text: text.replace("{", "", 1), "damaged on line 1"),
     "other columns": (lambda text: text.replace("row_id", "id", 1), "damaged on line 2"),

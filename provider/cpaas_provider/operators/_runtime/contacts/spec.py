@@ -30,6 +30,7 @@ class ContactSyncSpec:
     max_new: float | None
     new_map: bool
     on_duplicate_key: str
+    on_invalid_cell: str
     on_deleted_row: str
     on_unknown: str
     retry_rejected: bool

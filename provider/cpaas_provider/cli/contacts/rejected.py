@@ -1,0 +1,30 @@
+"""``airflow cpaas contacts retry-row``: have the next sync send rejected rows that did not change."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+
+from cpaas_provider.api.amounts import counted
+from cpaas_provider.cli.running import guarded
+from cpaas_provider.cli.terminal import say, typed
+from cpaas_provider.contacts.key_map.maps import find_map
+from cpaas_provider.contacts.key_map.resolution import rejected_by_key, rejected_by_row_number, retry_rejected
+from cpaas_provider.database.database import open_database
+
+
+@guarded
+def cpaas_contacts_retry_row(args: Namespace) -> None:
+    """Have the next sync send rejected rows again."""
+    if sum([args.key is not None, args.row_number is not None, args.all]) != 1:
+        raise SystemExit("Give one of --key, --row-number and --all. Nothing was changed.")
+    with open_database() as database:
+        key_map = find_map(database, conn_id=args.conn_id, name=args.map_name)
+        keys = None
+        if args.key is not None:
+            keys = [rejected_by_key(key_map, [typed(part) for part in args.key])]
+        elif args.row_number is not None:
+            keys = [rejected_by_row_number(key_map, args.row_number)]
+        marked, changed = retry_rejected(key_map, keys)
+    say(f"The next sync sends {counted(marked, 'rejected row')} again.")
+    if changed:
+        raise SystemExit(f"{counted(changed, 'row')} changed meanwhile and were left. Run status again.")

@@ -1,0 +1,169 @@
+"""Rejected rows last: columns, reason and times are stored, shown, retried on request, and removed with their row."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cpaas_provider.database.database import open_database
+from cpaas_provider.hooks.cpaas import CpaasHook
+from tests.airflow.contacts.test_sync import CREATE, UPDATE, at_once, names, people, sync
+from tests.airflow.contacts.test_sync_map import cpaas as cpaas
+from tests.airflow.harness.campaigns import requests
+from tests.airflow.harness.command_line import CommandLine
+from tests.airflow.harness.stage import Stage, fault
+from tests.unit.contacts.listed import NAME, POINTS, listed
+
+REASON = f"columns.{POINTS}: is not allowed for +2348031000001"
+
+
+def rejected(cpaas: CommandLine) -> list[dict[str, Any]]:
+    """Return the rejected rows that ``status`` shows."""
+    (line,) = cpaas("contacts", "status", "--output", "json").lines
+    assert line["rejected_rows"] == len(line["rejected"])
+    return list(line["rejected"])
+
+
+def reject_second(stage: Stage, rows: Any, operation: str = CREATE, **given: Any) -> Any:
+    """Run a sync in which the service rejects the second row."""
+    at_once(stage)
+    stage.sandbox.control(*fault(operation, "reject", after=1, times=1, message=REASON))
+    return sync(stage, rows, "default", max_failure_ratio=0.5, **given).once()
+
+
+@pytest.mark.parametrize("operation", [CREATE, UPDATE])
+def test_rejected_row_is_stored_with_column_and_reason_and_shown(
+    cpaas: CommandLine, stage: Stage, tmp_path: Path, operation: str
+) -> None:
+    path = tmp_path / "results.jsonl"
+    rows = people(4)
+    if operation == UPDATE:
+        sync(stage, rows, "default").once()
+        rows = people(4, points=500, plan="silver")
+    first = reject_second(stage, rows, operation)
+    assert first.result["rejected"] == 1, first.error
+    (row,) = rejected(cpaas)
+    assert (row["source_row"], row["columns"], row["times"], row["retry"]) == (2, "Points", 1, False)
+    assert "is not allowed" in row["reason"]
+    assert "2348031" not in row["reason"]
+    assert row["first"] == row["last"]
+    again = sync(stage, rows, "default", max_failure_ratio=0.5, results_path=str(path)).once()
+    assert again.result["rejected_before"] == 1
+    (line,) = [json.loads(line) for line in path.read_text().splitlines()]
+    assert (line["row"], line["outcome"], line["columns"]) == (2, "rejected", "Points")
+    assert line["reason"].startswith("not changed since it was rejected (1 time, first 20")
+    assert "is not allowed" in line["reason"]
+
+
+def test_row_that_is_rejected_again_counts_and_keeps_its_first_time(cpaas: CommandLine, stage: Stage) -> None:
+    reject_second(stage, people(3))
+    (before,) = rejected(cpaas)
+    stage.sandbox.control(*fault(CREATE, "reject", times=1, message="Still no"))
+    sync(stage, people(3), "default", retry_rejected=True, max_failure_ratio=0.5).once()
+    (row,) = rejected(cpaas)
+    assert (row["times"], row["first"]) == (2, before["first"])
+    assert "Still no" in row["reason"]
+    # The error names no column, so those that were sent are shown.
+    assert row["columns"] == "Name, Phone, Plan, Points"
+
+
+@pytest.mark.parametrize("arguments", [("--key", "c-1"), ("--row-number", "2"), ("--all",)])
+def test_single_row_is_sent_again_on_request_and_no_longer_listed(
+    cpaas: CommandLine, stage: Stage, arguments: tuple[str, ...]
+) -> None:
+    reject_second(stage, people(3))
+    before = requests(stage, CREATE)
+    said = cpaas("contacts", "retry-row", *arguments)
+    assert (said.status, said.out) == (0, "The next sync sends 1 rejected row again.\n"), said.err
+    assert requests(stage, CREATE) == before
+    assert [row["retry"] for row in rejected(cpaas)] == [True]
+    assert sync(stage, people(3), "default").once().result["created"] == 1
+    assert rejected(cpaas) == []
+    assert sync(stage, people(3), "default").once().result["requests"] == 0
+
+
+def test_retried_row_that_is_rejected_counts_once_more_and_is_not_sent_again(cpaas: CommandLine, stage: Stage) -> None:
+    reject_second(stage, people(3))
+    cpaas("contacts", "retry-row", "--key", "c-1")
+    stage.sandbox.control(*fault(CREATE, "reject", times=1, message="No"))
+    sync(stage, people(3), "default", max_failure_ratio=0.5).once()
+    assert [(row["times"], row["retry"]) for row in rejected(cpaas)] == [(2, False)]
+    assert sync(stage, people(3), "default", max_failure_ratio=0.5).once().result["requests"] == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ((), "Give one of --key, --row-number and --all."),
+        (("--key", "c-0"), "The service did not reject the row of this key."),
+        (("--key", "other"), "The contact map has no entry for this key."),
+        (("--row-number", "9"), "No rejected rows have the row number 9."),
+    ],
+)
+def test_retry_of_a_row_that_is_not_rejected_is_refused(
+    cpaas: CommandLine, stage: Stage, arguments: tuple[str, ...], words: str
+) -> None:
+    reject_second(stage, people(3))
+    said = cpaas("contacts", "retry-row", *arguments)
+    assert (said.status, words in said.err, "Nothing was changed." in said.err) == (1, True, True), said.err
+
+
+def test_changed_row_that_is_accepted_is_no_longer_listed(cpaas: CommandLine, stage: Stage) -> None:
+    sync(stage, people(3), "default").once()
+    reject_second(stage, people(3, points=500), UPDATE)
+    assert len(rejected(cpaas)) == 1
+    sync(stage, people(3, points=501), "default").once()
+    assert rejected(cpaas) == []
+    assert names(stage)["Person 1"][POINTS] == 501
+
+
+def test_deleted_row_that_is_reported_is_listed(cpaas: CommandLine, stage: Stage) -> None:
+    sync(stage, people(2), "default").once()
+    row_id = next(row_id for row_id, row in listed(stage.sandbox).items() if row[NAME] == "Person 1")
+    with CpaasHook("cpaas_default").get_conn() as client:
+        client.delete_contact_row(row_id)
+    sync(stage, people(2, points=9), "default", on_deleted_row="report").once()
+    (row,) = rejected(cpaas)
+    assert (row["source_row"], row["reason"]) == (2, "the list has no such row any more")
+
+
+def _erase(cpaas: CommandLine) -> None:
+    assert "Removed 1 entry from 1 contact map." in cpaas("db", "erase", "+2348031000001").out
+
+
+def _forget(cpaas: CommandLine) -> None:
+    assert cpaas("contacts", "forget-map", "--yes").status == 0
+
+
+@pytest.mark.parametrize("remove", [_erase, _forget])
+def test_rejection_is_removed_with_its_row_or_map(
+    cpaas: CommandLine, stage: Stage, remove: Callable[[CommandLine], None]
+) -> None:
+    reject_second(stage, people(3))
+    assert len(rejected(cpaas)) == 1
+    remove(cpaas)
+    with open_database() as database, database.connect() as connection:
+        assert connection.exec_driver_sql("SELECT count(*) FROM cpaas_contact_rejections").scalar_one() == 0
+
+
+def test_status_names_what_to_do_about_rejected_rows(cpaas: CommandLine, stage: Stage) -> None:
+    reject_second(stage, people(3))
+    said = cpaas("contacts", "status")
+    assert "Rejected rows of contact map 'default' of connection 'cpaas_default':" in said.out
+    assert "airflow cpaas contacts retry-row" in said.out
+
+
+def test_rejections_are_exported_and_imported_with_the_map(
+    cpaas: CommandLine, stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reject_second(stage, people(3))
+    before = rejected(cpaas)
+    assert cpaas("contacts", "export-map", str(tmp_path / "map.csv")).status == 0
+    monkeypatch.setenv("AIRFLOW__CPAAS__DATABASE", f"sqlite:///{tmp_path}/other.db")
+    said = cpaas("contacts", "import-map", str(tmp_path / "map.csv"))
+    assert said.status == 0, said.err
+    assert rejected(cpaas) == before

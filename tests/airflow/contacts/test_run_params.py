@@ -1,0 +1,103 @@
+"""Switches and limits of a contact sync that the params of one run change, without a change of the DAG."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from airflow.sdk import task
+
+from cpaas_provider.operators.contact_sync import SyncContactsOperator
+from tests.airflow.contacts.test_sync import COLUMNS, CREATE, people, sync
+from tests.airflow.harness.campaigns import all_requests, requests
+from tests.airflow.harness.running import run
+from tests.airflow.harness.stage import Stage, fault
+from tests.airflow.harness.tries import Run, Try, new_dag
+from tests.unit.contacts.listed import listed
+
+SWITCHES = ("dry_run", "resync", "retry_rejected", "max_deletes", "max_changes", "max_failure_ratio")
+PARAMS: dict[str, Any] = {
+    "dry_run": False,
+    "resync": False,
+    "retry_rejected": False,
+    "max_deletes": 0.1,
+    "max_changes": 1000,
+    "max_failure_ratio": 0.0,
+}
+
+
+def run_of(stage: Stage, source: Any, map_name: str, *, native: bool = False, **params: Any) -> Try:
+    """Run one sync whose switches and limits are those params of its run."""
+    with new_dag(params={**PARAMS, **params}, render_template_as_native_obj=native) as dag:
+        SyncContactsOperator(
+            task_id="sync",
+            source=source,
+            key="id",
+            columns=COLUMNS,
+            on_missing="delete",
+            map_name=map_name,
+            **{name: f"{{{{ params.{name} }}}}" for name in SWITCHES},
+        )
+    return Run(stage, dag).once()
+
+
+@pytest.mark.parametrize("native", [False, True])
+def test_params_of_one_run_set_switches_and_limits(stage: Stage, native: bool) -> None:
+    name = f"params {native}"
+    rows = people(20)
+    dry = run_of(stage, rows, name, native=native, dry_run=True)
+    assert (dry.state, dry.result["dry_run"], len(listed(stage.sandbox))) == ("success", True, 0), dry.error
+    stage.sandbox.control(*fault(CREATE, "reject", times=1, message="Plan is unknown"))
+    first = run_of(stage, rows, name, native=native, max_failure_ratio=0.05)
+    assert (first.state, first.result["created"], first.result["rejected"]) == ("success", 19, 1), first.error
+    stopped = run_of(stage, rows[:10], name, native=native, max_failure_ratio=1.0)
+    assert "and max_deletes allows 1 (10% of 19)" in stopped.error
+    assert run_of(stage, people(40), name, native=native, max_changes=5).state == "failed"
+    again = run_of(stage, rows, name, native=native, retry_rejected=True, resync="true")
+    assert (again.result["created"], again.result["updated"]) == (1, 19), again.error
+    raised = run_of(stage, rows[:10], name, native=native, max_deletes=10)
+    assert raised.result["deleted"] == 10, raised.error
+
+
+@pytest.mark.parametrize(
+    ("params", "words"),
+    [
+        ({"dry_run": "maybe"}, "dry_run must be True or False; it is 'maybe'. Nothing was sent."),
+        ({"dry_run": "None"}, "dry_run must be True or False; it is 'None'. Nothing was sent."),
+        ({"resync": 1}, "resync must be True or False; it is 1. Nothing was sent."),
+        ({"max_deletes": "all"}, "or a float from 0 to 1; it is 'all'. Nothing was sent."),
+        ({"max_deletes": "None"}, "or a float from 0 to 1; it is 'None'. Nothing was sent."),
+        ({"max_changes": -1}, "max_changes must be a whole number of at least 0"),
+        ({"max_failure_ratio": 2}, "max_failure_ratio must be a number from 0 to 1; it is 2."),
+    ],
+)
+def test_param_that_cannot_be_used_fails_before_the_first_request(
+    stage: Stage, params: dict[str, Any], words: str
+) -> None:
+    before = all_requests(stage)
+    ended = run_of(stage, people(2), "unusable", **params)
+    assert ended.state == "failed"
+    assert words in ended.error
+    assert all_requests(stage) == before
+
+
+def test_text_that_is_no_template_is_refused_where_the_dag_is_written(stage: Stage) -> None:
+    with pytest.raises(ValueError, match="dry_run must be True or False; it is 'False'"):
+        sync(stage, people(1), "text", dry_run="False")
+    with pytest.raises(ValueError, match="max_deletes must be a whole number"):
+        sync(stage, people(1), "text", max_deletes="0.1")
+
+
+def test_dry_run_of_mapped_syncs_is_rendered(stage: Stage) -> None:
+    with new_dag(params={"dry_run": True}) as dag:
+
+        @task
+        def lists() -> list[dict[str, Any]]:
+            return [{"source": people(2), "map_name": "mapped"}]
+
+        SyncContactsOperator.partial(
+            task_id="sync", key="id", columns=COLUMNS, dry_run="{{ params.dry_run }}"
+        ).expand_kwargs(lists())
+    finished = run(dag)
+    assert (finished.state("sync", 0), finished.xcom("sync", 0)["dry_run"]) == ("success", True)
+    assert requests(stage, CREATE) == 0
