@@ -24,6 +24,7 @@ from cpaas_provider.contacts.errors import (
     TooManyFailuresError,
     UnknownCreationsError,
 )
+from cpaas_provider.contacts.key_map.entries import RowState
 from cpaas_provider.contacts.key_map.maps import find_map
 from cpaas_provider.contacts.mapping.rules import ColumnRule
 from cpaas_provider.contacts.sync.decisions import SyncRules
@@ -228,6 +229,7 @@ class RowWorld:
         self.world = self
         self.upsert_errors: list[Exception] = []
         self.versions = 0
+        self.keys: set[str] = set()
         self._vanished: dict[str, tuple[str, int]] = {}
         self._calls = 0
         self._dies: tuple[int, str] | None = None
@@ -260,6 +262,7 @@ class RowWorld:
     def run(self, version: Version) -> list[Ended]:
         """Sync all partitions of one version, and compare the list with it."""
         self.versions += 1
+        self.keys |= {row[0] for row in version.rows if row[0]}
         table = self.service.table
         if version.vanishes is not None and table.rows:
             row_id = sorted(table.rows)[version.vanishes % len(table.rows)]
@@ -480,9 +483,38 @@ class RowWorld:
         )
         for _ in range(2):
             ended = self.run(calm)
-        assert all(end.error is None or isinstance(end.error, _NOT_FATAL) for end in ended), self._told(ended)
-        self.check_named(calm, ended)
+        self.check_calm(calm, ended)
         return ended
+
+    def check_calm(self, version: Version, ended: Sequence[Ended]) -> None:
+        """See that after a run without faults only such rows differ that no further run can send."""
+        assert all(end.error is None or isinstance(end.error, _NOT_FATAL) for end in ended), self._told(ended)
+        self.check_named(version, ended)
+        differing, surplus = self.differences(version)
+        unfinished = differing - self._never_sent(version)
+        assert not unfinished, f"differ, and another run could send them: {unfinished}; {self._told(ended)}"
+        if all(row[0] for row in version.rows) and self.service.switches.empty_cell != "refused":
+            unfinished = surplus - self._doubtful()
+            assert not unfinished, f"surplus, and another run could change them: {unfinished}; {self._told(ended)}"
+
+    def _never_sent(self, version: Version) -> set[str]:
+        """Return keys of rows that the service does not take, or that must not be sent as they are."""
+        never = {key for key, cells in self.expected(version).items() if cells is None} | self._doubtful()
+        for row in version.rows:
+            refused = None in row and self.service.switches.empty_cell == "refused"
+            if row[0] and (refused or {REFUSED, BROKEN} & set(row)):
+                never.add(row[0])
+        return never
+
+    def _doubtful(self) -> set[str]:
+        """Return keys whose creation has an unknown outcome by the map."""
+        try:
+            key_map = find_map(self.database, conn_id=CONN_ID, name=self.map_name)
+        except ContactsError:
+            return set()
+        unknown = (RowState.CREATING, RowState.UNKNOWN)
+        hashes = {entry.key_hash for page in key_map.pages() for entry in page if entry.state in unknown}
+        return {key for key in self.keys if key_hash(key_map, key) in hashes}
 
 
 def _plain(kind: str, value: Any) -> Any:

@@ -18,7 +18,7 @@ from tests.unit.contacts.sync.row_world import BROKEN, REFUSED, RowWorld, Versio
 
 _names = itertools.count()
 # An example is several runs over HTTP, with a database.
-few = settings(max_examples=settings().max_examples // 2, suppress_health_check=list(HealthCheck))
+few = settings(max_examples=settings().max_examples // 4, suppress_health_check=list(HealthCheck))
 
 KEYS = [f"k{number}" for number in range(1, 7)]
 _CELLS = (
