@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import inspect
 import threading
 from collections import Counter, deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
@@ -177,7 +176,7 @@ class KeyedUpsert:
 
                 requests: Any = SimpleNamespace(run=run, pause=asyncio.sleep)
                 key_map = find_map(world.database, conn_id=CONN_ID, name=world.map_name)
-                rules = SyncRules(on_unknown="skip")
+                rules = SyncRules(on_unknown="skip", **_known_rules(row_updates=world.row_updates))
                 upsert = RowUpsert(key_map, requests, "an upsert", rules)
                 await upsert.run(key_hash(key_map, self._key), self._cells)
         except (CpaasError, ContactsError, DatabaseError) as error:
@@ -350,10 +349,9 @@ class RowWorld:
                 on_unknown=version.on_unknown,
                 retry_rejected=version.retry_rejected,
                 on_duplicate_key=version.on_duplicate_key,
+                **_known_rules(row_updates=self.row_updates),
             ),
         )
-        known = inspect.signature(ContactSync).parameters
-        options: dict[str, Any] = {"row_updates": self.row_updates} if "row_updates" in known else {}
         return ContactSync(
             spec,
             OfProcess(self.database, process),
@@ -364,7 +362,6 @@ class RowWorld:
             numbers=INTERNATIONAL,
             requests_per_second=100_000.0,
             connect=connect,
-            **options,
         )
 
     # The comparison.
@@ -515,6 +512,11 @@ class RowWorld:
         unknown = (RowState.CREATING, RowState.UNKNOWN)
         hashes = {entry.key_hash for page in key_map.pages() for entry in page if entry.state in unknown}
         return {key for key in self.keys if key_hash(key_map, key) in hashes}
+
+
+def _known_rules(**rules: Any) -> Any:
+    """Return the rules that this version of the sync has."""
+    return {name: value for name, value in rules.items() if name in SyncRules.__dataclass_fields__}
 
 
 def _plain(kind: str, value: Any) -> Any:
