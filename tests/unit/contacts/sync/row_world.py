@@ -26,6 +26,7 @@ from cpaas_provider.contacts.errors import (
 from cpaas_provider.contacts.key_map.entries import RowState
 from cpaas_provider.contacts.key_map.maps import find_map
 from cpaas_provider.contacts.mapping.rules import ColumnRule
+from cpaas_provider.contacts.sync import report as report_module
 from cpaas_provider.contacts.sync.decisions import SyncRules
 from cpaas_provider.contacts.sync.single_row import RowUpsert, key_hash
 from cpaas_provider.contacts.sync.spool import OutcomeLine
@@ -50,6 +51,7 @@ _COLUMNS = {
     "Tags": "MULTI SELECT",
 }
 RULES = {name: ColumnRule(source=name.lower()) for name in _COLUMNS}
+SUMMANDS = getattr(report_module, "SUMMANDS", ())
 _WRONG = ("rejected", "invalid_row", "unknown", "not_sent")
 _NOT_FATAL = (UnknownCreationsError, TooManyFailuresError, NotSyncedError)
 
@@ -429,6 +431,9 @@ class RowWorld:
 
     def _compare(self, version: Version, ended: Sequence[Ended]) -> None:
         rows = self.list_by_key()
+        for end in ended:
+            if "incomplete_because" in end.report:
+                self._check_figures(end)
         doubled = {key: len(in_list) for key, in_list in rows.items() if len(in_list) > 1}
         assert not doubled, f"rows are doubled: {doubled}"
         differing, surplus = self.differences(version)
@@ -440,6 +445,14 @@ class RowWorld:
         ):
             self.check_named(version, ended, remaining=sum(end.report["remaining"] for end in ended))
 
+    def _check_figures(self, end: Ended) -> None:
+        """See that each row of the source, and each that is missing from it, is counted once."""
+        report = end.report
+        assert bool(report["incomplete_because"]) != report["complete"], report
+        if "ended_early" not in report["incomplete_because"]:
+            counted = sum(report[name] for name in SUMMANDS) - report["unknown_missing"]
+            assert counted == report["rows"] + report["missing"], f"figures do not add up: {self._told([end])}"
+
     def check_named(self, version: Version, ended: Sequence[Ended], *, remaining: int = 0) -> None:
         """See that every difference is a line of the results or a figure of the report."""
         differing, surplus = self.differences(version)
@@ -447,9 +460,8 @@ class RowWorld:
         unnamed = differing - named
         assert len(unnamed) <= remaining, f"differ and are not named: {unnamed}; {self._told(ended)}"
         unnamed = surplus - named
-        skipped = any(end.report.get("incomplete_because") for end in ended)
-        blank = any(not row[0] for row in version.rows)
-        assert len(unnamed) <= remaining or (blank and skipped), f"surplus, not named: {unnamed}; {self._told(ended)}"
+        skipped = sum(end.report.get("missing_skipped", 0) for end in ended)
+        assert len(unnamed) <= remaining + skipped, f"surplus, not named: {unnamed}; {self._told(ended)}"
 
     def _named(self, ended: Sequence[Ended]) -> set[str]:
         lines = [line for end in ended for line in end.lines if line.outcome.value in _WRONG]
