@@ -374,7 +374,7 @@ class RowWorld:
         rows: dict[str, list[dict[str, Any]]] = {}
         for row in table.rows.values():
             cells = {
-                column.name: _plain(column.type, row.columns[column.id])
+                column.name: _in_list(column.type, row.columns[column.id])
                 for column in table.columns.values()
                 if row.columns.get(column.id) not in (None, "", [])
             }
@@ -529,6 +529,14 @@ class RowWorld:
 def _known_rules(**rules: Any) -> Any:
     """Return the rules that this version of the sync has."""
     return {name: value for name, value in rules.items() if name in SyncRules.__dataclass_fields__}
+
+
+def _in_list(kind: str, cell: Any) -> Any:
+    """Return a cell of the list as a plain value; as it is where it does not fit the type, which has changed since."""
+    try:
+        return _plain(kind, cell)
+    except ValueError:
+        return cell
 
 
 def _plain(kind: str, value: Any) -> Any:
