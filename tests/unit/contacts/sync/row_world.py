@@ -178,7 +178,7 @@ class KeyedUpsert:
 
                 requests: Any = SimpleNamespace(run=run, pause=asyncio.sleep)
                 key_map = find_map(world.database, conn_id=CONN_ID, name=world.map_name)
-                rules = SyncRules(on_unknown="skip", **_known_rules(row_updates=world.row_updates))
+                rules = SyncRules(on_unknown="skip", **_known(SyncRules, row_updates=world.row_updates))
                 upsert = RowUpsert(key_map, requests, "an upsert", rules)
                 await upsert.run(key_hash(key_map, self._key), self._cells)
         except (CpaasError, ContactsError, DatabaseError) as error:
@@ -344,6 +344,7 @@ class RowWorld:
             max_pending_requests=3,
             partition=(part, version.partitions),
             progress_interval=0,
+            **_known(SyncSpec, max_new=None),
             rules=SyncRules(
                 mode=version.mode,
                 on_missing=version.on_missing,
@@ -351,7 +352,7 @@ class RowWorld:
                 on_unknown=version.on_unknown,
                 retry_rejected=version.retry_rejected,
                 on_duplicate_key=version.on_duplicate_key,
-                **_known_rules(row_updates=self.row_updates),
+                **_known(SyncRules, row_updates=self.row_updates),
             ),
         )
         return ContactSync(
@@ -526,9 +527,9 @@ class RowWorld:
         return {key for key in self.keys if key_hash(key_map, key) in hashes}
 
 
-def _known_rules(**rules: Any) -> Any:
-    """Return the rules that this version of the sync has."""
-    return {name: value for name, value in rules.items() if name in SyncRules.__dataclass_fields__}
+def _known(settings: Any, **values: Any) -> Any:
+    """Return the settings that this version of the sync has."""
+    return {name: value for name, value in values.items() if name in settings.__dataclass_fields__}
 
 
 def _in_list(kind: str, cell: Any) -> Any:
