@@ -179,9 +179,10 @@ class KeyedUpsert:
                 requests: Any = SimpleNamespace(run=run, pause=asyncio.sleep)
                 key_map = find_map(world.database, conn_id=CONN_ID, name=world.map_name)
                 rules = SyncRules(on_unknown="skip", **_known(SyncRules, row_updates=world.row_updates))
-                upsert = RowUpsert(key_map, requests, "an upsert", rules)
+                names = {column.id: column.name for column in world.service.table.columns.values()}
+                upsert = RowUpsert(key_map, requests, "an upsert", rules, **_known(RowUpsert, columns=names))
                 await upsert.run(key_hash(key_map, self._key), self._cells)
-        except (CpaasError, ContactsError, DatabaseError) as error:
+        except Exception as error:  # noqa: BLE001 - the thread of the test looks at it
             world.upsert_errors.append(error)
         finally:
             self._under_way.set()
@@ -323,6 +324,9 @@ class RowWorld:
         finally:
             if upsert is not None:
                 upsert.release()
+        for error in self.upsert_errors:
+            if not isinstance(error, (CpaasError, ContactsError, DatabaseError)):
+                raise AssertionError("the upsert failed by a defect") from error
         if process.dead:
             assert isinstance(ended.error, Died), f"{ended.error!r} hid that the process had died"
             ended.report = {}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -20,23 +20,59 @@ _names = itertools.count()
 # An example is several runs over HTTP, with a database.
 few = settings(max_examples=settings().max_examples // 4, suppress_health_check=list(HealthCheck))
 
+Rows = tuple[tuple[str | None, ...], ...]
 KEYS = [f"k{number}" for number in range(1, 7)]
+_NAMES = ["Ann", "Bob", None]
 _CELLS = (
-    st.sampled_from(["Ann", "Bob", None]),
+    st.sampled_from(_NAMES),
     st.sampled_from(["1", "2.5", None]),
     st.sampled_from(["2026-01-31", "2025-12-01", None]),
     st.sampled_from(["+2348031234567", "2348031234568", None]),
     st.sampled_from(["red,blue", "blue", None]),
 )
-_ODD_CELLS = (
-    st.sampled_from(["Ann", "Bob", REFUSED, REFUSED, BROKEN, None]),
-    st.sampled_from(["1", "2.5", "x", None]),
-    st.sampled_from(["2026-01-31", "31.02.2026", None]),
-    st.sampled_from(["+2348031234567", "abc", None]),
-    st.sampled_from(["red,blue", None]),
+_REFUSED = (st.sampled_from([*_NAMES, REFUSED]), *_CELLS[1:])
+_BROKEN = (st.sampled_from([*_NAMES, BROKEN]), *_CELLS[1:])
+_INVALID = (
+    st.sampled_from([*_NAMES, *_NAMES, REFUSED]),
+    st.sampled_from(["1", "2.5", None, "x"]),
+    st.sampled_from(["2026-01-31", "2025-12-01", None, "31.02.2026"]),
+    st.sampled_from(["+2348031234567", None, "abc"]),
+    _CELLS[4],
 )
-ROWS = st.lists(st.tuples(st.sampled_from(KEYS), *_CELLS), max_size=6, unique_by=lambda row: row[0]).map(tuple)
-ODD_ROWS = st.lists(st.tuples(st.sampled_from([*KEYS, *KEYS, None]), *_ODD_CELLS), max_size=8).map(tuple)
+
+
+def _rows(*cells: st.SearchStrategy[str | None]) -> st.SearchStrategy[Rows]:
+    row = st.tuples(st.sampled_from(KEYS), *cells)
+    return st.lists(row, max_size=6, unique_by=lambda row: row[0]).map(tuple)
+
+
+def _odd_keys(*cells: st.SearchStrategy[str | None]) -> st.SearchStrategy[Rows]:
+    return st.lists(st.tuples(st.sampled_from([*KEYS, None]), *cells), max_size=6).map(tuple)
+
+
+_KINDS: tuple[tuple[Callable[..., st.SearchStrategy[Rows]], tuple[st.SearchStrategy[str | None], ...]], ...] = (
+    *((_rows, cells) for cells in (_CELLS, _CELLS, _CELLS, _REFUSED, _REFUSED, _BROKEN, _INVALID)),
+    (_odd_keys, _CELLS),
+    (_odd_keys, _INVALID),
+)
+
+
+@st.composite
+def sources(draw: st.DrawFn) -> list[Rows]:
+    """Return two versions of a source: the second has some rows of the first, some with another cell, and new ones."""
+    rows, cells = draw(st.sampled_from(_KINDS))
+    first = draw(rows(*cells))
+    second = []
+    for row in first:
+        change = draw(st.integers(-2, len(cells)))
+        if change > 0:
+            second.append((*row[:change], draw(cells[change - 1]), *row[change + 1 :]))
+        elif change < 0:
+            second.append(row)
+    taken = {row[0] for row in second}
+    return [first, (*second, *(row for row in draw(rows(*cells)) if row[0] not in taken))]
+
+
 #: Without the readings that concern other operations, or leave nothing to sync with.
 PAIRS = [
     (name, reading)
@@ -54,12 +90,17 @@ DRAWN_FAULTS = st.builds(
 )
 
 
-def versions(**fixed: st.SearchStrategy[object]) -> st.SearchStrategy[Version]:
-    """Return versions of every kind, apart from what is fixed."""
+def scripts(**fixed: st.SearchStrategy[object]) -> st.SearchStrategy[list[Version]]:
+    """Return runs of every kind over two versions of a source, apart from what is fixed."""
+    return sources().flatmap(
+        lambda rows: st.lists(_versions(rows=st.sampled_from(rows), **fixed), min_size=2, max_size=4)
+    )
+
+
+def _versions(**fixed: st.SearchStrategy[object]) -> st.SearchStrategy[Version]:
     return st.builds(
         Version,
         **{
-            "rows": st.one_of(ROWS, ROWS, ODD_ROWS),
             "faults": st.one_of(st.none(), DRAWN_FAULTS),
             "dies": st.one_of(st.none(), st.none(), st.tuples(st.integers(1, 8), st.sampled_from(["before", "after"]))),
             "writes": st.lists(st.sampled_from([*[AtWrite.FINE] * 10, *AtWrite]), max_size=6).map(tuple),
@@ -116,7 +157,7 @@ def world(service: RowService, database: Database, switches: Switches, max_concu
 
 
 @few
-@given(switches=SWITCHES, script=st.lists(versions(**CALM), min_size=2, max_size=3))
+@given(switches=SWITCHES, script=scripts(**CALM))
 def test_list_equals_source_with_each_reading(
     service: RowService, database: Database, switches: Switches, script: list[Version]
 ) -> None:
@@ -124,7 +165,7 @@ def test_list_equals_source_with_each_reading(
 
 
 @few
-@given(switches=SWITCHES, script=st.lists(versions(), min_size=2, max_size=3), concurrency=st.sampled_from([1, 1, 2]))
+@given(switches=SWITCHES, script=scripts(), concurrency=st.sampled_from([1, 1, 2]))
 def test_list_equals_source_over_faults_and_kills(
     service: RowService, database: Database, switches: Switches, script: list[Version], concurrency: int
 ) -> None:
