@@ -315,7 +315,8 @@ class RowWorld:
             table = self._read_table()
             with self._sync(version, part, process, table, connect) as sync:
                 try:
-                    sync.run(source, sync.begin())
+                    sync.begin()
+                    sync.run(source)
                 finally:
                     ended.report = sync.report()
                     ended.lines = list(sync.outcomes()) if sync._spool is not None else []
