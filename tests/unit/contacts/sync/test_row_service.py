@@ -57,6 +57,10 @@ _KINDS: tuple[tuple[Callable[..., st.SearchStrategy[Rows]], tuple[st.SearchStrat
 )
 
 
+_ORDERS = ((0, 1), (0, 1, 0), (0, 0, 1), (0, 1, 1, 0))
+"""Which version of the source each run has: forward, and back to what the list once had."""
+
+
 @st.composite
 def sources(draw: st.DrawFn) -> list[Rows]:
     """Return two versions of a source: the second has some rows of the first, some with another cell, and new ones."""
@@ -84,16 +88,17 @@ SWITCHES = st.lists(st.sampled_from(PAIRS), max_size=6).map(lambda pairs: Switch
 DRAWN_FAULTS = st.builds(
     DrawnFaults,
     st.integers(0, 999),
-    share=st.sampled_from([0.1, 0.3, 0.6]),
+    share=st.sampled_from([0.1, 0.3, 0.6, 1.0]),
     kinds=st.lists(st.sampled_from(FAULTS), min_size=1, max_size=4),
+    methods=st.sampled_from([("GET", "POST", "PATCH", "DELETE"), ("POST", "PATCH", "DELETE"), ("PATCH", "DELETE")]),
     at_most=st.sampled_from([1, 2, 4]),
 )
 
 
 def scripts(**fixed: st.SearchStrategy[object]) -> st.SearchStrategy[list[Version]]:
     """Return runs of every kind over two versions of a source, apart from what is fixed."""
-    return sources().flatmap(
-        lambda rows: st.lists(_versions(rows=st.sampled_from(rows), **fixed), min_size=2, max_size=4)
+    return st.tuples(sources(), st.sampled_from(_ORDERS)).flatmap(
+        lambda drawn: st.tuples(*(_versions(rows=st.just(drawn[0][number]), **fixed) for number in drawn[1])).map(list)
     )
 
 
