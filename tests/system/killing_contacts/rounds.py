@@ -196,7 +196,7 @@ class Killing:
 
     def _unnamed(self, name: str, run_id: str, contacts: list[Contact], unknown: set[str], since: float) -> list[str]:
         """Return what the reports and results files of a run do not name, or name as complete."""
-        refused = {contact.id for contact in contacts if contact.plan == REFUSED}
+        refused = {contact.id for contact in contacts if contact.plan == REFUSED and contact.name not in unknown}
         named: set[str] = set()
         for file in (self._folder / "results").glob(f"{name}_*.jsonl"):
             if file.stat().st_mtime >= since:
