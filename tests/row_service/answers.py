@@ -58,6 +58,8 @@ def gone(form: str) -> Answer:
 
 def invalid(switches: Switches, problems: list[tuple[Column | str, str, str]]) -> Answer:
     """The answer for refused columns: `(column or unknown id, message, type)` of each."""
+    if switches.invalid_errors == "no_body":
+        return Answer(400)
     if switches.invalid_errors in ("bare", "empty"):
         errors: list[dict[str, str]] | None = [] if switches.invalid_errors == "empty" else None
         return error(switches.invalid_status, "Invalid row", errors)

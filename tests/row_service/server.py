@@ -30,6 +30,7 @@ class RowService:
 
     :param refused_values: a row with a cell of such a value is refused, as an invalid cell is.
     :param broken_values: a request with a cell of such a value is answered 500 and never carried out.
+    :param kept_rows: ids of rows whose deletion is refused.
     :param slow_seconds: how long a slow answer waits within its body.
     """
 
@@ -42,6 +43,7 @@ class RowService:
         faults: Faults | None = None,
         refused_values: Iterable[Any] = (),
         broken_values: Iterable[Any] = (),
+        kept_rows: Iterable[str] = (),
         slow_seconds: float = 0.02,
         port: int = 0,
     ) -> None:
@@ -51,7 +53,10 @@ class RowService:
         self.faults: Faults = faults or ScriptedFaults(())
         self.refused_values = list(refused_values)
         self.broken_values = list(broken_values)
+        self.kept_rows = set(kept_rows)
         self.slow_seconds = slow_seconds
+        self.arrived: list[tuple[str, str | None]] = []
+        """Method and row id of each request for rows that was read, carried out or not."""
         self.requests = 0
         self.errors: list[BaseException | None] = []
         self._lock = threading.RLock()
@@ -79,6 +84,14 @@ class RowService:
         if self.errors:
             msg = f"the service had {len(self.errors)} errors of its own"
             raise AssertionError(msg) from self.errors[0]
+
+    def replace_table(self, table: ContactTable) -> None:
+        """Serve another table from now on, without values and rows that are treated in a way of their own."""
+        with self._lock:
+            self.table = table
+            self.faults = ScriptedFaults(())
+            self.refused_values, self.broken_values, self.kept_rows = [], [], set()
+            self.arrived.clear()
 
     def switch(self, **readings: Any) -> None:
         """Change switches; the others stay as they are."""
@@ -117,6 +130,7 @@ class RowService:
         if parts[:2] != ["lists", "contact"] or len(parts) > 4:
             return answers.error(404, "No such path")
         row_id = unquote(parts[3]) if len(parts) == 4 else None
+        self.arrived.append((method, row_id))
         match method, parts[2] if len(parts) > 2 else None, row_id:
             case "GET", None, None:
                 if switches.table_read == "refused":
@@ -144,6 +158,8 @@ class RowService:
                 only = set(sent) if switches.patch_answer == "sent" else None
                 return answers.success(switches, answers.row_and_table(switches, table, row, only))
             case "DELETE", "rows", str():
+                if row_id in self.kept_rows and row_id in table.rows:
+                    return answers.invalid(switches, [("row_id", "Row must not be deleted", "protected")])
                 if row_id in table.rows:
                     return answers.deleted(switches, table, table.delete(row_id))
                 if switches.delete_gone == "success":

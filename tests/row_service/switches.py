@@ -36,7 +36,7 @@ class Switches:
     - `delete_answer`: the body of a successful DELETE (4.13).
     - `patch_answer`: `row.columns` holds the whole row or only the columns that were sent.
     - `answer_table`: whether answers about a row hold `table`, as 4.10 to 4.12 say.
-    - `invalid_status`, `invalid_errors`, `error_field`: how a refused cell is answered (7).
+    - `invalid_status`, `invalid_errors`, `error_field`: how a refused cell is answered (7). `no_body` is a 400 always.
     - `validation`: of cells by the type of their column (2.5).
     - `unknown_column`: what happens to a column id that the table does not have.
     - `empty_cell`: how `null` and `""` in POST and PATCH are stored, or that they are refused.
@@ -57,7 +57,7 @@ class Switches:
     patch_answer: Literal["whole", "sent"] = "whole"
     answer_table: Literal["with", "without"] = "with"
     invalid_status: Literal[400, 200] = 400
-    invalid_errors: Literal["items", "untyped", "empty", "bare"] = "items"
+    invalid_errors: Literal["items", "untyped", "empty", "bare", "no_body"] = "items"
     error_field: Literal["id", "name", "path"] = "id"
     validation: Literal["strict", "lenient", "none"] = "strict"
     unknown_column: Literal["refused", "ignored"] = "refused"

@@ -1,4 +1,4 @@
-"""Whether the sandbox's list is the source, but for creations that are named as unknown."""
+"""Whether the list is the source, apart from creations that are named as unknown and rows that are rejected."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from tests.system.killing_contacts.sources import Contact
+from tests.system.killing_contacts.sources import REFUSED, Contact
 from tests.unit.contacts.listed import NAME, PHONE, PLAN, POINTS
 
 _SHOWN = 5
@@ -20,16 +20,17 @@ def violations(
     :param listed: the cells of the list's rows, by row id
     :param unknown: the names of contacts, in any version of the source, whose creation is named as unknown
     """
+    unsure = {*unknown, *(one.name for one in contacts if one.plan == REFUSED)}
     by_name: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
     for row in listed.values():
         by_name[str(row.get(NAME))].append(row)
     wrongs: list[str] = []
     twice = [name for name, rows in by_name.items() if len(rows) > 1]
-    lost = [one.name for one in contacts if one.name not in by_name and one.name not in unknown]
+    lost = [one.name for one in contacts if one.name not in by_name and one.name not in unsure]
     differ = [
         one.name
         for one in contacts
-        if one.name not in unknown and any(row != cells_of(one) for row in by_name.get(one.name, ()))
+        if one.name not in unsure and any(row != cells_of(one) for row in by_name.get(one.name, ()))
     ]
     present = {one.name for one in contacts}
     stale = [name for name in by_name if name not in present and name not in unknown]

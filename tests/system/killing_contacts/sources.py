@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import csv
+import json
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 PLANS = ("basic", "silver", "gold")
+REFUSED = "refused"
+"""A plan that a row service refuses."""
 PHONES = b"23480"
 """How every phone number begins."""
 
@@ -46,6 +49,33 @@ def next_version(contacts: list[Contact], chance: random.Random, first: int) -> 
     versions = changed + first_version(max(1, len(contacts) // 20), first)
     chance.shuffle(versions)
     return versions
+
+
+def with_refused(contacts: list[Contact], chance: random.Random, count: int) -> list[Contact]:
+    """Return the contacts with so many more together that a row service refuses, and half of the earlier corrected."""
+    first = chance.randrange(max(1, len(contacts) - count))
+    return [
+        replace(one, plan=REFUSED)
+        if first <= number < first + count
+        else replace(one, plan="gold")
+        if one.plan == REFUSED and chance.random() < 0.5
+        else one
+        for number, one in enumerate(contacts)
+    ]
+
+
+def to_upsert(path: Path, before: list[Contact], contacts: list[Contact], chance: random.Random, count: int) -> None:
+    """Write arguments of keyed upserts: of new and changed contacts, as the source has them."""
+    known = set(before)
+    changed = [one for one in contacts if one not in known and one.plan != REFUSED]
+    arguments = [
+        {
+            "key": one.id,
+            "columns": {"Name": one.name, "Phone": f"+{one.phone}", "Plan": one.plan, "Points": one.points},
+        }
+        for one in chance.sample(changed, min(count, len(changed)))
+    ]
+    path.write_text(json.dumps(arguments))
 
 
 def write(path: Path, contacts: list[Contact]) -> None:

@@ -195,6 +195,15 @@ def test_refused_cell_is_not_named_when_switched(
     assert response.json().get("errors") == errors
 
 
+def test_refused_cell_is_answered_without_a_body_when_switched(service: RowService, client: httpx.Client) -> None:
+    service.switch(invalid_errors="no_body")
+
+    response = client.post("/lists/contact/rows", json={"columns": {"col_1": "seven"}})
+
+    assert response.status_code == 400
+    assert not response.content
+
+
 def test_missing_required_column_has_error_of_type_missing(service: RowService, client: httpx.Client) -> None:
     service.table.columns["col_0"].required = True
 

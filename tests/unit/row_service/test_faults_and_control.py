@@ -10,7 +10,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.row_service import FAULTS, Column, DrawnFaults, RowService, ScriptedFaults
+from tests.row_service import FAULTS, Column, ContactTable, DrawnFaults, RowService, ScriptedFaults
 
 ROWS = "/lists/contact/rows"
 ROW = {"columns": {"col_1": "Ann"}}
@@ -91,6 +91,26 @@ def test_refused_and_broken_values_are_never_stored(service: RowService, client:
 
     assert statuses == [400, 500, 200]
     assert service.table.by_name() == [{"Name": "Cy"}]
+
+
+def test_deletion_of_a_kept_row_is_refused(service: RowService, client: httpx.Client) -> None:
+    row_id = client.post(ROWS, json=ROW).json()["row"]["id"]
+    service.kept_rows.add(row_id)
+
+    assert client.delete(f"{ROWS}/{row_id}").status_code == 400
+    assert row_id in service.table.rows
+    assert service.arrived == [("POST", None), ("DELETE", row_id)]
+
+
+def test_replaced_table_is_served_without_rows_and_faults(service: RowService, client: httpx.Client) -> None:
+    client.post(ROWS, json=ROW)
+    service.faults, service.refused_values = ScriptedFaults(["500_before"]), ["Ann"]
+
+    service.replace_table(ContactTable([Column("col_1", "Name")], table_id="tbl_2"))
+
+    assert client.get("/lists/contact").json()["id"] == "tbl_2"
+    assert client.post(ROWS, json=ROW).status_code == 200
+    assert len(service.table.rows) == 1
 
 
 def test_control_api_reads_and_changes_everything(service: RowService, client: httpx.Client) -> None:

@@ -23,6 +23,7 @@ SHARED: dict[str, Any] = {
     "on_unknown": "skip",
     "results_path": str(FOLDER / "results" / "{{ dag.dag_id }}_{{ ti.map_index }}_{{ ti.try_number }}.jsonl"),
     "spool_path": str(FOLDER / "spool"),
+    "max_failure_ratio": 1.0,
     "progress_interval": 2.0,
     "retries": 30,
     "retry_delay": timedelta(seconds=1),
