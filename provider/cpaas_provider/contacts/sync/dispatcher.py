@@ -8,9 +8,9 @@ import logging
 import random
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, TypeVarTuple, Unpack
 
 from cpaas_provider.api.errors import CpaasError
 from cpaas_provider.contacts.errors import LeaseLostError, SpoolError, StoppedError
@@ -31,12 +31,15 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+Arguments = TypeVarTuple("Arguments")
+Returned = TypeVar("Returned")
+
 _BUSY_ROUNDS = 30
 _BUSY_SECONDS = 1.0
 _LONGEST_WAIT = 60.0
 """Seconds after which the lease is looked at."""
 _WRITE_PAUSES = (0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0)
-"""Seconds between attempts to record results. A database server needs about a minute to fail over."""
+"""Seconds between attempts to use the database. A database server needs about a minute to fail over."""
 
 
 _Started = tuple[WorkItem, Decision, MapEntry, MapEntry | None]
@@ -194,7 +197,7 @@ class Dispatcher:
             items = self._work.next(room)
             if not items:
                 return []
-            entries = await asyncio.to_thread(self._map.entries, [item.key_hash for item in items])
+            entries = await self._in_database(self._map.entries, [item.key_hash for item in items])
         except (DatabaseError, SpoolError) as error:
             for item in items:
                 self._work.put_back(item)
@@ -247,19 +250,11 @@ class Dispatcher:
 
     async def _write(self, changes: Sequence[Change], finished: Sequence[Result], started: Sequence[_Started]) -> None:
         """Record results and intents in one transaction, then let the requests leave."""
-        for pause in (*_WRITE_PAUSES, None):
-            try:
-                changed = await asyncio.to_thread(self._lease.write, changes, self._results.run_values(finished))
-                break
-            except LeaseLostError as error:
-                self._end_unrecorded(error, finished)
-                return
-            except DatabaseError as error:
-                if pause is None or self._stop.requested or isinstance(self._end, DatabaseError):
-                    self._end_unrecorded(error, finished)
-                    return
-                log.warning("Results cannot be recorded, the provider tries again: %s", error)
-                await self._sleep(pause)
+        try:
+            changed = await self._in_database(self._lease.write, changes, self._results.run_values(finished))
+        except (LeaseLostError, DatabaseError) as error:
+            self._end_unrecorded(error, finished)
+            return
         for result in finished:
             if self._results.count(result) or (result.response is Response.NOT_BEGUN and not self._is_ended):
                 self._work.put_back(result.pending.item)
@@ -272,6 +267,20 @@ class Dispatcher:
             elif after is not None:
                 self._queue.append(Pending(item, decision, before, replace(after, version=before.version + 1)))
         self._send()
+
+    async def _in_database(
+        self, work: Callable[[Unpack[Arguments]], Returned], *arguments: Unpack[Arguments]
+    ) -> Returned:
+        """Return what a function returns that uses the database. Try again while the database cannot be used."""
+        for pause in _WRITE_PAUSES:
+            try:
+                return await asyncio.to_thread(work, *arguments)
+            except DatabaseError as error:
+                if self._stop.requested or isinstance(self._end, DatabaseError):
+                    raise
+                log.warning("The database cannot be used, the provider tries again: %s", error)
+                await self._sleep(pause)
+        return await asyncio.to_thread(work, *arguments)
 
     def _end_unrecorded(self, error: Exception, finished: Sequence[Result]) -> None:
         self._finish(error)
