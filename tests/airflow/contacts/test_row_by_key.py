@@ -6,7 +6,12 @@ from typing import Any
 
 import pytest
 
-from cpaas_provider.operators.contacts import UpsertContactRowOperator
+from cpaas_provider.operators.contacts import (
+    DeleteContactRowOperator,
+    GetContactRowOperator,
+    UpdateContactRowOperator,
+    UpsertContactRowOperator,
+)
 from tests.airflow.contacts.test_sync import CREATE, UPDATE, names, people, sync
 from tests.airflow.harness.campaigns import requests
 from tests.airflow.harness.stage import Stage, fault
@@ -114,3 +119,24 @@ def test_first_row_of_a_new_map_beside_one_with_rows_needs_new_map(stage: Stage)
     assert requests(stage, CREATE) == 1
     assert upsert(stage, "c-2", "cmr", new_map=True).once().result["created"] is True
     assert upsert(stage, "c-3", "cmr", new_map=False).once().result["created"] is True
+
+
+@pytest.mark.parametrize(
+    ("operator", "given"),
+    [
+        (UpsertContactRowOperator, {"key": "{{ none }}", "columns": {"Name": "Ada"}}),
+        (UpsertContactRowOperator, {"key": ["{{ none }}", "NG"], "columns": {"Name": "Ada"}}),
+        (UpdateContactRowOperator, {"row_id": "{{ none }}", "columns": {"Name": "Ada"}}),
+        (DeleteContactRowOperator, {"row_id": "{{ none }}"}),
+        (GetContactRowOperator, {"row_id": "{{ none }}"}),
+    ],
+)
+def test_template_without_a_value_names_no_row(stage: Stage, operator: Any, given: dict[str, Any]) -> None:
+    extra = {"map_name": "no value", "new_map": True} if operator is UpsertContactRowOperator else {}
+    with new_dag() as dag:
+        operator(task_id="row", **given, **extra)
+    ended = Run(stage, dag).once()
+    assert ended.state == "failed"
+    assert "is the word 'None'" in str(ended.error)
+    assert "Nothing was sent" in str(ended.error)
+    assert [requests(stage, name) for name in (CREATE, UPDATE, "get_contact_row", "delete_contact_row")] == [0] * 4

@@ -155,6 +155,10 @@ class Planner:
         wanted = list(self._mapping.source_columns)
         if self._cursor is not None and self._cursor.column not in wanted:
             wanted.append(self._cursor.column)
+        # Before the source is read: rows that upserts add meanwhile are not those that an earlier sync knew.
+        self.plan.mapped = sum(
+            count for state, count in self._map.counts(self._lease.buckets).items() if state is not RowState.REJECTED
+        )
         rows = table.rows(wanted)
         while batch := list(islice(rows, _GROUP_SIZE)):
             before = replace(self.plan, unknown_rows=list(self.plan.unknown_rows))
@@ -171,9 +175,6 @@ class Planner:
             self.plan.future_cursor = self._cursor.future
             self.plan.rejected_before_cursor = len(self._spool.unseen(self._map.rejected()))
         self._check_absent_columns(table)
-        self.plan.mapped = sum(
-            count for state, count in self._map.counts(self._lease.buckets).items() if state is not RowState.REJECTED
-        )
         self._count_unread_unknown()
         if self._rules.on_missing != "keep" and whole:
             self._add_missing_rows()

@@ -148,3 +148,16 @@ def test_result_that_is_recorded_after_the_entries_are_read_leaves_no_unknown_cr
     (ended,) = world.run(Step(rows(4), on_unknown="fail"))
     assert not isinstance(ended.error, UnknownCreationsError), ended.error
     assert ended.report["unknown"] == 0
+
+
+def test_first_sync_is_not_refused_because_upserts_add_rows_meanwhile(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def upsert_others() -> None:
+        for number in range(3):
+            end_upsert(*begin_upsert(key_map_of(world), f"{ELSEWHERE} {number}"))
+
+    while_source_is_read(world, monkeypatch, upsert_others)
+    (ended,) = world.run(Step(rows(8), max_new=0.5))
+    assert ended.error is None
+    assert ended.report["created"] == 8
