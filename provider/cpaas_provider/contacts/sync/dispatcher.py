@@ -10,7 +10,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar, TypeVarTuple, Unpack
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, TypeVarTuple
 
 from cpaas_provider.api.errors import CpaasError
 from cpaas_provider.contacts.errors import LeaseLostError, SpoolError, StoppedError
@@ -269,7 +269,7 @@ class Dispatcher:
         self._send()
 
     async def _in_database(
-        self, work: Callable[[Unpack[Arguments]], Returned], *arguments: Unpack[Arguments]
+        self, work: Callable[[*Arguments], Returned], *arguments: *Arguments
     ) -> Returned:
         """Return what a function returns that uses the database. Try again while the database cannot be used."""
         for pause in _WRITE_PAUSES:
