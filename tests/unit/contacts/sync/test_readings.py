@@ -62,13 +62,13 @@ def test_rows_that_fail_together_keep_no_other_row_from_being_sent(
 
 
 def test_updates_that_fail_together_keep_no_other_row_from_being_sent(world: RowWorld) -> None:
-    world.run(Version(tuple(row(number) for number in range(60))))
-    rows = tuple(row(number, REFUSED if 10 <= number < 35 else "Bob") for number in range(60))
+    world.run(Version(tuple(row(number) for number in range(40))))
+    rows = tuple(row(number, REFUSED if 8 <= number < 30 else "Bob") for number in range(40))
 
     for _ in range(2):
         ended = world.run(Version(rows))
 
-    assert sum(in_list[0]["Name"] == "Bob" for in_list in world.list_by_key().values()) == 35
+    assert sum(in_list[0]["Name"] == "Bob" for in_list in world.list_by_key().values()) == 18
     world.check_calm(Version(rows), ended)
 
 
