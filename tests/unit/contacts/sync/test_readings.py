@@ -62,13 +62,13 @@ def test_rows_that_fail_together_keep_no_other_row_from_being_sent(
 
 
 def test_updates_that_fail_together_keep_no_other_row_from_being_sent(world: RowWorld) -> None:
-    world.run(Version(tuple(row(number) for number in range(60))))
-    rows = tuple(row(number, REFUSED if 10 <= number < 35 else "Bob") for number in range(60))
+    world.run(Version(tuple(row(number) for number in range(40))))
+    rows = tuple(row(number, REFUSED if 8 <= number < 30 else "Bob") for number in range(40))
 
     for _ in range(2):
         ended = world.run(Version(rows))
 
-    assert sum(in_list[0]["Name"] == "Bob" for in_list in world.list_by_key().values()) == 35
+    assert sum(in_list[0]["Name"] == "Bob" for in_list in world.list_by_key().values()) == 18
     world.check_calm(Version(rows), ended)
 
 
@@ -110,7 +110,7 @@ def test_whole_rows_are_sent_to_a_service_that_clears_omitted_cells(world: RowWo
     assert all(in_list == [{"Key": key, "Name": "Bob", "Points": 1.0}] for key, in_list in world.list_by_key().items())
 
 
-@pytest.mark.parametrize("get_gone", READINGS["get_gone"])
+@pytest.mark.parametrize("get_gone", ["404_items", "400_bare", "400_empty", "410_empty", "200_bare", "200_null"])
 @pytest.mark.parametrize("patch_gone", ["404_items", "400_bare", "400_empty", "410_empty", "200_missing", "200_bare"])
 def test_gone_row_is_created_again_however_the_service_says_it(world: RowWorld, patch_gone: str, get_gone: str) -> None:
     world.service.switch(patch_gone=patch_gone, get_gone=get_gone)
@@ -124,7 +124,7 @@ def test_gone_row_is_created_again_however_the_service_says_it(world: RowWorld, 
 
 
 @pytest.mark.parametrize("delete_gone", READINGS["delete_gone"])
-@pytest.mark.parametrize("get_gone", ["404_items", "400_bare", "410_empty", "200_missing", "200_null"])
+@pytest.mark.parametrize("get_gone", ["404_items", "400_bare", "200_null"])
 def test_deletion_of_a_gone_row_is_done(world: RowWorld, delete_gone: str, get_gone: str) -> None:
     world.service.switch(delete_gone=delete_gone, get_gone=get_gone)
     world.run(Version((row(1), row(2), row(3))))
