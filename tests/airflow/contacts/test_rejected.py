@@ -128,7 +128,7 @@ def test_deleted_row_that_is_reported_is_listed(cpaas: CommandLine, stage: Stage
         client.delete_contact_row(row_id)
     sync(stage, people(2, points=9), "default", on_deleted_row="report").once()
     (row,) = rejected(cpaas)
-    assert (row["source_row"], row["reason"]) == (2, "the list has no such row any more")
+    assert (row["source_row"], row["reason"]) == (2, "the list no longer has this row")
 
 
 def _erase(cpaas: CommandLine) -> None:

@@ -337,7 +337,8 @@ class ContactSync:
             )
 
     def _check_changes(self) -> None:
-        check_changes(self.plan, max_changes=self._spec.max_changes, max_deletes=self._spec.max_deletes)
+        spec = self._spec
+        check_changes(self.plan, max_changes=spec.max_changes, max_deletes=spec.max_deletes, max_new=spec.max_new)
 
     def _missing_cells(self) -> dict[str, Any]:
         """Return the cells to write into rows that are missing from the source, by column id."""
@@ -354,6 +355,11 @@ class ContactSync:
 
     def _check_whole_rows(self, mapping: RowMapping, rules: SyncRules) -> None:
         """Refuse what cannot work if an update clears the cells that it does not send."""
+        if rules.on_invalid_cell == "skip_cell":
+            raise CpaasInvalidRequestError(
+                "The connection's row_updates is whole, so an update without the invalid cell would clear it. Nothing "
+                "was sent. Use on_invalid_cell='skip_row'."
+            )
         if faults := mapping.whole_row_faults(rules.missing_cells):
             raise CpaasInvalidRequestError(
                 "The connection's row_updates is whole, so each update must send all cells of its row. "

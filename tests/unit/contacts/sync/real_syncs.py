@@ -135,7 +135,8 @@ class Contacts:
         error: Exception | None = None
         with sync:
             try:
-                sync.run(ListSource(rows), sync.begin())
+                sync.begin()
+                sync.run(ListSource(rows))
             except Exception as raised:  # noqa: BLE001 - each test tells which
                 error = raised
             lines = list(sync.outcomes())

@@ -132,6 +132,13 @@ def test_mapping_that_leaves_cells_out_is_refused_with_whole_rows(contacts: Cont
     assert contacts.listed() == {}
 
 
+def test_rows_without_their_invalid_cells_are_refused_with_whole_rows(contacts: Contacts) -> None:
+    ended = contacts.sync(rows(2), rules={"on_invalid_cell": "skip_cell", **WHOLE})
+    assert isinstance(ended.error, CpaasInvalidRequestError)
+    assert "on_invalid_cell='skip_row'" in str(ended.error)
+    assert contacts.listed() == {}
+
+
 def test_cells_of_missing_rows_are_refused_with_whole_rows_unless_they_are_all(contacts: Contacts) -> None:
     contacts.sync(rows(2))
     rules = {"on_missing": "set", **WHOLE}
