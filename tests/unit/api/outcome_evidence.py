@@ -183,7 +183,8 @@ def _in_scalar(name: str, value: Any, fields: Mapping[str, Any], *, top: bool) -
     if name in _STATUS_KEYS and (code := as_code(value)) is not None:
         return _in_code(code, exact=not isinstance(value, float), documented=top and name == "status")
     if isinstance(value, str):
-        return _in_text_of(name, value, fields)
+        # A word for a status need not be one of an error.
+        return _in_text_of(name, value, fields) | Evidence(Level.DOUBT if name == "status" and not top else Level.NO)
     # A charge, a balance, a number of pages.
     return Evidence(Level.DOUBT)
 

@@ -11,9 +11,9 @@ verdict is allowed:
 * An id at a place where the contract has none, but not inside ``errors``: *accepted* or *unknown*.
 * A recipient named by an index, or in another notation than the request's: rejected within the request, or accepted.
   So is a recipient who is named plainly beside an index that counts from 0 or from 1.
-* A purchase whose body has a ``state`` beside its ``status``, or errors at any depth: *accepted* or *unknown*.
+* A purchase whose body has a ``state`` or a second ``status``, or errors at any depth: *accepted* or *unknown*.
 * A purchase refused under a success: *rejected* by the table of outcomes, *unknown* by FACTS.md.
-* A refusal under another 2xx than 200, as *created* and *accepted* are words of acceptance: *rejected* or *unknown*.
+* A refusal under another 2xx than 200, as *created* and *accepted* are words of acceptance: what it is, or *unknown*.
 * An echo of other recipients than the request's: *accepted*, with a word, or *unknown*.
 """
 
@@ -164,7 +164,7 @@ def _of_success(question: Question, answer: Answer, body: Any, found: Evidence) 
     if isinstance(body, _NotJson):
         return Judgement(frozenset({UNKNOWN}))
     allowed = _of_acting(question, body, found)
-    if answer.status != 200 and REJECTED in allowed:
+    if answer.status != 200 and allowed & {REJECTED, NOT_SENT}:
         # "Created" and "Accepted" speak of acceptance themselves.
         allowed |= {UNKNOWN}
     if _is_odd_json(answer):
@@ -218,7 +218,8 @@ def _of_accepted(
         _echoes_odd_reference(question, record),
     ]
     allowed = frozenset({ACCEPTED, UNKNOWN} if any(doubts) else {ACCEPTED})
-    is_odd = found.fault or _has_failure(body) or (record is not body and body.get("status") != 200)
+    is_odd = found.fault or _has_failure(body, body, record)
+    is_odd = is_odd or (record is not body and body.get("status") != 200)
     if question.operation in _PURCHASES and is_odd:
         # FACTS.md: of a purchase, a failure in the body is unknown.
         allowed |= {UNKNOWN}
@@ -229,10 +230,14 @@ def _of_accepted(
     return allowed
 
 
-def _has_failure(value: Any) -> bool:
-    """Whether anything in the body of a purchase may speak of its failure."""
+def _has_failure(value: Any, *records: Any) -> bool:
+    """Whether anything in the body of a purchase may speak of its failure.
+
+    :param records: the objects with a status of their own
+    """
     members = value.items() if isinstance(value, dict) else enumerate(value if isinstance(value, list) else ())
-    return any((name in ("state", "error", "errors") and part) or _has_failure(part) for name, part in members)
+    speaks = {"state", "error", "errors"} | (set() if any(value is record for record in records) else {"status"})
+    return any((name in speaks and part) or _has_failure(part, *records) for name, part in members)
 
 
 def _is_passcode(record: Mapping[str, Any], question: Question) -> bool:
