@@ -11,7 +11,16 @@ MAX_CLASSES = 3
 OBJECT_FIELDS = {
     *("amount", "columns", "expires_in", "key", "length", "on_missing", "personalisation", "phone", "recipient"),
     *("recipients", "results_path", "send_result", "source", "suppression_list", "test_recipients"),
-    *("max_changes", "max_deletes", "max_failure_ratio", "resync", "retry_rejected", "without_sending"),
+    *(
+        "max_changes",
+        "max_new",
+        "new_map",
+        "max_deletes",
+        "max_failure_ratio",
+        "resync",
+        "retry_rejected",
+        "without_sending",
+    ),
 }
 """Templated fields that native rendering may make a list, a mapping or a number."""
 PUBLIC = [name for name in operators.__all__ if name.endswith("Operator")]

@@ -28,10 +28,10 @@ def fill_spool(folder: str) -> Any:
 def fill_staging(folder: str) -> Any:
     """Store the rows of an imported key map."""
     from cpaas_provider.contacts.key_map.entries import MapEntry
-    from cpaas_provider.contacts.key_map.staging import Staging
+    from cpaas_provider.contacts.key_map.staging import StagedEntry, Staging
 
     staging = Staging()
-    staging.add((row, MapEntry(b"%d" % row, row_id=PHONE)) for row in ROWS)
+    staging.add(StagedEntry(row, MapEntry(b"%d" % row, row_id=PHONE), None) for row in ROWS)
     staging._rows.commit()
     return staging
 

@@ -270,8 +270,10 @@ def _is_message_alone(endpoint: Endpoint[Any], body: Any) -> bool:
     """Tell whether a body has a message, and nothing of the resource that a success has."""
     if endpoint.allows_empty_response or not isinstance(body, Mapping):
         return False
-    message = body.get("message")
-    return isinstance(message, str) and bool(message.strip()) and _is_error_alone(endpoint, body)
+    message, others = body.get("message"), body.keys() - _ERROR_FIELDS
+    # An object without content is a part of a resource, too.
+    has_part = any(body[name] is not None for name in others)
+    return isinstance(message, str) and bool(message.strip()) and not has_part and _is_error_alone(endpoint, body)
 
 
 def _is_absent(endpoint: Endpoint[Any], response: HttpResponse, body: Any) -> bool:

@@ -13,8 +13,8 @@ from cpaas_provider.cli.running import connection_of, guarded, until_stopped
 from cpaas_provider.cli.terminal import aside, confirm, print_lines, say, typed, warn
 from cpaas_provider.contacts.errors import ContactsError
 from cpaas_provider.contacts.key_map import overview
-from cpaas_provider.contacts.key_map.decision_files import apply_decisions, read_decisions
 from cpaas_provider.contacts.key_map.entries import MapEntry
+from cpaas_provider.contacts.key_map.files.decision_files import apply_decisions, read_decisions
 from cpaas_provider.contacts.key_map.key_map import KeyMap
 from cpaas_provider.contacts.key_map.resolution import (
     find_by_key,

@@ -10,8 +10,8 @@ from pathlib import Path
 from cpaas_provider.api.amounts import counted
 from cpaas_provider.cli.running import connection_of, guarded, until_stopped
 from cpaas_provider.cli.terminal import say, warn
+from cpaas_provider.contacts.key_map.files.map_files import export_map, is_export
 from cpaas_provider.contacts.key_map.importing import ImportReport, Target, adopt_rows, restore_map
-from cpaas_provider.contacts.key_map.map_files import export_map, is_export
 from cpaas_provider.contacts.key_map.maps import find_map
 from cpaas_provider.database.database import open_database
 from cpaas_provider.sources.csv_file import CsvSource

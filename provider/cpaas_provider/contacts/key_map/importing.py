@@ -19,10 +19,10 @@ from cpaas_provider.api.amounts import counted
 from cpaas_provider.api.settings import canonical_base_url
 from cpaas_provider.contacts.errors import MapFileError, MapMismatchError, NoMapError
 from cpaas_provider.contacts.key_map.entries import Change, MapEntry, MapFacts
+from cpaas_provider.contacts.key_map.files.list_files import Faults, read_list
+from cpaas_provider.contacts.key_map.files.map_files import Progress, open_export
 from cpaas_provider.contacts.key_map.hashes import ContactHashes
 from cpaas_provider.contacts.key_map.key_map import IMPORTING, KeyMap, Lease
-from cpaas_provider.contacts.key_map.list_files import Faults, read_list
-from cpaas_provider.contacts.key_map.map_files import Progress, open_export
 from cpaas_provider.contacts.key_map.maps import insert_map, remove_map
 from cpaas_provider.contacts.key_map.overview import KEY_COLUMNS, checked_map, owner_of, released
 from cpaas_provider.contacts.key_map.rejections import rejection_from_json

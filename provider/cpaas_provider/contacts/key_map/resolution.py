@@ -15,8 +15,8 @@ from cpaas_provider.api.client import CpaasClient
 from cpaas_provider.api.errors import CpaasNotFoundError
 from cpaas_provider.contacts.errors import CannotResolveError
 from cpaas_provider.contacts.key_map.entries import Change, MapEntry, RowState
+from cpaas_provider.contacts.key_map.files.map_files import check_row_id
 from cpaas_provider.contacts.key_map.key_map import KeyMap
-from cpaas_provider.contacts.key_map.map_files import check_row_id
 from cpaas_provider.contacts.key_map.overview import owner_of, released, unknown_creations
 from cpaas_provider.contacts.key_map.rejections import RETRY, of_source_row
 from cpaas_provider.contacts.key_map.rejections import pages as rejection_pages

@@ -15,7 +15,7 @@ from cpaas_provider.contacts.key_map.entries import MapEntry, RowState
 from cpaas_provider.contacts.key_map.hashes import bucket_of
 from cpaas_provider.contacts.key_map.key_map import Lease
 from cpaas_provider.contacts.mapping.rows import InvalidRowError, RowMapping
-from cpaas_provider.contacts.sync.cursor import Cursor
+from cpaas_provider.contacts.sync.cursors.cursor import Cursor
 from cpaas_provider.contacts.sync.decisions import Action, SyncRules, decide
 from cpaas_provider.contacts.sync.spool import Outcome, OutcomeLine, Spool, WorkItem
 from cpaas_provider.sources.base import NO_ABSENT_COLUMNS, InvalidRow, Row, Table

@@ -25,6 +25,7 @@ from cpaas_provider.contacts.key_map.overview import KEY_COLUMNS, RECIPIENT_COLU
 from cpaas_provider.contacts.mapping.columns import ContactColumns
 from cpaas_provider.contacts.mapping.rows import RowMapping
 from cpaas_provider.contacts.mapping.rules import ColumnRule, unfilled_message
+from cpaas_provider.contacts.sync.cursors.stored_cursor import StoredCursor, forget_invalid_rows
 from cpaas_provider.contacts.sync.decisions import SyncRules
 from cpaas_provider.contacts.sync.dispatcher import Dispatcher, StopSignal
 from cpaas_provider.contacts.sync.limits import tolerated_rejections
@@ -47,7 +48,6 @@ from cpaas_provider.contacts.sync.report import (
 from cpaas_provider.contacts.sync.results import Counts
 from cpaas_provider.contacts.sync.run_totals import CHANGED, RunTotals
 from cpaas_provider.contacts.sync.spool import OutcomeLine, Spool
-from cpaas_provider.contacts.sync.stored_cursor import StoredCursor, forget_invalid_rows
 from cpaas_provider.database.database import Database
 from cpaas_provider.database.errors import DatabaseError
 

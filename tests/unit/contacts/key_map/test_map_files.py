@@ -21,9 +21,9 @@ from cpaas_provider.contacts.errors import (
     UnfinishedImportError,
 )
 from cpaas_provider.contacts.key_map.entries import Change, MapEntry, RowState
+from cpaas_provider.contacts.key_map.files.map_files import export_map, is_export
 from cpaas_provider.contacts.key_map.importing import ImportReport, Target, restore_map
 from cpaas_provider.contacts.key_map.key_map import IMPORTING, KeyMap
-from cpaas_provider.contacts.key_map.map_files import export_map, is_export
 from cpaas_provider.contacts.key_map.maps import all_maps, find_map, open_map
 from cpaas_provider.contacts.key_map.overview import leases_of, values_of
 from cpaas_provider.database.database import Database, open_database

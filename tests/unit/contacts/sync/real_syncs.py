@@ -17,7 +17,7 @@ from cpaas_provider.contacts.key_map.key_map import KeyMap
 from cpaas_provider.contacts.key_map.maps import find_map
 from cpaas_provider.contacts.mapping.rules import ColumnRule
 from cpaas_provider.contacts.sync.decisions import SyncRules
-from cpaas_provider.contacts.sync.single_row import RowUpsert, SingleRow, key_hash
+from cpaas_provider.contacts.sync.rows.single_row import RowUpsert, SingleRow, key_hash
 from cpaas_provider.contacts.sync.spool import OutcomeLine
 from cpaas_provider.contacts.sync.sync import ContactSync, SyncSpec
 from cpaas_provider.contacts.sync.verify import Verification, VerifyReport

@@ -28,7 +28,7 @@ from cpaas_provider.contacts.key_map.maps import find_map
 from cpaas_provider.contacts.mapping.rules import ColumnRule
 from cpaas_provider.contacts.sync import report as report_module
 from cpaas_provider.contacts.sync.decisions import SyncRules
-from cpaas_provider.contacts.sync.single_row import RowUpsert, key_hash
+from cpaas_provider.contacts.sync.rows.single_row import RowUpsert, key_hash
 from cpaas_provider.contacts.sync.spool import OutcomeLine
 from cpaas_provider.contacts.sync.sync import ContactSync, SyncSpec
 from cpaas_provider.database.database import Database

@@ -14,7 +14,7 @@ from cpaas_provider.contacts.key_map.maps import open_map
 from cpaas_provider.contacts.mapping.keys import key_text, key_texts
 from cpaas_provider.contacts.mapping.rules import ColumnRule
 from cpaas_provider.contacts.sync import sync as sync_module
-from cpaas_provider.contacts.sync.single_row import key_hash
+from cpaas_provider.contacts.sync.rows.single_row import key_hash
 from cpaas_provider.database.database import Database, open_database
 from cpaas_provider.sources.csv_file import CsvSource
 from tests.unit.contacts.sync import model

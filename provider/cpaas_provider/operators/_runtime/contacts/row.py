@@ -17,7 +17,7 @@ from cpaas_provider.contacts.errors import StoppedError
 from cpaas_provider.contacts.key_map.maps import check_new_map, open_map
 from cpaas_provider.contacts.mapping.columns import ContactColumns
 from cpaas_provider.contacts.sync.decisions import SyncRules
-from cpaas_provider.contacts.sync.single_row import RowUpsert, SingleRow, key_hash
+from cpaas_provider.contacts.sync.rows.single_row import RowUpsert, SingleRow, key_hash
 from cpaas_provider.operators._runtime.database.shared_database import check_database
 from cpaas_provider.operators._runtime.runner import Attempt
 from cpaas_provider.operators._runtime.single.request import SingleRequest, latest_result

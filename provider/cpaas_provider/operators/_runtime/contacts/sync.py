@@ -15,7 +15,7 @@ from airflow.sdk.exceptions import AirflowFailException
 from cpaas_provider.api.amounts import counted
 from cpaas_provider.contacts.errors import ContactsError, LeaseTakenError
 from cpaas_provider.contacts.mapping.rules import parse_mapping
-from cpaas_provider.contacts.sync.cursor import sql_parameter
+from cpaas_provider.contacts.sync.cursors.cursor import sql_parameter
 from cpaas_provider.contacts.sync.decisions import SyncRules
 from cpaas_provider.contacts.sync.report import in_words
 from cpaas_provider.contacts.sync.spool import Outcome, OutcomeLine

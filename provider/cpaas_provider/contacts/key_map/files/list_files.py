@@ -11,8 +11,8 @@ from cpaas_provider.api.redact import describe_columns
 from cpaas_provider.api.values import as_text, is_blank, plain
 from cpaas_provider.contacts.errors import MapFileError
 from cpaas_provider.contacts.key_map.entries import MapEntry
+from cpaas_provider.contacts.key_map.files.map_files import check_row_id
 from cpaas_provider.contacts.key_map.hashes import ContactHashes
-from cpaas_provider.contacts.key_map.map_files import check_row_id
 from cpaas_provider.contacts.key_map.staging import Shared, StagedEntry
 from cpaas_provider.contacts.mapping.keys import key_texts
 from cpaas_provider.sources.base import InvalidRow, Source

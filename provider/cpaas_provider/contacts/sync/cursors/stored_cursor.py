@@ -8,7 +8,7 @@ from typing import Any
 
 from cpaas_provider.api.amounts import counted
 from cpaas_provider.contacts.key_map.key_map import Lease
-from cpaas_provider.contacts.sync.cursor import Cursor, UnorderedTextError, cursor_from_json, cursor_to_json
+from cpaas_provider.contacts.sync.cursors.cursor import Cursor, UnorderedTextError, cursor_from_json, cursor_to_json
 from cpaas_provider.contacts.sync.planning import Plan
 
 log = logging.getLogger(__name__)

@@ -10,8 +10,8 @@ from cpaas_provider.api.redact import describe_columns
 from cpaas_provider.api.values import as_text, is_blank, plain
 from cpaas_provider.contacts.errors import CannotResolveError, MapFileError
 from cpaas_provider.contacts.key_map.entries import MapEntry
+from cpaas_provider.contacts.key_map.files.list_files import Faults
 from cpaas_provider.contacts.key_map.key_map import KeyMap
-from cpaas_provider.contacts.key_map.list_files import Faults
 from cpaas_provider.contacts.key_map.overview import KEY_COLUMNS, unknown_creations
 from cpaas_provider.contacts.key_map.resolution import check_created, write_resolved
 from cpaas_provider.contacts.mapping.keys import key_texts
