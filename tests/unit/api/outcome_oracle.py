@@ -5,7 +5,8 @@ verdict is allowed:
 
 * A 429 by status line whose body speaks of acceptance, and a 503 with Retry-After the like: *not sent* or *unknown*.
 * A negated word of acceptance ("could not be sent"), a word in another language, a figure: *rejected* or *unknown*.
-* A status in a body without the ``message`` of the documented error: what it names, or *unknown*.
+* A status in a body without ``message``, or with fields that the documented error does not have: what it names, or
+  *unknown*.
 * An id of another name (``request_id``), a status as text ("400"), keys that the documented error does not have.
 * A 401 or 403 whose body speaks of acceptance: *rejected*, whatever the body is (FACTS.md), or *unknown*.
 * An id at a place where the contract has none, but not inside ``errors``: *accepted* or *unknown*.
@@ -284,7 +285,8 @@ def _of_refusal(question: Question, body: Any, found: Evidence, *, has_dead_id: 
     """Return the verdicts on a success without an id."""
     status = body.get("status") if isinstance(body, dict) else None
     if found.limited is Level.CLEAR and status == 429:
-        doubt = max(found.level, Level.NO if "message" in body else Level.DOUBT)
+        is_plain = "message" in body and body.keys() <= {"status", "type", "message", "errors"}
+        doubt = max(found.level, Level.NO if is_plain else Level.DOUBT)
         return frozenset({UNKNOWN}) if found.acceptance is Level.CLEAR else _with(UNKNOWN, doubt, NOT_SENT)
     code = as_code(status)
     if code in _NO_PROOF:
