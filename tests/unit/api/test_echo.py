@@ -65,6 +65,7 @@ ANOTHERS: list[tuple[str, Any]] = [
     ("send_sms", SMS | {"external_ref": "order-8"}),
     ("send_sms", {"status": 200, "data": SMS | {"external_ref": "order-7"}, "external_ref": "order-8"}),
     ("send_sms", {"status": 200, "data": SMS, "external_ref": "order-8"}),
+    ("send_sms", SMS | {"external_ref": "order-7", "data": {"external_ref": "order-8"}}),
     ("send_email", SMS | {"external_ref": "order-8"}),
     ("buy_airtime", {"id": "air-1", "status": "pending", "recipient": BOB}),
     ("buy_airtime", {"id": "air-1", "status": "pending", "recipient": ADA, "external_ref": "order-8"}),

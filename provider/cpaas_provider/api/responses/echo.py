@@ -79,21 +79,25 @@ def _comparable(recipient: str) -> str:
 
 def _names_error(body: Any) -> bool:
     """Tell whether a body, or its envelope, lists errors or names the status of an error."""
-    parts = [body, body.get("data")] if isinstance(body, Mapping) else []
     return any(
         not is_empty(part.get("errors"))
         or not is_empty(part.get("error"))
         or named_code(part.get("status")) >= HTTPStatus.BAD_REQUEST
-        for part in parts
-        if isinstance(part, Mapping)
+        for part in _parts(body)
     )
 
 
+def _parts(body: Any) -> list[Mapping[str, Any]]:
+    """Return the objects in which a resource may stand: the body, and the ``data`` of an envelope."""
+    parts = [body, body.get("data")] if isinstance(body, Mapping) else []
+    return [part for part in parts if isinstance(part, Mapping)]
+
+
 def _named(echo: Echo, record: Any, body: Any) -> Iterator[Any]:
-    """Yield what a response names: in the record, and a reference also in the envelope around it."""
+    """Yield what a response names: in the record, and a reference also in the envelope around it, or within it."""
     yield reduce(lambda part, name: getattr(part, name, None), echo.response.split("."), record)
-    if echo is REFERENCE and isinstance(body, Mapping) and isinstance(around := body.get(echo.response), str):
-        yield around
+    if echo is REFERENCE:
+        yield from (text for part in _parts(body) if isinstance(text := part.get(echo.response), str))
 
 
 def _repeats(echo: Echo, value: Any, asked: str) -> bool:
