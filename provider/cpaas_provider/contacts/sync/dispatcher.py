@@ -268,9 +268,7 @@ class Dispatcher:
                 self._queue.append(Pending(item, decision, before, replace(after, version=before.version + 1)))
         self._send()
 
-    async def _in_database(
-        self, work: Callable[[*Arguments], Returned], *arguments: *Arguments
-    ) -> Returned:
+    async def _in_database(self, work: Callable[[*Arguments], Returned], *arguments: *Arguments) -> Returned:
         """Return what a function returns that uses the database. Try again while the database cannot be used."""
         for pause in _WRITE_PAUSES:
             try:

@@ -146,10 +146,6 @@ class RowRequests:
         return Result(pending, Response.REJECTED, reason=str(error))
 
     async def _presence(self, pending: Pending, error: errors.CpaasRejectedError) -> Presence:
-        if pending.decision.action is Action.DELETE and isinstance(error, errors.CpaasNotFoundError):
-            # A gateway without its service responds with 404 to every request. Then no row may count as gone.
-            await self._finder.check_table()
-            return Presence.GONE
         if pending.decision.action is Action.UPDATE and self._finder.is_about_cells(error):
             return Presence.PRESENT
         return await self._finder.find(str(pending.intent.row_id), error)
