@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Iterable, Mapping
 from enum import Enum
 from itertools import chain, islice
 from typing import Any, Protocol
@@ -205,3 +205,8 @@ def _words(error: errors.CpaasRejectedError) -> str:
 def is_empty_cell(cell: Any) -> bool:
     """Tell whether a cell, as the service returned it, is empty."""
     return cell in (None, "", [])
+
+
+def empty_columns(record: ContactRowRecord, columns: Iterable[str]) -> list[str]:
+    """Return those of these columns in which a row, as the service returned it, has no value."""
+    return [column for column in columns if is_empty_cell(record.row.columns.get(column))]

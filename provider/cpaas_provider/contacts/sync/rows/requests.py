@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from cpaas_provider.api import errors
 from cpaas_provider.contacts.errors import ColumnsChangedError, RowUpdatesError
@@ -14,7 +14,13 @@ from cpaas_provider.contacts.key_map.entries import MapEntry
 from cpaas_provider.contacts.key_map.key_map import KeyMap
 from cpaas_provider.contacts.mapping.rows import RowMapping
 from cpaas_provider.contacts.sync.decisions import Action, Decision
-from cpaas_provider.contacts.sync.rows.finder import ACCOUNT_ERRORS, Presence, RowFinder
+from cpaas_provider.contacts.sync.rows.finder import (
+    ACCOUNT_ERRORS,
+    Presence,
+    RowFinder,
+    empty_columns,
+    is_empty_cell,
+)
 from cpaas_provider.contacts.sync.rows.updates import CheckedUpdates
 from cpaas_provider.contacts.sync.spool import WorkItem
 
@@ -39,6 +45,8 @@ class Response(Enum):
     """The list no longer has the row."""
     CELLS_LOST = "cells lost"
     """The row was updated, and the service cleared the cells that were not sent."""
+    NOT_STORED = "not stored"
+    """The service accepted the row, and did not store some of its cells."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +67,7 @@ class Pending:
 class Result:
     """The result of one request.
 
+    :param unstored: the columns whose cells the service did not store, although it accepted the row
     :param fatal: the error that ends the sync, because further requests would fail, too
     """
 
@@ -67,6 +76,7 @@ class Result:
     row_id: str | None = None
     reason: str | None = None
     fatal: Exception | None = None
+    unstored: tuple[str, ...] = ()
 
 
 class RowRequests:
@@ -82,6 +92,7 @@ class RowRequests:
     ) -> None:
         self._client = client
         self._mapping = mapping
+        self._names = columns
         self._finder = RowFinder(client, key_map, columns)
         self._updates = CheckedUpdates(client, columns, key_map.hashes)
         self._table_read = -_TABLE_SECONDS
@@ -125,7 +136,26 @@ class RowRequests:
             if record is None:
                 return Result(pending, Response.NOT_BEGUN)
         self._finder.add_known(row_id)
-        return Result(pending, Response.ACCEPTED, row_id, fatal=self._columns(record.table))
+        fatal = self._columns(record.table)
+        if unstored := await self._unstored(record, cells):
+            names = ", ".join(self._names.get(column, column) for column in unstored)
+            reason = f"the service accepted the row, and stored no value in {names}"
+            return Result(pending, Response.NOT_STORED, row_id, reason, fatal, tuple(unstored))
+        return Result(pending, Response.ACCEPTED, row_id, fatal=fatal)
+
+    async def _unstored(self, record: ContactRowRecord, cells: Mapping[str, Any]) -> list[str]:
+        """Return the columns that are empty in the list, although the service accepted a value for them.
+
+        The response holds the whole row. It may show the row as it was before, so the row is read, if it can be.
+        """
+        sent = [column for column, cell in cells.items() if not is_empty_cell(cell)]
+        unstored = empty_columns(record, sent)
+        if not unstored or record.row.columns.keys().isdisjoint(cells):
+            return []
+        try:
+            return empty_columns(await self._client.get_contact_row(record.row.id), unstored)
+        except errors.CpaasError:
+            return unstored
 
     async def _rejected(self, pending: Pending, error: errors.CpaasRejectedError) -> Result:
         """Handle a rejection: the row may be gone, or a column may have changed. Then the row is not rejected."""

@@ -11,7 +11,7 @@ from cpaas_provider.api.errors import CpaasError, CpaasRejectedError
 from cpaas_provider.api.models.contacts import ContactRowRecord
 from cpaas_provider.contacts.errors import RowUpdatesError, UncheckedUpdateError
 from cpaas_provider.contacts.key_map.hashes import CellHashes, ContactHashes, column_tag
-from cpaas_provider.contacts.sync.rows.finder import READ_EACH, READ_EVERY, is_empty_cell
+from cpaas_provider.contacts.sync.rows.finder import READ_EACH, READ_EVERY, empty_columns, is_empty_cell
 
 _EMPTY_CELLS: tuple[Any, ...] = (None, "", [])
 
@@ -88,7 +88,11 @@ class CheckedUpdates:
         except CpaasRejectedError:
             # The row is gone, which the update shows, or this service cannot read rows.
             return []
-        return [column for column in self._columns.keys() - cells.keys() if not _empty(record, [column])]
+        return [
+            column
+            for column in self._columns.keys() - cells.keys()
+            if not is_empty_cell(record.row.columns.get(column))
+        ]
 
     def _omitted(self, cells: Mapping[str, Any], known: CellHashes) -> list[str]:
         """Return the columns that are not sent, although the row is known to have a cell in them."""
@@ -105,7 +109,7 @@ class CheckedUpdates:
         record = await self._requests.update_contact_row(row_id, cells)
         if not omitted:
             return record
-        if not _empty(record, omitted):
+        if not empty_columns(record, omitted):
             self._keeps = True
             return record
         are_named = not set(omitted).isdisjoint(record.row.columns)
@@ -144,25 +148,23 @@ class CheckedUpdates:
 
         :param named: the response to the update, if it names these cells. It counts if the service cannot read rows
         """
-        empty = _empty(await self._seen(row_id, named), omitted)
+        empty = await self._empty(row_id, named, omitted)
         restored = {column: source[column] for column in empty if not is_empty_cell(source.get(column))}
         if not restored:
             # Another client may have emptied some of the cells, but hardly all.
             return empty if len(empty) == len(omitted) else []
         record = await self._requests.update_contact_row(row_id, restored)
-        emptied = set(_empty(await self._seen(row_id, record), list(restored)))
+        emptied = await self._empty(row_id, record, list(restored))
         # A service that never stores a cell does not clear it.
         kept = [column for column in restored if column not in emptied]
         record = await self._requests.update_contact_row(row_id, cells)
-        return _empty(await self._seen(row_id, record if named else None), kept)
+        return await self._empty(row_id, record if named else None, kept)
 
-    async def _seen(self, row_id: str, response: ContactRowRecord | None) -> ContactRowRecord | None:
+    async def _empty(self, row_id: str, response: ContactRowRecord | None, columns: list[str]) -> list[str]:
+        """Return the columns that are empty in the list; by a response if the service cannot read rows."""
         try:
-            return await self._requests.get_contact_row(row_id)
+            response = await self._requests.get_contact_row(row_id)
         except CpaasRejectedError:
-            return response
-
-
-def _empty(record: ContactRowRecord | None, columns: list[str]) -> list[str]:
-    """Return the columns in which a row has no cell; none if the row is not known."""
-    return [] if record is None else [column for column in columns if is_empty_cell(record.row.columns.get(column))]
+            if response is None:
+                return []
+        return empty_columns(response, columns)
