@@ -99,5 +99,9 @@ class UncheckedUpdateError(RowUpdatesError):
     permanent = False
 
 
+class UnstoredCellsError(PermanentContactsError):
+    """The service accepted a row, and did not store some of its cells."""
+
+
 class StoppedError(ContactsError):
     """The task was asked to stop, or its time limit is reached."""

@@ -196,7 +196,7 @@ def test_lease_of_an_upsert_is_renewed_while_its_request_is_in_flight(
             before = end_of_lease()
             await asyncio.wait_for(renewed.wait(), 10)
             assert end_of_lease() > before
-            return SimpleNamespace(row=SimpleNamespace(id="row-upsert"))
+            return SimpleNamespace(row=SimpleNamespace(id="row-upsert", columns={}))
 
         async def pause(self, seconds: float) -> None:
             raise AssertionError("no other task uses the map")

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from cpaas_provider.contacts.errors import TooManyFailuresError
+from cpaas_provider.contacts.errors import TooManyFailuresError, UnstoredCellsError
 from cpaas_provider.contacts.key_map.rejections import pages
 from cpaas_provider.database.database import Database
 from tests.row_service import READINGS, RowService
@@ -69,3 +69,12 @@ def test_answer_that_shows_the_row_as_it_was_before_rejects_nothing(contacts: Co
     contacts.service._carry_out = answer_before  # type: ignore[method-assign]  # as another service
     ended = contacts.sync(rows(3, "silver"))
     assert (ended.report["updated"], ended.report["complete"]) == (3, True)
+
+
+def test_upsert_without_a_cell_fails_and_the_next_sync_names_the_row(contacts: Contacts) -> None:
+    contacts.sync(rows(2))
+    with pytest.raises(UnstoredCellsError, match="stored no value in Plan"):
+        contacts.upsert("k3", {"c_key": "k3", "c_name": "Person 3", "c_plan": "gold"})
+    ended = contacts.sync([*rows(2), *rows(1, "gold", first=3)])
+    assert ended.report["incomplete_because"] == {"rejected": 1}
+    assert len(contacts.listed()) == 3

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 from cpaas_provider.api import errors
 from cpaas_provider.api.models.contacts import ContactRowRecord, ContactTable
+from cpaas_provider.contacts.errors import StoppedError
 from cpaas_provider.contacts.key_map.entries import RowState
 from cpaas_provider.contacts.key_map.key_map import KeyMap
 
@@ -210,3 +211,28 @@ def is_empty_cell(cell: Any) -> bool:
 def empty_columns(record: ContactRowRecord, columns: Iterable[str]) -> list[str]:
     """Return those of these columns in which a row, as the service returned it, has no value."""
     return [column for column in columns if is_empty_cell(record.row.columns.get(column))]
+
+
+async def unstored_columns(reads: ReadRequests, record: ContactRowRecord, cells: Mapping[str, Any]) -> list[str]:
+    """Return the columns that are empty in the list, although the service accepted a value for them.
+
+    The response holds the whole row. It may show the row as it was before, so the row is read, if it can be.
+
+    :param record: the response
+    :param cells: the cells that were sent, by column id
+    """
+    unstored = empty_columns(record, [column for column, cell in cells.items() if not is_empty_cell(cell)])
+    if not unstored or record.row.columns.keys().isdisjoint(cells):
+        return []
+    try:
+        return empty_columns(await reads.get_contact_row(record.row.id), unstored)
+    except (errors.CpaasError, StoppedError):
+        return unstored
+
+
+def unstored_reason(unstored: Iterable[str], names: Mapping[str, str]) -> str:
+    """Return the reason for a row of which cells were not stored.
+
+    :param names: the names of the list's columns, by id
+    """
+    return f"the service accepted the row, and stored no value in {', '.join(names.get(id_, id_) for id_ in unstored)}"

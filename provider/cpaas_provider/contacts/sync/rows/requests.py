@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from cpaas_provider.api import errors
 from cpaas_provider.contacts.errors import ColumnsChangedError, RowUpdatesError
@@ -18,8 +18,8 @@ from cpaas_provider.contacts.sync.rows.finder import (
     ACCOUNT_ERRORS,
     Presence,
     RowFinder,
-    empty_columns,
-    is_empty_cell,
+    unstored_columns,
+    unstored_reason,
 )
 from cpaas_provider.contacts.sync.rows.updates import CheckedUpdates
 from cpaas_provider.contacts.sync.spool import WorkItem
@@ -137,25 +137,10 @@ class RowRequests:
                 return Result(pending, Response.NOT_BEGUN)
         self._finder.add_known(row_id)
         fatal = self._columns(record.table)
-        if unstored := await self._unstored(record, cells):
-            names = ", ".join(self._names.get(column, column) for column in unstored)
-            reason = f"the service accepted the row, and stored no value in {names}"
+        if unstored := await unstored_columns(self._client, record, cells):
+            reason = unstored_reason(unstored, self._names)
             return Result(pending, Response.NOT_STORED, row_id, reason, fatal, tuple(unstored))
         return Result(pending, Response.ACCEPTED, row_id, fatal=fatal)
-
-    async def _unstored(self, record: ContactRowRecord, cells: Mapping[str, Any]) -> list[str]:
-        """Return the columns that are empty in the list, although the service accepted a value for them.
-
-        The response holds the whole row. It may show the row as it was before, so the row is read, if it can be.
-        """
-        sent = [column for column, cell in cells.items() if not is_empty_cell(cell)]
-        unstored = empty_columns(record, sent)
-        if not unstored or record.row.columns.keys().isdisjoint(cells):
-            return []
-        try:
-            return empty_columns(await self._client.get_contact_row(record.row.id), unstored)
-        except errors.CpaasError:
-            return unstored
 
     async def _rejected(self, pending: Pending, error: errors.CpaasRejectedError) -> Result:
         """Handle a rejection: the row may be gone, or a column may have changed. Then the row is not rejected."""
