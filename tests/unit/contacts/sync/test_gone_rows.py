@@ -109,6 +109,7 @@ def test_service_that_finds_no_row_of_the_map_makes_none_again(contacts: Contact
     for number in range(runs):
         ended = contacts.sync(rows(6, f"plan {number}"))
         assert (ended.report["rejected"], ended.report["created"]) == (6, 0)
+        assert all("contacts forget-map" in str(line.reason) for line in ended.lines)
     assert len(contacts.listed()) == 6
 
 

@@ -144,6 +144,7 @@ class RowRequests:
 
     async def _rejected(self, pending: Pending, error: errors.CpaasRejectedError) -> Result:
         """Handle a rejection: the row may be gone, or a column may have changed. Then the row is not rejected."""
+        reason = str(error)
         try:
             if pending.decision.action is not Action.CREATE:
                 presence = await self._presence(pending, error)
@@ -151,14 +152,19 @@ class RowRequests:
                     return Result(pending, Response.ACCEPTED, pending.intent.row_id)
                 if presence is Presence.GONE:
                     return Result(pending, Response.NOT_FOUND, reason="the list no longer has this row")
+                if presence is Presence.NOT_PROVED and isinstance(error, errors.CpaasNotFoundError):
+                    reason = (
+                        "the service finds neither this row nor another row of the map. The ids of all rows may have "
+                        "changed. If the list was emptied on purpose, run: airflow cpaas contacts forget-map"
+                    )
             fatal = await self._changed_columns()
         except errors.CpaasError as unread:
             # While the table cannot be read, no row counts as gone or rejected.
             fatal = unread if isinstance(unread, ACCOUNT_ERRORS) else None
             return Result(pending, Response.NOT_SENT, reason=str(unread), fatal=fatal)
         if fatal is not None:
-            return Result(pending, Response.NOT_SENT, reason=str(error), fatal=fatal)
-        return Result(pending, Response.REJECTED, reason=str(error))
+            return Result(pending, Response.NOT_SENT, reason=reason, fatal=fatal)
+        return Result(pending, Response.REJECTED, reason=reason)
 
     async def _presence(self, pending: Pending, error: errors.CpaasRejectedError) -> Presence:
         if pending.decision.action is Action.UPDATE and self._finder.is_about_cells(error):
