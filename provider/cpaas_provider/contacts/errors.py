@@ -93,5 +93,15 @@ class RowUpdatesError(PermanentContactsError):
     """The service clears the cells that an update does not send. The connection's ``row_updates`` must be ``whole``."""
 
 
+class UncheckedUpdateError(RowUpdatesError):
+    """After an update other cells of a row seem to be empty, and a request to find out why failed."""
+
+    permanent = False
+
+
+class UnstoredCellsError(PermanentContactsError):
+    """The service accepted a row, and did not store some of its cells."""
+
+
 class StoppedError(ContactsError):
     """The task was asked to stop, or its time limit is reached."""

@@ -18,7 +18,7 @@ from cpaas_provider.contacts.key_map.entries import Change, MapEntry
 from cpaas_provider.contacts.key_map.key_map import Lease
 from cpaas_provider.contacts.mapping.rows import RowMapping
 from cpaas_provider.contacts.sync.decisions import Action, Decision, SyncRules, decide, in_step, requested
-from cpaas_provider.contacts.sync.limits import FailureLimits
+from cpaas_provider.contacts.sync.limits import Cause, FailureLimits
 from cpaas_provider.contacts.sync.results import Counts, ResultRecorder
 from cpaas_provider.contacts.sync.rows.requests import Pending, Response, Result, RowRequests
 from cpaas_provider.contacts.sync.spool import Outcome, Spool, WorkItem
@@ -68,7 +68,8 @@ class Dispatcher:
     crash leaves at most that many creations with an unknown outcome.
 
     After many rejections or failures in a row, rows from elsewhere in the work show whether the service handles any
-    row: see ``FailureLimits``. A run after one that ended so starts elsewhere in the work.
+    row: see ``FailureLimits``. A run after one that ended so starts elsewhere in the work, and so does one after a run
+    that failed to send rows and did not come to its end.
 
     :param names: names of the list's columns, by id
     :param per_second: the requests per second that the connection allows
@@ -352,6 +353,9 @@ class Dispatcher:
     async def _record_end(self) -> None:
         """Record whether the run ended early or without proof, so that the next one starts elsewhere."""
         unproved = self._limits.unproved
+        if unproved is None and self._is_ended and self._counts.not_sent + self._counts.unknown:
+            # Rows that always fail may take all the time of a run, so they must not come first each time.
+            unproved = Cause.FAILURES
         cause = None if unproved is None else unproved.value
         if cause != self._ended_before:
             with contextlib.suppress(LeaseLostError, DatabaseError):

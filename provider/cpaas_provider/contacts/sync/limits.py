@@ -97,7 +97,7 @@ class FailureLimits:
 
         :param is_probe: whether the row was taken from elsewhere in the work
         """
-        if result.response in (Response.ACCEPTED, Response.NOT_FOUND):
+        if result.response in (Response.ACCEPTED, Response.NOT_FOUND, Response.NOT_STORED):
             self._failures = 0
             self._end_probing(Cause.FAILURES)
             if result.response is Response.ACCEPTED:

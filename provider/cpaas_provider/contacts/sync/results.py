@@ -11,6 +11,7 @@ from typing import Any
 
 from cpaas_provider.contacts.errors import LeaseLostError, SpoolError
 from cpaas_provider.contacts.key_map.entries import Change, MapEntry, RowState
+from cpaas_provider.contacts.key_map.hashes import CellHashes
 from cpaas_provider.contacts.key_map.key_map import Lease
 from cpaas_provider.contacts.key_map.rejections import Rejection, new_rejection
 from cpaas_provider.contacts.sync.decisions import Action, SyncRules, in_step, restored, undone
@@ -89,11 +90,8 @@ class ResultRecorder:
         """Return the change of the key map that records a result."""
         pending, response = result.pending, result.response
         item, intent, before = pending.item, pending.intent, pending.before
-        if response is Response.ACCEPTED:
-            if pending.decision.action is Action.DELETE:
-                return Change(intent, None)
-            hashes, is_whole = self._lease.key_map.hashes, pending.decision.is_whole
-            return Change(intent, in_step(item, before, result.row_id, self._rules, hashes, is_whole=is_whole))
+        if response in (Response.ACCEPTED, Response.NOT_STORED):
+            return Change(intent, self._accepted(result))
         if response is Response.NOT_BEGUN:
             return Change(intent, restored(before))
         if response is Response.NOT_FOUND:
@@ -104,6 +102,18 @@ class ResultRecorder:
         if response is Response.UNKNOWN and pending.decision.action is Action.CREATE:
             return Change(intent, replace(intent, state=RowState.UNKNOWN, fencing_token=None))
         return Change(intent, undone(pending.decision, intent, before))
+
+    def _accepted(self, result: Result) -> MapEntry | None:
+        """Return the entry to store after a request that was accepted."""
+        pending = result.pending
+        if pending.decision.action is Action.DELETE:
+            return None
+        hashes, is_whole = self._lease.key_map.hashes, pending.decision.is_whole
+        entry = in_step(pending.item, pending.before, result.row_id, self._rules, hashes, is_whole=is_whole)
+        if not result.unstored:
+            return entry
+        stored = CellHashes.from_bytes(entry.cell_hashes).without(result.unstored)
+        return replace(entry, raw_hash=None, missing_hash=None, cell_hashes=stored.to_bytes())
 
     async def record_rejections(self, *, is_end: bool = False, are_proved: bool = False) -> None:
         """Record rejected rows, many at once, so that later runs do not send them again unless they change.
@@ -120,7 +130,10 @@ class ResultRecorder:
         changes: list[Change] = []
         rejections: list[Rejection] = []
         for result in rejected:
-            left = undone(result.pending.decision, result.pending.intent, result.pending.before)
+            if result.unstored:
+                left = self._accepted(result)
+            else:
+                left = undone(result.pending.decision, result.pending.intent, result.pending.before)
             item = result.pending.item
             # The result was recorded before, so the entry has the next version, or was removed.
             version = 0 if left is None else result.pending.intent.version + 1
@@ -178,7 +191,7 @@ class ResultRecorder:
             outcome = _ACCEPTED[pending.decision.action]
             self._to_reject += self._in_a_row
             self._in_a_row.clear()
-        elif response in (Response.REJECTED, Response.NOT_FOUND):
+        elif response in (Response.REJECTED, Response.NOT_FOUND, Response.NOT_STORED):
             outcome = Outcome.REJECTED
             (self._in_a_row if response is Response.REJECTED else self._to_reject).append(result)
         elif response is Response.UNKNOWN and pending.decision.action is Action.CREATE:

@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from datetime import datetime
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from sqlalchemy import select
 
 from cpaas_provider.contacts.errors import UnknownCreationsError
 from cpaas_provider.contacts.key_map.entries import Change, MapEntry, RowState
 from cpaas_provider.contacts.key_map.key_map import KeyMap, Lease
 from cpaas_provider.contacts.sync import dispatcher as dispatcher_module
 from cpaas_provider.contacts.sync import planning as planning_module
+from cpaas_provider.contacts.sync import single_row as single_row_module
 from cpaas_provider.contacts.sync import sync as sync_module
+from cpaas_provider.contacts.sync.decisions import SyncRules
+from cpaas_provider.contacts.sync.single_row import RowUpsert
 from cpaas_provider.database.database import Database
+from cpaas_provider.database.schema.contacts import contact_leases
 from tests.unit.contacts.sync.model import Step, World
 from tests.unit.contacts.sync.test_attacked import rows
 
@@ -161,3 +169,37 @@ def test_first_sync_is_not_refused_because_upserts_add_rows_meanwhile(
     (ended,) = world.run(Step(rows(8), max_new=0.5))
     assert ended.error is None
     assert ended.report["created"] == 8
+
+
+def test_lease_of_an_upsert_is_renewed_while_its_request_is_in_flight(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(single_row_module, "_RENEWAL_SECONDS", 0.001)
+    world.run(Step(rows(1)))
+    key_map = key_map_of(world)
+
+    def end_of_lease() -> datetime:
+        with key_map.database.connect() as connection:
+            until: datetime = connection.execute(select(contact_leases.c.until)).scalar_one()
+        return until
+
+    renewed, renew = asyncio.Event(), Lease.renew
+
+    def renew_and_tell(lease: Lease) -> None:
+        renew(lease)
+        renewed.set()
+
+    monkeypatch.setattr(Lease, "renew", renew_and_tell)
+
+    class Requests:
+        async def run(self, call: Any) -> Any:
+            before = end_of_lease()
+            await asyncio.wait_for(renewed.wait(), 10)
+            assert end_of_lease() > before
+            return SimpleNamespace(row=SimpleNamespace(id="row-upsert", columns={}))
+
+        async def pause(self, seconds: float) -> None:
+            raise AssertionError("no other task uses the map")
+
+    upsert = RowUpsert(key_map, Requests(), "an upsert", SyncRules(), {})
+    assert asyncio.run(upsert.run(key_map.hashes.of_key(["k9"]), {"k": "k9"})).created

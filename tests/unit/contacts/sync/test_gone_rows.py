@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
 from cpaas_provider.api.errors import CpaasRejectedError
 from cpaas_provider.database.database import Database
 from tests.row_service import READINGS, RowService, ScriptedFaults
+from tests.row_service.answers import Answer, error
 from tests.unit.contacts.sync.real_syncs import COLUMNS, Contacts, rows
 
 PATCH = READINGS["patch_gone"]
@@ -80,6 +81,48 @@ def _without_reading(service: RowService):  # type: ignore[no-untyped-def]
         return carry_out(method, path.replace("/row/", "/row/no-such-"), body)
 
     return answer
+
+
+def answering(service: RowService, refused: Callable[[str, str], int | None]) -> None:
+    """Have the service refuse requests by method and path with a status, and carry out the others."""
+    carry_out = service._carry_out
+
+    def answer(method: str, path: str, body: bytes) -> Answer:
+        status = refused(method, path)
+        return carry_out(method, path, body) if status is None else error(status, "No")
+
+    service._carry_out = answer  # type: ignore[method-assign]  # as another service
+
+
+def test_deletion_that_is_answered_404_deletes_no_entry_of_a_row_that_exists(contacts: Contacts) -> None:
+    contacts.sync(rows(6))
+    answering(contacts.service, lambda method, path: 404 if method == "DELETE" else None)
+    ended = contacts.sync(rows(3), rules={"on_missing": "delete"})
+    assert (ended.report["deleted"], ended.report["rejected"], ended.report["complete"]) == (0, 3, False)
+    assert contacts.entry("k6") is not None
+
+
+@pytest.mark.parametrize("runs", [1, 3])
+def test_service_that_finds_no_row_of_the_map_makes_none_again(contacts: Contacts, runs: int) -> None:
+    contacts.sync(rows(6))
+    answering(contacts.service, lambda method, path: 404 if path.count("/") == 4 else None)
+    for number in range(runs):
+        ended = contacts.sync(rows(6, f"plan {number}"))
+        assert (ended.report["rejected"], ended.report["created"]) == (6, 0)
+        assert all("contacts forget-map" in str(line.reason) for line in ended.lines)
+    assert len(contacts.listed()) == 6
+
+
+def test_only_row_of_a_map_is_not_made_again_by_a_service_that_reads_no_row(contacts: Contacts) -> None:
+    contacts.sync(rows(1))
+    contacts.service.refused_values = ["bad"]
+    contacts.service.switch(invalid_errors="bare")
+    answering(contacts.service, lambda method, path: 400 if "/row/" in path else None)
+    assert contacts.sync(rows(1, "bad")).report["rejected"] == 1
+    with pytest.raises(CpaasRejectedError):
+        contacts.upsert("k1", {"c_plan": "bad"})
+    assert contacts.sync(rows(1, "gold")).report["updated"] == 1
+    assert len(contacts.listed()) == 1
 
 
 def test_ten_gone_rows_of_twenty_cost_less_than_three_requests_each(contacts: Contacts) -> None:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from types import SimpleNamespace
 
 import pytest
 
 from cpaas_provider.contacts.errors import NotSyncedError, TooManyFailuresError, UnknownCreationsError
 from cpaas_provider.contacts.key_map.entries import RowState
+from cpaas_provider.contacts.sync import dispatcher as dispatcher_module
+from cpaas_provider.contacts.sync import sync as sync_module
 from cpaas_provider.contacts.sync.limits import FailureLimits, tolerated_rejections
 from cpaas_provider.contacts.sync.planning import Plan
 from cpaas_provider.contacts.sync.spool import Spool, WorkItem
@@ -67,6 +70,22 @@ def test_run_after_a_stop_starts_at_other_rows(contacts: Contacts) -> None:
         assert isinstance(ended.error, TooManyFailuresError)
         starts.append(sorted(line.number or 0 for line in ended.lines)[0:20])
     assert starts[0] != starts[1] != starts[2] != starts[0]
+
+
+def test_rows_that_always_fail_do_not_take_all_the_time_of_each_run(
+    contacts: Contacts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    contacts.sync(rows(60))
+    clock = SimpleNamespace(monotonic=lambda: float(contacts.service.requests))
+    monkeypatch.setattr(dispatcher_module, "time", clock)
+    monkeypatch.setattr(sync_module, "time", clock)
+    monkeypatch.setattr(dispatcher_module, "random", SimpleNamespace(random=lambda: 0.5))
+    contacts.service.broken_values = ["bad"]
+    source = bad(20, 1) + rows(40, "gold", first=21)
+    options = {"max_duration": 4.0, "client": {"max_concurrency": 1}}
+    first, second = contacts.sync(source, **options), contacts.sync(source, **options)
+    assert (first.report["updated"], first.report["not_sent"] > 0) == (0, True)
+    assert (second.report["updated"] > 0, second.report["not_sent"]) == (True, 0)
 
 
 def test_work_of_25_rejected_rows_alone_ends_within_the_ratio_and_is_not_sent_for_ever(contacts: Contacts) -> None:

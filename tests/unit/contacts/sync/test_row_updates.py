@@ -7,10 +7,11 @@ from collections.abc import Iterator
 import pytest
 
 from cpaas_provider.api.errors import CpaasInvalidRequestError
-from cpaas_provider.contacts.errors import RowUpdatesError
+from cpaas_provider.contacts.errors import RowUpdatesError, UncheckedUpdateError
 from cpaas_provider.contacts.mapping.rules import ColumnRule
 from cpaas_provider.database.database import Database
 from tests.row_service import READINGS, RowService
+from tests.row_service.answers import Answer, error
 from tests.unit.contacts.sync.real_syncs import COLUMNS, RULES, Contacts, rows
 
 WHOLE = {"row_updates": "whole"}
@@ -71,6 +72,71 @@ def test_cells_that_another_client_emptied_raise_no_alarm_and_are_restored(conta
     assert ended.error is None
     assert ended.report["updated"] == 4
     assert contacts.listed()["k1"] == expected(4, "gold")["k1"]
+
+
+def test_single_cell_that_another_client_emptied_is_restored(contacts: Contacts) -> None:
+    contacts.sync(rows(4))
+    contacts.change_elsewhere("k2", {"c_name": None})
+    ended = contacts.sync(rows(4, "gold"))
+    assert ended.report["complete"]
+    assert contacts.listed() == expected(4, "gold")
+
+
+def test_service_that_clears_some_of_the_other_cells_is_noticed(contacts: Contacts) -> None:
+    contacts.sync(rows(20))
+    carry_out = contacts.service._carry_out
+
+    def clear_name(method: str, path: str, body: bytes) -> Answer:
+        if method == "PATCH":
+            contacts.service.table.rows[path.rpartition("/")[2]].columns["c_name"] = None
+        return carry_out(method, path, body)
+
+    contacts.service._carry_out = clear_name  # type: ignore[method-assign]  # as another service
+    ended = contacts.sync(rows(20, "gold"))
+    assert isinstance(ended.error, RowUpdatesError)
+    assert [cells["c_name"] for cells in contacts.listed().values()].count(None) == 1
+
+
+@pytest.mark.parametrize("columns", [["Key", "Name"], ["Key", "Name", "Plan"]])
+def test_cleared_cells_that_the_map_does_not_know_stop_the_sync_at_the_first_row(
+    contacts: Contacts, columns: list[str]
+) -> None:
+    contacts.sync(rows(10))
+    for row in rows(10):
+        contacts.change_elsewhere(row["key"], {"c_plan": "by hand"})
+    contacts.service.switch(patch_omitted="clear")
+    mapping = {name: RULES[name] for name in columns}
+    if "Plan" in mapping:
+        mapping["Plan"] = ColumnRule(source="plan", keep_when_blank=True)
+    ended = contacts.sync(rows(10, None), columns=mapping, resync=True)
+    assert isinstance(ended.error, RowUpdatesError)
+    assert [cells.get("c_plan") for cells in contacts.listed().values()].count("by hand") == 9
+
+
+def test_service_that_keeps_unknown_cells_costs_one_reading(contacts: Contacts) -> None:
+    contacts.sync(rows(10))
+    mapping = {name: RULES[name] for name in ("Key", "Name")}
+    ended = contacts.sync(rows(10), columns=mapping, resync=True)
+    assert (ended.report["updated"], ended.requests) == (10, 11)
+
+
+def test_row_that_cannot_be_read_after_a_doubtful_update_stops_the_sync_there(contacts: Contacts) -> None:
+    contacts.sync(rows(20))
+    contacts.service.switch(patch_omitted="clear")
+    carry_out = contacts.service._carry_out
+
+    def break_reading(method: str, path: str, body: bytes) -> Answer:
+        return error(500, "Internal error") if "/row/" in path else carry_out(method, path, body)
+
+    contacts.service._carry_out = break_reading  # type: ignore[method-assign]  # as another service
+    ended = contacts.sync(rows(20, "gold"))
+    assert isinstance(ended.error, UncheckedUpdateError)
+    assert not ended.error.permanent
+    assert len([cells for cells in contacts.listed().values() if not cells.get("c_name")]) == 1
+    contacts.service._carry_out = carry_out  # type: ignore[method-assign]  # as before
+    contacts.service.switch(patch_omitted="keep")
+    assert contacts.sync(rows(20, "gold")).error is None
+    assert contacts.listed() == expected(20, "gold")
 
 
 def test_rows_gone_from_the_source_reveal_a_service_that_clears(contacts: Contacts) -> None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Iterable, Mapping
 from enum import Enum
 from itertools import chain, islice
 from typing import Any, Protocol
 
 from cpaas_provider.api import errors
 from cpaas_provider.api.models.contacts import ContactRowRecord, ContactTable
+from cpaas_provider.contacts.errors import StoppedError
 from cpaas_provider.contacts.key_map.entries import RowState
 from cpaas_provider.contacts.key_map.key_map import KeyMap
 
@@ -25,10 +26,11 @@ _NOT_THERE = frozenset({404, 410})
 """Statuses that say by themselves that there is no such row."""
 _ROW_FIELDS = frozenset({"id", "row", "row_id"})
 """Fields of an error item that may name the row, also if a column has that name."""
-_READ_EACH = 100
-_READ_EVERY = 10
+_WITH_ROW = (RowState.SYNCED, RowState.UPDATING, RowState.DELETING)
+READ_EACH = 100
+READ_EVERY = 10
 """Of rejections in the same words, the first hundred rows are read, then every tenth."""
-_SAMPLE = 4
+_SAMPLE = 20
 """The most rows of the map that are read to see whether the service lets any row be read."""
 
 
@@ -55,8 +57,9 @@ class RowFinder:
     """Tells whether the list still has a row, in whatever words the service says that it is gone.
 
     The contract lists no status for it (INTERFACE.md 4.12, 4.13, 7). So a row is gone if it cannot be read while the
-    table can. A failure to read is no proof, but an error. A service may reject the reading of every row: then the
-    proof needs another row that can be read, unless status 404 or 410 said twice that there is no such row.
+    table can. A failure to read is no proof, but an error. A service may reject the reading of every row, or have other
+    ids for all of them. So the proof needs another row that can be read. If the map has no other row, status 404 or 410
+    must have said twice that there is no such row.
 
     :param key_map: names other rows of the list
     :param columns: the names of the list's columns, by id
@@ -96,7 +99,7 @@ class RowFinder:
         if words in self._absent or _names_absence(error):
             return False
         seen = self._present[words]
-        if seen < _READ_EACH or seen % _READ_EVERY == 0:
+        if seen < READ_EACH or seen % READ_EVERY == 0:
             return False
         self._present[words] += 1
         return True
@@ -147,12 +150,15 @@ class RowFinder:
 
     async def _prove_gone(self, row_id: str, *, is_named: bool) -> Presence:
         await self.check_table()
-        if is_named or await self._can_read_rows(row_id):
+        if await self._can_read_rows(row_id, alone=is_named):
             return Presence.GONE
         return Presence.NOT_PROVED
 
-    async def _can_read_rows(self, row_id: str) -> bool:
-        """Tell whether another row can be read, or there is no other."""
+    async def _can_read_rows(self, row_id: str, *, alone: bool) -> bool:
+        """Tell whether another row can be read.
+
+        :param alone: what to return if the map has no other row
+        """
         async with self._proof:
             if self._may_read_rows:
                 return True
@@ -163,7 +169,7 @@ class RowFinder:
                 if other is not None and other not in self._tried and await self._can_read(other):
                     self.add_read(other)
                     return True
-            return not others
+            return alone and not others
 
     async def _can_read(self, row_id: str) -> bool:
         self._tried.add(row_id)
@@ -176,7 +182,7 @@ class RowFinder:
         return True
 
     def _some_rows(self) -> list[str]:
-        entries = chain.from_iterable(self._map.pages(states=[RowState.SYNCED], size=_SAMPLE))
+        entries = chain.from_iterable(self._map.pages(states=_WITH_ROW, size=_SAMPLE))
         return [entry.row_id for entry in islice(entries, _SAMPLE) if entry.row_id is not None]
 
 
@@ -200,3 +206,33 @@ def _words(error: errors.CpaasRejectedError) -> str:
 def is_empty_cell(cell: Any) -> bool:
     """Tell whether a cell, as the service returned it, is empty."""
     return cell in (None, "", [])
+
+
+def empty_columns(record: ContactRowRecord, columns: Iterable[str]) -> list[str]:
+    """Return those of these columns in which a row, as the service returned it, has no value."""
+    return [column for column in columns if is_empty_cell(record.row.columns.get(column))]
+
+
+async def unstored_columns(reads: ReadRequests, record: ContactRowRecord, cells: Mapping[str, Any]) -> list[str]:
+    """Return the columns that are empty in the list, although the service accepted a value for them.
+
+    The response holds the whole row. It may show the row as it was before, so the row is read, if it can be.
+
+    :param record: the response
+    :param cells: the cells that were sent, by column id
+    """
+    unstored = empty_columns(record, [column for column, cell in cells.items() if not is_empty_cell(cell)])
+    if not unstored or record.row.columns.keys().isdisjoint(cells):
+        return []
+    try:
+        return empty_columns(await reads.get_contact_row(record.row.id), unstored)
+    except (errors.CpaasError, StoppedError):
+        return unstored
+
+
+def unstored_reason(unstored: Iterable[str], names: Mapping[str, str]) -> str:
+    """Return the reason for a row of which cells were not stored.
+
+    :param names: the names of the list's columns, by id
+    """
+    return f"the service accepted the row, and stored no value in {', '.join(names.get(id_, id_) for id_ in unstored)}"

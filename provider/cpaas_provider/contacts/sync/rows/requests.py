@@ -14,7 +14,13 @@ from cpaas_provider.contacts.key_map.entries import MapEntry
 from cpaas_provider.contacts.key_map.key_map import KeyMap
 from cpaas_provider.contacts.mapping.rows import RowMapping
 from cpaas_provider.contacts.sync.decisions import Action, Decision
-from cpaas_provider.contacts.sync.rows.finder import ACCOUNT_ERRORS, Presence, RowFinder
+from cpaas_provider.contacts.sync.rows.finder import (
+    ACCOUNT_ERRORS,
+    Presence,
+    RowFinder,
+    unstored_columns,
+    unstored_reason,
+)
 from cpaas_provider.contacts.sync.rows.updates import CheckedUpdates
 from cpaas_provider.contacts.sync.spool import WorkItem
 
@@ -39,6 +45,8 @@ class Response(Enum):
     """The list no longer has the row."""
     CELLS_LOST = "cells lost"
     """The row was updated, and the service cleared the cells that were not sent."""
+    NOT_STORED = "not stored"
+    """The service accepted the row, and did not store some of its cells."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +67,7 @@ class Pending:
 class Result:
     """The result of one request.
 
+    :param unstored: the columns whose cells the service did not store, although it accepted the row
     :param fatal: the error that ends the sync, because further requests would fail, too
     """
 
@@ -67,6 +76,7 @@ class Result:
     row_id: str | None = None
     reason: str | None = None
     fatal: Exception | None = None
+    unstored: tuple[str, ...] = ()
 
 
 class RowRequests:
@@ -82,6 +92,7 @@ class RowRequests:
     ) -> None:
         self._client = client
         self._mapping = mapping
+        self._names = columns
         self._finder = RowFinder(client, key_map, columns)
         self._updates = CheckedUpdates(client, columns, key_map.hashes)
         self._table_read = -_TABLE_SECONDS
@@ -125,10 +136,15 @@ class RowRequests:
             if record is None:
                 return Result(pending, Response.NOT_BEGUN)
         self._finder.add_known(row_id)
-        return Result(pending, Response.ACCEPTED, row_id, fatal=self._columns(record.table))
+        fatal = self._columns(record.table)
+        if unstored := await unstored_columns(self._client, record, cells):
+            reason = unstored_reason(unstored, self._names)
+            return Result(pending, Response.NOT_STORED, row_id, reason, fatal, tuple(unstored))
+        return Result(pending, Response.ACCEPTED, row_id, fatal=fatal)
 
     async def _rejected(self, pending: Pending, error: errors.CpaasRejectedError) -> Result:
         """Handle a rejection: the row may be gone, or a column may have changed. Then the row is not rejected."""
+        reason = str(error)
         try:
             if pending.decision.action is not Action.CREATE:
                 presence = await self._presence(pending, error)
@@ -136,20 +152,21 @@ class RowRequests:
                     return Result(pending, Response.ACCEPTED, pending.intent.row_id)
                 if presence is Presence.GONE:
                     return Result(pending, Response.NOT_FOUND, reason="the list no longer has this row")
+                if presence is Presence.NOT_PROVED and isinstance(error, errors.CpaasNotFoundError):
+                    reason = (
+                        "the service finds neither this row nor another row of the map. The ids of all rows may have "
+                        "changed. If the list was emptied on purpose, run: airflow cpaas contacts forget-map"
+                    )
             fatal = await self._changed_columns()
         except errors.CpaasError as unread:
             # While the table cannot be read, no row counts as gone or rejected.
             fatal = unread if isinstance(unread, ACCOUNT_ERRORS) else None
             return Result(pending, Response.NOT_SENT, reason=str(unread), fatal=fatal)
         if fatal is not None:
-            return Result(pending, Response.NOT_SENT, reason=str(error), fatal=fatal)
-        return Result(pending, Response.REJECTED, reason=str(error))
+            return Result(pending, Response.NOT_SENT, reason=reason, fatal=fatal)
+        return Result(pending, Response.REJECTED, reason=reason)
 
     async def _presence(self, pending: Pending, error: errors.CpaasRejectedError) -> Presence:
-        if pending.decision.action is Action.DELETE and isinstance(error, errors.CpaasNotFoundError):
-            # A gateway without its service responds with 404 to every request. Then no row may count as gone.
-            await self._finder.check_table()
-            return Presence.GONE
         if pending.decision.action is Action.UPDATE and self._finder.is_about_cells(error):
             return Presence.PRESENT
         return await self._finder.find(str(pending.intent.row_id), error)

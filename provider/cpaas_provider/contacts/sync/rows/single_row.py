@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
@@ -9,9 +11,17 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from cpaas_provider.api import errors as api_errors
 from cpaas_provider.api import operations
 from cpaas_provider.api.values import no_value_reason
-from cpaas_provider.contacts.errors import NotSyncedError, RowUpdatesError, StoppedError, UnknownCreationsError
+from cpaas_provider.contacts.errors import (
+    LeaseLostError,
+    NotSyncedError,
+    RowUpdatesError,
+    StoppedError,
+    UnknownCreationsError,
+    UnstoredCellsError,
+)
 from cpaas_provider.contacts.key_map.entries import Change, MapEntry, RowState
-from cpaas_provider.contacts.key_map.key_map import KeyMap, Lease
+from cpaas_provider.contacts.key_map.hashes import CellHashes
+from cpaas_provider.contacts.key_map.key_map import LEASE, KeyMap, Lease
 from cpaas_provider.contacts.key_map.overview import KEY_COLUMNS
 from cpaas_provider.contacts.mapping.keys import key_texts
 from cpaas_provider.contacts.sync.decisions import (
@@ -23,9 +33,16 @@ from cpaas_provider.contacts.sync.decisions import (
     requested,
     undone,
 )
-from cpaas_provider.contacts.sync.rows.finder import ACCOUNT_ERRORS, Presence, RowFinder
+from cpaas_provider.contacts.sync.rows.finder import (
+    ACCOUNT_ERRORS,
+    Presence,
+    RowFinder,
+    unstored_columns,
+    unstored_reason,
+)
 from cpaas_provider.contacts.sync.rows.updates import CheckedUpdates
 from cpaas_provider.contacts.sync.spool import WorkItem
+from cpaas_provider.database.errors import DatabaseError
 
 if TYPE_CHECKING:
     from cpaas_provider.api.core import Call
@@ -33,7 +50,10 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+log = logging.getLogger(__name__)
+
 _MAX_ATTEMPTS = 30
+_RENEWAL_SECONDS = LEASE.total_seconds() / 5
 _BUSY_SECONDS = 1.0
 
 
@@ -104,13 +124,17 @@ class RowUpsert:
         :raises UnknownCreationsError: when the outcome of its creation is unknown, and the rules say ``fail``
         :raises NotSyncedError: when another task has a request for the row in flight
         :raises RowUpdatesError: when the service cleared the cells that were not sent
+        :raises UnstoredCellsError: when the service accepted cells and did not store them
         :raises ContactsError: when the lease ended, or the map cannot be used
         :raises CpaasError: when the request failed; the map has recorded the outcome
         """
         lease = self.key_map.row_lease(self.owner)
+        # A service may ask for pauses that are longer than the lease.
+        renewal = asyncio.create_task(_renew(lease))
         try:
             return await self._upsert(lease, WorkItem(row_hash, 0, None, b"", cells))
         finally:
+            renewal.cancel()
             lease.release()
 
     async def _upsert(self, lease: Lease, item: WorkItem) -> SingleRow:
@@ -143,7 +167,7 @@ class RowUpsert:
         """Make the request and record its result. Return ``None`` if the row is gone and must be created."""
         creates = decision.action is Action.CREATE
         try:
-            row_id = await self._requested(item, decision, intent)
+            record = await self._requested(item, decision, intent)
         except api_errors.CpaasUnknownOutcomeError as error:
             if not creates:
                 raise
@@ -161,22 +185,32 @@ class RowUpsert:
         except (StoppedError, api_errors.CpaasNotSentError, api_errors.CpaasInvalidRequestError):
             lease.write([Change(intent, undone(decision, intent, before))])
             raise
+        row_id = str(record.row.id if creates else intent.row_id)
         hashes = self.key_map.hashes
         after = in_step(item, before, row_id, self.rules, hashes, is_whole=decision.is_whole)
-        lease.write([Change(intent, replace(after, raw_hash=None))])
+        after = replace(after, raw_hash=None, version=intent.version + 1)
+        lease.write([Change(intent, after)])
+        if unstored := await unstored_columns(_RowCalls(self.requests), record, decision.cells):
+            stored = CellHashes.from_bytes(after.cell_hashes).without(unstored)
+            lease.write([Change(after, replace(after, cell_hashes=stored.to_bytes()))])
+            reason = unstored_reason(unstored, self.columns)
+            raise UnstoredCellsError(
+                f"{reason[0].upper()}{reason[1:]}. The row id is recorded. Correct these values, then clear the task."
+            )
         return SingleRow(row_id, created=creates, changed=True)
 
-    async def _requested(self, item: WorkItem, decision: Decision, intent: MapEntry) -> str:
+    async def _requested(self, item: WorkItem, decision: Decision, intent: MapEntry) -> ContactRowRecord:
         requests, cells = _RowCalls(self.requests), dict(decision.cells)
         if decision.action is Action.CREATE:
-            return str((await self.requests.run(operations.create_contact_row(cells))).row.id)
+            return await self.requests.run(operations.create_contact_row(cells))
         row_id = str(intent.row_id)
         if decision.is_whole:
-            await requests.update_contact_row(row_id, cells)
-        else:
-            updates = CheckedUpdates(requests, self.columns, self.key_map.hashes)
-            await updates.update(row_id, cells, intent.cell_hashes, item.cells)
-        return row_id
+            return await requests.update_contact_row(row_id, cells)
+        updates = CheckedUpdates(requests, self.columns, self.key_map.hashes)
+        record = await updates.update(row_id, cells, intent.cell_hashes, item.cells)
+        if record is None:
+            raise AssertionError("nothing was sent, although this is the first update")
+        return record
 
     async def _is_gone(self, row_id: str, rejection: api_errors.CpaasRejectedError) -> bool:
         if isinstance(rejection, ACCOUNT_ERRORS):
@@ -196,6 +230,19 @@ class RowUpsert:
             f"resolve it with: airflow cpaas contacts resolve --conn-id {facts.conn_id} --map {facts.name}. "
             "on_unknown='resend' creates it again, perhaps twice."
         )
+
+
+async def _renew(lease: Lease) -> None:
+    """Renew a lease until cancelled or lost, so that no other task takes its request in flight for an abandoned one."""
+    while True:
+        await asyncio.sleep(_RENEWAL_SECONDS)
+        try:
+            lease.renew()
+        except LeaseLostError:
+            # The next write says so.
+            return
+        except DatabaseError as error:
+            log.warning("The lease on the contact list could not be renewed, the provider tries again: %s", error)
 
 
 @dataclass(frozen=True)
