@@ -68,6 +68,21 @@ def test_list_without_the_rows_is_refused(
     assert facts.base_url == service.sandbox.url
 
 
+def test_list_with_half_of_the_rows_is_refused(
+    contacts: CommandLine, service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known_rows(service, 4)
+    for number in range(2):
+        entry = service.entry(f"c-{number}")
+        assert entry is not None
+        service.client.delete_contact_row(str(entry.row_id))
+    monkeypatch.setenv("AIRFLOW_CONN_CPAAS_NEW", connection_json(service.sandbox.connection))
+    said = contacts("move-map", "--to-conn-id", "cpaas_new")
+    assert said.status == 1
+    assert "4 rows read, 2 are not there" in said.err
+    assert names(service) == [("cpaas_default", "default")]
+
+
 def test_list_at_another_address_is_followed(
     contacts: CommandLine, service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -167,3 +167,21 @@ def test_rejections_are_exported_and_imported_with_the_map(
     said = cpaas("contacts", "import-map", str(tmp_path / "map.csv"))
     assert said.status == 0, said.err
     assert rejected(cpaas) == before
+
+
+@pytest.mark.parametrize("operation", [CREATE, UPDATE])
+def test_key_and_cells_that_the_service_quotes_are_not_stored(cpaas: CommandLine, stage: Stage, operation: str) -> None:
+    at_once(stage)
+    rows = [{**row, "id": f"crm-{row['name'][-1]}-lovelace", "name": f"Ada {row['name']}"} for row in people(3)]
+    if operation == UPDATE:
+        sync(stage, rows, "default").once()
+        # The update sends the points alone, and the service knows the name.
+        rows = [{**row, "points": 500} for row in rows]
+    stage.sandbox.control(
+        *fault(operation, "reject", after=1, times=1, message="No such points: Ada Person 1, CRM-1-Lovelace")
+    )
+    done = sync(stage, rows, "default", max_failure_ratio=0.5).once()
+    assert done.result["rejected"] == 1, done.error
+    (row,) = rejected(cpaas)
+    assert "No such points: ***, ***" in row["reason"]
+    assert "lovelace" not in (row["reason"] + done.log).lower()

@@ -46,7 +46,7 @@ async def _check_rows(key_map: KeyMap, connection: CpaasConnection) -> None:
         table = await client.get_contact_table()
         verification = Verification(key_map, client, table, report, numbers=client.settings.numbers)
         await verification.run(SAMPLE, lambda checked, total: None)
-    if 2 * (report.equal + report.unknown) < report.checked:
+    if report.checked and 2 * (report.equal + report.unknown) <= report.checked:
         raise SystemExit(
             f"The list does not have the rows of the map: {counted(report.checked, 'row')} read, "
             f"{report.gone:,} are not there, {report.different:,} have other cells, {report.unreadable:,} cannot be "

@@ -11,6 +11,8 @@ from typing import Any, NamedTuple
 from cpaas_provider.contacts.disk_rows import DiskRows
 from cpaas_provider.contacts.errors import SpoolError
 
+KEY_SEPARATOR = " / "
+"""What is between the columns of a key in plain."""
 _TABLES = """
 CREATE TABLE seen (key BLOB PRIMARY KEY, number INTEGER NOT NULL) WITHOUT ROWID;
 CREATE TABLE work (

@@ -15,7 +15,6 @@ from airflow.sdk.exceptions import AirflowFailException
 from cpaas_provider.api.amounts import counted
 from cpaas_provider.contacts.errors import ContactsError, LeaseTakenError
 from cpaas_provider.contacts.mapping.rules import parse_mapping
-from cpaas_provider.contacts.sync.cursor import sql_parameter
 from cpaas_provider.contacts.sync.decisions import SyncRules
 from cpaas_provider.contacts.sync.report import in_words
 from cpaas_provider.contacts.sync.spool import Outcome, OutcomeLine
@@ -312,7 +311,7 @@ def _from_cursor(source: Source, cursor: Any) -> Source:
     """Return a source that gets the cursor of the last run, where it can."""
     from cpaas_provider.sources.sql import SqlSource
 
-    return source.at_cursor(sql_parameter(cursor)) if isinstance(source, SqlSource) else source
+    return source.at_cursor(cursor) if isinstance(source, SqlSource) else source
 
 
 def _done(report: Mapping[str, Any]) -> str:
