@@ -110,6 +110,21 @@ def test_key_columns_are_renamed(contacts: CommandLine, service: Service) -> Non
     assert service.map().value(KEY_COLUMNS) == ["customer_id", "land"]
 
 
+@pytest.mark.parametrize("name", ["", " ", "x" * 101])
+def test_name_that_no_sync_can_use_is_refused(contacts: CommandLine, service: Service, name: str) -> None:
+    known_rows(service)
+    said = contacts("move-map", "--to-map", name)
+    assert (said.status, "must be text of 1 to 100 characters" in said.err) == (1, True), said.err
+    assert names(service) == [("cpaas_default", "default")]
+
+
+def test_key_column_without_a_name_is_refused(contacts: CommandLine, service: Service) -> None:
+    service.key_columns("id")
+    said = contacts("move-map", "--key", " ")
+    assert (said.status, "A key column has no name. Nothing was changed." in said.err) == (1, True), said.err
+    assert service.map().value(KEY_COLUMNS) == ["id"]
+
+
 def test_map_with_rows_is_never_replaced(contacts: CommandLine, service: Service) -> None:
     known_rows(service)
     other: dict[str, Any] = {"conn_id": "cpaas_default", "base_url": service.sandbox.url, "table_id": service.table_id}

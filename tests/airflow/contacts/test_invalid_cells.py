@@ -124,3 +124,9 @@ def test_partial_row_below_the_cursor_stays_counted(stage: Stage) -> None:
     assert passed["incomplete_because"] == {"failed_before_cursor": 1}
     assert skip(stage, born(4), "cell cursor").result["complete"] is True
     assert skip(stage, rows[2:], "cell cursor", cursor_column="at").result["complete"] is True
+
+
+def test_partial_row_of_a_duplicate_key_that_is_not_used_is_only_invalid(stage: Stage) -> None:
+    rows = born(2, wrong=1)
+    done = skip(stage, [*rows, born(2)[1]], "cell duplicate", on_duplicate_key="none", max_failure_ratio=1.0)
+    assert (done.result["created"], done.result["invalid_rows"], done.result["partial_rows"]) == (1, 2, 0), done.error

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from cpaas_provider.contacts.sync.rows.requests import RowRequests
 from cpaas_provider.database.database import open_database
 from cpaas_provider.hooks.cpaas import CpaasHook
 from tests.airflow.contacts.test_sync import CREATE, UPDATE, at_once, names, people, sync
@@ -185,3 +186,36 @@ def test_key_and_cells_that_the_service_quotes_are_not_stored(cpaas: CommandLine
     (row,) = rejected(cpaas)
     assert "No such points: ***, ***" in row["reason"]
     assert "lovelace" not in (row["reason"] + done.log).lower()
+
+
+@pytest.mark.parametrize("number", ["-1", "0", "9" * 30, "1.0"])
+def test_number_that_no_row_has_is_refused(cpaas: CommandLine, stage: Stage, number: str) -> None:
+    reject_second(stage, people(3))
+    for said in (
+        cpaas("contacts", "retry-row", "--row-number", number),
+        cpaas("contacts", "resolve", "--row-number", number, "--not-created"),
+    ):
+        assert said.status == 2
+        assert "must be a whole number from 1 to 1,000,000,000" in said.err
+
+
+@pytest.mark.parametrize("arguments", [("--key", "c-1"), ("--all",)])
+def test_retry_of_a_row_whose_request_is_in_flight_changes_nothing(
+    cpaas: CommandLine, stage: Stage, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...]
+) -> None:
+    reject_second(stage, people(3))
+    send = RowRequests.send
+    said: list[Any] = []
+
+    async def send_beside_the_command(requests: RowRequests, pending: Any) -> Any:
+        said.append(cpaas("contacts", "retry-row", *arguments))
+        return await send(requests, pending)
+
+    monkeypatch.setattr(RowRequests, "send", send_beside_the_command)
+    done = sync(stage, people(3), "default", retry_rejected=True).once()
+    assert (done.result["created"], done.result["complete"]) == (1, True), done.error
+    assert said[0].status == 1
+    assert "A task works on 1 other row now." in said[0].err
+    again = sync(stage, people(3), "default").once()
+    assert (again.state, again.result["unchanged"]) == ("success", 3), again.error
+    assert len(names(stage)) == 3

@@ -22,7 +22,8 @@ SAMPLE = 20
 @guarded
 def cpaas_contacts_move_map(args: Namespace) -> None:
     """Move a key map."""
-    conn_id, name = args.to_conn_id or args.conn_id, args.to_map or args.map_name
+    conn_id = args.conn_id if args.to_conn_id is None else args.to_conn_id
+    name = args.map_name if args.to_map is None else args.to_map
     with open_database() as database:
         key_map = find_map(database, conn_id=args.conn_id, name=args.map_name)
         connection = connection_of(conn_id)

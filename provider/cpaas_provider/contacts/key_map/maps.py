@@ -10,7 +10,7 @@ from sqlalchemy import Connection, Row, Select, delete, func, insert, select
 
 from cpaas_provider.api.amounts import counted
 from cpaas_provider.api.settings import canonical_base_url
-from cpaas_provider.contacts.errors import LeaseTakenError, MapMismatchError, NoMapError, SecondMapError
+from cpaas_provider.contacts.errors import LeaseTakenError, MapMismatchError, MapNameError, NoMapError, SecondMapError
 from cpaas_provider.contacts.key_map.entries import MapFacts, RowState
 from cpaas_provider.contacts.key_map.key_map import KeyMap
 from cpaas_provider.database.database import Database
@@ -23,6 +23,8 @@ from cpaas_provider.database.schema.contacts import (
 )
 
 DEFAULT_MAP = "default"
+MAX_MAP_NAME = 100
+"""The most characters of a map's name."""
 
 
 def open_map(database: Database, *, conn_id: str, base_url: str, table_id: str, name: str = DEFAULT_MAP) -> KeyMap:
@@ -156,7 +158,14 @@ def forget_map(key_map: KeyMap) -> int:
 
 
 def read_facts(connection: Connection, conn_id: str, name: str) -> MapFacts | None:
-    """Return the identity of a map, ``None`` if there is none."""
+    """Return the identity of a map, ``None`` if there is none.
+
+    :raises MapNameError: when it cannot be the name of a map
+    """
+    if not isinstance(name, str) or not name.strip() or len(name) > MAX_MAP_NAME:
+        raise MapNameError(
+            f"The name of a contact map must be text of 1 to {MAX_MAP_NAME} characters. Nothing was sent or changed."
+        )
     row = connection.execute(_named(conn_id, name)).one_or_none()
     return None if row is None else _facts(row)
 

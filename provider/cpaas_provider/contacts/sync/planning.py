@@ -309,7 +309,9 @@ class Planner:
         used = "so none of them is used" if none_is_used else "which is used"
         self._invalid(number, name, f"its key is that of row {first_number}, {used}", cells)
         if none_is_used and (removed := self._spool.remove_work(key_hash)) is not None:
-            self._add(Action(removed), -1)
+            action, is_partial = removed
+            self._add(Action(action), -1)
+            self.plan.partial_rows -= is_partial
             self._invalid(first_number, name, "another row of the source has its key, so none of them is used", cells)
 
     def _unreadable(self, number: int, reason: str, cells: Mapping[str, Any] | None = None) -> None:

@@ -184,8 +184,6 @@ class ContactSyncTry(BulkAttempt):
             missing_cells = dict.fromkeys(spec.clear_columns or ())
         if on_missing not in ("keep", "delete", "clear", "set"):
             raise AirflowFailException("on_missing is none of its values once it is rendered. Nothing was sent.")
-        if not isinstance(spec.map_name, str) or not 0 < len(spec.map_name.strip()) <= 100:
-            raise AirflowFailException("map_name must be text of 1 to 100 characters. Nothing was sent.")
         return SyncSpec(
             key=(spec.key,) if isinstance(spec.key, str) else tuple(spec.key),
             columns=parse_mapping(spec.columns),
