@@ -221,7 +221,22 @@ def canonical_base_url(base_url: str) -> str:
     parts = urlsplit(base_url.strip())
     is_default = parts.port == _DEFAULT_PORTS.get(parts.scheme)
     authority = parts.netloc.rpartition(":")[0] if is_default and parts.port is not None else parts.netloc
-    return urlunsplit((parts.scheme, authority.rstrip(":").lower(), parts.path.rstrip("/"), "", ""))
+    authority = authority.rstrip(":").lower()
+    if not authority.isascii():
+        authority = _ascii_authority(authority)
+    return urlunsplit((parts.scheme, authority, parts.path.rstrip("/"), "", ""))
+
+
+def _ascii_authority(authority: str) -> str:
+    """Return an authority with its host as the client asks the resolver for it, in punycode."""
+    import idna
+
+    host, colon, port = authority.partition(":")
+    try:
+        return idna.encode(host).decode("ascii") + colon + port
+    except idna.IDNAError:
+        # The transport refuses it, and names the connection.
+        return authority
 
 
 def _is_loopback(host: str) -> bool:

@@ -15,9 +15,9 @@ _MOST_DIGITS = 20
 
 
 def number(
-    name: str, default: int, text: str, *, least: int = 1, most: int = MOST_ROWS, metavar: str | None = None
+    name: str, default: int | None, text: str, *, least: int = 1, most: int = MOST_ROWS, metavar: str | None = None
 ) -> Arg:
-    """Return an option with a whole number within bounds. Its help ends with its default."""
+    """Return an option with a whole number within bounds. Its help ends with its default, if it has one."""
 
     def read(value: str) -> int:
         digits = value.strip()
@@ -26,7 +26,8 @@ def number(
             raise ArgumentTypeError(f"must be a whole number from {least} to {most:,}")
         return found
 
-    return Arg((name,), f"{text} (default: %(default)s)", type=read, default=default, metavar=metavar)
+    shown = text if default is None else f"{text} (default: %(default)s)"
+    return Arg((name,), shown, type=read, default=default, metavar=metavar)
 
 
 def switch(name: str, text: str) -> Arg:

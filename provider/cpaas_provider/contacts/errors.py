@@ -26,6 +26,10 @@ class NoMapError(PermanentContactsError):
     """There is no key map of this name."""
 
 
+class MapNameError(PermanentContactsError):
+    """The name cannot be that of a key map."""
+
+
 class SecondMapError(PermanentContactsError):
     """The key map has no rows, and another one has rows of the same contact list."""
 

@@ -25,6 +25,16 @@ if TYPE_CHECKING:
     from cpaas_provider.operators._runtime.single.send import SingleSend
 
 
+class _NoKey:
+    """The default of ``key``. With ``None`` a mapped task without a key would look like a task that needs none."""
+
+    def __repr__(self) -> str:
+        return "no key"
+
+
+_NO_KEY = _NoKey()
+
+
 class GetContactTableOperator(CpaasOperator):
     """Read the contact table's columns.
 
@@ -202,7 +212,8 @@ class UpsertContactRowOperator(ContactRowOperator):
     outcome of a creation is unknown, unless ``on_unknown`` is ``skip`` or ``resend``.
 
     :param columns: cells by column name; ``None`` clears a cell (templated)
-    :param key: the row's key in the key map: a value, or a list of values for several key columns (templated)
+    :param key: the row's key in the key map: a value, or a list of values for several key columns. With the key
+        ``None``, as a mapped task may get it, the task fails (templated)
     :param map_name: the key map, as of ``SyncContactsOperator`` (templated)
     :param new_map: let the first row of a map be created although another map has rows of the same list, as of
         ``SyncContactsOperator``
@@ -233,7 +244,7 @@ class UpsertContactRowOperator(ContactRowOperator):
         self,
         *,
         row_id: str | None = None,
-        key: Any = None,
+        key: Any = _NO_KEY,
         map_name: str = "default",
         new_map: bool = False,
         create_if_missing: bool = True,
@@ -242,16 +253,18 @@ class UpsertContactRowOperator(ContactRowOperator):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        if row_id is not None and key is not None:
+        key_value = None if key is _NO_KEY else key
+        if row_id is not None and key_value is not None:
             raise ValueError(f"{self}: row_id and key exclude each other: give the one that names the row.")
         self.row_id = row_id
-        self.key = key
+        self.key = key_value
         self.map_name = map_name
         self.new_map = self._checked(validators.boolean, new_map=new_map)
         self.create_if_missing = create_if_missing
         self.allow_backfill = self._checked(validators.boolean, allow_backfill=allow_backfill)
         self.max_lateness = self._checked(validators.duration_or_none, max_lateness=max_lateness)
-        self.has_key = key is not None
+        # A mapped task may get the key None. It must not create a row without a key in each run.
+        self.has_key = key is not _NO_KEY and row_id is None
 
     def make_attempt(self, runtime: TaskRuntime, **resumed: Any) -> Attempt:
         """Return one try of the update or creation."""

@@ -68,6 +68,21 @@ def test_list_without_the_rows_is_refused(
     assert facts.base_url == service.sandbox.url
 
 
+def test_list_with_half_of_the_rows_is_refused(
+    contacts: CommandLine, service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known_rows(service, 4)
+    for number in range(2):
+        entry = service.entry(f"c-{number}")
+        assert entry is not None
+        service.client.delete_contact_row(str(entry.row_id))
+    monkeypatch.setenv("AIRFLOW_CONN_CPAAS_NEW", connection_json(service.sandbox.connection))
+    said = contacts("move-map", "--to-conn-id", "cpaas_new")
+    assert said.status == 1
+    assert "4 rows read, 2 are not there" in said.err
+    assert names(service) == [("cpaas_default", "default")]
+
+
 def test_list_at_another_address_is_followed(
     contacts: CommandLine, service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -93,6 +108,21 @@ def test_key_columns_are_renamed(contacts: CommandLine, service: Service) -> Non
     said = contacts("move-map", "--key", "customer_id", "--key", "land")
     assert said.status == 0, said.err
     assert service.map().value(KEY_COLUMNS) == ["customer_id", "land"]
+
+
+@pytest.mark.parametrize("name", ["", " ", "x" * 101])
+def test_name_that_no_sync_can_use_is_refused(contacts: CommandLine, service: Service, name: str) -> None:
+    known_rows(service)
+    said = contacts("move-map", "--to-map", name)
+    assert (said.status, "must be text of 1 to 100 characters" in said.err) == (1, True), said.err
+    assert names(service) == [("cpaas_default", "default")]
+
+
+def test_key_column_without_a_name_is_refused(contacts: CommandLine, service: Service) -> None:
+    service.key_columns("id")
+    said = contacts("move-map", "--key", " ")
+    assert (said.status, "A key column has no name. Nothing was changed." in said.err) == (1, True), said.err
+    assert service.map().value(KEY_COLUMNS) == ["id"]
 
 
 def test_map_with_rows_is_never_replaced(contacts: CommandLine, service: Service) -> None:

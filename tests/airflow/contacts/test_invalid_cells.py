@@ -110,3 +110,23 @@ def test_wrong_cell_skips_the_whole_row_by_default(stage: Stage) -> None:
 def test_other_word_is_refused_where_the_dag_is_written(stage: Stage) -> None:
     with pytest.raises(ValueError, match="on_invalid_cell must be one of skip_row, skip_cell; it is 'clear'"):
         sync(stage, born(1), "refused", on_invalid_cell="clear")
+
+
+def test_partial_row_below_the_cursor_stays_counted(stage: Stage) -> None:
+    rows = [{**row, "at": number} for number, row in enumerate(born(4, wrong=1))]
+    assert skip(stage, rows, "cell cursor", cursor_column="at").result["partial_rows"] == 1
+    for _ in range(2):
+        passed = skip(stage, rows, "cell cursor", cursor_column="at").result
+        assert (passed["before_cursor"], passed["incomplete_because"]) == (3, {"failed_before_cursor": 1})
+    # A run without a cursor reads the row, and the next one passes over it again.
+    assert skip(stage, rows, "cell cursor").result["incomplete_because"] == {"partial_rows": 1}
+    passed = skip(stage, rows, "cell cursor", cursor_column="at").result
+    assert passed["incomplete_because"] == {"failed_before_cursor": 1}
+    assert skip(stage, born(4), "cell cursor").result["complete"] is True
+    assert skip(stage, rows[2:], "cell cursor", cursor_column="at").result["complete"] is True
+
+
+def test_partial_row_of_a_duplicate_key_that_is_not_used_is_only_invalid(stage: Stage) -> None:
+    rows = born(2, wrong=1)
+    done = skip(stage, [*rows, born(2)[1]], "cell duplicate", on_duplicate_key="none", max_failure_ratio=1.0)
+    assert (done.result["created"], done.result["invalid_rows"], done.result["partial_rows"]) == (1, 2, 0), done.error

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from cpaas_provider.contacts.sync.rows.requests import RowRequests
 from cpaas_provider.database.database import open_database
 from cpaas_provider.hooks.cpaas import CpaasHook
 from tests.airflow.contacts.test_sync import CREATE, UPDATE, at_once, names, people, sync
@@ -167,3 +168,54 @@ def test_rejections_are_exported_and_imported_with_the_map(
     said = cpaas("contacts", "import-map", str(tmp_path / "map.csv"))
     assert said.status == 0, said.err
     assert rejected(cpaas) == before
+
+
+@pytest.mark.parametrize("operation", [CREATE, UPDATE])
+def test_key_and_cells_that_the_service_quotes_are_not_stored(cpaas: CommandLine, stage: Stage, operation: str) -> None:
+    at_once(stage)
+    rows = [{**row, "id": f"crm-{row['name'][-1]}-lovelace", "name": f"Ada {row['name']}"} for row in people(3)]
+    if operation == UPDATE:
+        sync(stage, rows, "default").once()
+        # The update sends the points alone, and the service knows the name.
+        rows = [{**row, "points": 500} for row in rows]
+    stage.sandbox.control(
+        *fault(operation, "reject", after=1, times=1, message="No such points: Ada Person 1, CRM-1-Lovelace")
+    )
+    done = sync(stage, rows, "default", max_failure_ratio=0.5).once()
+    assert done.result["rejected"] == 1, done.error
+    (row,) = rejected(cpaas)
+    assert "No such points: ***, ***" in row["reason"]
+    assert "lovelace" not in (row["reason"] + done.log).lower()
+
+
+@pytest.mark.parametrize("number", ["-1", "0", "9" * 30, "1.0"])
+def test_number_that_no_row_has_is_refused(cpaas: CommandLine, stage: Stage, number: str) -> None:
+    reject_second(stage, people(3))
+    for said in (
+        cpaas("contacts", "retry-row", "--row-number", number),
+        cpaas("contacts", "resolve", "--row-number", number, "--not-created"),
+    ):
+        assert said.status == 2
+        assert "must be a whole number from 1 to 1,000,000,000" in said.err
+
+
+@pytest.mark.parametrize("arguments", [("--key", "c-1"), ("--all",)])
+def test_retry_of_a_row_whose_request_is_in_flight_changes_nothing(
+    cpaas: CommandLine, stage: Stage, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...]
+) -> None:
+    reject_second(stage, people(3))
+    send = RowRequests.send
+    said: list[Any] = []
+
+    async def send_beside_the_command(requests: RowRequests, pending: Any) -> Any:
+        said.append(cpaas("contacts", "retry-row", *arguments))
+        return await send(requests, pending)
+
+    monkeypatch.setattr(RowRequests, "send", send_beside_the_command)
+    done = sync(stage, people(3), "default", retry_rejected=True).once()
+    assert (done.result["created"], done.result["complete"]) == (1, True), done.error
+    assert said[0].status == 1
+    assert "A task works on 1 other row now." in said[0].err
+    again = sync(stage, people(3), "default").once()
+    assert (again.state, again.result["unchanged"]) == ("success", 3), again.error
+    assert len(names(stage)) == 3

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from airflow.sdk import task
 
 from cpaas_provider.operators.contacts import (
     DeleteContactRowOperator,
@@ -14,6 +15,7 @@ from cpaas_provider.operators.contacts import (
 )
 from tests.airflow.contacts.test_sync import CREATE, UPDATE, names, people, sync
 from tests.airflow.harness.campaigns import requests
+from tests.airflow.harness.running import run
 from tests.airflow.harness.stage import Stage, fault
 from tests.airflow.harness.tries import Run, new_dag
 from tests.unit.contacts.listed import NAME, PLAN, POINTS, listed
@@ -140,3 +142,19 @@ def test_template_without_a_value_names_no_row(stage: Stage, operator: Any, give
     assert "is the word 'None'" in str(ended.error)
     assert "Nothing was sent" in str(ended.error)
     assert [requests(stage, name) for name in (CREATE, UPDATE, "get_contact_row", "delete_contact_row")] == [0] * 4
+
+
+@pytest.mark.parametrize("native", [False, True])
+def test_mapped_task_whose_key_is_none_creates_no_row(stage: Stage, native: bool) -> None:
+    with new_dag(render_template_as_native_obj=native) as dag:
+
+        @task
+        def contacts() -> list[dict[str, Any]]:
+            return [{"key": None, "columns": {"Points": 1}}, {"key": "c-1", "columns": {"Points": 2}}]
+
+        UpsertContactRowOperator.partial(
+            task_id="upsert", map_name=f"mapped keys {native}", new_map=True
+        ).expand_kwargs(contacts())
+    finished = run(dag)
+    assert [finished.state("upsert", index) for index in range(2)] == ["failed", "success"]
+    assert [row[POINTS] for row in listed(stage.sandbox).values()] == [2]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -101,3 +103,22 @@ def test_dry_run_of_mapped_syncs_is_rendered(stage: Stage) -> None:
     finished = run(dag)
     assert (finished.state("sync", 0), finished.xcom("sync", 0)["dry_run"]) == ("success", True)
     assert requests(stage, CREATE) == 0
+
+
+def test_dry_run_of_a_resync_shows_the_requests_of_the_resync(stage: Stage, tmp_path: Path) -> None:
+    planned, made = tmp_path / "planned.jsonl", tmp_path / "made.jsonl"
+    rows = people(4)
+    sync(stage, people(5), "resync").once()
+    options = {"resync": True, "on_missing": "delete"}
+    dry = sync(stage, rows, "resync", dry_run=True, preview_count=9, results_path=str(planned), **options).once()
+    assert (dry.result["updates"], dry.result["deletes"], dry.result["unchanged"]) == (4, 1, 0), dry.error
+    # The dry run changed nothing in the map.
+    assert sync(stage, people(5), "resync").once().result["requests"] == 0
+    done = sync(stage, rows, "resync", results_path=str(made), **options).once()
+    assert (done.result["updated"], done.result["deleted"]) == (4, 1), done.error
+
+    def lines(path: Path) -> list[tuple[Any, ...]]:
+        read = map(json.loads, path.read_text().splitlines())
+        return sorted((line["row"] or 0, line["row_id"], line["columns"] or "") for line in read)
+
+    assert lines(planned) == lines(made)

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import json
+import sqlite3
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from cpaas_provider.contacts.key_map.entries import RowState
 from cpaas_provider.contacts.key_map.maps import find_map
+from cpaas_provider.contacts.sync.planning import Planner
 from cpaas_provider.database.database import open_database
+from cpaas_provider.sources import SqlSource
 from tests.airflow.contacts.test_row_by_key import upsert
 from tests.airflow.contacts.test_sync import CREATE, DELETE, UPDATE, at_once, names, people, sync
 from tests.airflow.harness.stage import ATTEMPTS, Stage, fault
@@ -117,3 +122,67 @@ def test_cursor_waits_for_a_creation_of_unknown_outcome(stage: Stage) -> None:
     again = sync(stage, rows, "cursor", cursor_column="v", on_unknown="create").once()
     assert again.result["created"] == 1, again.error
     assert len(names(stage)) == 4
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("2026-01-31T10:00:00Z", "2026-01-31T10:00:00.5Z"),
+        ("2026-01-31T10:00:00", "2026-01-31 11:00:00"),
+        # London, when summer time ends.
+        ("2025-10-26T01:30:00+01:00", "2025-10-26T01:10:00+00:00"),
+        ("2026-01-31T10:00:00+14:00", "2026-01-30T11:00:00-12:00"),
+    ],
+)
+def test_query_with_a_cursor_of_text_passes_over_no_later_time(
+    stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: str, second: str
+) -> None:
+    monkeypatch.setenv("AIRFLOW_CONN_CRM", json.dumps({"conn_type": "sqlite", "host": str(tmp_path / "crm.db")}))
+    source = SqlSource("crm", "SELECT id, name, at FROM people WHERE at >= :cursor OR :cursor IS NULL")
+    options: dict[str, Any] = {"columns": {"Name": "name"}, "cursor_column": "at"}
+    with sqlite3.connect(tmp_path / "crm.db") as crm:
+        crm.execute("CREATE TABLE people (id TEXT, name TEXT, at TEXT)")
+        crm.execute("INSERT INTO people VALUES ('a', 'Ada', ?)", [first])
+        crm.execute("INSERT INTO people VALUES ('o', 'Old', ?)", ["2020" + first[4:]])
+    begun = sync(stage, source, f"text {first}", **options).once()
+    assert begun.result["created"] == 2, begun.error
+    with sqlite3.connect(tmp_path / "crm.db") as crm:
+        crm.execute("INSERT INTO people VALUES ('b', 'Bo', ?)", [second])
+    later = sync(stage, source, f"text {first}", **options).once()
+    # The query still leaves out what is older by days.
+    assert (later.result["created"], later.result["rows"]) == (1, 2), later.error
+
+
+def test_two_first_syncs_at_the_same_time_do_not_double_the_list(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    read = Planner.read
+    other: list[Any] = []
+
+    def read_beside_another(planner: Planner, *given: Any, **options: Any) -> Any:
+        if not other:
+            other.append(None)
+            other[0] = sync(stage, people(3), "second", new_map=False).once()
+        return read(planner, *given, **options)
+
+    monkeypatch.setattr(Planner, "read", read_beside_another)
+    first = sync(stage, people(3), "first", new_map=False).once()
+    assert first.result["created"] == 3, first.error
+    assert other[0].state == "deferred"
+    assert len(names(stage)) == 3
+    after = sync(stage, people(3), "second", new_map=False).once()
+    assert "The contact map 'second' of connection 'cpaas_default' has no rows." in after.error
+
+
+def test_first_upsert_beside_the_first_sync_of_another_map_is_refused(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = Planner.read
+    other: list[Any] = []
+
+    def read_beside_an_upsert(planner: Planner, *given: Any, **options: Any) -> Any:
+        other.append(upsert(stage, "c-0", "upserted", new_map=False).once())
+        return read(planner, *given, **options)
+
+    monkeypatch.setattr(Planner, "read", read_beside_an_upsert)
+    assert sync(stage, people(3), "filled", new_map=False).once().result["created"] == 3
+    assert "set new_map=True" in other[0].error
+    assert len(names(stage)) == 3

@@ -47,7 +47,7 @@ _KEY_TEXT = (
 )
 _KEY = Arg(("--key",), _KEY_TEXT, action="append", metavar="VALUE")
 _REQUIRED_KEY = Arg(("--key",), _KEY_TEXT, action="append", metavar="VALUE", required=True)
-_ROW_NUMBER = Arg(("--row-number",), "Number of the row in the source, as status shows it", type=int)
+_ROW_NUMBER = number("--row-number", None, "Number of the row in the source, as status shows it")
 _ALL_CREATIONS = switch("--all", "All unknown creations; only with --not-created")
 _ALL_REJECTED = switch("--all", "All rejected rows")
 _TO_CONN_ID = Arg(("--to-conn-id",), "New connection of the map (default: the same)", metavar="CONN_ID")

@@ -22,7 +22,8 @@ SAMPLE = 20
 @guarded
 def cpaas_contacts_move_map(args: Namespace) -> None:
     """Move a key map."""
-    conn_id, name = args.to_conn_id or args.conn_id, args.to_map or args.map_name
+    conn_id = args.conn_id if args.to_conn_id is None else args.to_conn_id
+    name = args.map_name if args.to_map is None else args.to_map
     with open_database() as database:
         key_map = find_map(database, conn_id=args.conn_id, name=args.map_name)
         connection = connection_of(conn_id)
@@ -46,7 +47,7 @@ async def _check_rows(key_map: KeyMap, connection: CpaasConnection) -> None:
         table = await client.get_contact_table()
         verification = Verification(key_map, client, table, report, numbers=client.settings.numbers)
         await verification.run(SAMPLE, lambda checked, total: None)
-    if 2 * (report.equal + report.unknown) < report.checked:
+    if report.checked and 2 * (report.equal + report.unknown) <= report.checked:
         raise SystemExit(
             f"The list does not have the rows of the map: {counted(report.checked, 'row')} read, "
             f"{report.gone:,} are not there, {report.different:,} have other cells, {report.unreadable:,} cannot be "

@@ -27,4 +27,5 @@ def cpaas_contacts_retry_row(args: Namespace) -> None:
         marked, changed = retry_rejected(key_map, keys)
     say(f"The next sync sends {counted(marked, 'rejected row')} again.")
     if changed:
-        raise SystemExit(f"{counted(changed, 'row')} changed meanwhile and were left. Run status again.")
+        others = counted(changed, "other row")
+        raise SystemExit(f"A task works on {others} now. Nothing was changed there. Run status again.")

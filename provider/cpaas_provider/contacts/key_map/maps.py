@@ -10,7 +10,7 @@ from sqlalchemy import Connection, Row, Select, delete, func, insert, select
 
 from cpaas_provider.api.amounts import counted
 from cpaas_provider.api.settings import canonical_base_url
-from cpaas_provider.contacts.errors import MapMismatchError, NoMapError, SecondMapError
+from cpaas_provider.contacts.errors import LeaseTakenError, MapMismatchError, MapNameError, NoMapError, SecondMapError
 from cpaas_provider.contacts.key_map.entries import MapFacts, RowState
 from cpaas_provider.contacts.key_map.key_map import KeyMap
 from cpaas_provider.database.database import Database
@@ -23,6 +23,8 @@ from cpaas_provider.database.schema.contacts import (
 )
 
 DEFAULT_MAP = "default"
+MAX_MAP_NAME = 100
+"""The most characters of a map's name."""
 
 
 def open_map(database: Database, *, conn_id: str, base_url: str, table_id: str, name: str = DEFAULT_MAP) -> KeyMap:
@@ -68,9 +70,12 @@ def check_new_map(database: Database, *, conn_id: str, base_url: str, table_id: 
     """Refuse to create rows under a map without rows, if another map has rows of the same contact list.
 
     They are most often the same contacts: the connection or the map was renamed, or its name is misspelt. Then the list
-    would have each of them twice.
+    would have each of them twice. A sync that fills another map now has perhaps not recorded its first row yet. So a
+    sync checks this once more when it has its own lease: of two that begin at the same time, at least one sees the
+    other.
 
     :raises SecondMapError: when another map has rows, and this one has none or does not exist
+    :raises LeaseTakenError: when a task syncs another map without rows now
     :raises DatabaseError: when the database cannot be read
     """
     is_row = contact_rows.c.state != int(RowState.REJECTED)
@@ -81,6 +86,7 @@ def check_new_map(database: Database, *, conn_id: str, base_url: str, table_id: 
             return
         others = [facts for facts in filled if is_list_of(facts, base_url, table_id)]
         if not others:
+            _check_first_syncs(connection, conn_id=conn_id, base_url=base_url, table_id=table_id, name=name)
             return
         count = select(contact_rows.c.map_id, func.count().label("rows")).where(
             contact_rows.c.map_id.in_([facts.map_id for facts in others]), is_row
@@ -97,6 +103,20 @@ def check_new_map(database: Database, *, conn_id: str, base_url: str, table_id: 
         f"--to-map {name}. If map_name or the connection is wrong, correct it. If the source has other contacts, "
         "or the connection leads to another account, set new_map=True."
     )
+
+
+def _check_first_syncs(connection: Connection, *, conn_id: str, base_url: str, table_id: str, name: str) -> None:
+    is_sync = contact_leases.c.first_bucket < contact_leases.c.end_bucket
+    leased = select(contact_maps, contact_leases.c.owner).join(contact_leases).where(is_sync)
+    for row in connection.execute(leased.where(contact_leases.c.until > datetime.now(UTC))):
+        facts = _facts(row)
+        if (facts.conn_id, facts.name) != (conn_id, name) and is_list_of(facts, base_url, table_id):
+            raise LeaseTakenError(
+                f"{row.owner} uses the contact map {facts.name!r} of connection {facts.conn_id!r}, which is of the "
+                f"same contact list, and the map {name!r} has no rows. If both create rows, contacts that are in both "
+                "sources would be created twice. Nothing was sent. If the source has other contacts, set new_map=True.",
+                row.owner,
+            )
 
 
 def find_map(database: Database, *, conn_id: str, name: str = DEFAULT_MAP) -> KeyMap:
@@ -138,7 +158,14 @@ def forget_map(key_map: KeyMap) -> int:
 
 
 def read_facts(connection: Connection, conn_id: str, name: str) -> MapFacts | None:
-    """Return the identity of a map, ``None`` if there is none."""
+    """Return the identity of a map, ``None`` if there is none.
+
+    :raises MapNameError: when it cannot be the name of a map
+    """
+    if not isinstance(name, str) or not name.strip() or len(name) > MAX_MAP_NAME:
+        raise MapNameError(
+            f"The name of a contact map must be text of 1 to {MAX_MAP_NAME} characters. Nothing was sent or changed."
+        )
     row = connection.execute(_named(conn_id, name)).one_or_none()
     return None if row is None else _facts(row)
 

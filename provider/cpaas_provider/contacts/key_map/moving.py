@@ -40,6 +40,7 @@ def move_map(key_map: KeyMap, destination: Destination, key: Sequence[str] | Non
     A map of the destination's name that has no entries is removed.
 
     :param key: the new names of the key columns, as many as before, in the same order
+    :raises MapNameError: when the new name cannot be that of a map; nothing was changed
     :raises MapMismatchError: when a map of that name has entries, or ``key`` has another number of columns; nothing was
         changed
     :raises LeaseTakenError: when a task uses one of the maps; nothing was changed
@@ -76,7 +77,11 @@ def move_map(key_map: KeyMap, destination: Destination, key: Sequence[str] | Non
 
 def _check_key(key_map: KeyMap, key: Sequence[str] | None) -> None:
     stored = key_map.value(KEY_COLUMNS)
-    if key is None or (stored is not None and len(stored) == len(key)):
+    if key is None:
+        return
+    if not all(map(str.strip, key)):
+        raise MapMismatchError("A key column has no name. Nothing was changed. Name it with --key.")
+    if stored is not None and len(stored) == len(key):
         return
     if stored is None:
         raise MapMismatchError("The contact map has no key columns yet. Nothing was changed. Leave --key out.")

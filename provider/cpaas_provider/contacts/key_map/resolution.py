@@ -82,7 +82,8 @@ def retry_rejected(key_map: KeyMap, key_hashes: Sequence[bytes] | None) -> tuple
     """Have the next sync send rejected rows, although they did not change.
 
     :param key_hashes: the rows; ``None`` for all rejected ones
-    :return: the number of rows, and the number of those that another task changed meanwhile and that were left
+    :return: the number of rows, and the number of those that were left: another task changed them meanwhile, or has a
+        request for them in flight, whose result could not be recorded then
     :raises DatabaseError: when the database cannot be used
     """
     if key_hashes is not None:
@@ -93,8 +94,9 @@ def retry_rejected(key_map: KeyMap, key_hashes: Sequence[bytes] | None) -> tuple
     marked = changed = 0
     for page in pages:
         entries = [entry for entry in key_map.entries(page).values() if entry.rejected_hash is not None]
-        left = write_resolved(key_map, [(entry, replace(entry, rejected_hash=RETRY)) for entry in entries])
-        marked, changed = marked + len(entries) - left, changed + left
+        idle = [entry for entry in entries if not entry.is_busy()]
+        written = len(idle) - write_resolved(key_map, [(entry, replace(entry, rejected_hash=RETRY)) for entry in idle])
+        marked, changed = marked + written, changed + len(entries) - written
     return marked, changed
 
 

@@ -52,6 +52,7 @@ class SyncRules:
 
     :param missing_cells: the cells to write into rows that are missing from the source, by column id, as on the wire
     :param row_updates: whether an update sends the changed cells (``partial``) or all cells that are known (``whole``)
+    :param resends_cells: plan as if the list were not known to have any cell, for the dry run of a resync
     """
 
     mode: str = "upsert"
@@ -63,6 +64,7 @@ class SyncRules:
     on_duplicate_key: str = "first"
     row_updates: str = PARTIAL
     on_invalid_cell: str = "skip_row"
+    resends_cells: bool = False
 
 
 def decide(
@@ -79,6 +81,8 @@ def decide(
     """
     if entry is not None and entry.is_busy(own):
         return Decision(Action.BUSY)
+    if entry is not None and rules.resends_cells:
+        entry = replace(entry, raw_hash=None, missing_hash=None, cell_hashes=None)
     return _missing(item, entry, rules, hashes) if item.is_missing else _present(item, entry, rules, hashes)
 
 

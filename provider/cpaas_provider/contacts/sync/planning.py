@@ -17,7 +17,7 @@ from cpaas_provider.contacts.key_map.key_map import Lease
 from cpaas_provider.contacts.mapping.rows import InvalidRowError, RowMapping
 from cpaas_provider.contacts.sync.cursors.cursor import Cursor
 from cpaas_provider.contacts.sync.decisions import Action, SyncRules, decide
-from cpaas_provider.contacts.sync.spool import Outcome, OutcomeLine, Spool, WorkItem
+from cpaas_provider.contacts.sync.spool import KEY_SEPARATOR, Outcome, OutcomeLine, Spool, WorkItem
 from cpaas_provider.sources.base import NO_ABSENT_COLUMNS, InvalidRow, Row, Table
 
 _GROUP_SIZE = 2_000
@@ -46,7 +46,7 @@ class Plan:
     :param mapped: rows in the map
     :param known: rows of the source whose key is in the map
     :param cursor: the largest value of the cursor column
-    :param invalid_before_cursor: invalid rows below it, which the next run passes over
+    :param invalid_before_cursor: invalid and partial rows below it, which the next run passes over
     :param future_cursor: rows whose cursor is in the future, beyond which the stored cursor does not move
     :param rejected_before_cursor: rows below the cursor of the last run that the service rejected
     :param unreadable: rows whose key is unknown
@@ -224,7 +224,7 @@ class Planner:
             if not first <= bucket_of(key_hash) < end:
                 plan.other_partitions += 1
                 continue
-            source_row: _SourceRow = (number, " / ".join(key), hashes.of_row(secret, raw_values(cells)), cells)
+            source_row: _SourceRow = (number, KEY_SEPARATOR.join(key), hashes.of_row(secret, raw_values(cells)), cells)
             if key_hash in group:
                 duplicates.append((key_hash, source_row))
             else:
@@ -241,7 +241,8 @@ class Planner:
 
         :param rows: by key hash
         """
-        plan, known = self.plan, self._map.raw_hashes(list(rows))
+        plan = self.plan
+        known = {} if self._rules.resends_cells else self._map.raw_hashes(list(rows))
         differing = {key_hash: row for key_hash, row in rows.items() if known.get(key_hash) != row[2]}
         plan.unchanged += len(rows) - len(differing)
         plan.known += len(rows) - len(differing)
@@ -265,7 +266,10 @@ class Planner:
                 self._spool.add_outcome(OutcomeLine(number, name, Outcome.INVALID_CELL, None, columns, str(error)))
                 item = WorkItem(key_hash, number, name, raw_hash, error.usable, is_partial=True)
             action = self._count(item, entries.get(key_hash))
-            plan.partial_rows += item.is_partial and action is not Action.REJECTED_BEFORE
+            if item.is_partial and action is not Action.REJECTED_BEFORE:
+                plan.partial_rows += 1
+                if self._cursor is not None:
+                    self._cursor.add_invalid(values)
             if action in _SPOOLED:
                 work.append((item, action.value))
             elif action is Action.REJECTED_BEFORE:
@@ -305,7 +309,9 @@ class Planner:
         used = "so none of them is used" if none_is_used else "which is used"
         self._invalid(number, name, f"its key is that of row {first_number}, {used}", cells)
         if none_is_used and (removed := self._spool.remove_work(key_hash)) is not None:
-            self._add(Action(removed), -1)
+            action, is_partial = removed
+            self._add(Action(action), -1)
+            self.plan.partial_rows -= is_partial
             self._invalid(first_number, name, "another row of the source has its key, so none of them is used", cells)
 
     def _unreadable(self, number: int, reason: str, cells: Mapping[str, Any] | None = None) -> None:

@@ -11,6 +11,8 @@ from typing import Any, NamedTuple
 from cpaas_provider.contacts.disk_rows import DiskRows
 from cpaas_provider.contacts.errors import SpoolError
 
+KEY_SEPARATOR = " / "
+"""What is between the columns of a key in plain."""
 _TABLES = """
 CREATE TABLE seen (key BLOB PRIMARY KEY, number INTEGER NOT NULL) WITHOUT ROWID;
 CREATE TABLE work (
@@ -123,12 +125,16 @@ class Spool(DiskRows):
                 "INSERT INTO work (key, number, name, payload, action) VALUES (?, ?, ?, ?, ?)", values
             )
 
-    def remove_work(self, key_hash: bytes) -> str | None:
-        """Remove a row, and return its action; ``None`` if the spool does not have it."""
+    def remove_work(self, key_hash: bytes) -> tuple[str, bool] | None:
+        """Remove a row.
+
+        :return: its action, and whether it is partial; ``None`` if the spool does not have it
+        """
         with self._disk_errors():
-            found = self._rows.execute("SELECT action FROM work WHERE key = ?", [key_hash]).fetchone()
+            found = self._rows.execute("SELECT action, payload FROM work WHERE key = ?", [key_hash]).fetchone()
             self._rows.execute("DELETE FROM work WHERE key = ?", [key_hash])
-        return None if found is None else found[0]
+        # Safe to unpickle: this process wrote the file.
+        return None if found is None else (found[0], pickle.loads(found[1])[2])  # noqa: S301 - as above
 
     def work(
         self, after: int, count: int, *, until: int | None = None, actions: Collection[str] = ()

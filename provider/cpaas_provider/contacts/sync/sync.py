@@ -25,7 +25,7 @@ from cpaas_provider.contacts.key_map.overview import KEY_COLUMNS, RECIPIENT_COLU
 from cpaas_provider.contacts.mapping.columns import ContactColumns
 from cpaas_provider.contacts.mapping.rows import RowMapping
 from cpaas_provider.contacts.mapping.rules import ColumnRule, unfilled_message
-from cpaas_provider.contacts.sync.cursors.stored_cursor import StoredCursor, forget_invalid_rows
+from cpaas_provider.contacts.sync.cursors.stored_cursor import StoredCursor
 from cpaas_provider.contacts.sync.decisions import SyncRules
 from cpaas_provider.contacts.sync.dispatcher import Dispatcher, StopSignal
 from cpaas_provider.contacts.sync.limits import tolerated_rejections
@@ -150,9 +150,9 @@ class ContactSync:
         self._open.close()
 
     def begin(self) -> Any:
-        """Acquire the lease on this part of the list, and return the cursor of the last run.
+        """Acquire the lease on this part of the list, and return the cursor of the last run for a query.
 
-        :raises LeaseTakenError: when another task syncs it now
+        :raises LeaseTakenError: when another task syncs it now, or fills another map of the list with its first rows
         :raises MapMismatchError: when the map belongs to another list or another key
         :raises SecondMapError: when the map has no rows, and another one has rows of the same list
         :raises DatabaseError: when the database cannot be used
@@ -165,17 +165,20 @@ class ContactSync:
             "name": spec.map_name,
         }
         # A sync that creates no row cannot create one twice.
-        if not spec.new_map and spec.rules.mode != "update":
+        may_double = not spec.new_map and spec.rules.mode != "update"
+        if may_double:
             check_new_map(self._database, **contact_list)
         key_map = open_map(self._database, **contact_list)
         self._check_key(key_map)
         self._lease = key_map.lease(spec.owner, buckets_of(*spec.partition))
         self._open.callback(_release, self._lease)
+        if may_double:
+            check_new_map(self._database, **contact_list)
         self.counts.earlier = RunTotals.read(key_map, self._lease.buckets, spec.run)
         if spec.cursor_column is None:
             return None
         self._cursor = StoredCursor(self._lease, spec.cursor_column, self._cursor_settings, self._date_format)
-        return self._cursor.cursor.stored
+        return self._cursor.cursor.sql_parameter
 
     def run(self, source: Source, earlier: Iterable[OutcomeLine] = ()) -> None:
         """Read the source and send the rows that differ.
@@ -192,7 +195,8 @@ class ContactSync:
         for line in earlier:
             if line.outcome.value in CHANGED:
                 spool.add_outcome(line)
-        rules = replace(spec.rules, missing_cells=self._missing_cells())
+        resends_cells = spec.resync and spec.dry_run and not self._is_resynced(key_map)
+        rules = replace(spec.rules, missing_cells=self._missing_cells(), resends_cells=resends_cells)
         with source.open() as table:
             mapping = RowMapping(
                 spec.columns,
@@ -325,6 +329,11 @@ class ContactSync:
         first, end = self._lease.buckets
         return _CHANGED if (first, end) == (0, BUCKETS) else f"{_CHANGED}/{first}-{end}"
 
+    @property
+    def _resync_key(self) -> str:
+        first, end = self._lease.buckets
+        return f"{_RESYNC}/{first}-{end}"
+
     def _check_key(self, key_map: KeyMap) -> None:
         stored = key_map.value(KEY_COLUMNS)
         if stored is not None and list(stored) != list(self._spec.key) and any(key_map.counts().values()):
@@ -410,11 +419,13 @@ class ContactSync:
 
     def _forget_cells(self, key_map: KeyMap) -> None:
         """Make this run send all cells again. A retry of the same run continues instead of starting over."""
-        first, end = self._lease.buckets
-        name = f"{_RESYNC}/{first}-{end}"
-        if key_map.value(name) != self._spec.run:
-            count = self._lease.forget_cells({name: self._spec.run})
+        if not self._is_resynced(key_map):
+            count = self._lease.forget_cells({self._resync_key: self._spec.run})
             log.info("resync: all cells of %s are sent once more.", counted(count, "row"))
+
+    def _is_resynced(self, key_map: KeyMap) -> bool:
+        """Return whether an earlier try of this run began the resync."""
+        return bool(key_map.value(self._resync_key) == self._spec.run)
 
     def _check(self) -> None:
         if self._stop.requested:
@@ -455,7 +466,7 @@ class ContactSync:
         if self._cursor is not None:
             self._cursor.move(plan, report)
         elif spec.partition == (0, 1):
-            forget_invalid_rows(self._lease)
+            recount_invalid_rows(self._lease, plan)
         if plan.missing_skipped:
             log.warning(
                 "%s of the source could not be read, or had no key. Each may be one that seems to be gone, so %s "

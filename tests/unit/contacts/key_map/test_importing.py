@@ -136,6 +136,7 @@ class TestRefused:
             ("id,row_id\n17,row-1\n18,row-1\n", "The same row id is on several lines (1 time, on line 2 and 3)"),
             ("id,row_id\n,row-1\n17,row-2\n", "The key is blank (1 time, on line 2)"),
             ("id,row_id\n17,\n", "The row id is blank (1 time, on line 2)"),
+            ("id,row_id\n17,None\n", "the row id is the word None, which means that there is no value"),
             ("id,row_id\n17,Ada Okafor\n", "The row id has blanks (1 time, on line 2)"),
             (f"id,row_id\n{'9' * 513},row-1\n", "is longer than 512 characters, too long for a key"),
             (f"id,row_id\n17,{'r' * 201}\n", "the row id has control characters or more than 200 characters"),

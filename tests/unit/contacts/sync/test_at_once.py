@@ -21,7 +21,7 @@ from cpaas_provider.contacts.sync import planning as planning_module
 from cpaas_provider.contacts.sync import single_row as single_row_module
 from cpaas_provider.contacts.sync import sync as sync_module
 from cpaas_provider.contacts.sync.decisions import SyncRules
-from cpaas_provider.contacts.sync.single_row import RowUpsert
+from cpaas_provider.contacts.sync.rows.single_row import RowUpsert
 from cpaas_provider.database.database import Database
 from cpaas_provider.database.schema.contacts import contact_leases
 from tests.unit.contacts.sync.model import Step, World

@@ -8,12 +8,13 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, date, datetime, timedelta, timezone
 from decimal import Decimal
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 
 from cpaas_provider.contacts.errors import CursorChangedError, CursorError
 from cpaas_provider.contacts.mapping.rules import ColumnRule
-from cpaas_provider.contacts.sync.cursors.cursor import cursor_from_json, cursor_to_json, sql_parameter
+from cpaas_provider.contacts.sync.cursors.cursor import Cursor, cursor_from_json, cursor_to_json
 from cpaas_provider.database.database import Database, open_database
 from tests.unit.contacts.sync import model
 from tests.unit.contacts.sync.model import Ended, Step, World, sum_of
@@ -204,9 +205,50 @@ def test_cursor_is_read_as_it_was_stored(value: Any) -> None:
     assert cursor_from_json(cursor_to_json(value)) == value
 
 
-def test_query_gets_only_a_cursor_that_its_database_compares_alike() -> None:
-    assert sql_parameter("2026-01-31T10:00:00") == "2026-01-31T10:00:00"
-    assert sql_parameter(17) == 17
-    assert sql_parameter("17") is None
-    assert sql_parameter("31.01.2026") is None
-    assert sql_parameter(None) is None
+@pytest.mark.parametrize(
+    ("stored", "date_format", "parameter"),
+    [
+        (None, None, None),
+        (17, None, 17),
+        ("17", None, None),
+        (date(2026, 1, 31), None, date(2026, 1, 31)),
+        ("2026-01-31", None, "2026-01-31"),
+        ("2026-01-31", "%Y-%m-%d", "2026-01-31"),
+        ("31.01.2026", "%d.%m.%Y", None),
+        # The days come first, so the letters have another order.
+        ("2026-05-04", "%Y-%d-%m", None),
+        ("2026-01-31T10:00:00", None, "2026-01-31"),
+        ("2026-01-31 10:00:00.5", None, "2026-01-31"),
+        ("2026-01-31T10:00:00Z", None, "2026-01-30"),
+        ("2026-01-31T05:00:00+14:00", None, "2026-01-29"),
+        ("0001-01-01T00:00:00Z", None, None),
+    ],
+)
+def test_query_gets_only_a_cursor_that_its_database_compares_alike(
+    stored: Any, date_format: str | None, parameter: Any
+) -> None:
+    assert Cursor("v", stored, date_format).sql_parameter == parameter
+
+
+def test_times_of_a_zone_whose_clock_goes_back_are_compared_by_their_moment() -> None:
+    london = ZoneInfo("Europe/London")
+    cursor = Cursor("v", datetime(2025, 10, 26, 1, 30, tzinfo=london))
+    assert cursor.is_new({"v": datetime(2025, 10, 26, 1, 10, tzinfo=london, fold=1)})
+    assert cursor.is_new({"v": datetime(2025, 10, 26, 1, 50, tzinfo=london)})
+    assert cursor_to_json(cursor.reached) == {"datetime": "2025-10-26T01:10:00+00:00"}
+
+
+def test_invalid_row_below_the_cursor_stays_counted_after_a_run_without_one(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    good = [{"key": f"k{number}", "a": "1", "b": "1", "v": number} for number in range(3)]
+    monkeypatch.setattr(World, "source_rows", lambda *_: [{**good[0], "key": " "}, *good])
+
+    def causes(**options: Any) -> Any:
+        (ended,) = world.run(Step((), max_failure_ratio=1.0, **options))
+        return ended.report["incomplete_because"]
+
+    assert causes(cursor=True) == {"invalid_rows": 1}
+    assert causes(cursor=True) == {"failed_before_cursor": 1}
+    assert causes() == {"invalid_rows": 1}
+    assert causes(cursor=True) == {"failed_before_cursor": 1}

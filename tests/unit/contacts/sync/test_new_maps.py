@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from cpaas_provider.contacts.errors import SecondMapError, TooManyChangesError
-from cpaas_provider.contacts.key_map.maps import all_maps, check_new_map
+from cpaas_provider.contacts.key_map.maps import all_maps, check_new_map, is_list_of, open_map
 from cpaas_provider.contacts.sync import dispatcher as dispatcher_module
 from cpaas_provider.contacts.sync import sync as sync_module
 from cpaas_provider.database.database import Database, open_database
@@ -113,3 +113,10 @@ def test_first_sync_that_ran_out_of_time_goes_on(own: Database, monkeypatch: pyt
     first = sync(world, rows(40), max_duration=1.0)
     assert 0 < first.report["created"] < 10
     assert sync(world, rows(40)).report["created"] == 40 - first.report["created"]
+
+
+@pytest.mark.parametrize("base_url", ["https://BÜCHER.example/v1/", "https://xn--bcher-kva.example:443/v1"])
+def test_host_in_punycode_is_the_same_list(own: Database, base_url: str) -> None:
+    key_map = open_map(own, conn_id="c", base_url="https://bücher.example/v1", table_id="t")
+    assert is_list_of(key_map.facts, base_url, "t")
+    assert not is_list_of(key_map.facts, base_url.replace("v1", "v2"), "t")

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from cpaas_provider._common.local_files import create_text_file
+from cpaas_provider.api.values import missing_word
 from cpaas_provider.contacts.errors import MapFileError
 from cpaas_provider.contacts.key_map.entries import MapEntry, RowState
 from cpaas_provider.contacts.key_map.hashes import KEY_BYTES
@@ -262,6 +263,8 @@ def check_row_id(row_id: str) -> str:
     """
     if len(row_id) > MAX_ROW_ID or not row_id.isprintable():
         raise ValueError(f"the row id has control characters or more than {MAX_ROW_ID} characters")
+    if (word := missing_word(row_id)) is not None:
+        raise ValueError(f"the row id is the word {word}, which means that there is no value")
     return row_id
 
 

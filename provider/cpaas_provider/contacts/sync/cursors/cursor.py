@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta, timezone
 from decimal import Decimal
 from typing import Any
 
@@ -19,6 +19,10 @@ CLOCK_TOLERANCE = timedelta(minutes=5)
 
 _LARGEST_OFFSET = timedelta(hours=14)
 """How far the local time of a zone is ahead of UTC at most. A time without a zone may be of any."""
+
+_ONE_DAY = timedelta(days=1)
+"""No time zone differs from UTC by more."""
+_ISO_DATE = "%Y-%m-%d"
 
 _NUMERAL = re.compile(r"[+-]?[0-9]{1,40}(?:\.[0-9]{1,40})?")
 _ISO = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}(?:[Tt ][0-9]{2}:[0-9]{2}.*)?", re.DOTALL)
@@ -39,7 +43,7 @@ class Cursor:
     :param date_format: how its text is written, if a column rule says so
     :param now: the current time
     :param reached: the largest value so far
-    :param invalid_before: the number of invalid rows below it
+    :param invalid_before: the number of invalid and partial rows below it
     :param future: the number of rows with a value in the future
     """
 
@@ -93,7 +97,7 @@ class Cursor:
         return True
 
     def add_invalid(self, cells: Mapping[str, Any]) -> None:
-        """Count an invalid row, after ``is_new`` has seen it."""
+        """Count an invalid or partial row, after ``is_new`` has seen it."""
         _, position = self._read(cells[self.column])
         # The next run reads the rows from this value on again.
         if self._reached is None or position >= self._reached:
@@ -106,6 +110,25 @@ class Cursor:
         """Whether the stored value is in the future, so that every row would be passed over."""
         limit = None if self._kind is None else self._limits.get(self._kind)
         return limit is not None and self._floor is not None and bool(self._floor > limit)
+
+    @property
+    def sql_parameter(self) -> Any:
+        """The stored value as the parameter of a query; ``None``, which reads all rows, if there is no safe one.
+
+        A database compares text letter by letter. Of text, only dates in ISO 8601 have the order of their letters.
+        Times have not: their separators, fractions and time zones may differ. So a query gets a date that no later
+        time is below, in whatever zone. The rows between are passed over once they are read.
+        """
+        if not isinstance(self.stored, str):
+            return self.stored
+        if self._kind == _NUMBERS or self.date_format not in (None, _ISO_DATE):
+            return None
+        if self._kind == _TIMES:
+            try:
+                return (self._floor.replace(tzinfo=None) - self._floor.utcoffset() - _ONE_DAY).date().isoformat()
+            except OverflowError:
+                return None
+        return self._floor.isoformat()[: len("2026-01-31")]
 
     def _refuse_kind(self, kind: str, number: int) -> None:
         if self._stored_kind is not None and self.reached is None:
@@ -129,7 +152,7 @@ class Cursor:
         if (word := missing_word(value)) is not None:
             raise ValueError(f"{self.column} is the word {word}, and it is the cursor column")
         if isinstance(value, datetime):
-            return (_LOCAL_TIMES if value.tzinfo is None else _TIMES), value
+            return _time(value)
         if isinstance(value, date):
             return _DATES, value
         if isinstance(value, str):
@@ -148,10 +171,19 @@ class Cursor:
                 if len(text) == len("2026-01-31"):
                     return _DATES, date.fromisoformat(text)
                 moment = datetime.fromisoformat(text.upper().replace(" UTC", "Z").replace("UTC", "Z"))
-                return (_LOCAL_TIMES if moment.tzinfo is None else _TIMES), moment
+                return _time(moment)
         except ValueError:
             raise UnorderedTextError from None
         raise UnorderedTextError
+
+
+def _time(value: datetime) -> tuple[str, datetime]:
+    """Return the kind of a time, and what to compare."""
+    offset = value.utcoffset()
+    if offset is None:
+        return _LOCAL_TIMES, value.replace(tzinfo=None)
+    # Python compares times of the same zone by their clocks, which go back in autumn.
+    return _TIMES, value.replace(tzinfo=timezone(offset))
 
 
 def _limits(now: datetime) -> dict[str, Any]:
@@ -186,11 +218,3 @@ def cursor_from_json(stored: Any) -> Any:
     if kind == "number":
         return Decimal(text)
     return datetime.fromisoformat(text) if kind == "datetime" else date.fromisoformat(text)
-
-
-def sql_parameter(value: Any) -> Any:
-    """Return a cursor as the parameter of a query: ``None`` for text that a database would compare letter by letter.
-
-    Of text, only ISO 8601 has the order of its letters. With ``None`` the query returns all rows.
-    """
-    return None if isinstance(value, str) and not _ISO.fullmatch(value.strip()) else value

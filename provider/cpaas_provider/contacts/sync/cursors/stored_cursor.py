@@ -92,8 +92,12 @@ class StoredCursor:
         self._lease.write([], {CURSOR: stored})
 
 
-def forget_invalid_rows(lease: Lease) -> None:
-    """Record that a run without a cursor read all rows, so that no invalid row is passed over."""
+def recount_invalid_rows(lease: Lease, plan: Plan) -> None:
+    """Record how many rows a run without a cursor, which read all rows, could not use.
+
+    A later run with the cursor may pass over them. Those above the cursor count, too, until the next such run.
+    """
     stored = lease.key_map.value(CURSOR)
-    if isinstance(stored, dict) and stored.get("invalid_rows"):
-        lease.write([], {CURSOR: {**stored, "invalid_rows": 0}})
+    count = plan.invalid_rows + plan.partial_rows
+    if isinstance(stored, dict) and stored.get("invalid_rows", 0) != count:
+        lease.write([], {CURSOR: {**stored, "invalid_rows": count}})

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import TYPE_CHECKING
 
 from cpaas_provider.api import errors
+from cpaas_provider.api.redact import redact, sensitive_values
 from cpaas_provider.contacts.errors import ColumnsChangedError, RowUpdatesError
 from cpaas_provider.contacts.key_map.entries import MapEntry
 from cpaas_provider.contacts.key_map.key_map import KeyMap
@@ -22,7 +23,7 @@ from cpaas_provider.contacts.sync.rows.finder import (
     unstored_reason,
 )
 from cpaas_provider.contacts.sync.rows.updates import CheckedUpdates
-from cpaas_provider.contacts.sync.spool import WorkItem
+from cpaas_provider.contacts.sync.spool import KEY_SEPARATOR, WorkItem
 
 if TYPE_CHECKING:
     from cpaas_provider.api.client import AsyncCpaasClient
@@ -101,6 +102,15 @@ class RowRequests:
     async def send(self, pending: Pending) -> Result:
         """Make the request of a row, and return its result."""
         self.count += 1
+        result = await self._responded(pending)
+        if result.reason is None:
+            return result
+        # The service may quote cells of the row that this request did not send, such as its key.
+        item = pending.item
+        private = [item.name or "", *(item.name or "").split(KEY_SEPARATOR), *sensitive_values({"": item.cells})]
+        return replace(result, reason=redact(result.reason, private, longest=len(result.reason)))
+
+    async def _responded(self, pending: Pending) -> Result:
         try:
             return await self._requested(pending)
         except ACCOUNT_ERRORS as error:

@@ -15,7 +15,6 @@ from airflow.sdk.exceptions import AirflowFailException
 from cpaas_provider.api.amounts import counted
 from cpaas_provider.contacts.errors import ContactsError, LeaseTakenError
 from cpaas_provider.contacts.mapping.rules import parse_mapping
-from cpaas_provider.contacts.sync.cursors.cursor import sql_parameter
 from cpaas_provider.contacts.sync.decisions import SyncRules
 from cpaas_provider.contacts.sync.report import in_words
 from cpaas_provider.contacts.sync.spool import Outcome, OutcomeLine
@@ -185,8 +184,6 @@ class ContactSyncTry(BulkAttempt):
             missing_cells = dict.fromkeys(spec.clear_columns or ())
         if on_missing not in ("keep", "delete", "clear", "set"):
             raise AirflowFailException("on_missing is none of its values once it is rendered. Nothing was sent.")
-        if not isinstance(spec.map_name, str) or not 0 < len(spec.map_name.strip()) <= 100:
-            raise AirflowFailException("map_name must be text of 1 to 100 characters. Nothing was sent.")
         return SyncSpec(
             key=(spec.key,) if isinstance(spec.key, str) else tuple(spec.key),
             columns=parse_mapping(spec.columns),
@@ -312,7 +309,7 @@ def _from_cursor(source: Source, cursor: Any) -> Source:
     """Return a source that gets the cursor of the last run, where it can."""
     from cpaas_provider.sources.sql import SqlSource
 
-    return source.at_cursor(sql_parameter(cursor)) if isinstance(source, SqlSource) else source
+    return source.at_cursor(cursor) if isinstance(source, SqlSource) else source
 
 
 def _done(report: Mapping[str, Any]) -> str:
