@@ -25,7 +25,7 @@ from cpaas_provider.contacts.key_map.overview import KEY_COLUMNS, RECIPIENT_COLU
 from cpaas_provider.contacts.mapping.columns import ContactColumns
 from cpaas_provider.contacts.mapping.rows import RowMapping
 from cpaas_provider.contacts.mapping.rules import ColumnRule, unfilled_message
-from cpaas_provider.contacts.sync.cursors.stored_cursor import StoredCursor
+from cpaas_provider.contacts.sync.cursors.stored_cursor import StoredCursor, recount_invalid_rows
 from cpaas_provider.contacts.sync.decisions import SyncRules
 from cpaas_provider.contacts.sync.dispatcher import Dispatcher, StopSignal
 from cpaas_provider.contacts.sync.limits import tolerated_rejections
