@@ -509,8 +509,8 @@ class RowWorld:
         assert all(end.error is None or isinstance(end.error, _NOT_FATAL) for end in ended), self._told(ended)
         self.check_named(version, ended)
         differing, surplus = self.differences(version)
-        if not self.service.table.rows:
-            # Where no row at all can be read, a row that cannot be read is not known to be gone.
+        if not self._has_known_rows():
+            # Where no row of the map can be read, a row that cannot be read is not known to be gone.
             return
         unfinished = differing - self._never_sent(version)
         assert not unfinished, f"differ, and another run could send them: {unfinished}; {self._told(ended)}"
@@ -526,6 +526,15 @@ class RowWorld:
             if row[0] and (refused or {REFUSED, BROKEN} & set(row)):
                 never.add(row[0])
         return never
+
+    def _has_known_rows(self) -> bool:
+        """Tell whether the list has a row of the map."""
+        try:
+            key_map = find_map(self.database, conn_id=CONN_ID, name=self.map_name)
+        except ContactsError:
+            return False
+        rows = self.service.table.rows
+        return any(entry.row_id in rows for page in key_map.pages() for entry in page)
 
     def _doubtful(self) -> set[str]:
         """Return keys whose creation has an unknown outcome by the map."""
