@@ -18,9 +18,9 @@ from cpaas_provider.contacts.key_map.entries import Change, MapEntry, RowState
 from cpaas_provider.contacts.key_map.key_map import KeyMap, Lease
 from cpaas_provider.contacts.sync import dispatcher as dispatcher_module
 from cpaas_provider.contacts.sync import planning as planning_module
-from cpaas_provider.contacts.sync import single_row as single_row_module
 from cpaas_provider.contacts.sync import sync as sync_module
 from cpaas_provider.contacts.sync.decisions import SyncRules
+from cpaas_provider.contacts.sync.rows import single_row as single_row_module
 from cpaas_provider.contacts.sync.rows.single_row import RowUpsert
 from cpaas_provider.database.database import Database
 from cpaas_provider.database.schema.contacts import contact_leases
