@@ -91,20 +91,20 @@ class TestFiles:
         row_id = service.created(**{NAME: "Ada"})
         (tmp_path / "list.csv").write_text(f"customer_id,row_id\n17,{row_id}\n")
         arguments = ("import-map", str(tmp_path / "list.csv"), "--key", "customer_id")
-        said = contacts(*arguments, "--dry-run")
-        assert (said.status, "would add 1 entry" in said.out) == (0, True), said.err
-        said = contacts(*arguments)
-        assert (said.status, said.out) == (
+        ended = contacts(*arguments, "--dry-run")
+        assert (ended.status, "would add 1 entry" in ended.out) == (0, True), ended.err
+        ended = contacts(*arguments)
+        assert (ended.status, ended.out) == (
             0,
             "Added 1 entry to contact map 'default' of connection 'cpaas_default'.\n",
-        ), said.err
+        ), ended.err
         assert "1 entry in the map already." in contacts(*arguments).out
-        said = contacts("export-map", str(tmp_path / "map.csv"))
-        assert (said.status, "The file holds the map's secret." in said.out) == (0, True), said.err
+        ended = contacts("export-map", str(tmp_path / "map.csv"))
+        assert (ended.status, "The file holds the map's secret." in ended.out) == (0, True), ended.err
         assert contacts("export-map", str(tmp_path / "map.csv")).status == 1
         monkeypatch.setenv("AIRFLOW__CPAAS__DATABASE", f"sqlite:///{tmp_path}/other.db")
-        said = contacts("import-map", str(tmp_path / "map.csv"))
-        assert said.status == 0, said.err
+        ended = contacts("import-map", str(tmp_path / "map.csv"))
+        assert ended.status == 0, ended.err
         with open_database(f"sqlite:///{tmp_path}/other.db") as other:
             assert find_map(other, conn_id="cpaas_default").facts.secret == service.map().facts.secret
 
@@ -127,10 +127,10 @@ class TestFiles:
         words: str,
     ) -> None:
         (tmp_path / "list.csv").write_text(text)
-        said = contacts("import-map", str(tmp_path / "list.csv"), *options)
-        assert (said.status, said.out) == (1, "")
-        assert words in said.err
-        assert "Nothing was written." in said.err
+        ended = contacts("import-map", str(tmp_path / "list.csv"), *options)
+        assert (ended.status, ended.out) == (1, "")
+        assert words in ended.err
+        assert "Nothing was written." in ended.err
 
     def test_ctrl_c_ends_it_in_words(
         self, contacts: CommandLine, service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -140,14 +140,14 @@ class TestFiles:
 
         monkeypatch.setattr(files.ProgressLines, "__call__", stop)
         (tmp_path / "list.csv").write_text("customer_id,row_id\n17,row-1\n")
-        said = contacts("import-map", str(tmp_path / "list.csv"), "--key", "customer_id")
-        assert said.status == 130
-        assert "no sync uses the map until the same command has finished it" in said.err
+        ended = contacts("import-map", str(tmp_path / "list.csv"), "--key", "customer_id")
+        assert ended.status == 130
+        assert "no sync uses the map until the same command has finished it" in ended.err
 
     def test_connection_that_is_not_there(self, contacts: CommandLine, service: Service, tmp_path: Path) -> None:
         (tmp_path / "list.csv").write_text("customer_id,row_id\n17,row-1\n")
-        said = contacts("import-map", str(tmp_path / "list.csv"), "--key", "customer_id", "--conn-id", "lost")
-        assert (said.status, "Connection 'lost' cannot be read" in said.err) == (1, True)
+        ended = contacts("import-map", str(tmp_path / "list.csv"), "--key", "customer_id", "--conn-id", "lost")
+        assert (ended.status, "Connection 'lost' cannot be read" in ended.err) == (1, True)
 
 
 class TestVerify:
@@ -158,31 +158,31 @@ class TestVerify:
             service.write(key, row_id=row_id, cell_hashes=packed)
         service.client.update_contact_row(service.entry("different").row_id, {NAME: "Changed"})  # type: ignore[union-attr, arg-type]  # it is there
         service.client.delete_contact_row(service.entry("gone").row_id)  # type: ignore[union-attr, arg-type]  # as above
-        said = contacts("verify", "--output", "json")
-        assert said.status == 1
-        assert "2 rows of the contact list differ from the key map" in said.err
-        found = {(line["result"], line["column"]): line["rows"] for line in said.lines}
+        ended = contacts("verify", "--output", "json")
+        assert ended.status == 1
+        assert "2 rows of the contact list differ from the key map" in ended.err
+        found = {(line["result"], line["column"]): line["rows"] for line in ended.lines}
         assert (found["equal", None], found["different", None], found["gone", None]) == (1, 1, 1)
         assert found["different", "Name"] == 1
-        assert "Secret Name" not in said.out + said.err
-        said = contacts("verify", "--all", "--mend")
-        assert (said.status, "The next sync mends 2 rows." in said.out) == (0, True), said.err
+        assert "Secret Name" not in ended.out + ended.err
+        ended = contacts("verify", "--all", "--mend")
+        assert (ended.status, "The next sync mends 2 rows." in ended.out) == (0, True), ended.err
         assert service.entry("gone") is None
-        said = contacts("verify", "--sample", "1", "--output", "plain")
-        assert said.status == 0, said.err
+        ended = contacts("verify", "--sample", "1", "--output", "plain")
+        assert ended.status == 0, ended.err
 
     def test_map_of_another_list_is_not_compared(self, contacts: CommandLine, service: Service) -> None:
         open_map(service.database, conn_id="cpaas_default", base_url=service.sandbox.url, table_id="other")
-        said = contacts("verify")
-        assert (said.status, "made for another contact table" in said.err) == (1, True)
+        ended = contacts("verify")
+        assert (ended.status, "made for another contact table" in ended.err) == (1, True)
 
     def test_wrong_key_of_the_account(self, contacts: CommandLine, service: Service) -> None:
         service.write("17", row_id=service.created(**{NAME: "Ada"}))
         service.sandbox.control("POST", "faults", {"operation": "get_contact_row", "kind": "unauthorized"})
-        said = contacts("verify")
-        assert said.status == 1
-        assert "Traceback" not in said.err
-        assert service.sandbox.api_key not in said.err
+        ended = contacts("verify")
+        assert ended.status == 1
+        assert "Traceback" not in ended.err
+        assert service.sandbox.api_key not in ended.err
 
     def test_ctrl_c_shows_what_was_found(
         self, contacts: CommandLine, service: Service, monkeypatch: pytest.MonkeyPatch
@@ -192,13 +192,13 @@ class TestVerify:
 
         service.write("17", row_id=service.created(**{NAME: "Ada"}))
         monkeypatch.setattr(ChecksLeft, "__call__", stop)
-        said = contacts("verify", "--output", "json")
-        assert (said.status, said.err) == (130, "The check was stopped.\n")
-        assert {one["result"]: one["rows"] for one in said.lines}["unknown"] == 1
+        ended = contacts("verify", "--output", "json")
+        assert (ended.status, ended.err) == (130, "The check was stopped.\n")
+        assert {one["result"]: one["rows"] for one in ended.lines}["unknown"] == 1
 
     def test_no_map(self, contacts: CommandLine, service: Service) -> None:
-        said = contacts("verify")
-        assert (said.status, "has no contact map 'default'" in said.err) == (1, True)
+        ended = contacts("verify")
+        assert (ended.status, "has no contact map 'default'" in ended.err) == (1, True)
 
     def test_progress_has_the_time_left(self, capsys: pytest.CaptureFixture[str]) -> None:
         now = [0.0]
@@ -215,25 +215,25 @@ class TestResolve:
     def test_created_row_is_read_and_gets_its_key(self, contacts: CommandLine, service: Service) -> None:
         service.write("17", state=RowState.UNKNOWN, source_row=3, requested=NOW)
         row_id = service.created(**{NAME: "Ada"})
-        said = contacts("resolve", "--key", "-", "--created", row_id, answer="17\n" + "y\n")
-        assert said.status == 0, said.err
-        assert "row 3 of the source, requested 2026-11-01 12:00:00 UTC" in said.out
-        assert "Resolved: the key has this row now." in said.out
+        ended = contacts("resolve", "--key", "-", "--created", row_id, answer="17\n" + "y\n")
+        assert ended.status == 0, ended.err
+        assert "row 3 of the source, requested 2026-11-01 12:00:00 UTC" in ended.out
+        assert "Resolved: the key has this row now." in ended.out
         assert (service.entry("17") or MapEntry(b"")).row_id == row_id
 
     def test_not_created_rows_are_created_by_the_next_sync(self, contacts: CommandLine, service: Service) -> None:
         service.write("17", state=RowState.UNKNOWN, source_row=3)
         service.write("18", state=RowState.CREATING, source_row=4, fencing_token=1)
-        said = contacts("resolve", "--row-number", "3", "--not-created", "--yes")
-        assert (said.status, "Resolved as not created: 1 creation." in said.out) == (0, True), said.err
-        said = contacts("resolve", "--all", "--not-created", "--yes")
-        assert (said.status, "Resolved as not created: 1 creation." in said.out) == (0, True), said.err
+        ended = contacts("resolve", "--row-number", "3", "--not-created", "--yes")
+        assert (ended.status, "Resolved as not created: 1 creation." in ended.out) == (0, True), ended.err
+        ended = contacts("resolve", "--all", "--not-created", "--yes")
+        assert (ended.status, "Resolved as not created: 1 creation." in ended.out) == (0, True), ended.err
         assert contacts("resolve", "--all", "--not-created").out == "The contact map has no unknown creations.\n"
 
     def test_answer_of_no_changes_nothing(self, contacts: CommandLine, service: Service) -> None:
         service.write("17", state=RowState.UNKNOWN)
-        said = contacts("resolve", "--all", "--not-created", answer="n\n")
-        assert (said.status, said.err) == (1, "Nothing was changed.")
+        ended = contacts("resolve", "--all", "--not-created", answer="n\n")
+        assert (ended.status, ended.err) == (1, "Nothing was changed.")
         assert service.entry("17") is not None
 
     @pytest.mark.parametrize(
@@ -254,8 +254,8 @@ class TestResolve:
         self, contacts: CommandLine, service: Service, arguments: tuple[str, ...], words: str
     ) -> None:
         service.write("17", state=RowState.UNKNOWN)
-        said = contacts("resolve", *arguments)
-        assert (said.status, words in said.err, "Nothing was changed." in said.err) == (1, True, True), said.err
+        ended = contacts("resolve", *arguments)
+        assert (ended.status, words in ended.err, "Nothing was changed." in ended.err) == (1, True, True), ended.err
 
 
 class TestResolveByFile:
@@ -273,9 +273,9 @@ class TestResolveByFile:
         row_id = service.created(**{NAME: "Ada"})
         path = tmp_path / "found.csv"
         path.write_text(f"{column},row_id\n17,{row_id}\n18,not created\n")
-        said = contacts("resolve", "--file", str(path), answer="y\n")
-        assert said.status == 0, said.err
-        assert "Resolved: 1 creation as created, 1 as not created." in said.out
+        ended = contacts("resolve", "--file", str(path), answer="y\n")
+        assert ended.status == 0, ended.err
+        assert "Resolved: 1 creation as created, 1 as not created." in ended.out
         assert (service.entry("17") or MapEntry(b"")).row_id == row_id
         assert service.entry("18") is None
         assert (service.entry("19") or MapEntry(b"")).state is RowState.UNKNOWN
@@ -302,16 +302,16 @@ class TestResolveByFile:
         path = tmp_path / "found.csv"
         text = lines.replace("ROW", row_id).replace("TAKEN", taken)
         path.write_text(f"customer_id,row_id\n19,not created\n{text}\n")
-        said = contacts("resolve", "--file", str(path), "--yes")
-        assert (said.status, words in said.err, "Nothing was changed." in said.err) == (1, True, True), said.err
+        ended = contacts("resolve", "--file", str(path), "--yes")
+        assert (ended.status, words in ended.err, "Nothing was changed." in ended.err) == (1, True, True), ended.err
         assert all((service.entry(key) or MapEntry(b"")).state is RowState.UNKNOWN for key in ("17", "18", "19"))
 
     def test_file_without_the_columns_is_refused(self, contacts: CommandLine, service: Service, tmp_path: Path) -> None:
         service.key_columns("customer_id")
         path = tmp_path / "found.csv"
         path.write_text("id,row_id\n17,not created\n")
-        said = contacts("resolve", "--file", str(path), "--yes")
-        assert (said.status, "the columns of the key (customer_id) or row." in said.err) == (1, True), said.err
+        ended = contacts("resolve", "--file", str(path), "--yes")
+        assert (ended.status, "the columns of the key (customer_id) or row." in ended.err) == (1, True), ended.err
 
     def test_unknown_creations_are_listed_in_the_order_of_the_source(
         self, contacts: CommandLine, service: Service
@@ -327,23 +327,23 @@ class TestErase:
         packed = service.map().hashes.of_cells({PHONE: ADA}).to_bytes()
         service.write("17", row_id="row-1", cell_hashes=packed)
         service.write("18", row_id="row-2")
-        said = erase("0803 555 0101", "--region", "NG")
-        assert said.status == 0, said.err
+        ended = erase("0803 555 0101", "--region", "NG")
+        assert ended.status == 0, ended.err
         assert (
-            "Removed 1 entry from 1 contact map. The contact list and the source still hold the recipient." in said.out
+            "Removed 1 entry from 1 contact map. The contact list and the source still hold the recipient." in ended.out
         )
         assert (service.entry("17"), service.entry("18") is None) == (None, False)
-        assert ADA not in said.out + said.err
+        assert ADA not in ended.out + ended.err
 
     def test_row_that_is_synced_now_is_left_and_the_command_fails(self, erase: CommandLine, service: Service) -> None:
         lease = service.map().lease("dag.sync of run")
         service.write(ADA, state=RowState.CREATING, fencing_token=lease.fencing_token)
-        said = erase(f"+{ADA}")
-        assert (said.status, "Not removed from contact maps: 1 entry" in said.err) == (1, True)
+        ended = erase(f"+{ADA}")
+        assert (ended.status, "Not removed from contact maps: 1 entry" in ended.err) == (1, True)
         assert service.entry(ADA) is not None
 
     def test_unclear_recipient_changes_no_map(self, erase: CommandLine, service: Service) -> None:
         service.write("0803 555 0101", row_id="row-1")
-        said = erase("0803 555 0101")
-        assert said.status == 1
+        ended = erase("0803 555 0101")
+        assert ended.status == 1
         assert service.entry("0803 555 0101") is not None

@@ -346,6 +346,6 @@ def test_body_without_columns_is_refused(client: httpx.Client, body: bytes) -> N
     assert response.json()["errors"][0]["type"] == "missing"
 
 
-def test_a_reading_that_does_not_exist_is_refused() -> None:
+def test_unknown_reading_is_refused() -> None:
     with pytest.raises(ValueError, match="patch_omitted"):
         Switches(patch_omitted="forget")  # type: ignore[arg-type]

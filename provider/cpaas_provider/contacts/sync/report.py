@@ -118,9 +118,9 @@ def planned_changes(spool: Spool, rules: SyncRules, lease: Lease) -> Iterator[Pl
     :raises SpoolError: when the rows cannot be read from the worker's disk
     :raises DatabaseError: when the database cannot be read
     """
-    key_map, place = lease.key_map, 0
-    while items := spool.work(place, _PLANNED_AT_ONCE):
-        place = items[-1].seq
+    key_map, position = lease.key_map, 0
+    while items := spool.work(position, _PLANNED_AT_ONCE):
+        position = items[-1].seq
         entries = key_map.entries(item.key_hash for item in items)
         for item in items:
             entry = entries.get(item.key_hash)

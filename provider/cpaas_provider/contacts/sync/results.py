@@ -131,20 +131,20 @@ class ResultRecorder:
         rejections: list[Rejection] = []
         for result in rejected:
             if result.unstored:
-                left = self._accepted(result)
+                entry = self._accepted(result)
             else:
-                left = undone(result.pending.decision, result.pending.intent, result.pending.before)
+                entry = undone(result.pending.decision, result.pending.intent, result.pending.before)
             item = result.pending.item
             # The result was recorded before, so the entry has the next version, or was removed.
-            version = 0 if left is None else result.pending.intent.version + 1
-            here = MapEntry(item.key_hash, version=version)
-            if left is None:
-                changes.append(Change(here, MapEntry(item.key_hash, RowState.REJECTED, rejected_hash=item.raw_hash)))
-            elif left.state in (RowState.UNKNOWN, RowState.CREATING):
+            version = 0 if entry is None else result.pending.intent.version + 1
+            before = MapEntry(item.key_hash, version=version)
+            if entry is None:
+                changes.append(Change(before, MapEntry(item.key_hash, RowState.REJECTED, rejected_hash=item.raw_hash)))
+            elif entry.state in (RowState.UNKNOWN, RowState.CREATING):
                 # A rejected second creation does not tell the outcome of the first one.
                 continue
             else:
-                changes.append(Change(here, replace(left, rejected_hash=item.raw_hash or None)))
+                changes.append(Change(before, replace(entry, rejected_hash=item.raw_hash or None)))
             if item.raw_hash:
                 rejections.append(self._rejection(result))
         if changes:

@@ -54,7 +54,7 @@ class Presence(Enum):
 
 
 class RowFinder:
-    """Tells whether the list still has a row, in whatever words the service says that it is gone.
+    """Tells whether the list still has a row, however the service words that it is gone.
 
     The contract lists no status for it (INTERFACE.md 4.12, 4.13, 7). So a row is gone if it cannot be read while the
     table can. A failure to read is no proof, but an error. A service may reject the reading of every row, or have other
