@@ -7,7 +7,7 @@ both.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import timedelta
 from typing import Any
 
@@ -95,6 +95,11 @@ def file_name(suffixes: tuple[str, ...]) -> Check:
         return value
 
     return check
+
+
+def has_missing_word(texts: Iterable[str]) -> bool:
+    """Return whether one of the texts is a word for a missing value."""
+    return not _MISSING_VALUE_WORDS.isdisjoint(texts)
 
 
 def is_missing_word(text: str) -> bool:

@@ -9,8 +9,10 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from cpaas_provider.api.values import no_value_reason, readable_text
+from cpaas_provider.api.values import no_value_reason, plain_texts, readable_text
 
 
 class Size(enum.Enum):
@@ -83,3 +85,16 @@ def test_argument_without_a_value_has_a_reason(value: Any, reason: str) -> None:
 @pytest.mark.parametrize("value", ["Ada", "None of them", 0, False, [], {}, 5.5, "0", "Nat", "NAT", "Nan", "Null"])
 def test_argument_with_a_value_has_none(value: Any) -> None:
     assert no_value_reason(value) is None
+
+
+CELLS = st.text(max_size=4) | st.sampled_from(["nan", " NULL ", "None", b"Ada", 7, None, Grade.FIRST, 1.5, ["Ada"]])
+
+
+@given(cells=st.lists(st.sampled_from(["Ada", " 7 points"]) | CELLS, max_size=4))
+def test_texts_that_are_read_at_once_are_those_that_are_read_one_by_one(cells: list[Any]) -> None:
+    texts = plain_texts(cells)
+    one_by_one = [readable_text(cell) for cell in cells]
+    assert texts in (None, one_by_one)
+    if texts is None:
+        pairs = zip(cells, one_by_one, strict=True)
+        assert not all(type(cell) is str and text and text.isascii() for cell, text in pairs)

@@ -20,7 +20,7 @@ from cpaas_provider.api.recipients.msisdn import Msisdn, mask_msisdn
 from cpaas_provider.api.recipients.reader import RecipientKind, recipient_key
 from cpaas_provider.api.text import MessageTemplate, has_control_character, named_in
 from cpaas_provider.api.text.sms import SmsEstimator, SmsLength, SmsWriter
-from cpaas_provider.api.values import missing_word, readable_text
+from cpaas_provider.api.values import missing_word, plain_texts, readable_text
 from cpaas_provider.sending.campaign.message_series import MessageSeries, SeriesMessage
 from cpaas_provider.sending.spec import RequestResult
 
@@ -125,7 +125,10 @@ class Content:
         :param words: counts the words for a missing value
         :raises ValueError: naming a placeholder that has no value and no default, or one that its text cannot have
         """
-        values, header_names = [], self._header_names
+        header_names = self._header_names
+        if not header_names and (texts := plain_texts(cells)) is not None:
+            return texts
+        values = []
         for name, cell in zip(self.columns, cells, strict=True):
             value = readable_text(cell)
             if value is None and words is not None and (word := missing_word(cell)) is not None:
