@@ -8,7 +8,7 @@ import secrets
 import signal
 import socket
 from argparse import Namespace
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -91,7 +91,7 @@ class _Ports:
 
     cli_address = ""
 
-    def __init__(self, stop: StopSignal, tracking: Tracking | None) -> None:
+    def __init__(self, stop: _CommandStop, tracking: Tracking | None) -> None:
         self.stop = stop
         self._tracking = tracking
 
@@ -143,7 +143,7 @@ def run_request(
                     "An earlier run with this --idempotency-key had other content, and its outcome is unknown. Nothing "
                     "was sent. Use the same content, or another key."
                 ) from None
-            except (StoppedError, KeyboardInterrupt):
+            except (StoppedError, KeyboardInterrupt, asyncio.CancelledError):
                 if not (state.recipients() or state.outcome().accepted):
                     warn("Nothing was sent: the command was stopped by Ctrl-C.")
                     raise SystemExit(STOPPED) from None
@@ -159,7 +159,7 @@ def run_request(
 
 
 async def _run(state: SingleSendState, connection: CpaasConnection, ports: _Ports, policy: UnknownPolicy) -> None:
-    async with await asyncio.to_thread(connection.make_async_client) as client:
+    async with ports.stop.cancelling(), await asyncio.to_thread(connection.make_async_client) as client:
         while True:
             try:
                 return await SendEngine(state, client, ports, policy).run()
@@ -180,18 +180,43 @@ def _end_unknown(state: SingleSendState, key: str | None) -> None:
     raise SystemExit(UNKNOWN)
 
 
-@contextlib.contextmanager
-def _stopped_by_signals() -> Iterator[StopSignal]:
-    """Yield a stop signal that Ctrl-C and SIGTERM set. A second Ctrl-C ends the command at once."""
-    stop = StopSignal(GRACE_SECONDS)
+class _CommandStop(StopSignal):
+    """A stop signal that Ctrl-C and SIGTERM set. A second one ends the command at once."""
 
-    def on_signal(number: int, _frame: object) -> None:
-        if stop.requested:
+    def __init__(self) -> None:
+        super().__init__(GRACE_SECONDS)
+        self._cancel: Callable[[], object] | None = None
+
+    def on_signal(self, _number: int, _frame: object) -> None:
+        """Handle a signal."""
+        if not self.requested:
+            warn(f"Stopping. A response to a request in flight is waited for, up to {GRACE_SECONDS:.0f} seconds.")
+            self.request()
+            return
+        if self._cancel is None:
             raise KeyboardInterrupt
-        warn(f"Stopping. A response to a request in flight is waited for, up to {GRACE_SECONDS:.0f} seconds.")
-        stop.request()
+        # Raised within the event loop, KeyboardInterrupt can lose the callback that the loop was about to run. Its task
+        # would never end, and neither would the command. A third signal raises it all the same.
+        cancel, self._cancel = self._cancel, None
+        cancel()
 
-    before = {number: signal.signal(number, on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
+    @contextlib.asynccontextmanager
+    async def cancelling(self) -> AsyncIterator[None]:
+        """Let a second signal cancel the task that runs this block."""
+        loop, task = asyncio.get_running_loop(), asyncio.current_task()
+        assert task is not None  # noqa: S101 - a coroutine runs in a task
+        self._cancel = lambda: loop.call_soon_threadsafe(task.cancel)
+        try:
+            yield
+        finally:
+            self._cancel = None
+
+
+@contextlib.contextmanager
+def _stopped_by_signals() -> Iterator[_CommandStop]:
+    """Yield a stop signal that signals set."""
+    stop = _CommandStop()
+    before = {number: signal.signal(number, stop.on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield stop
     finally:
