@@ -14,6 +14,7 @@ _API = "tests/unit/api/"
 _SENDING = "tests/unit/sending/"
 _CAMPAIGN = "tests/unit/sending/campaign/"
 _DELIVERY = "tests/unit/delivery/"
+_SYNC = "tests/unit/contacts/sync/"
 _AIRFLOW = "tests/airflow/"
 _ONE_SEND = "test_whatever_happens_nobody_is_sent_to_twice_and_nobody_is_missing"
 
@@ -435,7 +436,37 @@ _DEFAULTS: Mapping[str, Tests] = {
     ),
 }
 
-PARTS = (_OUTCOMES, _JOURNAL, _LATER_TRIES, _RUNS, _STOPPING, _GUARDS, _REPORTS, _KILLING, _DEFAULTS)
+_CONTACTS: Mapping[str, Tests] = {
+    "complete means that the list equals the source, and whatever keeps it from that is named": (
+        f"{_SYNC}test_row_service.py::test_list_equals_source_with_each_reading",
+        f"{_SYNC}test_row_service.py::test_list_equals_source_over_faults_and_kills",
+        f"{_SYNC}test_complete.py::test_rejected_row_is_incomplete_now_and_in_the_next_run",
+        f"{_SYNC}test_complete.py::test_unknown_creation_is_incomplete",
+        f"{_SYNC}test_complete.py::test_source_that_breaks_is_incomplete_as_ended_early",
+        f"{_SYNC}test_complete.py::test_blank_key_names_the_number_of_deletions_that_were_not_done",
+        f"{_SYNC}test_row_updates.py::test_cleared_cells_stop_the_sync_at_the_first_row_and_name_the_option",
+        f"{_SYNC}test_unstored_cells.py::test_new_row_without_a_cell_is_named_and_not_created_again",
+    ),
+    "nothing is created twice but named unknown creations": (
+        f"{_SYNC}test_model.py::test_unknown_creations_are_repeated_only_on_request",
+        f"{_SYNC}test_at_once.py::test_upsert_that_is_killed_while_source_is_read_leaves_one_unknown_creation",
+        f"{_SYNC}test_gone_rows.py::test_service_that_finds_no_row_of_the_map_makes_none_again",
+    ),
+    "an empty or broken source, a new map beside a full one, a moved base URL delete or double nothing": (
+        f"{_SYNC}test_attacked.py::test_empty_source_deletes_nothing_whatever_max_deletes_allows",
+        f"{_SYNC}test_new_maps.py::test_first_sync_into_a_map_beside_one_with_rows_is_refused",
+        f"{_SYNC}test_new_maps.py::test_other_connection_to_the_same_list_is_refused",
+        f"{_SYNC}test_new_maps.py::test_keys_in_another_form_create_nothing",
+        "tests/unit/contacts/key_map/test_key_map.py::test_other_base_url_is_refused_without_advice_that_costs_rows",
+    ),
+    "a stop never begins at the same place for ever": (
+        f"{_SYNC}test_limits.py::test_25_rejected_rows_together_do_not_keep_the_other_rows_from_being_sent",
+        f"{_SYNC}test_limits.py::test_run_after_a_stop_starts_at_other_rows",
+        f"{_SYNC}test_limits.py::test_rows_that_always_fail_do_not_take_all_the_time_of_each_run",
+    ),
+}
+
+PARTS = (_OUTCOMES, _JOURNAL, _LATER_TRIES, _RUNS, _STOPPING, _GUARDS, _REPORTS, _CONTACTS, _KILLING, _DEFAULTS)
 PROMISES: Mapping[str, Tests] = {line: tests for part in PARTS for line, tests in part.items()}
 
 # What must hold on SQLite as on PostgreSQL.
