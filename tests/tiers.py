@@ -64,6 +64,7 @@ PLACES = {
         "tests/unit/database/test_rate_limit_processes.py",
         "tests/unit/api/recipients/test_msisdn_fast_path.py",
         "tests/unit/api/test_connections_attacked.py",
+        "tests/unit/contacts/sync/test_readings.py",
         "tests/unit/sending/test_every_step.py",
         "tests/unit/delivery/receiver/test_openapi.py",
         "tests/unit/delivery/receiver/test_failing_server.py",

@@ -62,7 +62,7 @@ def test_list_without_the_rows_is_refused(
     monkeypatch.setenv("AIRFLOW_CONN_CPAAS_DEFAULT", connection_json(elsewhere.connection))
     said = contacts("move-map")
     assert said.status == 1
-    assert "3 rows read, 3 are not there" in said.err
+    assert "3 rows read, 0 are not there, 0 have other cells, 3 cannot be read" in said.err
     assert "Nothing was changed." in said.err
     facts = find_map(service.database, conn_id="cpaas_default").facts
     assert facts.base_url == service.sandbox.url

@@ -9,7 +9,7 @@ import pytest
 from cpaas_provider.api.errors import CpaasInvalidRequestError
 from cpaas_provider.contacts.errors import RowUpdatesError, UncheckedUpdateError
 from cpaas_provider.contacts.mapping.rules import ColumnRule
-from cpaas_provider.database.database import Database
+from cpaas_provider.database.database import open_database
 from tests.row_service import READINGS, RowService
 from tests.row_service.answers import Answer, error
 from tests.unit.contacts.sync.real_syncs import COLUMNS, RULES, Contacts, rows
@@ -18,8 +18,9 @@ WHOLE = {"row_updates": "whole"}
 
 
 @pytest.fixture
-def contacts(database: Database) -> Iterator[Contacts]:
-    with RowService(COLUMNS) as service:
+def contacts(sqlite_url: str) -> Iterator[Contacts]:
+    # Whatever the service says, each database stores it in the same way.
+    with RowService(COLUMNS) as service, open_database(sqlite_url) as database:
         yield Contacts(service, database)
 
 
