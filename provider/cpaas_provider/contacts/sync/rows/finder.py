@@ -74,7 +74,7 @@ class RowFinder:
         self._sample: list[str] | None = None
         self._tried: set[str] = set()
         self._proof = asyncio.Lock()
-        self._present: Counter[str] = Counter()
+        self._seen: Counter[str] = Counter()
         self._absent: set[str] = set()
         self._table: asyncio.Future[ContactTable] | None = None
 
@@ -98,11 +98,10 @@ class RowFinder:
             return True
         if words in self._absent or _names_absence(error):
             return False
-        seen = self._present[words]
-        if seen < READ_EACH or seen % READ_EVERY == 0:
-            return False
-        self._present[words] += 1
-        return True
+        seen = self._seen[words]
+        # Counted before the row is read, because several rows are under way at a time.
+        self._seen[words] += 1
+        return seen >= READ_EACH and seen % READ_EVERY != 0
 
     async def find(self, row_id: str, rejection: errors.CpaasRejectedError) -> Presence:
         """Tell whether the list has a row whose update or deletion was rejected.
@@ -122,7 +121,6 @@ class RowFinder:
                 self._absent.add(_words(rejection))
             return presence
         self.add_read(row_id)
-        self._present[_words(rejection)] += 1
         return Presence.PRESENT
 
     async def find_unreadable(self, row_id: str, unread: errors.CpaasRejectedError) -> Presence:
