@@ -133,7 +133,7 @@ def test_map_with_rows_is_never_replaced(contacts: CommandLine, service: Service
     assert names(service) == [("cpaas_default", "empty")]
     known_rows(service)
     said = contacts("move-map", "--to-map", "empty")
-    assert "has 3 entries. Nothing was changed." in said.err
+    assert "with 3 entries. Nothing was changed." in said.err
     assert len(names(service)) == 2
 
 

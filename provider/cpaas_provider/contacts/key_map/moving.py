@@ -99,7 +99,7 @@ def _make_room(connection: Connection, key_map: KeyMap, destination: Destination
     query = select(func.count()).where(contact_rows.c.map_id == existing.map_id)
     if entries := connection.execute(query).scalar_one():
         raise MapMismatchError(
-            f"The contact map {existing.name!r} of connection {existing.conn_id!r} has "
+            f"Another contact map has this name: {existing.name!r} of connection {existing.conn_id!r}, with "
             f"{counted(entries, 'entry', 'entries')}. Nothing was changed. Give the map another name with --to-map."
         )
     remove_map(connection, existing.map_id)
