@@ -47,12 +47,12 @@ def move_map(key_map: KeyMap, destination: Destination, key: Sequence[str] | Non
     :raises DatabaseError: when the database cannot be written
     """
     with released(key_map.lease(owner_of("move-map"))) as lease:
-        for other in leases_of(key_map):
-            if other.owner != lease.owner:
+        for held in leases_of(key_map):
+            if held.owner != lease.owner:
                 raise LeaseTakenError(
-                    f"{other.owner} uses this contact map now. Nothing was changed. Run the command again when that "
+                    f"{held.owner} uses this contact map now. Nothing was changed. Run the command again when that "
                     "task has ended.",
-                    other.owner,
+                    held.owner,
                 )
         _check_key(key_map, key)
 

@@ -26,6 +26,9 @@ CLEARED: dict[str, str | None] = {"null": None, "empty": ""}
 """An empty cell on the wire."""
 _DEFAULT_RULE = ColumnRule()
 
+EMPTY_CELLS: tuple[Any, ...] = (*CLEARED.values(), [])
+"""The forms of a cell without a value."""
+
 FIELDS_OF_TYPE: dict[str, frozenset[str]] = {
     "NUMBER": frozenset({"decimal", "thousands"}),
     "DATE": frozenset({"date_format", "excel_serial"}),

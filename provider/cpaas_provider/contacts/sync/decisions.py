@@ -11,6 +11,7 @@ from cpaas_provider.api.bounds import PARTIAL, WHOLE
 from cpaas_provider.contacts.key_map.entries import MapEntry, RowState
 from cpaas_provider.contacts.key_map.hashes import CellHashes, ContactHashes
 from cpaas_provider.contacts.key_map.key_map import Lease
+from cpaas_provider.contacts.mapping.cells import EMPTY_CELLS
 from cpaas_provider.contacts.sync.spool import WorkItem
 
 
@@ -140,7 +141,7 @@ def missing_hash(rules: SyncRules, hashes: ContactHashes) -> bytes:
 
 def creatable(cells: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the cells of a new row: those that are not empty, or all cells if all are empty."""
-    return {column: cell for column, cell in cells.items() if cell not in (None, "", [])} or cells
+    return {column: cell for column, cell in cells.items() if cell not in EMPTY_CELLS} or cells
 
 
 def requested(decision: Decision, item: WorkItem, before: MapEntry, lease: Lease) -> MapEntry:

@@ -24,7 +24,7 @@ from cpaas_provider.contacts.key_map.entries import Change, MapEntry, RowState
 from cpaas_provider.contacts.key_map.hashes import CellHashes, ContactHashes, column_tag
 from cpaas_provider.contacts.key_map.key_map import KeyMap
 from cpaas_provider.contacts.key_map.overview import owner_of, released
-from cpaas_provider.contacts.mapping.cells import CLEARED, Parse, cell_parser, column_type
+from cpaas_provider.contacts.mapping.cells import EMPTY_CELLS, Parse, cell_parser, column_type
 from cpaas_provider.contacts.sync.rows.finder import ACCOUNT_ERRORS, Presence, RowFinder
 from cpaas_provider.database.bulk import batched
 from cpaas_provider.database.errors import DatabaseError
@@ -304,8 +304,7 @@ def _forms(cell: Any, parse: Parse) -> Iterator[Any]:
     except ValueError:
         return
     if parsed is None:
-        yield from CLEARED.values()
-        yield []
+        yield from EMPTY_CELLS
         return
     yield parsed
     if isinstance(parsed, list):

@@ -14,6 +14,7 @@ from cpaas_provider.api.models.contacts import ContactRowRecord, ContactTable
 from cpaas_provider.contacts.errors import StoppedError
 from cpaas_provider.contacts.key_map.entries import RowState
 from cpaas_provider.contacts.key_map.key_map import KeyMap
+from cpaas_provider.contacts.mapping.cells import EMPTY_CELLS
 
 ACCOUNT_ERRORS = (
     errors.CpaasAuthenticationError,
@@ -162,12 +163,12 @@ class RowFinder:
                 return True
             if self._sample is None:
                 self._sample = await asyncio.to_thread(self._some_rows)
-            others = [row for row in (self._known_row, *self._sample) if row not in (None, row_id)]
-            for other in others:
-                if other is not None and other not in self._tried and await self._can_read(other):
-                    self.add_read(other)
+            row_ids = [known for known in (self._known_row, *self._sample) if known not in (None, row_id)]
+            for known in row_ids:
+                if known is not None and known not in self._tried and await self._can_read(known):
+                    self.add_read(known)
                     return True
-            return alone and not others
+            return alone and not row_ids
 
     async def _can_read(self, row_id: str) -> bool:
         self._tried.add(row_id)
@@ -203,7 +204,7 @@ def _words(error: errors.CpaasRejectedError) -> str:
 
 def is_empty_cell(cell: Any) -> bool:
     """Tell whether a cell, as the service returned it, is empty."""
-    return cell in (None, "", [])
+    return cell in EMPTY_CELLS
 
 
 def empty_columns(record: ContactRowRecord, columns: Iterable[str]) -> list[str]:

@@ -11,9 +11,8 @@ from cpaas_provider.api.errors import CpaasError, CpaasRejectedError
 from cpaas_provider.api.models.contacts import ContactRowRecord
 from cpaas_provider.contacts.errors import RowUpdatesError, UncheckedUpdateError
 from cpaas_provider.contacts.key_map.hashes import CellHashes, ContactHashes, column_tag
+from cpaas_provider.contacts.mapping.cells import EMPTY_CELLS
 from cpaas_provider.contacts.sync.rows.finder import READ_EACH, READ_EVERY, empty_columns, is_empty_cell
-
-_EMPTY_CELLS: tuple[Any, ...] = (None, "", [])
 
 
 class RowUpdates(Protocol):
@@ -43,7 +42,7 @@ class CheckedUpdates:
     def __init__(self, requests: RowUpdates, columns: Mapping[str, str], hashes: ContactHashes) -> None:
         self._requests = requests
         self._columns = {
-            column: frozenset(hashes.of_cell(column, empty) for empty in _EMPTY_CELLS) for column in columns
+            column: frozenset(hashes.of_cell(column, empty) for empty in EMPTY_CELLS) for column in columns
         }
         self._first = asyncio.Lock()
         self._keeps = False
