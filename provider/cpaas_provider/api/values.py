@@ -70,9 +70,9 @@ def plain_texts(values: Iterable[Any]) -> list[str] | None:
     It looks at all values at once, which takes a third of the time.
     """
     try:
-        texts = [value.strip() for value in values]
+        texts = list(map(str.strip, values))
         is_plain = "".join(texts).isascii() and "" not in texts and not has_missing_word(texts)
-    except (AttributeError, TypeError):
+    except TypeError:
         # There is a value that is no text.
         return None
     return texts if is_plain else None

@@ -53,9 +53,10 @@ class KeyedHasher:
     def member_hasher(self, operation: str) -> Callable[[str], bytes]:
         """Return ``member`` for one operation, which is faster for many recipients."""
         started, ignores_case = self._started(f"member\0{operation}\0"), _ignores_case(operation)
+        digest = self._hmac
 
         def member(recipient: str) -> bytes:
-            return self._hmac((recipient.lower() if ignores_case else recipient).encode(), started)[:MEMBER_BYTES]
+            return digest((recipient.lower() if ignores_case else recipient).encode(), started)[:MEMBER_BYTES]
 
         return member
 
@@ -95,7 +96,7 @@ class KeyedHasher:
         return inner
 
     def _hmac(self, message: bytes, started: _Hash | None = None) -> bytes:
-        inner, outer = (started or self._inner).copy(), self._outer.copy()
+        inner, outer = (self._inner if started is None else started).copy(), self._outer.copy()
         inner.update(message)
         outer.update(inner.digest())
         return outer.digest()

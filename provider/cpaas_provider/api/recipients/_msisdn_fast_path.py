@@ -56,12 +56,11 @@ def parse_plain(text: str, region: str | None) -> str | None:
     :param text: a number of the form ``PLAIN``
     :param region: a region that the library knows; its national numbers are read, too
     """
-    if text[0] == "+":
-        text = text[1:]
-        plan = _plan(text[:_LONGEST_COUNTRY_CODE])
-        return text if plan is not None and plan.is_valid(text) else None
-    if region is None:
-        return parse_plain(f"+{text}", None) if text[0] != "0" else None
+    has_plus = text[0] == "+"
+    if has_plus or region is None:
+        digits = text[1:] if has_plus else text
+        plan = _plan(digits[:_LONGEST_COUNTRY_CODE]) if digits[0] != "0" else None
+        return digits if plan is not None and plan.is_valid(digits) else None
     national_plan = _plan_of_region(region)
     return None if national_plan is None else _parse_national(text, *national_plan)
 

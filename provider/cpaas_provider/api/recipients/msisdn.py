@@ -63,11 +63,12 @@ class NumberReader:
 
     def read(self, value: object) -> Msisdn:
         """Return a phone number as international digits, see ``normalise_msisdn``."""
-        if type(value) is Msisdn:
+        if type(value) is str:
+            text = value.strip()
+        elif type(value) is Msisdn:
             return value
-        text = value.strip() if type(value) is str else ""
-        if type(value) is int and 0 < value < _ABOVE_PLAIN:
-            text = str(value)
+        else:
+            text = str(value) if type(value) is int and 0 < value < _ABOVE_PLAIN else ""
         region = self.default_region and _known_region(self.default_region)
         if PLAIN.fullmatch(text) and (digits := parse_plain(text, region)) is not None:
             return Msisdn(digits)

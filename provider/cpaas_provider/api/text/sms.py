@@ -199,6 +199,7 @@ class SmsEstimator:
     def __init__(self, template: MessageTemplate) -> None:
         self._template = template
         self._slots = tuple(template.names.index(name) for name in template.slots)
+        self._has_each_name_once = sorted(self._slots) == list(range(len(template.names)))
         fixed = template.render(dict.fromkeys(template.names, ""))
         self._fixed_units = len(fixed)
         # If no character takes two units, only the number of characters matters.
@@ -211,11 +212,13 @@ class SmsEstimator:
 
     def measure(self, values: Sequence[str]) -> SmsLength:
         """Return the length of the text with these values, one for each of the template's names."""
-        if self._encoding is None or _NOT_BASIC.search("".join(values)) is not None:
+        joined = "".join(values)
+        if self._encoding is None or _NOT_BASIC.search(joined) is not None:
             return measure_sms(self._template.render(dict(zip(self._template.names, values, strict=True))))
-        units = self._fixed_units
-        for slot in self._slots:
-            units += len(values[slot])
+        if self._has_each_name_once:
+            units = self._fixed_units + len(joined)
+        else:
+            units = self._fixed_units + sum(len(values[slot]) for slot in self._slots)
         length = self._lengths.get(units)
         if length is None:
             length = self._lengths[units] = _length(self._encoding, units)

@@ -15,7 +15,7 @@ from cpaas_provider.api.recipients.reader import RecipientReader, recipient_key
 from cpaas_provider.api.redact import describe_columns
 from cpaas_provider.api.values import is_blank, plain, readable_text
 from cpaas_provider.sending.campaign.content import Content, MissingWords, placeholder_values_as_json
-from cpaas_provider.sending.campaign.recipients import RecipientRow, RecipientStatus, RecipientTable, make_recipient_row
+from cpaas_provider.sending.campaign.recipients import RecipientRow, RecipientStatus, RecipientTable
 from cpaas_provider.sending.errors import SendingError
 from cpaas_provider.sending.hashing import KeyedHasher
 from cpaas_provider.sending.partitions import Partition
@@ -172,7 +172,7 @@ class RecipientLoader:
             self._logged_at = time.monotonic()
             log.info("Planning: %d rows read.", self.stats.rows)
 
-    def _table_row(self, row: Row | InvalidRow, columns: Columns, test: bool) -> RecipientRow | None:
+    def _table_row(self, row: Row | InvalidRow, columns: Columns, test: bool) -> tuple[Any, ...] | None:
         """Return a row as the table has it; ``None`` if it belongs to another partition."""
         number = 0 if test else row.number
         if isinstance(row, InvalidRow):
@@ -205,9 +205,8 @@ class RecipientLoader:
         if self._measure is None:
             return RecipientRow(number, _NOT_SENT, member, address, stored_values, zone=zone)
         length = self._measure(values or ())
-        return make_recipient_row(
-            (number, _NOT_SENT, member, address, stored_values, length.pages, length.encoding, zone, None, saved)
-        )
+        # A plain tuple, which is made and bound faster than a named one.
+        return number, _NOT_SENT, member, address, stored_values, length.pages, length.encoding, zone, None, saved
 
     def _without_recipient(self, number: int, reason: str) -> RecipientRow | None:
         """Return a row without a recipient; ``None`` in all partitions but one, chosen by the number of the row."""

@@ -6,6 +6,7 @@ import codecs
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain, islice
+from operator import itemgetter
 from typing import Any
 
 from cpaas_provider.sources import _validators
@@ -118,6 +119,7 @@ class _CsvTable:
         width = len(self.columns)
         # A column that does not exist gets the place after the last column, where an empty cell is added.
         places = [width if place is None else place for place in column_places(self._source, self.columns, wanted)]
+        pick = itemgetter(*places) if len(places) > 1 else lambda cells: [cells[place] for place in places]
         least = width + (width in places)
         missing = frozenset(self.missing_values or ())
         for record in self._records:
@@ -136,7 +138,7 @@ class _CsvTable:
                 cells = [_unwrapped(cell.strip()) for cell in cells]
             if missing:
                 cells = ["" if cell.strip() in missing else cell for cell in cells]
-            values = tuple([cells[place].strip() or None for place in places])
+            values = tuple([cell or None for cell in map(str.strip, pick(cells))])
             # Text that is not ASCII may be blank although it is not empty.
             if (is_ascii and values and values[0]) or has_content(values) or has_content(cells):
                 yield make_row((number, values))
