@@ -69,6 +69,8 @@ class Request:
     outcome: Outcome = Outcome.PENDING
     rejected: frozenset[str] = frozenset()
     message_id: str | None = None
+    is_tracked: bool = False
+    """Whether its recipients are recorded."""
     statuses_at_erasure: dict[str, str] = field(default_factory=dict)
     is_open_to_doubt: set[str] = field(default_factory=set)
     """Recipients of whom the promise leaves the status open."""
@@ -86,12 +88,13 @@ class Campaign:
 
     name: str
     connection: str
-    is_tracked: bool
     has_ended: bool = False
+    is_continued: bool = False
+    """A try is at work, which may have ended before."""
     is_overdue: bool = False
     is_pruned: bool = False
     erased: set[str] = field(default_factory=set)
-    finished_with: dict[str, int] | None = None
+    is_finished: bool = False
     erased_last: bool = False
     """Only an erasure left nobody open, which by itself starts no DAG."""
 
@@ -120,24 +123,37 @@ class DeliveryOracle:
 
     # What happens.
 
-    def begin_campaign(self, name: str, connection: str, *, is_tracked: bool = False) -> None:
-        self.campaigns[name] = Campaign(name, connection, is_tracked)
+    def begin_campaign(self, name: str, connection: str) -> None:
+        self.campaigns[name] = Campaign(name, connection)
 
     def send(self, campaign: str, reference: str, recipients: Iterable[str]) -> None:
         """Record an intent."""
         connection = self.campaigns[campaign].connection
         self.requests[reference] = Request(reference, campaign, connection, tuple(recipients))
+        self.campaigns[campaign].is_continued = True
 
     def record(
-        self, reference: str, outcome: Outcome, *, rejected: Iterable[str] = (), message_id: str | None = None
+        self,
+        reference: str,
+        outcome: Outcome,
+        *,
+        rejected: Iterable[str] = (),
+        message_id: str | None = None,
+        is_tracked: bool = False,
     ) -> None:
-        """Record a result."""
+        """Record a result.
+
+        :param is_tracked: whether its recipients are recorded with it
+        """
         request = self.requests[reference]
+        request.is_tracked = is_tracked
         request.outcome, request.rejected, request.message_id = outcome, frozenset(rejected), message_id
 
     def resolve(self, reference: str, *, is_sent: bool) -> None:
         """Have a person decide an unknown outcome."""
-        self.requests[reference].outcome = Outcome.ACCEPTED if is_sent else Outcome.NOT_SENT
+        request = self.requests[reference]
+        request.outcome = Outcome.ACCEPTED if is_sent else Outcome.NOT_SENT
+        self.campaigns[request.campaign].is_continued = True
 
     def report(
         self,
@@ -152,7 +168,11 @@ class DeliveryOracle:
         self.reports.append(Report(connection, reference, message_id, named, word))
 
     def end_campaign(self, name: str) -> None:
-        self.campaigns[name].has_ended = True
+        """Have a try end. A request without a result has an unknown outcome from then on."""
+        self.campaigns[name].has_ended, self.campaigns[name].is_continued = True, False
+        for request in self._requests_of(name):
+            if request.outcome is Outcome.PENDING:
+                request.outcome = Outcome.UNKNOWN
 
     def pass_days(self) -> None:
         """Have more time pass than a campaign is waited for."""
@@ -173,11 +193,11 @@ class DeliveryOracle:
             campaign = self.campaigns[request.campaign]
             campaign.erased.add(recipient)
             status = self.status(request, recipient)
-            if any(report.named == recipient for report in self._reports_of(request)):
-                if request.outcome is Outcome.PENDING:
-                    # Stored before its request was recorded: whether a count of it stays is open.
-                    request.is_open_to_doubt.add(recipient)
-            if status is not None or campaign.is_tracked:
+            is_named = any(report.named == recipient and not report.is_deleted for report in self._reports_of(request))
+            if (is_named and request.outcome is Outcome.PENDING) or (status == "in_flight" and not is_named):
+                # Whether a count stays of reports before their request, or of one that nobody is named in, is open.
+                request.is_open_to_doubt.add(recipient)
+            if is_named or request.is_tracked:
                 # What is in flight counts as undelivered, but no report said so.
                 request.statuses_at_erasure[recipient] = "undelivered" if status in {None, "in_flight"} else status
         for report in self.reports:
@@ -186,15 +206,9 @@ class DeliveryOracle:
         for name in waited:
             self.campaigns[name].erased_last = self.campaigns[name].erased_last or self.is_complete(name)
 
-    def look_for_finished(self) -> list[str]:
-        """Return the campaigns that finish now, each once."""
-        finished = []
-        for name, campaign in self.campaigns.items():
-            if campaign.finished_with is None and self.must_finish(name):
-                figures = self.figures(name)
-                campaign.finished_with = {key: figure.least for key, figure in figures.items()}
-                finished.append(name)
-        return finished
+    def note_finished(self, name: str) -> None:
+        """Record that a campaign finished. That happens once."""
+        self.campaigns[name].is_finished = True
 
     # What is true.
 
@@ -221,7 +235,7 @@ class DeliveryOracle:
 
     def has_strangers(self, request: Request) -> bool:
         """Tell whether a report names somebody else, who may take a place where recipients are not recorded."""
-        if self.campaigns[request.campaign].is_tracked and len(request.recipients) > 1:
+        if request.is_tracked and len(request.recipients) > 1:
             return False
         return any(report.named not in {None, *request.recipients} for report in self._reports_of(request))
 
@@ -320,10 +334,10 @@ class DeliveryOracle:
     def must_finish(self, campaign: str) -> bool | None:
         """Tell whether ``campaign_finished`` is due by now; ``None`` where the promise leaves it open."""
         known = self.campaigns[campaign]
-        if known.finished_with is not None:
+        if known.is_finished:
             return True
-        if not known.has_ended or any(request.outcome is Outcome.PENDING for request in self._requests_of(campaign)):
-            return None if known.is_overdue else False
+        if not known.has_ended or known.is_continued:
+            return None if known.is_overdue or known.has_ended else False
         if not self._requests_of(campaign) or self.is_free(campaign) or not self.rows(campaign):
             return None
         if known.is_overdue:
