@@ -51,6 +51,7 @@ class Report:
     message_id: str | None
     named: str | None
     word: str
+    by_webhook: bool = False
     is_deleted: bool = False
 
     @property
@@ -163,9 +164,10 @@ class DeliveryOracle:
         named: str | None,
         reference: str | None = None,
         message_id: str | None = None,
+        by_webhook: bool = False,
     ) -> None:
         """Store a report that was answered 200, by either endpoint."""
-        self.reports.append(Report(connection, reference, message_id, named, word))
+        self.reports.append(Report(connection, reference, message_id, named, word, by_webhook))
 
     def end_campaign(self, name: str) -> None:
         """Have a try end. A request without a result has an unknown outcome from then on."""
@@ -193,8 +195,12 @@ class DeliveryOracle:
             campaign = self.campaigns[request.campaign]
             campaign.erased.add(recipient)
             status = self.status(request, recipient)
-            is_named = any(report.named == recipient and not report.is_deleted for report in self._reports_of(request))
-            if (is_named and request.outcome is Outcome.PENDING) or (status == "in_flight" and not is_named):
+            is_named = any(
+                report.named == recipient and report.status and not report.is_deleted
+                for report in self._reports_of(request)
+            )
+            is_early = request.outcome is Outcome.PENDING or campaign.is_continued
+            if (is_named and is_early) or (status == "in_flight" and not is_named):
                 # Whether a count stays of reports before their request, or of one that nobody is named in, is open.
                 request.is_open_to_doubt.add(recipient)
             if is_named or request.is_tracked:
@@ -247,7 +253,12 @@ class DeliveryOracle:
         )
 
     def _is_contradicted(self, request: Request) -> bool:
-        """Tell whether reports speak of a request that by its result nobody got."""
+        """Tell whether reports speak of a request that by its result nobody got, or that the database cannot know.
+
+        Nothing names the campaign of a report to the webhook while no accepted request is recorded for it.
+        """
+        if request.outcome is Outcome.UNKNOWN:
+            return any(report.by_webhook for report in self._reports_of(request))
         return request.outcome in {Outcome.NOT_SENT, Outcome.REJECTED} and any(self._reports_of(request))
 
     def _requests_of(self, campaign: str) -> list[Request]:
