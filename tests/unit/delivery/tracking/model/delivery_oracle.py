@@ -7,97 +7,17 @@ the promise says that they do not. Where the promise leaves something open, an a
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
-from enum import Enum
+from dataclasses import dataclass
 
-RANKS = {"clicked": 5, "opened": 4, "bounced": 3, "delivered": 2, "undelivered": 1, "in_flight": 0}
-REACHED = frozenset({"clicked", "opened", "delivered"})
-UNDELIVERED = frozenset({"bounced", "undelivered"})
-STATUS_OF_WORD = {
-    "clicked": "clicked",
-    "opened": "opened",
-    "bounced": "bounced",
-    "delivered": "delivered",
-    "success": "delivered",
-    **dict.fromkeys(("undelivered", "failed", "rejected", "expired", "error", "duplicate"), "undelivered"),
-    **dict.fromkeys(("pending", "queued", "scheduled", "accepted", "submitted", "processing", "sent"), "in_flight"),
-}
-STRANGER = "a stranger"
-"""A recipient that a report names and that is in no request."""
-
-
-class Outcome(Enum):
-    """What is known of a request. ``PENDING`` is an intent without a result."""
-
-    PENDING = "pending"
-    ACCEPTED = "accepted"
-    REJECTED = "rejected"
-    NOT_SENT = "not_sent"
-    UNKNOWN = "unknown"
-
-
-@dataclass
-class Report:
-    """A report that was answered 200.
-
-    :param connection: whose token or signature proved it
-    :param reference: reference of the request that the token or the body names, ``None`` if it names a message id
-    :param named: the recipient, ``STRANGER``, or ``None`` where it names nobody
-    :param is_deleted: an erasure removed it
-    """
-
-    connection: str
-    reference: str | None
-    message_id: str | None
-    named: str | None
-    word: str
-    by_webhook: bool = False
-    is_deleted: bool = False
-
-    @property
-    def status(self) -> str | None:
-        return STATUS_OF_WORD.get(self.word)
-
-
-@dataclass
-class Request:
-    """One request of a campaign."""
-
-    reference: str
-    campaign: str
-    connection: str
-    recipients: tuple[str, ...]
-    outcome: Outcome = Outcome.PENDING
-    rejected: frozenset[str] = frozenset()
-    message_id: str | None = None
-    is_tracked: bool = False
-    """Whether its recipients are recorded."""
-    statuses_at_erasure: dict[str, str] = field(default_factory=dict)
-    is_open_to_doubt: set[str] = field(default_factory=set)
-    """Recipients of whom the promise leaves the status open."""
-
-    @property
-    def accepted(self) -> tuple[str, ...]:
-        if self.outcome is not Outcome.ACCEPTED:
-            return ()
-        return tuple(recipient for recipient in self.recipients if recipient not in self.rejected)
-
-
-@dataclass
-class Campaign:
-    """One task's send."""
-
-    name: str
-    connection: str
-    has_ended: bool = False
-    is_continued: bool = False
-    """A try is at work, which may have ended before."""
-    is_overdue: bool = False
-    is_pruned: bool = False
-    erased: set[str] = field(default_factory=set)
-    is_finished: bool = False
-    erased_last: bool = False
-    """Only an erasure left nobody open, which by itself starts no DAG."""
+from tests.unit.delivery.tracking.model.delivery_records import (
+    RANKS,
+    REACHED,
+    UNDELIVERED,
+    Campaign,
+    Outcome,
+    Report,
+    Request,
+)
 
 
 @dataclass(frozen=True)
@@ -171,15 +91,16 @@ class DeliveryOracle:
 
     def end_campaign(self, name: str) -> None:
         """Have a try end. A request without a result has an unknown outcome from then on."""
-        self.campaigns[name].has_ended, self.campaigns[name].is_continued = True, False
+        campaign = self.campaigns[name]
+        campaign.has_ended, campaign.is_continued, campaign.is_overdue = True, False, False
         for request in self._requests_of(name):
             if request.outcome is Outcome.PENDING:
                 request.outcome = Outcome.UNKNOWN
 
     def pass_days(self) -> None:
-        """Have more time pass than a campaign is waited for."""
+        """Have more time pass since the end of a task than its campaign is waited for."""
         for campaign in self.campaigns.values():
-            campaign.is_overdue = True
+            campaign.is_overdue = campaign.has_ended and not campaign.is_continued
 
     def prune(self, campaigns: Iterable[str]) -> None:
         """Delete what last changed long ago: the figures of these campaigns are open from then on."""
@@ -199,8 +120,9 @@ class DeliveryOracle:
                 report.named == recipient and report.status and not report.is_deleted
                 for report in self._reports_of(request)
             )
+            # A report by message id cannot be matched before its request has one.
             is_early = request.outcome is Outcome.PENDING or campaign.is_continued
-            if (is_named and is_early) or (status == "in_flight" and not is_named):
+            if is_early or (status == "in_flight" and not is_named):
                 # Whether a count stays of reports before their request, or of one that nobody is named in, is open.
                 request.is_open_to_doubt.add(recipient)
             if is_named or request.is_tracked:
@@ -296,13 +218,23 @@ class DeliveryOracle:
     def figures(self, campaign: str) -> dict[str, Range]:
         """Return expected, delivered, undelivered and open. Their sum holds in every case."""
         rows = self.rows(campaign)
-        by_recipient: dict[str, str | None] = {}
-        for _, recipient, status in rows:
-            if recipient not in by_recipient or _rank(status) > _rank(by_recipient[recipient]):
-                by_recipient[recipient] = status
-        by_row = _counted(status for _, _, status in rows)
-        counted = _counted(by_recipient.values())
-        return {key: Range(min(counted[key], by_row[key]), max(counted[key], by_row[key])) for key in counted}
+        accepted = [row for row in rows if row[0].outcome is Outcome.ACCEPTED]
+        repeated = {recipient for _, recipient, _ in accepted}
+        # A report of an unknown request need not count beside an accepted one to the same recipient.
+        without_repeated = accepted + [
+            row for row in rows if row[0].outcome is Outcome.UNKNOWN and row[1] not in repeated
+        ]
+        countings = [_counted(status for _, _, status in rows), _counted(_strongest(rows))]
+        delivered = Range(min(each["delivered"] for each in countings), max(each["delivered"] for each in countings))
+        # Whom it reached counts as delivered all the same.
+        countings += [_counted(status for _, _, status in without_repeated), _counted(_strongest(without_repeated))]
+        figures = {key: [each[key] for each in countings] for key in countings[0]}
+        return {key: Range(min(each), max(each)) for key, each in figures.items()} | {"delivered": delivered}
+
+    def most_recipients(self, campaign: str) -> int:
+        """Return how many recipients can be expected at most, in whatever the promise leaves open."""
+        requests = self._requests_of(campaign)
+        return sum(len(request.accepted or request.recipients) for request in requests)
 
     def reached(self, campaign: str) -> set[str]:
         return {recipient for _, recipient, status in self.rows(campaign) if status in REACHED}
@@ -317,6 +249,13 @@ class DeliveryOracle:
         """Return accepted recipients without a final status by any message."""
         final = {recipient for _, recipient, status in self.rows(campaign) if status not in {None, "in_flight"}}
         return {recipient for _, recipient, _ in self.rows(campaign)} - final
+
+    def has_open_message(self, campaign: str) -> bool:
+        """Tell whether an accepted message has no final status, whatever another one to the same recipient came to."""
+        return any(
+            request.outcome is Outcome.ACCEPTED and status in {None, "in_flight"}
+            for request, _, status in self.rows(campaign)
+        )
 
     def clicked(self, campaign: str) -> set[str]:
         return {recipient for _, recipient, status in self.rows(campaign) if status == "clicked"}
@@ -355,7 +294,7 @@ class DeliveryOracle:
             return True
         if not self.is_complete(campaign):
             return False
-        return None if known.erased_last else True
+        return None if known.erased_last or self.has_open_message(campaign) else True
 
     def verdict(self, campaign: str, min_delivered: float | None = None) -> str | None:
         """Return what a sensor does at a look: ``wait``, ``succeed``, ``fail``; ``None`` where that is open."""
@@ -374,6 +313,15 @@ class DeliveryOracle:
 
 def _rank(status: str | None) -> int:
     return -1 if status is None else RANKS[status]
+
+
+def _strongest(rows: Iterable[tuple[Request, str, str | None]]) -> list[str | None]:
+    """Return the status of each recipient by any of its messages."""
+    strongest: dict[str, str | None] = {}
+    for _, recipient, status in rows:
+        if recipient not in strongest or _rank(status) > _rank(strongest[recipient]):
+            strongest[recipient] = status
+    return list(strongest.values())
 
 
 def _counted(statuses: Iterable[str | None]) -> dict[str, int]:

@@ -1,4 +1,4 @@
-"""Whatever shows what became of messages, compared with the oracle: sensors, files, sources, events, pages, commands."""
+"""Whatever shows what became of messages, beside the oracle: sensors, files, sources, events, pages and commands."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from cpaas_provider.sources.lists import ListSource
 from cpaas_provider.sources.results_file import as_results_path
 from cpaas_provider.task_groups.undelivered import UndeliveredSource
 from cpaas_provider.triggers.delivery import DeliveryTrigger
-from tests.unit.delivery.tracking.model.delivery_oracle import RANKS
+from tests.unit.delivery.tracking.model.delivery_records import RANKS
 from tests.unit.delivery.tracking.model.delivery_world import RECIPIENTS, DeliveryWorld
 
 _SHARES = (None, 0.5, 1.0)
@@ -80,6 +80,9 @@ class DeliveryViews:
             or min(shown.values()) < 0
         ):
             yield f"the figures do not add up: {shown}"
+        most = self._oracle.most_recipients(campaign)
+        if shown["expected"] > most:
+            yield f"expected is {shown['expected']}, but the requests have {most} recipients"
         if self._oracle.is_free(campaign):
             return
         both = {**shown, "open": shown["in_flight"] + shown["unreported"]}

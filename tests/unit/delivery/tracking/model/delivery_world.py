@@ -29,7 +29,8 @@ from cpaas_provider.delivery.tracking.report_store import ReportStore
 from cpaas_provider.delivery.tracking.retention import prune
 from cpaas_provider.delivery.tracking.sent_requests import SentRequest
 from cpaas_provider.operators._runtime.delivery.tracker import DeliveryReportProbe, DeliveryTracker
-from tests.unit.delivery.tracking.model.delivery_oracle import STRANGER, DeliveryOracle, Outcome
+from tests.unit.delivery.tracking.model.delivery_oracle import DeliveryOracle
+from tests.unit.delivery.tracking.model.delivery_records import STRANGER, Outcome
 
 RECIPIENTS = ("2348030000001", "2348030000002", "2348030000003", "2348030000004")
 STRANGERS_NUMBER = "2348039999999"

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from cpaas_provider.database.database import Database, open_database
 from cpaas_provider.delivery.tracking import events
-from tests.unit.delivery.tracking.model.delivery_oracle import STRANGER, Outcome
+from tests.unit.delivery.tracking.model.delivery_records import STRANGER, Outcome
 from tests.unit.delivery.tracking.model.delivery_views import DeliveryViews
 from tests.unit.delivery.tracking.model.delivery_world import (
     CAMPAIGNS,
