@@ -224,12 +224,13 @@ class DeliveryOracle:
         without_repeated = accepted + [
             row for row in rows if row[0].outcome is Outcome.UNKNOWN and row[1] not in repeated
         ]
-        countings = [_counted(status for _, _, status in rows), _counted(_strongest(rows))]
-        delivered = Range(min(each["delivered"] for each in countings), max(each["delivered"] for each in countings))
-        # Whom it reached counts as delivered all the same.
-        countings += [_counted(status for _, _, status in without_repeated), _counted(_strongest(without_repeated))]
+        countings = [
+            _counted(statuses)
+            for some in (rows, without_repeated)
+            for statuses in ((status for _, _, status in some), _strongest(some))
+        ]
         figures = {key: [each[key] for each in countings] for key in countings[0]}
-        return {key: Range(min(each), max(each)) for key, each in figures.items()} | {"delivered": delivered}
+        return {key: Range(min(each), max(each)) for key, each in figures.items()}
 
     def most_recipients(self, campaign: str) -> int:
         """Return how many recipients can be expected at most, in whatever the promise leaves open."""

@@ -304,7 +304,9 @@ class DeliveryWorld:
     def age(self, by: timedelta) -> None:
         """Have everything so far be older."""
         for table in metadata.sorted_tables:
-            moments = [column for column in table.columns if isinstance(column.type, DateTime)]
+            moments = [
+                column for column in table.columns if isinstance(getattr(column.type, "impl", column.type), DateTime)
+            ]
             for moment in moments:
                 self._age(table, moment, by)
         if by > timedelta(hours=72):
@@ -320,7 +322,7 @@ class DeliveryWorld:
                 is_row = [column == value for column, value in zip(keys, key, strict=True)]
                 connection.execute(update(table).where(*is_row).values({moment.name: at - by}))
 
-        if rows and moment not in keys:
+        if rows:
             self.database.write(work)
 
     def publish(self, *, dies: tuple[int, str] | None = None) -> list[DeliveryEvent]:
