@@ -88,11 +88,14 @@ class DeliveryOracle:
     ) -> None:
         """Store a report that was answered 200, by either endpoint."""
         self.reports.append(Report(connection, reference, message_id, named, word, by_webhook))
+        for campaign in self.campaigns.values():
+            campaign.erased_last &= campaign.connection != connection
 
     def end_campaign(self, name: str) -> None:
         """Have a try end. A request without a result has an unknown outcome from then on."""
         campaign = self.campaigns[name]
         campaign.has_ended, campaign.is_continued, campaign.is_overdue = True, False, False
+        campaign.erased_last = False
         for request in self._requests_of(name):
             if request.outcome is Outcome.PENDING:
                 request.outcome = Outcome.UNKNOWN
@@ -292,10 +295,13 @@ class DeliveryOracle:
         if not self._requests_of(campaign) or self.is_free(campaign) or not self.rows(campaign):
             return None
         if known.is_overdue:
-            return True
+            return None if known.erased else True
         if not self.is_complete(campaign):
             return False
-        return None if known.erased_last or self.has_open_message(campaign) else True
+        if known.erased_last:
+            return False
+        # After an erasure something else makes it finish, whenever that is.
+        return None if known.erased or self.has_open_message(campaign) else True
 
     def verdict(self, campaign: str, min_delivered: float | None = None) -> str | None:
         """Return what a sensor does at a look: ``wait``, ``succeed``, ``fail``; ``None`` where that is open."""
