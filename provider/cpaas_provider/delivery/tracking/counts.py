@@ -26,17 +26,31 @@ COMMIT_LAG = timedelta(seconds=60)
 """How much later than its ``updated_at`` a row may be committed, because its transaction waits for a lock."""
 
 
-def _number(states: Iterable[DeliveryStatus]) -> ColumnElement[int]:
-    return func.count(case((deliveries.c.delivery_status.in_([int(state) for state in states]), 1)))
+def _is_any(statuses: Iterable[DeliveryStatus]) -> ColumnElement[bool]:
+    return deliveries.c.delivery_status.in_([int(status) for status in statuses])
+
+
+IS_REACHED = _is_any(status for status in DeliveryStatus if status.reached)
+"""The condition on a row of ``deliveries``: the message reached the recipient."""
+
+IS_UNDELIVERED = _is_any(status for status in DeliveryStatus if status.failed)
+"""The condition on a row of ``deliveries``: the message will not reach the recipient."""
+
+IS_FINAL = or_(IS_REACHED, IS_UNDELIVERED)
+"""The condition on a row of ``deliveries``: the recipient has a final status."""
+
+
+def _number(condition: ColumnElement[bool]) -> ColumnElement[int]:
+    return func.count(case((condition, 1)))
 
 
 _BY_REQUEST = select(
     deliveries.c.campaign,
     deliveries.c.conn_id,
     deliveries.c.reference,
-    _number(state for state in DeliveryStatus if state.delivered).label("delivered"),
-    _number(state for state in DeliveryStatus if state.final and not state.delivered).label("undelivered"),
-    _number(state for state in DeliveryStatus if not state.final).label("in_flight"),
+    _number(IS_REACHED).label("delivered"),
+    _number(IS_UNDELIVERED).label("undelivered"),
+    _number(~IS_FINAL).label("in_flight"),
     func.max(deliveries.c.updated_at).label("updated_at"),
 ).group_by(deliveries.c.campaign, deliveries.c.conn_id, deliveries.c.reference)
 
@@ -187,7 +201,7 @@ def read_recipients(connection: Connection, campaigns: Iterable[str]) -> Iterato
             yield {
                 "campaign": row.campaign,
                 "recipient": "" if row.recipient.startswith("#") else row.recipient,
-                "outcome": DeliveryStatus(row.delivery_status).name.lower(),
+                "outcome": DeliveryStatus(row.delivery_status).word,
                 "status": row.status,
                 "reason": row.reason,
                 "conflict": row.delivered and row.failed,

@@ -38,8 +38,15 @@ from cpaas_provider.database.schema.delivery import (
     requests,
     sends,
 )
-from cpaas_provider.delivery.reports import DeliveryStatus
-from cpaas_provider.delivery.tracking.counts import COMMIT_LAG, IS_ACCEPTED, DeliveryCounts, read_counts
+from cpaas_provider.delivery.tracking.counts import (
+    COMMIT_LAG,
+    IS_ACCEPTED,
+    IS_FINAL,
+    IS_REACHED,
+    IS_UNDELIVERED,
+    DeliveryCounts,
+    read_counts,
+)
 from cpaas_provider.delivery.tracking.report_store import UNTRACKED_PREFIX
 
 CAMPAIGN_FINISHED: Final = "campaign_finished"
@@ -74,10 +81,8 @@ _DETECTION_LOCK = 0x6370616174
 """The advisory lock of processes that detect events. The number is arbitrary."""
 
 
-HAS_FAILED = and_(
-    may_have_failed, deliveries.c.delivery_status.in_([int(DeliveryStatus.UNDELIVERED), int(DeliveryStatus.BOUNCED)])
-)
-_IS_TOPPED_UP = and_(may_be_topped_up, deliveries.c.delivery_status == int(DeliveryStatus.DELIVERED))
+HAS_FAILED = and_(may_have_failed, IS_UNDELIVERED)
+_IS_TOPPED_UP = and_(may_be_topped_up, IS_REACHED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,15 +187,14 @@ def _number(*conditions: ColumnElement[bool]) -> ColumnElement[int]:
     return select(func.count()).select_from(deliveries).where(of_send, *conditions).correlate(sends).scalar_subquery()
 
 
-_IS_FINAL = deliveries.c.delivery_status > int(DeliveryStatus.IN_FLIGHT)
 _IS_COMPLETE = and_(
     sends.c.ended_at.is_not(None),
     # The first condition needs only an index, and settles most campaigns. The others read all rows of a campaign.
     case(
-        (sends.c.expected > _number(_IS_FINAL), false()),
-        (sends.c.unknown == 0, sends.c.expected <= _number(_IS_FINAL, IS_ACCEPTED)),
+        (sends.c.expected > _number(IS_FINAL), false()),
+        (sends.c.unknown == 0, sends.c.expected <= _number(IS_FINAL, IS_ACCEPTED)),
         # Reported recipients of requests of unknown outcome count in addition to the expected.
-        else_=sends.c.expected + _number(~IS_ACCEPTED) <= _number(_IS_FINAL),
+        else_=sends.c.expected + _number(~IS_ACCEPTED) <= _number(IS_FINAL),
     ),
 )
 """The same rule as ``DeliveryCounts.expected``."""
