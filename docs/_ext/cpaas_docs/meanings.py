@@ -61,9 +61,9 @@ CONTACT_OUTCOMES = {
 DELIVERY_OUTCOMES = {
     0: "Nothing final is reported yet.",
     10: "The message was not delivered.",
-    20: "The message was delivered.",
+    20: "The message was delivered: *reached*.",
     30: "The email bounced after it was delivered. It counts as undelivered.",
-    40: "The email was opened. It counts as delivered.",
-    50: "A link was clicked. It counts as delivered.",
+    40: "The email was opened: *reached*, so it counts as delivered.",
+    50: "A link was clicked: *reached*, so it counts as delivered.",
 }
 """By the value of the member: where reports differ, the highest counts."""

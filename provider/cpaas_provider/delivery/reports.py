@@ -31,9 +31,24 @@ class DeliveryStatus(IntEnum):
         return self is not DeliveryStatus.IN_FLIGHT
 
     @property
-    def delivered(self) -> bool:
-        """Whether it reached the recipient."""
+    def reached(self) -> bool:
+        """Whether the message reached the recipient. It counts as delivered, everywhere."""
         return self in (DeliveryStatus.DELIVERED, DeliveryStatus.OPENED, DeliveryStatus.CLICKED)
+
+    @property
+    def failed(self) -> bool:
+        """Whether the message will not reach the recipient. It counts as undelivered, everywhere."""
+        return self.final and not self.reached
+
+    @property
+    def word(self) -> str:
+        """The name, as files, sources, pages and commands write it."""
+        return self.name.lower()
+
+    @classmethod
+    def of_word(cls, word: Any) -> DeliveryStatus | None:
+        """Return the status with this name, ``None`` if there is none."""
+        return next((status for status in cls if status.word == word), None)
 
 
 STATUS_WORDS: dict[str, DeliveryStatus] = {

@@ -30,8 +30,8 @@ _HINT = (
     f"/deliveries?campaign=REFERENCE, up to {MOST} times."
 )
 
-STATUSES = [status.name.lower() for status in DeliveryStatus]
-STATUS_NAMES = {int(status): status.name.lower() for status in DeliveryStatus}
+STATUSES = [status.word for status in DeliveryStatus]
+STATUS_NAMES = {int(status): status.word for status in DeliveryStatus}
 
 
 def campaign_page(pages: Pages, request: Request, viewer: Viewer, reference: str) -> Response:

@@ -88,7 +88,7 @@ def _by_recipient(connection: Connection, viewer: Viewer, asked: str) -> list[tu
     known = (find_campaign(connection, name) for name in {row.campaign for row in rows})
     seen = {row.reference: row for row in viewer.visible(known)}
     return [
-        (row, DeliveryStatus(row.delivery_status).name.lower().replace("_", " "), seen[row.campaign])
+        (row, DeliveryStatus(row.delivery_status).word.replace("_", " "), seen[row.campaign])
         for row in rows
         if row.campaign in seen
     ]

@@ -25,7 +25,15 @@ from cpaas_provider.database.database import Database
 from cpaas_provider.database.errors import DatabaseError
 from cpaas_provider.database.schema.delivery import deliveries, delivery_summaries, report_counts, sends
 from cpaas_provider.delivery.reports import DeliveryStatus
-from cpaas_provider.delivery.tracking.counts import COMMIT_LAG, IS_ACCEPTED, IS_COUNTED, DeliveryCounts, read_counts
+from cpaas_provider.delivery.tracking.counts import (
+    COMMIT_LAG,
+    IS_ACCEPTED,
+    IS_COUNTED,
+    IS_REACHED,
+    IS_UNDELIVERED,
+    DeliveryCounts,
+    read_counts,
+)
 from cpaas_provider.pages.html.rendering import words
 
 log = logging.getLogger(__name__)
@@ -232,11 +240,7 @@ def _counted(connection: Connection, campaign: str) -> ColumnElement[bool]:
 def _by_status(connection: Connection, which: ColumnElement[bool]) -> dict[str, int]:
     query = select(deliveries.c.delivery_status, func.count()).where(which)
     rows = connection.execute(query.group_by(deliveries.c.delivery_status).order_by(deliveries.c.delivery_status))
-    return {DeliveryStatus(status).name.lower(): count for status, count in rows}
-
-
-_DELIVERED = [int(status) for status in DeliveryStatus if status.delivered]
-_UNDELIVERED = [int(status) for status in DeliveryStatus if status.final and not status.delivered]
+    return {DeliveryStatus(status).word: count for status, count in rows}
 
 
 def _by_network(connection: Connection, which: ColumnElement[bool]) -> tuple[Group, ...]:
@@ -252,8 +256,8 @@ def _by_network(connection: Connection, which: ColumnElement[bool]) -> tuple[Gro
     query = select(
         name,
         func.min(columns.recipient),
-        func.count(case((columns.delivery_status.in_(_DELIVERED), 1))),
-        func.count(case((columns.delivery_status.in_(_UNDELIVERED), 1))),
+        func.count(case((IS_REACHED, 1))),
+        func.count(case((IS_UNDELIVERED, 1))),
         func.count(),
     )
     groups: dict[str, Group] = {}
@@ -285,7 +289,7 @@ def _network_of(example: str) -> str:
 def _by_reason(connection: Connection, which: ColumnElement[bool]) -> tuple[tuple[str, int], ...]:
     """Group the recipients that were not reached by the reason that the service gave."""
     columns = deliveries.c
-    failed = and_(which, columns.delivery_status.in_(_UNDELIVERED))
+    failed = and_(which, IS_UNDELIVERED)
     query = select(columns.status, columns.reason, func.count()).where(failed).group_by(columns.status, columns.reason)
     reasons: Counter[str] = Counter()
     for status, reason, count in connection.execute(query.order_by(literal_column("3").desc()).limit(200)):

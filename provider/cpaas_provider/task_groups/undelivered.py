@@ -17,15 +17,14 @@ from cpaas_provider.sources.tables import FilteredTable, missing_columns
 if TYPE_CHECKING:
     from cpaas_provider.api.recipients.reader import RecipientReader
 
-_DELIVERED = "delivered"
-
 
 class UndeliveredSource(_validators.Argument):
     """The rows of a source, without recipients that a message was delivered to.
 
     It compares the source with the results file of a ``DeliverySensor``, in any usual form of a number or address, and
-    leaves out rows whose recipient is delivered there. All other rows stay: undelivered, without a final status,
-    without a report. A row whose recipient cannot be read stays, too, because the next channel may use another column.
+    leaves out rows whose recipient was reached there: delivered, opened or clicked. All other rows stay: undelivered,
+    without a final status, without a report. A row whose recipient cannot be read stays, too, because the next channel
+    may use another column.
 
     :param source: the rows, as for a campaign (templated)
     :param delivery_results: the results file of the sensor (templated)
@@ -89,7 +88,10 @@ class UndeliveredSource(_validators.Argument):
         return CpaasHook(self.cpaas_conn_id).get_connection_settings().settings.recipient_reader("any", self.region)
 
     def _delivered(self) -> array[int]:
-        """Return the sorted hashes of the recipients that the message was delivered to, 8 bytes each."""
+        """Return the sorted hashes of the recipients that the message reached, 8 bytes each."""
+        # Imported on the worker, so that parsing a DAG stays fast.
+        from cpaas_provider.delivery.reports import DeliveryStatus
+
         hashes = array("Q")
         with as_source(self.delivery_results).open() as table:
             for row in table.rows(["recipient", "outcome"]):
@@ -99,7 +101,14 @@ class UndeliveredSource(_validators.Argument):
                         "the message again. Nothing was sent."
                     )
                 recipient, outcome = row.values
-                if outcome == _DELIVERED and recipient:
+                status = DeliveryStatus.of_word(outcome)
+                if status is None:
+                    raise SourceError(
+                        f"Line {row.number} of the delivery results has no outcome of a DeliverySensor, so a recipient "
+                        "that the message reached would get it again. Nothing was sent. Give the file that the sensor "
+                        "wrote to its results_path."
+                    )
+                if status.reached and recipient:
                     hashes.append(_hash(_address(str(recipient))))
         return array("Q", sorted(hashes))
 

@@ -16,6 +16,7 @@ from tests.airflow.harness.examples import bounded, states
 from tests.airflow.harness.running import run
 from tests.airflow.harness.tries import new_dag
 from tests.ports import listening
+from tests.reading import results_in
 from tests.sandbox import connection_json
 from tests.unit.delivery.running_receiver import running
 
@@ -78,6 +79,34 @@ class TestRun:
         assert by_channel(sandbox, "sms") == Counter(NUMBERS)
         assert sent(sandbox, "email") == Counter([*ADDRESSES[2:], "without.phone@example.com"])
         assert {item["text"] for item in sandbox.inbox("email")["items"]} == {"1e5"}
+
+    @pytest.mark.parametrize(("channel", "status"), [("sms", "clicked"), ("email", "clicked"), ("email", "opened")])
+    def test_recipient_who_opened_or_clicked_gets_nothing_on_the_next_channel(
+        self, fallback, sandbox, tmp_path, channel: str, status: str
+    ) -> None:
+        first, failed = (NUMBERS, "undelivered") if channel == "sms" else (ADDRESSES, "bounced")
+        sandbox.control("POST", "seed", {"outcomes": {channel: {first[0]: status, first[1]: failed}}})
+        # All reports of a recipient come together, the strongest first.
+        sandbox.control("PUT", "settings", {"report_disorder": 1})
+        sms = {"channel": "sms", "content": "Closed on Friday.", "sender_id": SENDERS["sms"], "is_trackable": True}
+        email = {"channel": "email", "content": "Closed on Friday.", "sender_id": SENDERS["email"]}
+        with new_dag() as dag:
+            deliver_with_fallback(
+                GROUP,
+                source=str(tmp_path / "six.csv"),
+                steps=[sms, email] if channel == "sms" else [email, sms],
+                results_folder=f"file://{tmp_path}/out",
+                wait=30,
+            )
+        with bounded(60):
+            done = run(dag)
+        assert (done.state(f"{GROUP}.sms"), done.state(f"{GROUP}.email")) == ("success", "success")
+        lines = results_in(tmp_path / f"out/{channel}_delivered.jsonl")
+        assert {line["recipient"]: line["outcome"] for line in lines}[first[0]] == status
+        if channel == "sms":
+            assert sent(sandbox, "email") == Counter([ADDRESSES[1], "without.phone@example.com"])
+        else:
+            assert sent(sandbox, "sms") == Counter([NUMBERS[1]])
 
     def test_later_channels_are_skipped_if_all_are_reached(self, fallback, sandbox, tmp_path):
         file = tmp_path / "six.csv"

@@ -157,6 +157,7 @@ class TestPublishing:
             "undelivered": 1,
             "in_flight": 0,
             "unreported": 0,
+            "unknown": 0,
             "single": False,
         }
         assert run_once() == 0

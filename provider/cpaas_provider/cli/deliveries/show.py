@@ -270,7 +270,7 @@ def _reasons(connection: Connection, campaign: str) -> list[dict[str, Any]]:
     for row in connection.execute(query.group_by(*columns).order_by(number.desc()).limit(_GROUPS)):
         # A reason may name the recipient. Without redaction, each recipient would have its own reason.
         reason = redact(row.reason, ()) if row.reason else None
-        found[DeliveryStatus(row.delivery_status).name.lower(), row.status, reason] += row.recipients
+        found[DeliveryStatus(row.delivery_status).word, row.status, reason] += row.recipients
     return [
         {"outcome": outcome, "status": status, "reason": reason, "recipients": recipients}
         for (outcome, status, reason), recipients in found.most_common(_REASONS)
@@ -311,7 +311,7 @@ def _delivery(row: Row[Any]) -> dict[str, Any]:
     named = "" if row.recipient.startswith("#") else row.recipient
     return {
         "recipient": masked(named) if named else None,
-        "outcome": DeliveryStatus(row.delivery_status).name.lower(),
+        "outcome": DeliveryStatus(row.delivery_status).word,
         "status": row.status or None,
         "reason": redact(row.reason, (f"+{named}", named)) if row.reason else None,
         "conflict": bool(row.delivered and row.failed),

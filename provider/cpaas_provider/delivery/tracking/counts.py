@@ -8,7 +8,21 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import JSON, ColumnElement, Connection, and_, case, cast, exists, func, literal, or_, select, union_all
+from sqlalchemy import (
+    JSON,
+    ColumnElement,
+    Connection,
+    and_,
+    case,
+    cast,
+    exists,
+    false,
+    func,
+    literal,
+    or_,
+    select,
+    union_all,
+)
 
 from cpaas_provider.database.bulk import batched
 from cpaas_provider.database.database import Database, open_database
@@ -22,21 +36,44 @@ NOT_IN_DATABASE = (
     "API server and triggerer."
 )
 
+MAX_REPORT_WAIT = timedelta(hours=72)
+"""How long after its task ended a campaign counts as finished, even if recipients have no final status."""
+
+MAX_SEND_DURATION = timedelta(days=7)
+"""How long after its start a campaign counts as finished, if its task never recorded an end."""
+
+PUBLISHING_TIME = timedelta(days=1)
+"""How long a campaign that is finished by its age is available to the publisher, which may not run all the time."""
+
 COMMIT_LAG = timedelta(seconds=60)
 """How much later than its ``updated_at`` a row may be committed, because its transaction waits for a lock."""
 
 
-def _number(states: Iterable[DeliveryStatus]) -> ColumnElement[int]:
-    return func.count(case((deliveries.c.delivery_status.in_([int(state) for state in states]), 1)))
+def _is_any(statuses: Iterable[DeliveryStatus]) -> ColumnElement[bool]:
+    return deliveries.c.delivery_status.in_([int(status) for status in statuses])
+
+
+IS_REACHED = _is_any(status for status in DeliveryStatus if status.reached)
+"""The condition on a row of ``deliveries``: the message reached the recipient."""
+
+IS_UNDELIVERED = _is_any(status for status in DeliveryStatus if status.failed)
+"""The condition on a row of ``deliveries``: the message will not reach the recipient."""
+
+IS_FINAL = _is_any(status for status in DeliveryStatus if status.final)
+"""The condition on a row of ``deliveries``: the recipient has a final status."""
+
+
+def _number(condition: ColumnElement[bool]) -> ColumnElement[int]:
+    return func.count(case((condition, 1)))
 
 
 _BY_REQUEST = select(
     deliveries.c.campaign,
     deliveries.c.conn_id,
     deliveries.c.reference,
-    _number(state for state in DeliveryStatus if state.delivered).label("delivered"),
-    _number(state for state in DeliveryStatus if state.final and not state.delivered).label("undelivered"),
-    _number(state for state in DeliveryStatus if not state.final).label("in_flight"),
+    _number(IS_REACHED).label("delivered"),
+    _number(IS_UNDELIVERED).label("undelivered"),
+    _number(~IS_FINAL).label("in_flight"),
     func.max(deliveries.c.updated_at).label("updated_at"),
 ).group_by(deliveries.c.campaign, deliveries.c.conn_id, deliveries.c.reference)
 
@@ -62,6 +99,32 @@ IS_COUNTED = or_(
     ),
 )
 """The condition on a row of ``deliveries``: it counts for its campaign, by the same rules as in ``read_counts``."""
+
+IS_SUPERSEDED = and_(
+    exists().where(
+        sends.c.campaign == deliveries.c.campaign, sends.c.conn_id == deliveries.c.conn_id, sends.c.unknown == 0
+    ),
+    ~IS_ACCEPTED,
+)
+"""The condition on a row of ``deliveries``: its request was repeated under another reference, which counts instead."""
+
+
+def overdue(now: datetime) -> list[ColumnElement[bool]]:
+    """Return the conditions of which one holds for a send that is finished by its age."""
+    return [
+        sends.c.ended_at < now - MAX_REPORT_WAIT,
+        and_(sends.c.ended_at.is_(None), sends.c.started_at < now - MAX_SEND_DURATION),
+    ]
+
+
+def is_unfinished(now: datetime) -> ColumnElement[bool]:
+    """Return the condition for sends whose end the publisher may still have to find.
+
+    If no DAG is scheduled on it, no end is recorded. A send is then unfinished until it is finished by its age.
+    """
+    is_overdue = func.coalesce(or_(*overdue(now - PUBLISHING_TIME)), false())
+    return and_(sends.c.finished_at.is_(None), ~is_overdue)
+
 
 _NAMES: dict[str, Callable[[ColumnElement[str]], Any]] = {
     "sqlite": func.json_each,
@@ -101,6 +164,13 @@ class DeliveryCounts:
         :param accepted: the number of recipients the service accepted
         """
         return max(accepted + self.unknown, self.known)
+
+    def unknown_without_report(self, unknown: int) -> int:
+        """Return how many recipients of unknown outcome no report is about.
+
+        :param unknown: the number of recipients of requests whose outcome is unknown
+        """
+        return max(0, unknown - self.unknown)
 
     def as_unknown(self) -> DeliveryCounts:
         """Return the same counts for a request whose outcome is unknown."""
@@ -187,7 +257,7 @@ def read_recipients(connection: Connection, campaigns: Iterable[str]) -> Iterato
             yield {
                 "campaign": row.campaign,
                 "recipient": "" if row.recipient.startswith("#") else row.recipient,
-                "outcome": DeliveryStatus(row.delivery_status).name.lower(),
+                "outcome": DeliveryStatus(row.delivery_status).word,
                 "status": row.status,
                 "reason": row.reason,
                 "conflict": row.delivered and row.failed,

@@ -81,7 +81,7 @@ class _Recipients:
         """Yield all recipients."""
         rows = self._connection.execution_options(yield_per=1000).execute(self._query)
         for number, row in enumerate(rows, 1):
-            outcome = DeliveryStatus(row.delivery_status).name.lower()
+            outcome = DeliveryStatus(row.delivery_status).word
             values = {**row._mapping, "recipient": international(row.recipient), "outcome": outcome}
             yield Row(number, tuple([values[name] if name in COLUMNS else None for name in wanted]))
 

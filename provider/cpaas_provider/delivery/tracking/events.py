@@ -1,4 +1,8 @@
-"""Delivery events, on which DAGs are started: detected in the database, and stored there until they are published."""
+"""Delivery events, on which DAGs are started: detected in the database, and stored there until they are published.
+
+A campaign is finished once its task has ended and every recipient of an accepted request, or of one of unknown outcome,
+has a final status; those without one are given up 72 hours after the task's end.
+"""
 
 from __future__ import annotations
 
@@ -39,19 +43,25 @@ from cpaas_provider.database.schema.delivery import (
     sends,
 )
 from cpaas_provider.delivery.reports import DeliveryStatus
-from cpaas_provider.delivery.tracking.counts import COMMIT_LAG, IS_ACCEPTED, DeliveryCounts, read_counts
+from cpaas_provider.delivery.tracking.counts import (
+    COMMIT_LAG,
+    IS_ACCEPTED,
+    IS_FINAL,
+    IS_REACHED,
+    IS_SUPERSEDED,
+    IS_UNDELIVERED,
+    MAX_REPORT_WAIT,
+    MAX_SEND_DURATION,
+    DeliveryCounts,
+    overdue,
+    read_counts,
+)
 from cpaas_provider.delivery.tracking.report_store import UNTRACKED_PREFIX
 
 CAMPAIGN_FINISHED: Final = "campaign_finished"
 MESSAGES_FAILED: Final = "messages_failed"
 AIRTIME_SUCCEEDED: Final = "airtime_succeeded"
 LINK_CLICKED: Final = "link_clicked"
-
-MAX_REPORT_WAIT = timedelta(hours=72)
-"""How long after its task ended a campaign counts as finished, even if recipients have no final status."""
-
-MAX_SEND_DURATION = timedelta(days=7)
-"""How long after its start a campaign counts as finished, if its task never recorded an end."""
 
 MIN_BATCH_INTERVAL = timedelta(seconds=60)
 """The shortest time between two batches of one kind on a connection."""
@@ -74,10 +84,21 @@ _DETECTION_LOCK = 0x6370616174
 """The advisory lock of processes that detect events. The number is arbitrary."""
 
 
-HAS_FAILED = and_(
-    may_have_failed, deliveries.c.delivery_status.in_([int(DeliveryStatus.UNDELIVERED), int(DeliveryStatus.BOUNCED)])
+_OTHER = deliveries.alias()
+
+_IS_REACHED_OTHERWISE = exists().where(
+    _OTHER.c.recipient == deliveries.c.recipient,
+    _OTHER.c.campaign == deliveries.c.campaign,
+    _OTHER.c.conn_id == deliveries.c.conn_id,
+    _OTHER.c.reference != deliveries.c.reference,
+    _OTHER.c.delivery_status.in_([int(status) for status in DeliveryStatus if status.reached]),
 )
-_IS_TOPPED_UP = and_(may_be_topped_up, deliveries.c.delivery_status == int(DeliveryStatus.DELIVERED))
+"""The condition on a row of ``deliveries``: another request of the campaign reached the recipient."""
+
+HAS_FAILED = and_(may_have_failed, IS_UNDELIVERED, ~IS_SUPERSEDED, ~_IS_REACHED_OTHERWISE)
+"""The condition on a row of ``deliveries``: the campaign did not reach the recipient, and a report says so."""
+
+_IS_TOPPED_UP = and_(may_be_topped_up, IS_REACHED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,40 +197,48 @@ def _event_of(row: Row[Any]) -> DeliveryEvent:
     return DeliveryEvent(row.id, row.kind, row.campaign, row.batch, row.conn_id, row.created_at, json.loads(row.facts))
 
 
-def _number(*conditions: ColumnElement[bool]) -> ColumnElement[int]:
-    """Return the number of recipients of a send for which the conditions hold."""
+def _of_send(value: ColumnElement[Any], *conditions: ColumnElement[bool]) -> ColumnElement[Any]:
+    """Return an aggregate of the recipients of a send for which the conditions hold."""
     of_send = and_(deliveries.c.campaign == sends.c.campaign, deliveries.c.conn_id == sends.c.conn_id)
-    return select(func.count()).select_from(deliveries).where(of_send, *conditions).correlate(sends).scalar_subquery()
+    return select(value).select_from(deliveries).where(of_send, *conditions).correlate(sends).scalar_subquery()
 
 
-_IS_FINAL = deliveries.c.delivery_status > int(DeliveryStatus.IN_FLIGHT)
+_number = partial(_of_send, func.count())
+_last_change = partial(_of_send, func.max(deliveries.c.updated_at))
+
+_UNKNOWN = func.coalesce(sends.c.unknown, 0)
+_IS_ERASED = and_(IS_FINAL, deliveries.c.delivered.is_(false()), deliveries.c.failed.is_(false()))
+"""The condition on a row of ``deliveries``: it is final because the recipient was erased, not by a report."""
+
+_ALL_ARE_FINAL = case(
+    # The first condition needs only an index, and settles most campaigns. The others read all rows of a campaign.
+    (sends.c.expected + _UNKNOWN > _number(IS_FINAL), false()),
+    (_UNKNOWN == 0, sends.c.expected <= _number(IS_FINAL, IS_ACCEPTED)),
+    # Recipients of requests of unknown outcome count in addition to the expected, see ``DeliveryCounts.expected``.
+    else_=sends.c.expected + _number(~IS_ACCEPTED) <= _number(IS_FINAL),
+)
+_LAST_ERASURE = func.coalesce(_last_change(_IS_ERASED), sends.c.started_at)
 _IS_COMPLETE = and_(
     sends.c.ended_at.is_not(None),
-    # The first condition needs only an index, and settles most campaigns. The others read all rows of a campaign.
     case(
-        (sends.c.expected > _number(_IS_FINAL), false()),
-        (sends.c.unknown == 0, sends.c.expected <= _number(_IS_FINAL, IS_ACCEPTED)),
-        # Reported recipients of requests of unknown outcome count in addition to the expected.
-        else_=sends.c.expected + _number(~IS_ACCEPTED) <= _number(_IS_FINAL),
+        (~_ALL_ARE_FINAL, false()),
+        # An erasure starts no DAG. If it was the last change, the campaign finishes by its age.
+        else_=or_(sends.c.ended_at >= _LAST_ERASURE, _last_change(~_IS_ERASED) >= _LAST_ERASURE),
     ),
 )
-"""The same rule as ``DeliveryCounts.expected``."""
 
 
 def _finished(connection: Connection, now: datetime, scanned_at: datetime | None) -> list[Row[Any]]:
     """Return sends that are finished, but not recorded as finished yet."""
-    overdue = [
-        sends.c.ended_at < now - MAX_REPORT_WAIT,
-        and_(sends.c.ended_at.is_(None), sends.c.started_at < now - MAX_SEND_DURATION),
-    ]
-    query = select(sends).where(sends.c.finished_at.is_(None), or_(_IS_COMPLETE, *overdue)).limit(MAX_FINISHED)
+    by_age = overdue(now)
+    query = select(sends).where(sends.c.finished_at.is_(None), or_(_IS_COMPLETE, *by_age)).limit(MAX_FINISHED)
     if scanned_at is not None:
         # Only campaigns with changes, because counting all unfinished ones takes long. One select for each condition,
         # so that each uses its index.
         changed_since = scanned_at - COMMIT_LAG
         unfinished = select(sends.c.campaign).where(sends.c.finished_at.is_(None))
         reported = select(deliveries.c.campaign).where(deliveries.c.updated_at >= changed_since)
-        ended = (unfinished.where(condition) for condition in (sends.c.ended_at >= changed_since, *overdue))
+        ended = (unfinished.where(condition) for condition in (sends.c.ended_at >= changed_since, *by_age))
         query = query.where(sends.c.campaign.in_(union_all(reported, *ended)))
     return list(connection.execute(query))
 
@@ -237,16 +266,20 @@ def _record_finished(connection: Connection, finished: list[Row[Any]], since: da
 
 
 def _finished_at(send: Row[Any], count: DeliveryCounts) -> datetime:
+    """Return when a campaign was finished, whenever that is detected."""
     started_at: datetime = send.started_at
     ended_at: datetime | None = send.ended_at
     if ended_at is None:
         return started_at + MAX_SEND_DURATION
-    if count.final < count.expected(send.expected):
-        return ended_at + MAX_REPORT_WAIT
-    return max(ended_at, count.updated_at or ended_at)
+    deadline = ended_at + MAX_REPORT_WAIT
+    if count.final < count.expected(send.expected) or count.unknown_without_report(send.unknown or 0):
+        return deadline
+    # A status can still become stronger after all were final, such as by a click.
+    return min(deadline, max(ended_at, count.updated_at or ended_at))
 
 
 def _facts_of(send: Row[Any], count: DeliveryCounts) -> dict[str, Any]:
+    """Return the counts of a finished campaign; those after ``recipients``, without ``unknown``, add up to it."""
     expected = count.expected(send.expected or 0)
     return {
         **{name: getattr(send, name) for name in ("operation", "dag_id", "run_id", "task_id", "map_index")},
@@ -255,6 +288,7 @@ def _facts_of(send: Row[Any], count: DeliveryCounts) -> dict[str, Any]:
         "undelivered": count.undelivered,
         "in_flight": count.in_flight,
         "unreported": expected - count.known,
+        "unknown": count.unknown_without_report(send.unknown or 0),
     }
 
 
@@ -264,6 +298,16 @@ def _waiting(kind: str, now: datetime) -> ColumnElement[bool]:
     may_move = deliveries.c.campaign.startswith(UNTRACKED_PREFIX) | (deliveries.c.campaign == deliveries.c.reference)
     is_recorded = exists().where(sends.c.campaign == deliveries.c.campaign, sends.c.conn_id == deliveries.c.conn_id)
     stays = or_(~may_move, is_recorded, deliveries.c.updated_at < now - UNTRACKED_GRACE)
+    # A campaign may still send the message again, under another reference.
+    may_repeat = exists().where(
+        sends.c.campaign == deliveries.c.campaign,
+        sends.c.conn_id == deliveries.c.conn_id,
+        sends.c.campaign != deliveries.c.reference,
+        sends.c.ended_at.is_(None),
+        sends.c.started_at >= now - MAX_SEND_DURATION,
+    )
+    if kind == MESSAGES_FAILED:
+        stays = and_(stays, or_(IS_ACCEPTED, ~may_repeat))
     return and_(batched.condition, batched.batch.is_(None), stays)
 
 

@@ -319,8 +319,8 @@ def _counted(row: Row, minute: datetime) -> Counted:
 
 _FLAGS = {
     state: {
-        "delivered": state.delivered,
-        "failed": state in (DeliveryStatus.UNDELIVERED, DeliveryStatus.BOUNCED),
+        "delivered": state.reached,
+        "failed": state.failed,
         "clicked": state is DeliveryStatus.CLICKED,
     }
     for state in DeliveryStatus

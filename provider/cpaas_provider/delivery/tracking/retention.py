@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Table, case, delete, select, tuple_
+from sqlalchemy import ColumnElement, Connection, Table, case, delete, exists, select, tuple_
 
 from cpaas_provider.database.activity.upsert import upsert
 from cpaas_provider.database.database import Database
@@ -27,6 +27,7 @@ from cpaas_provider.database.schema.delivery import (
 )
 from cpaas_provider.database.schema.lookups import lookups, phone_records
 from cpaas_provider.database.schema.recipients import message_counts
+from cpaas_provider.delivery.tracking.counts import is_unfinished
 
 BATCH_ROWS = 5_000
 """The most rows that one transaction deletes, because the receiver waits for its end."""
@@ -39,8 +40,8 @@ _AGES: tuple[tuple[Table, ColumnElement[datetime]], ...] = (
     (sends, sends.c.started_at),
     # Unpublished events have no such moment, so they stay.
     (events, events.c.published_at),
-    # Groups with alerts that no notification has reported stay, too.
-    (notifications, case((notifications.c.alerts == 0, notifications.c.sent_at))),
+    # Groups with alerts that no notification has reported stay while alerts are added.
+    (notifications, case((notifications.c.alerts == 0, notifications.c.sent_at), else_=notifications.c.last_at)),
     (report_counts, report_counts.c.minute),
     (delivery_summaries, delivery_summaries.c.counted_at),
     (task_progress, task_progress.c.started_at),
@@ -50,6 +51,8 @@ _AGES: tuple[tuple[Table, ColumnElement[datetime]], ...] = (
 MIN_RETENTION = timedelta(days=1)
 """The shortest retention that the command accepts."""
 
+_OF_SENDS = (deliveries, requests, request_counts)
+
 _PRUNED = "pruned"
 _LOOKUPS = ((lookups, lookups.c.looked_up_at), (phone_records, phone_records.c.looked_up_at))
 
@@ -57,7 +60,8 @@ _LOOKUPS = ((lookups, lookups.c.looked_up_at), (phone_records, phone_records.c.l
 def prune(database: Database, before: datetime, lookups_before: datetime) -> Iterator[tuple[str, int]]:
     """Delete rows that last changed before a moment. Yield the name of each table and the number of its deleted rows.
 
-    Campaigns with an idempotency key are never deleted: their journals prevent a second send.
+    Campaigns with an idempotency key are never deleted: their journals prevent a second send. What an unfinished
+    campaign needs stays until it is finished: at most four days after its task's end, or eight days after its start.
 
     :param before: the moment for all tables but those of phone lookups and frequency caps
     :param lookups_before: the moment for phone lookups, which campaigns use for their ``lookup_ttl``
@@ -66,7 +70,8 @@ def prune(database: Database, before: datetime, lookups_before: datetime) -> Ite
     if database.engine.dialect.name in REPORT_DIALECTS:
         database.write(partial(_record_pruned, before=before))
     # A frequency cap may count messages for this long, whatever the retention of reports is.
-    counted_before = datetime.now(UTC) - MAX_PERIOD
+    now = datetime.now(UTC)
+    counted_before = now - MAX_PERIOD
     moments = [
         *((table, age, before) for table, age in _AGES),
         *((table, age, lookups_before) for table, age in _LOOKUPS),
@@ -74,7 +79,12 @@ def prune(database: Database, before: datetime, lookups_before: datetime) -> Ite
     ]
     for table, age, moment in moments:
         key = table.primary_key.columns
-        old = select(*key).where(age < moment).limit(BATCH_ROWS)
+        conditions = [age < moment]
+        if table is sends:
+            conditions.append(~is_unfinished(now))
+        elif table in _OF_SENDS:
+            conditions.append(~exists().where(sends.c.campaign == table.c.campaign, is_unfinished(now)))
+        old = select(*key).where(*conditions).limit(BATCH_ROWS)
         deleted = 0
         while number := database.write(executing(delete(table).where(tuple_(*key).in_(old)))):
             deleted += number

@@ -47,9 +47,14 @@ class SentRequest(NamedTuple):
 
 
 def record_send_started(connection: Connection, send: TrackedSend) -> None:
-    """Record that a send starts. A later try of the task continues the same record."""
+    """Record that a send starts. A later try of the task continues the same record, which has not ended then."""
+    insert = insert_into(connection.dialect.name, sends)
     connection.execute(
-        insert_into(connection.dialect.name, sends).on_conflict_do_nothing(index_elements=[sends.c.campaign]),
+        insert.on_conflict_do_update(
+            index_elements=[sends.c.campaign],
+            set_={"ended_at": None},
+            where=and_(sends.c.conn_id == insert.excluded.conn_id, sends.c.finished_at.is_(None)),
+        ),
         [{**asdict(send), "started_at": datetime.now(UTC)}],
     )
 

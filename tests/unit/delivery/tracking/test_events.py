@@ -11,6 +11,7 @@ from sqlalchemy import select, update
 from cpaas_provider.database.schema.delivery import deliveries, sends
 from cpaas_provider.delivery.callbacks.tokens import CallbackToken
 from cpaas_provider.delivery.tracking import events
+from cpaas_provider.delivery.tracking.erasure import erase
 from cpaas_provider.delivery.tracking.events import (
     AIRTIME_SUCCEEDED,
     CAMPAIGN_FINISHED,
@@ -112,6 +113,7 @@ class TestCampaignFinished:
             "undelivered": 1,
             "in_flight": 0,
             "unreported": 0,
+            "unknown": 0,
             "single": False,
         }
 
@@ -173,6 +175,48 @@ class TestCampaignFinished:
         later = dict.fromkeys(KINDS, datetime.now(UTC) + timedelta(seconds=1))
         assert found(database, since=later) == []
         assert found(database) == []
+
+    def test_of_a_campaign_that_was_complete_long_ago_does_not_start_a_new_dag_by_a_click(self, database):
+        sent(database, expected=1)
+        save_reports(database, report(ADA, "delivered", token=PACK))
+        an_age_passes(database, by=timedelta(days=60))
+        save_reports(database, report(ADA, "clicked", token=PACK))
+        new_dag = dict.fromkeys(KINDS, datetime.now(UTC) - timedelta(hours=1))
+        assert found(database, CAMPAIGN_FINISHED, since=new_dag) == []
+        assert found(database, CAMPAIGN_FINISHED) == []
+
+    def test_is_not_told_because_a_recipient_is_erased(self, database):
+        sent(database, expected=2)
+        save_reports(database, report(ADA, "delivered", token=to(ADA, OBI)), report(OBI, "sent", token=to(ADA, OBI)))
+        erase(database, f"+{OBI}")
+        assert found(database) == []
+        assert found(database, looked=datetime.now(UTC)) == []
+        an_age_passes(database, "ended_at")
+        [one] = found(database)
+        assert (one.facts["delivered"], one.facts["undelivered"]) == (1, 1)
+
+    def test_is_told_with_the_last_report_after_somebody_was_erased(self, database):
+        sent(database, expected=2)
+        save_reports(database, report(OBI, "sent", token=to(ADA, OBI)))
+        erase(database, f"+{OBI}")
+        assert found(database) == []
+        save_reports(database, report(ADA, "delivered", token=to(ADA, OBI)))
+        assert [one.key for one in found(database)] == ["spring"]
+
+    def test_is_told_when_the_task_ends_after_somebody_was_erased(self, database):
+        begin(database)
+        noted(database, recipients=1)
+        save_reports(database, report(OBI, "sent", token=to(OBI)))
+        erase(database, f"+{OBI}")
+        end(database, expected=1)
+        assert [one.key for one in found(database)] == ["spring"]
+
+    def test_of_one_campaign_and_connection_is_not_told_by_reports_of_another(self, database):
+        sent(database, "spring", 1)
+        sent(database, "summer", 1)
+        save_reports(database, report(ADA, "delivered", token=to(ADA, campaign="spring"), conn_id="other"))
+        save_reports(database, report(ADA, "delivered", token=to(ADA, campaign="summer")))
+        assert [one.key for one in found(database)] == ["summer"]
 
     def test_of_many_is_found_by_many_processes_once(self, database):
         for number in range(60):

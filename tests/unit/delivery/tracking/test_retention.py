@@ -22,6 +22,7 @@ from cpaas_provider.database.schema.delivery import (
 from cpaas_provider.database.schema.lookups import lookups, phone_records
 from cpaas_provider.database.schema.recipients import message_counts
 from cpaas_provider.delivery.tracking import retention
+from cpaas_provider.delivery.tracking.events import CAMPAIGN_FINISHED, KINDS, detect_events, unpublished
 from cpaas_provider.delivery.tracking.retention import prune
 from cpaas_provider.delivery.tracking.sent_requests import (
     SentRequest,
@@ -29,7 +30,7 @@ from cpaas_provider.delivery.tracking.sent_requests import (
     record_requests,
     record_send_started,
 )
-from tests.unit.delivery.report_builders import ADA, OBI, WHEN, report, save_reports, to
+from tests.unit.delivery.report_builders import ADA, OBI, WHEN, begun, ended, noted, report, save_reports, to
 
 TABLES = (reports, deliveries, requests, sends, request_counts)
 OF_THE_PAGES = (report_counts, delivery_summaries, task_progress, passcodes, airtime_purchases)
@@ -74,10 +75,54 @@ class TestPruning:
             connection.execute(
                 update(deliveries).where(deliveries.c.campaign == "spring").values(updated_at=now - timedelta(days=100))
             )
+            connection.execute(update(sends).values(finished_at=now))
         assert dict(prune(filled, now - timedelta(days=90), WHEN))["cpaas_deliveries"] == 2
         assert number_of(filled) == [0, 1, 1, 1, 2]
+        # An unfinished campaign stays for some days.
+        with filled.engine.begin() as connection:
+            connection.execute(update(sends).values(started_at=now - timedelta(days=100)))
         assert sum(number for _, number in prune(filled, now + timedelta(days=1), WHEN)) == 8
         assert number_of(filled) == [0, 0, 0, 0, 0]
+
+    def test_leaves_what_an_unfinished_campaign_needs_until_it_is_finished(self, database: Database) -> None:
+        now = datetime.now(UTC)
+        for campaign, conn_id in (("spring", "shop"), ("summer", "other")):
+            begun(database, campaign, conn_id)
+            made = SentRequest(to(campaign=campaign).reference, 2)
+            noted(database, made, campaign=campaign, conn_id=conn_id)
+            save_reports(database, report(ADA, "delivered", token=to(campaign=campaign), conn_id=conn_id))
+            ended(database, campaign, expected=2)
+        tables = (deliveries, requests, sends, request_counts)
+
+        def rows() -> list[int]:
+            with database.connect() as connection:
+                return [connection.execute(select(func.count()).select_from(table)).scalar_one() for table in tables]
+
+        full = rows()
+        list(prune(database, now + timedelta(days=1), WHEN))
+        assert rows() == full
+        save_reports(database, report(OBI, "failed", token=to()))
+        detect_events(database, dict.fromkeys(KINDS, datetime(2000, 1, 1, tzinfo=UTC)))
+        list(prune(database, now + timedelta(days=1), WHEN))
+        with database.connect() as connection:
+            assert connection.execute(select(sends.c.campaign)).scalars().all() == ["summer"]
+            assert connection.execute(select(deliveries.c.campaign).distinct()).scalars().all() == ["summer"]
+            assert [event.campaign for event in unpublished(connection) if event.kind == CAMPAIGN_FINISHED] == [
+                "spring"
+            ]
+        # No DAG is scheduled on it, so nobody records that it is finished.
+        database.write(lambda connection: connection.execute(update(sends).values(ended_at=now - timedelta(days=5))))
+        list(prune(database, now + timedelta(days=1), WHEN))
+        assert rows() == [0, 0, 0, 0]
+
+    def test_leaves_a_campaign_whose_task_has_not_ended(self, filled: Database) -> None:
+        now = datetime.now(UTC)
+        for age, number in ((timedelta(days=6), 1), (timedelta(days=9), 0)):
+            change = update(sends).values(started_at=now - age)
+            filled.write(lambda connection, change=change: connection.execute(change))
+            list(prune(filled, now - timedelta(days=1), WHEN))
+            with filled.connect() as connection:
+                assert connection.execute(select(func.count()).select_from(sends)).scalar_one() == number
 
     def test_leaves_what_dags_have_not_been_told_yet(self, filled: Database) -> None:
         now = datetime.now(UTC)
@@ -97,14 +142,15 @@ class TestPruning:
         with filled.connect() as connection:
             assert connection.execute(select(events.c.campaign)).scalars().all() == ["waits"]
 
-    def test_leaves_alerts_that_no_notification_has_reported(self, filled: Database) -> None:
+    def test_leaves_alerts_that_no_notification_has_reported_unless_they_are_old(self, filled: Database) -> None:
         old = datetime.now(UTC) - timedelta(days=200)
         unused = {"window_seconds": 0, "in_flight": 0, "flight_token": 0, "fencing_token": 0, "sender_ok": False}
         group = {"conn_id": "shop", "sent_at": old, **unused}
+        groups = (("reported", 0, None), ("waits", 1, old + timedelta(days=2)), ("waits for ever", 1, old))
         with filled.engine.begin() as connection:
-            for name, alerts in (("reported", 0), ("waits", 1)):
-                connection.execute(insert(notifications).values(name=name, alerts=alerts, **group))
-        assert dict(prune(filled, old + timedelta(days=1), WHEN))["cpaas_notifications"] == 1
+            for name, alerts, last_at in groups:
+                connection.execute(insert(notifications).values(name=name, alerts=alerts, last_at=last_at, **group))
+        assert dict(prune(filled, old + timedelta(days=1), WHEN))["cpaas_notifications"] == 2
         with filled.connect() as connection:
             assert connection.execute(select(notifications.c.name)).scalars().all() == ["waits"]
 

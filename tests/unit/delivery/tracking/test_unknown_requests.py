@@ -6,11 +6,20 @@ import datetime as dt
 from typing import Any
 
 import pytest
+from sqlalchemy import select, update
 
 from cpaas_provider.database.database import Database
+from cpaas_provider.database.schema.delivery import sends
 from cpaas_provider.delivery.callbacks.tokens import CallbackToken
 from cpaas_provider.delivery.tracking.counts import read_counts
-from cpaas_provider.delivery.tracking.events import CAMPAIGN_FINISHED, KINDS, DeliveryEvent, detect_events, unpublished
+from cpaas_provider.delivery.tracking.events import (
+    CAMPAIGN_FINISHED,
+    KINDS,
+    MESSAGES_FAILED,
+    DeliveryEvent,
+    detect_events,
+    unpublished,
+)
 from cpaas_provider.delivery.tracking.sent_requests import SentRequest
 from cpaas_provider.sources.delivery_events import DeliveryEventSource
 from cpaas_provider.triggers.delivery import DeliveryTrigger
@@ -18,6 +27,7 @@ from tests.unit.delivery.report_builders import ADA, OBI, UMA, begun, ended, not
 
 EVER = dict.fromkeys(KINDS, dt.datetime(2000, 1, 1, tzinfo=dt.UTC))
 SURE, LOST = to(ADA, OBI, reference="sure"), CallbackToken("spring", "lost", 10)
+FIGURES = ("recipients", "delivered", "undelivered", "unreported")
 OTHERS = [f"23480200000{number:02}" for number in range(10)]
 
 
@@ -29,6 +39,15 @@ def sent(database: Database, monkeypatch: pytest.MonkeyPatch) -> Database:
     noted(database, SentRequest("sure", 2))
     ended(database, expected=2, unknown=10)
     return database
+
+
+def make_older(database: Database, age: dt.timedelta) -> None:
+    """Move the end of every send into the past."""
+    with database.connect() as connection:
+        ends = connection.execute(select(sends.c.campaign, sends.c.ended_at)).all()
+    for campaign, ended_at in ends:
+        change = update(sends).where(sends.c.campaign == campaign).values(ended_at=ended_at - age)
+        database.write(lambda connection, change=change: connection.execute(change))
 
 
 def finished(database: Database) -> list[DeliveryEvent]:
@@ -51,6 +70,49 @@ async def looked(
 def told(outcome: str, expected: int, delivered: int, undelivered: int, in_flight: int, unreported: int) -> Any:
     names = ("outcome", "expected", "delivered", "undelivered", "in_flight", "unreported")
     return dict(zip(names, (outcome, expected, delivered, undelivered, in_flight, unreported), strict=True))
+
+
+def failed(database: Database, since: dt.datetime | None = None) -> list[DeliveryEvent]:
+    detect_events(database, dict.fromkeys(KINDS, since) if since else EVER)
+    with database.connect() as connection:
+        return [event for event in unpublished(connection) if event.kind == MESSAGES_FAILED]
+
+
+class TestFailures:
+    def test_leave_out_a_request_that_was_repeated(self, database: Database) -> None:
+        begun(database)
+        save_reports(database, report(ADA, "failed", token=to(ADA, reference="first")))
+        # The task may still send it again, so nothing is published yet.
+        assert failed(database) == []
+        noted(database, SentRequest("second", 1))
+        save_reports(database, report(ADA, "sent", token=to(ADA, reference="second")))
+        ended(database, expected=1)
+        assert failed(database) == []
+        save_reports(database, report(ADA, "failed", token=to(ADA, reference="second")))
+        assert [event.facts for event in failed(database)] == [{"recipients": 1}]
+
+    def test_leave_out_a_recipient_whom_another_request_of_the_campaign_reached(
+        self, database: Database, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("AIRFLOW__CPAAS__DATABASE", database.engine.url.render_as_string(hide_password=False))
+        begun(database)
+        noted(database, SentRequest("first", 2), SentRequest("second", 1))
+        save_reports(database, report(ADA, "delivered", token=to(ADA, reference="second")))
+        save_reports(database, *(report(one, "failed", token=to(ADA, OBI, reference="first")) for one in (ADA, OBI)))
+        # A message of another campaign, or of another connection, is another message.
+        save_reports(database, report(OBI, "delivered", token=to(OBI, campaign="summer")))
+        save_reports(database, report(OBI, "delivered", token=to(OBI, reference="theirs"), conn_id="other"))
+        ended(database, expected=3)
+        assert [event.facts for event in failed(database)] == [{"recipients": 1}]
+        with DeliveryEventSource("spring").open() as table:
+            assert [row.values for row in table.rows(["recipient"])] == [(f"+{OBI}",)]
+
+    def test_of_unknown_outcome_are_published_once_the_task_has_ended(self, database: Database) -> None:
+        begun(database)
+        save_reports(database, report(ADA, "failed", token=to(ADA, OBI, reference="lost")))
+        assert failed(database) == []
+        ended(database, expected=0, unknown=2)
+        assert len(failed(database)) == 1
 
 
 class TestASensor:
@@ -101,13 +163,44 @@ class TestACampaign:
         assert finished(sent) == []
         save_reports(sent, report(ADA, "delivered", token=SURE), report(OBI, "failed", token=SURE))
         (one,) = finished(sent)
-        figures = ("recipients", "delivered", "undelivered", "unreported")
-        assert [one.facts[name] for name in figures] == [12, 11, 1, 0]
+        assert [one.facts[name] for name in FIGURES] == [12, 11, 1, 0]
 
-    def test_is_finished_without_others_of_whom_nothing_is_reported(self, sent: Database) -> None:
+    def test_waits_for_recipients_of_unknown_outcome(self, sent: Database) -> None:
         save_reports(sent, report(ADA, "delivered", token=SURE), report(OBI, "failed", token=SURE))
+        assert finished(sent) == []
+        save_reports(sent, *(report(one, "delivered", token=LOST) for one in OTHERS))
         (one,) = finished(sent)
-        assert one.facts["recipients"] == 2
+        assert [one.facts[name] for name in (*FIGURES, "unknown")] == [12, 11, 1, 0, 0]
+
+    @pytest.mark.parametrize("reported", [0, 1])
+    def test_of_which_most_are_unknown_finishes_once_at_its_age(self, database: Database, reported: int) -> None:
+        begun(database)
+        ended(database, expected=0, unknown=500)
+        save_reports(database, *(report(one, "delivered", token=LOST) for one in OTHERS[:reported]))
+        assert finished(database) == []
+        make_older(database, dt.timedelta(hours=73))
+        (one,) = finished(database)
+        assert [one.facts[name] for name in (*FIGURES, "unknown")] == [reported, reported, 0, 0, 500 - reported]
+        # A report that comes later changes the figures, and starts no second run.
+        save_reports(database, *(report(one, "delivered", token=LOST) for one in OTHERS))
+        assert len(finished(database)) == 1
+
+    def test_finishes_when_a_later_try_resolved_what_was_unknown(self, sent: Database) -> None:
+        save_reports(sent, report(ADA, "delivered", token=SURE), report(OBI, "failed", token=SURE))
+        assert finished(sent) == []
+        begun(sent)
+        ended(sent, expected=2)
+        (one,) = finished(sent)
+        assert [one.facts[name] for name in (*FIGURES, "unknown")] == [2, 1, 1, 0, 0]
+
+    def test_does_not_finish_while_a_later_try_sends(self, sent: Database) -> None:
+        begun(sent)
+        noted(sent, SentRequest("lost", 10))
+        save_reports(sent, report(ADA, "delivered", token=SURE), report(OBI, "failed", token=SURE))
+        save_reports(sent, *(report(one, "delivered", token=LOST) for one in OTHERS))
+        assert finished(sent) == []
+        ended(sent, expected=12)
+        assert len(finished(sent)) == 1
 
     def test_is_shown_with_the_accepted_open(self, sent: Database) -> None:
         save_reports(sent, *(report(one, "delivered", token=LOST) for one in OTHERS))
