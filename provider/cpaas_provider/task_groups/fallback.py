@@ -73,7 +73,7 @@ def deliver_with_fallback(
     _check(steps, common, source, results_folder)
     folder = results_folder.rstrip("/")
     with TaskGroup(group_id=group_id) as group:
-        contact = _contact(group.group_id, common, steps)
+        contact = _contact(str(group.group_id), common, steps)
         rows, previous_wait = source, None
         for number, step in enumerate(steps, 1):
             channel = str(step["channel"])
@@ -127,7 +127,7 @@ def _contact(group_id: str, common: Mapping[str, Any], steps: Sequence[Mapping[s
 
     With an idempotency key all runs are one contact, as a later run may continue what an earlier one began.
     """
-    keys = [str(key) for step in steps if (key := (common | dict(step)).get("idempotency_key")) is not None]
+    keys = [str(key) for step in steps if (key := {**common, **step}.get("idempotency_key")) is not None]
     if keys:
         return f"{group_id}\n{keys[0]}"
     return f"{group_id}\n{{{{ dag.dag_id }}}}\n{{{{ run_id }}}}\n{{{{ ti.map_index }}}}"

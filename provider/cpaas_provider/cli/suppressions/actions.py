@@ -31,7 +31,8 @@ _SHOWN = 12
 """Letters of a hash that are shown: enough to tell entries apart."""
 
 _NAMED = 5
-_EXPORTED = Suppression._fields
+_EXPORTED = tuple(name for name in Suppression._fields if name != "reported_at")
+"""What an export has of an entry. A person imports it, so no report removes what was imported."""
 """The columns of an export."""
 
 
@@ -114,7 +115,7 @@ def cpaas_suppressions_export(args: Namespace) -> None:
                 writer.writerow(_EXPORTED)
                 number = 0
                 for entry in table.entries(_where(args)):
-                    writer.writerow([entry.recipient_hash.hex(), *entry[1:-1], entry.added_at.isoformat()])
+                    writer.writerow([entry.recipient_hash.hex(), *entry[1:6], entry.added_at.isoformat()])
                     number += 1
         except OSError as error:
             raise SystemExit(f"The file could not be written ({error.strerror}).") from None

@@ -26,6 +26,8 @@ suppressions = Table(
     Column("key_id", String(16), nullable=False),
     Column("source", String(100), nullable=False),
     Column("added_at", UtcDateTime, nullable=False),
+    # The time of the newest delivery report that lists the recipient. Empty if a person added the entry.
+    Column("reported_at", UtcDateTime),
     # Each send checks whether any entry exists.
     Index("cpaas_suppressions_conn_id", "conn_id", "channel", "reason"),
     sqlite_with_rowid=False,
