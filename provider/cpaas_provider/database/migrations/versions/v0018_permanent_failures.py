@@ -14,7 +14,15 @@ _REPORT_DIALECTS = ("sqlite", "postgresql")
 def upgrade() -> None:
     """Add their columns and their table."""
     op.add_column("cpaas_suppressions", sa.Column("reported_at", sa.DateTime))
-    # Entries that reports made had this source. The command refused no such text, but had another default.
+    is_reported = sa.text("reported_at IS NOT NULL")
+    op.create_index(
+        "cpaas_suppressions_reported_at",
+        "cpaas_suppressions",
+        ["reported_at"],
+        sqlite_where=is_reported,
+        postgresql_where=is_reported,
+    )
+    # Entries that reports made had this source. No command or function has it as its default.
     entries = sa.table("cpaas_suppressions", sa.column("reported_at"), sa.column("added_at"), sa.column("source"))
     made = entries.update().where(entries.c.source == "delivery report")
     op.execute(made.values(reported_at=entries.c.added_at))

@@ -36,6 +36,7 @@ BRAKE_SHARE = 0.05
 BRAKE_MINIMUM = 20
 """Fewer permanent failures of a campaign never stop it from listing them."""
 
+_MOST_SHOWN = 20
 _LOCK = "suppressions by delivery reports"
 _FAILED = (int(DeliveryStatus.UNDELIVERED), int(DeliveryStatus.BOUNCED))
 _HAS_FAILED = and_(deliveries.c.permanent_failure_at.is_not(None), deliveries.c.delivery_status.in_(_FAILED))
@@ -68,14 +69,11 @@ def update_brake(connection: Connection, campaign: str) -> None:
     _update(connection, _apply_brake(connection, campaign, attached=True), ())
 
 
-def read_brakes(connection: Connection, campaigns: Collection[str] | None = None) -> list[Mapping[str, Any]]:
-    """Return the campaigns whose reports list nobody, the newest first.
-
-    :param campaigns: only these
-    """
-    query = select(suppression_brakes).order_by(suppression_brakes.c.braked_at.desc()).limit(100)
-    if campaigns is not None:
-        query = query.where(suppression_brakes.c.campaign.in_(campaigns))
+def read_brakes(connection: Connection, campaign: str | None = None) -> list[Mapping[str, Any]]:
+    """Return the campaigns whose reports list nobody, the newest first, or this one only."""
+    query = select(suppression_brakes).order_by(suppression_brakes.c.braked_at.desc()).limit(_MOST_SHOWN)
+    if campaign is not None:
+        query = query.where(suppression_brakes.c.campaign == campaign)
     return [dict(row) for row in connection.execute(query).mappings()]
 
 
