@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 TEXT_FIELDS = frozenset(
     {
-        "callback", "channel", "content", "cpaas_conn_id", "external_ref", "from_name", "group", "idempotency_key",
+        "callback", "channel", "content", "cpaas_conn_id", "external_ref", "frequency_contact", "from_name", "group",
+        "idempotency_key",
         "map_name", "network", "otp_id", "reply_to", "row_id", "sender_id", "subject", "template_id",
         "token",
     }

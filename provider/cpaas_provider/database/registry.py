@@ -20,20 +20,22 @@ from cpaas_provider.database.schema.campaigns import campaign_values, campaigns,
 
 @dataclass(frozen=True)
 class CampaignKey:
-    """Identifies a campaign in every run: by the connection and the author's ``idempotency_key``.
+    """Identifies a campaign in every run: by the connection, the channel and the author's ``idempotency_key``.
 
+    :param channel: ``sms``, ``whatsapp`` or ``email``; a campaign on another channel is another one
     :param key: the author's key
     :param base_url: the connection's base URL now; it must be the same as when the campaign was started
     """
 
     conn_id: str
+    channel: str
     key: str
     base_url: str
 
     @property
     def name(self) -> str:
         """Return the campaign's name in the database, which does not reveal the key and depends on no secret."""
-        return sha256(json.dumps(["campaign", self.conn_id, self.key]).encode()).hexdigest()[:40]
+        return sha256(json.dumps(["campaign", self.conn_id, self.channel, self.key]).encode()).hexdigest()[:40]
 
 
 @dataclass(frozen=True)

@@ -93,6 +93,7 @@ class Report(NamedTuple):
     :param reference: what the sender called it, up to 100 characters
     :param reason: why, in the service's words, up to 300 characters
     :param kind: ``sms``, ``email`` or ``airtime``, where told
+    :param reported_at: the time the report gives itself, where told; one without a zone is UTC
     """
 
     delivery_status: DeliveryStatus | None
@@ -102,6 +103,7 @@ class Report(NamedTuple):
     reference: str | None = None
     reason: str | None = None
     kind: str | None = None
+    reported_at: datetime | None = None
 
 
 def read_report(body: Any) -> Report:
@@ -118,13 +120,8 @@ def read_report(body: Any) -> Report:
         reference=_first(fields, _REFERENCES, _identifier),
         reason=_first(fields, _REASONS, _reason) or _first(fields, ("status",), _description),
         kind=_KINDS.get(family) or _first(fields, _CHANNELS, lambda value: _KINDS.get(_word(value) or "")),
+        reported_at=_first(fields, _TIMES, _moment),
     )
-
-
-def reported_at(body: Any) -> datetime | None:
-    """Return the time a report gives itself, if it does; one without a zone is UTC."""
-    moment: datetime | None = _first(_fields(body), _TIMES, _moment)
-    return moment
 
 
 def normalise_recipient(value: Any) -> str | None:

@@ -80,6 +80,9 @@ class CampaignOperator(CpaasOperator):
         ``(3, timedelta(days=7))`` for three in seven days, at most 90 days. Recipients at the cap are left out
     :param frequency_category: the category in which the messages count, such as ``marketing``. Without a
         ``frequency_cap`` they count, and no recipient is left out. Default: ``default``, if there is a cap
+    :param frequency_contact: a name that several campaigns share whose messages to a recipient count as one, such as
+        the same message over two channels. ``deliver_with_fallback`` sets it. Default: each campaign counts for itself
+        (templated)
     :param max_failure_ratio: share of recipients and rows that may fail, 0 to 1, before the task fails. A recipient
         whose phone lookup failed counts
     :param on_rejected_batch: what to do about a batch that the service rejects as a whole. ``bisect`` splits it, to
@@ -88,7 +91,8 @@ class CampaignOperator(CpaasOperator):
     :param max_identical_rejections: end the campaign after so many requests in a row that are rejected with the same
         reason. ``None`` sets no limit. Rejections that name recipients do not count
     :param partition: one of the values of ``partitions(count)``, to map the operator over
-    :param idempotency_key: a name under which the campaign is sent once, by whichever run sends it first (templated)
+    :param idempotency_key: a name under which the campaign is sent once on its channel, by whichever run sends it first
+        (templated)
     :param max_pending_requests: highest number of requests with an intent and no result yet. Default:
         ``max_concurrency`` of the connection. A higher number is faster, and leaves more unknown if the task is killed
     :param spool_path: a folder on the worker's disk for the plan. Default: the system's folder for temporary files
@@ -120,6 +124,7 @@ class CampaignOperator(CpaasOperator):
         "suppression_list",
         "test_recipients",
         "idempotency_key",
+        "frequency_contact",
         "cpaas_conn_id",
     )
     masked_fields: ClassVar[Mapping[str, Callable[[Any], Any]]] = MASKED_CAMPAIGN_FIELDS
@@ -166,6 +171,7 @@ class CampaignOperator(CpaasOperator):
         use_suppression_list: bool = True,
         frequency_cap: tuple[int, timedelta | float] | None = None,
         frequency_category: str | None = None,
+        frequency_contact: str | None = None,
         max_failure_ratio: float = 0.0,
         on_rejected_batch: Literal["bisect", "fail"] = "bisect",
         max_identical_rejections: int | None = 20,
@@ -223,6 +229,7 @@ class CampaignOperator(CpaasOperator):
         self.use_suppression_list = self._checked(validators.boolean, use_suppression_list=use_suppression_list)
         self.frequency_cap = self._checked(validators.frequency_cap, frequency_cap=frequency_cap)
         self.frequency_category = self._checked(validators.frequency_category, frequency_category=frequency_category)
+        self.frequency_contact = frequency_contact
         self.max_failure_ratio = self._checked(validators.ratio, max_failure_ratio=max_failure_ratio)
         self.on_rejected_batch = self._checked(validators.one_of("bisect", "fail"), on_rejected_batch=on_rejected_batch)
         self.max_identical_rejections = self._checked(

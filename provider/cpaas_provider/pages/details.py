@@ -17,6 +17,7 @@ from cpaas_provider.database.schema.base import CAMPAIGN_LENGTH
 from cpaas_provider.database.schema.delivery import report_counts, sends
 from cpaas_provider.delivery.reports import DeliveryStatus
 from cpaas_provider.delivery.tracking.counts import DeliveryCounts, read_counts
+from cpaas_provider.delivery.tracking.permanent_failures.entries import read_brakes
 from cpaas_provider.pages.access import Viewer
 from cpaas_provider.pages.base import REFRESH, Pages, fail, not_found, respond
 from cpaas_provider.pages.campaigns import CampaignRow, find_campaign
@@ -46,10 +47,12 @@ def campaign_page(pages: Pages, request: Request, viewer: Viewer, reference: str
         if row.is_tracked:
             row = replace(row, summary=pages.summaries.of_one(connection, reference, row.accepted))
         buckets = _reports_by_minute(connection, row)
+        brake = next(iter(read_brakes(connection, reference)), None)
     return respond(
         request,
         "campaign.html",
         row=row,
+        brake=brake,
         chart=charts.over_time(buckets, STATUSES, "Delivery reports over time"),
         kinds=[status for status in STATUSES if any(status in counts for counts in buckets.values())],
         command=_cli_arguments(row),

@@ -8,6 +8,7 @@ from datetime import timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self, TypeVar
 
+from cpaas_provider.sending.hashing import EMAIL_OPERATION
 from cpaas_provider.sending.journal.model import (
     RequestRecord,
     accepted_by_reference,
@@ -22,6 +23,11 @@ if TYPE_CHECKING:
     from cpaas_provider.api.settings import ClientSettings
 
 T = TypeVar("T")
+
+
+def channel_of(operation: str, body: Mapping[str, Any]) -> str:
+    """Return the channel of a message: ``sms``, ``whatsapp`` or ``email``."""
+    return "email" if operation == EMAIL_OPERATION else str(body.get("channel") or "sms")
 
 
 class OnUnknown(StrEnum):

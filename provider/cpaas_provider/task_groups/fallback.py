@@ -15,7 +15,16 @@ from cpaas_provider.task_groups.undelivered import UndeliveredSource
 
 _COLUMNS = {"sms": "phone", "whatsapp": "phone", "email": "email"}
 _OWN_ARGUMENTS = frozenset(
-    {"source", "results_path", "task_id", "track_recipients", "dry_run", "partition", "test_only"}
+    {
+        "source",
+        "results_path",
+        "task_id",
+        "track_recipients",
+        "dry_run",
+        "partition",
+        "test_only",
+        "frequency_contact",
+    }
 )
 """Arguments that only the group may set, or that do not work in it."""
 
@@ -40,6 +49,10 @@ def deliver_with_fallback(
     A row without a usable recipient for one channel is an invalid row of that campaign, and goes on to the next. Such
     rows count for ``max_failure_ratio``, so the group sets it to 1 unless you give another.
 
+    An ``idempotency_key`` holds for each channel by itself: over all runs with the key, a recipient gets the message at
+    most once on each channel. Under a ``frequency_cap`` the group is one contact, so the next channel reaches
+    recipients whom the SMS has brought to the cap. A number and an address count separately.
+
     The group needs delivery reports: set ``callback_url`` on the connection. If a campaign or a wait fails, the later
     channels do not run. Clear the failed task to continue.
 
@@ -60,10 +73,11 @@ def deliver_with_fallback(
     _check(steps, common, source, results_folder)
     folder = results_folder.rstrip("/")
     with TaskGroup(group_id=group_id) as group:
+        contact = _contact(str(group.group_id), common, steps)
         rows, previous_wait = source, None
         for number, step in enumerate(steps, 1):
             channel = str(step["channel"])
-            campaign = _campaign(channel, rows, f"{folder}/{channel}.jsonl", common | dict(step))
+            campaign = _campaign(channel, rows, f"{folder}/{channel}.jsonl", common | dict(step), contact)
             if previous_wait is not None:
                 previous_wait >> campaign
                 # A sensor that timed out is skipped, and so is a campaign without recipients.
@@ -92,7 +106,7 @@ def deliver_with_fallback(
     return group
 
 
-def _campaign(channel: str, rows: Any, results_path: str, step: dict[str, Any]) -> Any:
+def _campaign(channel: str, rows: Any, results_path: str, step: dict[str, Any], contact: str) -> Any:
     arguments = {
         "recipient_column": _COLUMNS[channel],
         "max_failure_ratio": 1.0,
@@ -101,10 +115,22 @@ def _campaign(channel: str, rows: Any, results_path: str, step: dict[str, Any]) 
         "source": rows,
         "results_path": results_path,
         "track_recipients": True,
+        "frequency_contact": contact,
     }
     if channel != "email":
         return SmsCampaignOperator(**{"channel": channel, **arguments})
     return EmailCampaignOperator(**arguments)
+
+
+def _contact(group_id: str, common: Mapping[str, Any], steps: Sequence[Mapping[str, Any]]) -> str:
+    """Return a template of the name of the contact that the channels are together.
+
+    With an idempotency key all runs are one contact, as a later run may continue what an earlier one began.
+    """
+    keys = [str(key) for step in steps if (key := {**common, **step}.get("idempotency_key")) is not None]
+    if keys:
+        return f"{group_id}\n{keys[0]}"
+    return f"{group_id}\n{{{{ dag.dag_id }}}}\n{{{{ run_id }}}}\n{{{{ ti.map_index }}}}"
 
 
 def _accepted_or_unknown(task_id: str) -> str:

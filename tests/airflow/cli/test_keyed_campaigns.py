@@ -26,7 +26,7 @@ stage = of_single_requests.stage
 journal = of_single_requests.journal
 
 KEY = {"idempotency_key": "spring"}
-NAME = f"{CampaignKey('cpaas_default', 'spring', '').name}/0"
+NAME = f"{CampaignKey('cpaas_default', 'sms', 'spring', '').name}/0"
 
 
 @pytest.fixture(autouse=True)

@@ -580,7 +580,7 @@ def test_a_key_is_leased_while_a_run_sends(
             from cpaas_provider.database.errors import CampaignLockedError
             from cpaas_provider.database.registry import CampaignKey, open_campaign
 
-            key = CampaignKey("cpaas_default", "airflow cpaas send_sms monday", stage.sandbox.url)
+            key = CampaignKey("cpaas_default", "sms", "airflow cpaas send_sms monday", stage.sandbox.url)
             with open_database() as database, pytest.raises(CampaignLockedError) as error:
                 open_campaign(database, key, (0, 1), "another run")
             refused.append(str(error.value))

@@ -149,3 +149,18 @@ def test_entries_are_not_added_to_another_database_than_that_of_tasks(
         refused = cli(*command)
         assert (refused.status, "so nothing was added" in refused.err) == (1, True)
     assert find_suppressions([f"+{BEN}"], conn_id="any") == [None]
+
+
+def test_campaign_whose_reports_list_nobody_is_shown(cli: CommandLine) -> None:
+    from cpaas_provider.database.database import open_database
+    from tests.unit.delivery.report_builders import begun, report, save_reports, to
+
+    numbers = [f"23480312{number:05d}" for number in range(25)]
+    with open_database() as database:
+        begun(database)
+        token = to(*numbers)
+        save_reports(database, *(report(one, "undelivered", token=token, reason="Unknown number") for one in numbers))
+    listed = cli("list", "--output", "json")
+    assert (listed.status, listed.lines) == (0, [])
+    assert "campaign spring on connection 'shop' add nobody" in listed.err
+    assert "25 of 25 recipients" in listed.err

@@ -21,7 +21,7 @@ from cpaas_provider.database.registry import CampaignKey, OpenCampaign, open_cam
 from cpaas_provider.database.schema.campaigns import keyed_campaigns
 
 URL = "https://service.example.com"
-KEY = CampaignKey("cpaas_default", "spring", URL)
+KEY = CampaignKey("cpaas_default", "sms", "spring", URL)
 AT = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
 
@@ -39,8 +39,15 @@ def test_the_same_key_and_connection_go_by_the_same_secret(database: Database) -
     assert (again.secret, again.state.get("journal")) == (first.secret, 1)
 
 
-@pytest.mark.parametrize("other", [CampaignKey("second", "spring", URL), CampaignKey("cpaas_default", "summer", URL)])
-def test_another_connection_or_key_is_another_campaign(database: Database, other: CampaignKey) -> None:
+@pytest.mark.parametrize(
+    "other",
+    [
+        CampaignKey("second", "sms", "spring", URL),
+        CampaignKey("cpaas_default", "whatsapp", "spring", URL),
+        CampaignKey("cpaas_default", "sms", "summer", URL),
+    ],
+)
+def test_another_connection_channel_or_key_is_another_campaign(database: Database, other: CampaignKey) -> None:
     first, second = opened(database), opened(database, other)
     first.state.set("journal", 1)
     second.state.set("journal", 2)
@@ -49,13 +56,13 @@ def test_another_connection_or_key_is_another_campaign(database: Database, other
 
 
 def test_parts_of_names_do_not_run_into_each_other() -> None:
-    assert CampaignKey("a", "b c", URL).name != CampaignKey("a b", "c", URL).name
+    assert CampaignKey("a", "sms", "b c", URL).name != CampaignKey("a b", "sms", "c", URL).name
 
 
 def test_another_base_url_is_refused_and_takes_nothing(database: Database) -> None:
     opened(database).state.release()
     with pytest.raises(OtherServiceError):
-        opened(database, CampaignKey("cpaas_default", "spring", "https://other.example.com"))
+        opened(database, CampaignKey("cpaas_default", "sms", "spring", "https://other.example.com"))
     opened(database, owner="another")
 
 
@@ -66,7 +73,7 @@ def test_two_databases_have_a_secret_each(sqlite_url: str) -> None:
 
 
 def test_the_key_does_not_lie_in_the_database(database: Database) -> None:
-    opened(database, CampaignKey("cpaas_default", "spring for everybody", URL))
+    opened(database, CampaignKey("cpaas_default", "sms", "spring for everybody", URL))
     with database.connect() as connection:
         rows = connection.execute(sqlalchemy.select(keyed_campaigns)).all()
     assert "everybody" not in str(rows)
@@ -99,7 +106,7 @@ class TestPartitions:
     def test_of_two_numbers_at_one_moment_one_is_sent_in(self, url: str) -> None:
         for turn in range(10):
             together = threading.Barrier(4)
-            key = CampaignKey("cpaas_default", f"spring {turn}", URL)
+            key = CampaignKey("cpaas_default", "sms", f"spring {turn}", URL)
 
             def attempt(
                 part: int, count: int, key: CampaignKey = key, together: threading.Barrier = together

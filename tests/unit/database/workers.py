@@ -91,7 +91,7 @@ def _count(url: str, owner: str) -> None:
 def _register(url: str, owner: str) -> None:
     """Open a partition of the campaign, told as "1 of 4", and write to it."""
     part, _, count = owner.split()
-    key = CampaignKey("cpaas_default", "spring", "https://service.example.com")
+    key = CampaignKey("cpaas_default", "sms", "spring", "https://service.example.com")
     with open_database(url) as database:
         try:
             open_campaign(database, key, (int(part), int(count)), owner).state.set("journal", owner)

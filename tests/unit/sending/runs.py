@@ -52,7 +52,7 @@ PEOPLE = ("2348030001111", "2348030002222")
 KEYED_PEOPLE = ("2348030003333", "2348030004444")
 RETRIES = 2
 CAP = Cap("marketing", 3, timedelta(days=7))
-KEY = CampaignKey(CONN_ID, "spring", "https://api.example.com")
+KEY = CampaignKey(CONN_ID, "sms", "spring", "https://api.example.com")
 RUNS = ("scheduled__2026-03-01", "scheduled__2026-03-02")
 
 

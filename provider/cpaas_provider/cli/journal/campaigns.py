@@ -54,11 +54,13 @@ class CampaignJournals:
                 f"{NOTHING_CHANGED}"
             ) from None
 
-    def key_of(self, instance: Instance) -> CampaignKey | None:
-        """Return the campaign that a task instance's rendered arguments name; ``None`` without an idempotency_key."""
+    def keys_of(self, instance: Instance) -> list[CampaignKey]:
+        """Return the campaigns that a task instance's rendered arguments may name; none without an idempotency_key."""
         fields = rendered_fields(instance, self._session)
         key, conn_id = fields.get("idempotency_key"), fields.get("cpaas_conn_id")
-        return CampaignKey(str(conn_id), str(key), "") if key else None
+        # Whether it is SMS or WhatsApp is in no rendered argument.
+        channels = ("email",) if "subject" in fields else ("sms", "whatsapp")
+        return [CampaignKey(str(conn_id), channel, str(key), "") for channel in channels] if key else []
 
     def find(self, instance: Instance) -> Found | None:
         """Return the journal of the campaign that a task instance sends; ``None`` without an idempotency_key.
@@ -67,20 +69,21 @@ class CampaignJournals:
         """
         if (name := self.name_of(instance)) is not None:
             return self.read(instance, name)
-        key = self.key_of(instance)
-        if key is None:
+        names = [key.name for key in self.keys_of(instance)]
+        if not names:
             return None
         # A task instance stores nothing if other task instances have sent the whole campaign.
         try:
-            count = partition_count(self._opened(), key.name)
+            counts = {name: count for name in names if (count := partition_count(self._opened(), name))}
         except DatabaseError as error:
             raise _unreadable(instance, error) from None
-        if (count or 1) > 1:
+        if len(counts) > 1 or max(counts.values(), default=1) > 1:
+            which = f"which has {max(counts.values())} partitions" if len(counts) == 1 else "SMS or WhatsApp"
             raise JournalError(
-                f"Task instance {instance} has stored nothing for its campaign, which has {count} partitions. "
-                f"{NOTHING_CHANGED} Name a task instance that has. `airflow cpaas journal list --state all` shows them."
+                f"Task instance {instance} has stored nothing for its campaign, {which}. {NOTHING_CHANGED} Name a "
+                "task instance that has. `airflow cpaas journal list --state all` shows them."
             )
-        return self.read(instance, f"{key.name}/0")
+        return self.read(instance, f"{next(iter(counts), names[0])}/0")
 
     def read(self, instance: Instance, name: str) -> Found:
         """Return the journal of a campaign partition.

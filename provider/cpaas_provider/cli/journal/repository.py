@@ -74,7 +74,7 @@ def read(instance: Instance, session: Session) -> Found:
     found = _opened(instance, session)
     with CampaignJournals(session) as campaigns:
         # A task instance with its own journal may have been given an idempotency_key later.
-        if found is None or not any(found.journal.entries()) or campaigns.key_of(instance):
+        if found is None or not any(found.journal.entries()) or campaigns.keys_of(instance):
             found = campaigns.find(instance) or found
     if found is None:
         raise JournalError(

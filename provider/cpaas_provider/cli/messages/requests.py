@@ -29,7 +29,15 @@ from cpaas_provider.sending.journal.store import TryInfo
 from cpaas_provider.sending.resolver import describe_unknown
 from cpaas_provider.sending.shutdown import StopSignal
 from cpaas_provider.sending.single import SingleSendState
-from cpaas_provider.sending.spec import OnUnknown, Outcome, RequestResult, SendSpec, SuppressionList, UnknownPolicy
+from cpaas_provider.sending.spec import (
+    OnUnknown,
+    Outcome,
+    RequestResult,
+    SendSpec,
+    SuppressionList,
+    UnknownPolicy,
+    channel_of,
+)
 
 GRACE_SECONDS = 10.0
 """How long the command waits for a response after Ctrl-C, in seconds."""
@@ -235,7 +243,8 @@ def _open_journal(
         return
     owner = f"airflow cpaas on {socket.gethostname()}"
     # A campaign of a task may have the same key. The prefix keeps both apart.
-    name = CampaignKey(conn_id, f"airflow cpaas {spec.operation} {key}", connection.base_url)
+    channel = channel_of(spec.operation, spec.body)
+    name = CampaignKey(conn_id, channel, f"airflow cpaas {spec.operation} {key}", connection.base_url)
     # The random part makes a second run on this machine another owner.
     campaign = open_campaign(database, name, (0, 1), f"{owner} ({secrets.token_hex(3)})")
     try:

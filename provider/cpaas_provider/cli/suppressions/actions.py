@@ -6,7 +6,7 @@ import contextlib
 import csv
 import sys
 from argparse import Namespace
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
@@ -18,10 +18,12 @@ from cpaas_provider.api.recipients.invalid import InvalidRecipientError
 from cpaas_provider.api.recipients.reader import RecipientReader, recipient_key
 from cpaas_provider.cli.messages.campaign_database import record_database, refuse_other_database
 from cpaas_provider.cli.running import guarded
-from cpaas_provider.cli.terminal import aside, print_lines, say, typed
-from cpaas_provider.database.database import open_database
+from cpaas_provider.cli.terminal import aside, print_lines, say, typed, warn
+from cpaas_provider.database.database import Database, open_database
 from cpaas_provider.database.recipients.hash_keys import HASH_BYTES
 from cpaas_provider.database.recipients.suppressions import Listed, Suppression, SuppressionTable
+from cpaas_provider.database.schema.base import REPORT_DIALECTS
+from cpaas_provider.delivery.tracking.permanent_failures.entries import read_brakes
 from cpaas_provider.hooks.suppressions import add_suppressions, check_entry, list_reader, remove_suppressions
 from cpaas_provider.sources import as_source
 from cpaas_provider.sources.base import InvalidRow, Source
@@ -31,23 +33,39 @@ _SHOWN = 12
 """Letters of a hash that are shown: enough to tell entries apart."""
 
 _NAMED = 5
-_EXPORTED = Suppression._fields
-"""The columns of an export."""
+_EXPORTED = tuple(name for name in Suppression._fields if name != "reported_at")
+"""The columns of an export. A person imports it, so no report removes what was imported."""
 
 
 @guarded
 def cpaas_suppressions_list(args: Namespace) -> None:
     """Print entries."""
-    with _table() as table:
+    with _value_errors_shown(), open_database() as database:
+        table = SuppressionTable(database)
         wanted = _one(args.recipient, list_reader(args.region, args.number_check))
         found = table.entries(_where(args)) if wanted is None else table.entries_of(wanted, _where(args))
         lines = [_line(entry) for entry in islice(found, args.limit)]
         counts = table.counts()
+        brakes = _brakes(database)
     print_lines(lines, args.output, copied=("recipient_hash",))
     total = sum(counts.values())
     reasons = ", ".join(f"{number:,} {reason}" for reason, number in sorted(counts.items()))
     shown = f"Showing {len(lines):,} of " if len(lines) < total else ""
     say(f"{shown}{counted(total, 'entry', 'entries')}{f': {reasons}' if reasons else ''}.", aside(args))
+    for brake in brakes:
+        warn(
+            f"Delivery reports of campaign {brake['campaign']} on connection {brake['conn_id']!r} add nobody. They "
+            f"report permanent failures of {brake['failures']:,} of {counted(brake['recipients'], 'recipient')}, too "
+            "many to be the fault of the recipients. Look at the reasons in its results file."
+        )
+
+
+def _brakes(database: Database) -> list[Mapping[str, Any]]:
+    """Return the campaigns whose delivery reports list nobody. Other databases store no reports."""
+    if database.engine.dialect.name not in REPORT_DIALECTS:
+        return []
+    with database.connect() as connection:
+        return read_brakes(connection)
 
 
 @guarded
@@ -114,7 +132,7 @@ def cpaas_suppressions_export(args: Namespace) -> None:
                 writer.writerow(_EXPORTED)
                 number = 0
                 for entry in table.entries(_where(args)):
-                    writer.writerow([entry.recipient_hash.hex(), *entry[1:-1], entry.added_at.isoformat()])
+                    writer.writerow([entry.recipient_hash.hex(), *entry[1:6], entry.added_at.isoformat()])
                     number += 1
         except OSError as error:
             raise SystemExit(f"The file could not be written ({error.strerror}).") from None

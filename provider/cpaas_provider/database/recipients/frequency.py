@@ -20,6 +20,9 @@ from cpaas_provider.database.schema.recipients import message_counts
 MAX_PERIOD = timedelta(days=90)
 """The longest period of a cap. Older messages are pruned."""
 
+CONTACT_SEPARATOR = "/"
+"""Ends the part of a send's name that it shares with other sends. Their messages to a recipient count as one."""
+
 _INSERTION = insert(message_counts)
 
 
@@ -40,15 +43,17 @@ class MessageCounts:
     """Counts messages to recipients.
 
     A message is identified by its send, so a retry of the send does not count it again. Concurrent sends cannot exceed
-    the cap, as they take a lock in the database.
+    the cap, as they take a lock in the database. Sends of one contact each count their message, so that a message which
+    one of them gives back still counts for another one. For the cap they are one.
 
-    :param send: the name of the send, the same in all its tries
+    :param send: the name of the send, the same in all its tries; may begin with the name of a contact
     """
 
     def __init__(self, database: Database, cap: Cap, send: str) -> None:
         self._database = database
         self._cap = cap
         self._send = send
+        self._contact = _contact_of(send)
         self._lock_name = f"message_counts\0{cap.category}"
         self._is_of_category = message_counts.c.category == cap.category
         self._is_of_send = and_(self._is_of_category, message_counts.c.send == send)
@@ -84,9 +89,9 @@ class MessageCounts:
         capped, new, again = set[str](), list[dict[str, Any]](), list[bytes]()
         for recipient in recipients:
             own = next((row for row in counted[recipient] if row.send == self._send), None)
-            others = sum(1 for row in counted[recipient] if row.send != self._send and row.counted_at > since)
-            is_counted = own is not None and own.counted_at > since
-            if not is_counted and self._cap.messages is not None and others >= self._cap.messages:
+            contacts = {_contact_of(row.send) for row in counted[recipient] if row.counted_at > since}
+            is_counted = self._contact in contacts
+            if not is_counted and self._cap.messages is not None and len(contacts) >= self._cap.messages:
                 capped.add(recipient)
             elif own is not None:
                 # A message of an earlier try may be sent only now. It counts from now on.
@@ -104,6 +109,11 @@ class MessageCounts:
         # Another thread of this task may still be counting them. It must finish first.
         lock_for_writing(connection, self._lock_name)
         delete_rows(connection, message_counts, recipients, self._is_of_send)
+
+
+def _contact_of(send: str) -> str:
+    """Return what a send counts as, together with the other sends of its contact."""
+    return send.partition(CONTACT_SEPARATOR)[0]
 
 
 def erase_counts(database: Database, recipients: Iterable[str]) -> int:

@@ -15,7 +15,16 @@ _SPACE = 0x63706872
 def lock_for_writing(connection: Connection, name: str) -> None:
     """Take a lock until the transaction ends. SQLite needs none, as it has one writer at a time."""
     if connection.dialect.name == "postgresql":
-        number = int.from_bytes(sha256(name.encode()).digest()[:4], "big", signed=True)
-        connection.execute(select(func.pg_advisory_xact_lock(_SPACE, number)))
+        connection.execute(select(func.pg_advisory_xact_lock(_SPACE, _number(name))))
     elif connection.dialect.name != "sqlite":
         connection.execute(select(alembic_version.c.version_num).with_for_update())
+
+
+def lock_for_reading(connection: Connection, name: str) -> None:
+    """Take a lock together with other readers, on the databases that store reports. A writer waits for all of them."""
+    if connection.dialect.name == "postgresql":
+        connection.execute(select(func.pg_advisory_xact_lock_shared(_SPACE, _number(name))))
+
+
+def _number(name: str) -> int:
+    return int.from_bytes(sha256(name.encode()).digest()[:4], "big", signed=True)

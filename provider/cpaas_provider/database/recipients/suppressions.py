@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, Connection, func, insert, select, tuple_
+from sqlalchemy import ColumnElement, Connection, and_, func, insert, select, tuple_, update
 
 from cpaas_provider.database.activity.upsert import insert_into
 from cpaas_provider.database.bulk import batched, insert_many
@@ -55,6 +55,7 @@ class Suppression(NamedTuple):
     :param key_id: the id of the hash's key
     :param conn_id: the connection to which the entry applies; empty for all
     :param source: where the entry comes from, without personal data
+    :param reported_at: the time of the newest delivery report that lists the recipient; ``None`` if a person added it
     """
 
     recipient_hash: bytes
@@ -64,6 +65,7 @@ class Suppression(NamedTuple):
     reason: str
     source: str
     added_at: datetime
+    reported_at: datetime | None = None
 
 
 class Listed(NamedTuple):
@@ -71,6 +73,7 @@ class Listed(NamedTuple):
 
     :param recipient: the digits of a number in international form, or an email address
     :param conn_id: the connection to which the entry applies; empty for all
+    :param reported_at: the time of the delivery report that lists the recipient; ``None`` if a person does
     """
 
     recipient: str
@@ -78,6 +81,7 @@ class Listed(NamedTuple):
     source: str
     channel: str = "all"
     conn_id: str = ALL_CONNECTIONS
+    reported_at: datetime | None = None
 
 
 class SuppressionTable:
@@ -109,6 +113,7 @@ class SuppressionTable:
                     "no recipient. An export can be imported only into the database that it comes from, or into a copy "
                     "of it."
                 )
+            _take_over(connection, batch, {one.recipient_hash: one.recipient_hash for one in batch})
             return _insert(connection, batch)
 
         return sum(self._database.write(partial(work, batch=batch)) for batch in batched(entries))
@@ -121,6 +126,8 @@ class SuppressionTable:
         """
 
         def work(connection: Connection, batch: Sequence[str]) -> int:
+            if connection.dialect.name in REPORT_DIALECTS:
+                _forget_failures(connection, batch, where or {})
             return delete_rows(connection, suppressions, batch, *_equal(where))
 
         return sum(self._database.write(partial(work, batch=batch)) for batch in batched(recipients))
@@ -216,10 +223,54 @@ def add_listed(connection: Connection, listed: Sequence[Listed], hasher: Recipie
     hasher = hasher or writing_hasher(connection)
     now = datetime.now(UTC)
     entries = [
-        Suppression(hasher.hash(one.recipient), hasher.key_id, one.channel, one.conn_id, one.reason, one.source, now)
+        Suppression(
+            hasher.hash(one.recipient),
+            hasher.key_id,
+            one.channel,
+            one.conn_id,
+            one.reason,
+            one.source,
+            now,
+            one.reported_at,
+        )
         for one in listed
     ]
+    hashes = {old: hasher.hash(one.recipient) for one in listed for old in hasher.hashes(one.recipient)}
+    _take_over(connection, entries, hashes)
     return _insert(connection, entries, _stored_with_older_key(connection, hasher, listed))
+
+
+def _take_over(connection: Connection, entries: Iterable[Suppression], newest: Mapping[bytes, bytes]) -> None:
+    """Make entries of reports those of the persons who add them now, so that no later report removes them.
+
+    :param newest: by every hash under which a recipient may be stored, the one in the entries
+    """
+    added = {_key_of(one): one for one in entries if one.reported_at is None}
+    for hashes in batched(newest) if added else ():
+        of_reports = and_(suppressions.c.recipient_hash.in_(hashes), suppressions.c.reported_at.is_not(None))
+        for key in connection.execute(select(*_KEY).where(of_reports)).all():
+            entry = added.get((newest[bytes(key[0])], key[1], key[2], key[3]))
+            if entry is not None:
+                same = and_(*(column == value for column, value in zip(_KEY, key, strict=True)))
+                values = {"source": entry.source, "added_at": entry.added_at, "reported_at": None}
+                connection.execute(update(suppressions).where(same).values(values))
+
+
+def _key_of(entry: Suppression) -> Key:
+    return entry.recipient_hash, entry.channel, entry.conn_id, entry.reason
+
+
+def _forget_failures(connection: Connection, recipients: Sequence[str], where: Mapping[str, str]) -> None:
+    """Have reports that arrived so far list recipients no more, as a person removes them."""
+    if where.get("reason", HARD_BOUNCE) in WISHES:
+        return
+    # Imported here, so that a send that reads the list defines few tables.
+    from cpaas_provider.database.schema.delivery import deliveries
+
+    failed = and_(deliveries.c.recipient.in_(recipients), deliveries.c.permanent_failure_at.is_not(None))
+    if conn_id := where.get("conn_id"):
+        failed = and_(failed, deliveries.c.conn_id == conn_id)
+    connection.execute(update(deliveries).where(failed).values(permanent_failure_at=None))
 
 
 def _stored_with_older_key(connection: Connection, hasher: RecipientHasher, listed: Sequence[Listed]) -> set[Key]:
@@ -240,7 +291,7 @@ def _stored(connection: Connection, hashes: Sequence[bytes]) -> set[Key]:
 
 def _insert(connection: Connection, entries: Iterable[Suppression], stored: Collection[Key] = ()) -> int:
     """Insert the entries that are not stored yet, and return their number."""
-    by_key = {(one.recipient_hash, one.channel, one.conn_id, one.reason): one for one in entries}
+    by_key = {_key_of(one): one for one in entries}
     # Sorted, so that two processes cannot deadlock.
     rows = {key: by_key[key]._asdict() for key in sorted(by_key.keys() - stored)}
     if (dialect := connection.dialect.name) in REPORT_DIALECTS:

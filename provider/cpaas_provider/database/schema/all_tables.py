@@ -27,6 +27,7 @@ _REPORT_TABLES = (
     delivery.requests,
     delivery.request_counts,
     delivery.deliveries,
+    delivery.suppression_brakes,
     delivery.events,
     delivery.reports,
     delivery.report_counts,

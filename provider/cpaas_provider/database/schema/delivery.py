@@ -95,6 +95,9 @@ deliveries = Table(
     Column("clicked", Boolean, nullable=False),
     Column("reported_at", UtcDateTime, nullable=False),
     Column("updated_at", UtcDateTime, nullable=False),
+    # The times of the latest report of a permanent failure, and of the latest that proves the recipient reachable.
+    Column("permanent_failure_at", UtcDateTime),
+    Column("reached_at", UtcDateTime),
     # The batch of the delivery event that reports this row, by kind of event; 0 if none shall report it.
     Column("failed_batch", BigInteger),
     Column("clicked_batch", BigInteger),
@@ -104,7 +107,25 @@ deliveries = Table(
     Index("cpaas_deliveries_delivery_status", "campaign", "conn_id", "reference", "delivery_status", "updated_at"),
     # The search page looks for a recipient in all campaigns.
     Index("cpaas_deliveries_recipient", "recipient"),
+    # The share of a campaign's recipients with a permanent failure.
+    Index(
+        "cpaas_deliveries_permanent_failure",
+        "campaign",
+        "recipient",
+        **index_where(text("permanent_failure_at IS NOT NULL")),
+    ),
     sqlite_with_rowid=False,
+)
+
+# Campaigns of which so many recipients have a permanent failure that their reports add nobody to the suppression list.
+suppression_brakes = Table(
+    "cpaas_suppression_brakes",
+    metadata,
+    Column("campaign", String(CAMPAIGN_LENGTH), primary_key=True),
+    Column("conn_id", String(250), nullable=False),
+    Column("failures", Integer, nullable=False),
+    Column("recipients", Integer, nullable=False),
+    Column("braked_at", UtcDateTime, nullable=False),
 )
 
 # Partial indexes, for the rows that belong to no batch yet and for the rows of one batch. A query must repeat the

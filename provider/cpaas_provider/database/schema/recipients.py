@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from sqlalchemy import Column, Index, String, Table
+from sqlalchemy import Column, Index, String, Table, text
 
-from cpaas_provider.database.schema.base import UtcDateTime, hash_type, metadata
+from cpaas_provider.database.schema.base import UtcDateTime, hash_type, index_where, metadata
 
 # The salts of the keys of recipient hashes. A key is derived from a salt and a secret of the configuration.
 hash_keys = Table(
@@ -26,8 +26,12 @@ suppressions = Table(
     Column("key_id", String(16), nullable=False),
     Column("source", String(100), nullable=False),
     Column("added_at", UtcDateTime, nullable=False),
+    # The time of the newest delivery report that lists the recipient. Empty if a person added the entry.
+    Column("reported_at", UtcDateTime),
     # Each send checks whether any entry exists.
     Index("cpaas_suppressions_conn_id", "conn_id", "channel", "reason"),
+    # Each batch of delivery reports checks whether reports have made any.
+    Index("cpaas_suppressions_reported_at", "reported_at", **index_where(text("reported_at IS NOT NULL"))),
     sqlite_with_rowid=False,
 )
 

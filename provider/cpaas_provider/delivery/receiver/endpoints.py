@@ -34,7 +34,7 @@ from cpaas_provider.delivery.receiver.writer import (
     ReportWriter,
     StoreResult,
 )
-from cpaas_provider.delivery.reports import read_report, reported_at
+from cpaas_provider.delivery.reports import read_report
 
 MAX_IN_FLIGHT = 1000
 MAX_BYTES = 64 * 1024 * 1024
@@ -97,7 +97,7 @@ class _ReportEndpoint:
             self._count("received")
             if result is not StoreResult.NEW:
                 self._count(result.value)
-            if reported := reported_at(body):
+            if reported := received.report.reported_at:
                 self._emit_metric("lag", max(0.0, (datetime.now(UTC) - reported).total_seconds()))
         return responses.STORED
 

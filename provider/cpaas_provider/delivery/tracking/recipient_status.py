@@ -6,10 +6,10 @@ import functools
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from sqlalchemy import Connection, and_, case, literal_column, or_, select, tuple_
+from sqlalchemy import Connection, and_, case, literal_column, or_
 
 from cpaas_provider.database.activity.upsert import insert_into
-from cpaas_provider.database.bulk import batched, insert_many
+from cpaas_provider.database.bulk import insert_many
 from cpaas_provider.database.schema.delivery import deliveries
 
 _NOTHING: Any = literal_column("''")
@@ -17,6 +17,7 @@ _NOTHING: Any = literal_column("''")
 _FLAGS = ("delivered", "failed", "clicked")
 _OF_THE_STRONGEST = ("delivery_status", "status", "reason", "reported_at")
 _IF_KNOWN = ("message_id", "kind")
+_LATEST = ("permanent_failure_at", "reached_at")
 
 Request = tuple[str, str, str]
 """Campaign, connection and reference."""
@@ -37,6 +38,7 @@ def merge(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
         **strong,
         **{flag: one[flag] or other[flag] for flag in _FLAGS},
         **{name: strong[name] or weak[name] for name in _IF_KNOWN},
+        **{name: max((row[name] for row in (one, other) if row[name]), default=None) for name in _LATEST},
     }
 
 
@@ -54,16 +56,6 @@ def upsert_statuses(connection: Connection, rows: Mapping[Key, Mapping[str, Any]
     insert_many(connection, status_upsert(connection.dialect.name), [rows[key] for key in sorted(rows)])
 
 
-def read_statuses(connection: Connection, keys: Iterable[Key]) -> dict[Key, int]:
-    """Return the delivery status of recipients."""
-    key_columns = list(deliveries.primary_key.columns)
-    found: dict[Key, int] = {}
-    for batch in batched(keys):
-        query = select(*key_columns, deliveries.c.delivery_status).where(tuple_(*key_columns).in_(batch))
-        found |= {(row[0], row[1], row[2], row[3]): row[4] for row in connection.execute(query)}
-    return found
-
-
 # Built once: SQLAlchemy takes longer to build a statement than the database to run it.
 @functools.cache
 def status_upsert(dialect: str) -> Any:
@@ -72,13 +64,17 @@ def status_upsert(dialect: str) -> Any:
     there, new = deliveries.c, insert.excluded
     # Any report says more than the record that a request was sent.
     stronger = or_(new.delivery_status > there.delivery_status, and_(there.status == _NOTHING, new.status != _NOTHING))
+    later = {
+        name: and_(new[name].is_not(None), or_(there[name].is_(None), new[name] > there[name])) for name in _LATEST
+    }
     return insert.on_conflict_do_update(
         index_elements=list(deliveries.primary_key.columns),
         set_={
             **{name: case((stronger, new[name]), else_=there[name]) for name in _OF_THE_STRONGEST},
             **{flag: or_(there[flag], new[flag]) for flag in _FLAGS},
             **{name: case((there[name].is_(None), new[name]), else_=there[name]) for name in _IF_KNOWN},
+            **{name: case((is_later, new[name]), else_=there[name]) for name, is_later in later.items()},
             "updated_at": new.updated_at,
         },
-        where=or_(stronger, *(new[flag] & ~there[flag] for flag in _FLAGS)),
+        where=or_(stronger, *(new[flag] & ~there[flag] for flag in _FLAGS), *later.values()),
     )

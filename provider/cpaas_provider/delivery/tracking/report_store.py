@@ -20,16 +20,15 @@ from cpaas_provider.database.activity.upsert import insert_into
 from cpaas_provider.database.bulk import batched, insert_many, insert_missing, select_at_once
 from cpaas_provider.database.database import Database
 from cpaas_provider.database.errors import RejectedDataError
-from cpaas_provider.database.recipients.hash_keys import HashSecretMissingError
-from cpaas_provider.database.recipients.suppressions import Listed, add_listed
 from cpaas_provider.database.schema.delivery import reports, requests, sends
 from cpaas_provider.delivery.receiver.quotas import PREFIX_BYTES, Quotas, digest_prefix
 from cpaas_provider.delivery.receiver.writer import ReceivedReport, StoreResult
 from cpaas_provider.delivery.reports import DeliveryStatus, Report
 from cpaas_provider.delivery.tracking.hashing import digest_in_chunks
 from cpaas_provider.delivery.tracking.membership import UNNAMED_PREFIX, Row, record_statuses
-from cpaas_provider.delivery.tracking.permanent_failures import PermanentFailures
-from cpaas_provider.delivery.tracking.recipient_status import Key, read_statuses
+from cpaas_provider.delivery.tracking.permanent_failures.entries import update_entries
+from cpaas_provider.delivery.tracking.permanent_failures.reasons import PermanentFailures, proves_reachable
+from cpaas_provider.delivery.tracking.recipient_status import Key
 
 log = logging.getLogger(__name__)
 
@@ -116,43 +115,51 @@ class ReportStore:
         for number, (received, place, digest) in enumerate(zip(incoming, places, digests, strict=True)):
             if digest in first:
                 first.discard(digest)
-                row = _row(received, place, kinds.get(place.campaign or ""), now)
+                row = self._row(received, place, kinds.get(place.campaign or ""), now)
                 results[number] = StoreResult.UNREADABLE if row is None else StoreResult.NEW
                 if row is not None:
                     rows[number] = row
         keys = record_statuses(connection, [(row, places[number].recipients) for number, row in rows.items()])
-        failures: list[tuple[Key, DeliveryStatus | None, Listed]] = []
+        failed, reached = set[Key](), set[Key]()
         for (number, row), key in zip(rows.items(), keys, strict=True):
-            report = incoming[number].report
             if key is None:
                 results[number] = StoreResult.EXCESS
-            elif listed := self._listed(report, row, key[3]):
-                failures.append((key, report.delivery_status, listed))
-        self._suppress(connection, failures)
+            elif not key[3].startswith(UNNAMED_PREFIX):
+                if row["permanent_failure_at"]:
+                    failed.add(key)
+                elif row["reached_at"]:
+                    reached.add(key)
         minute = now.replace(second=0, microsecond=0)
         add_report_counts(connection, Counter(_counted(row, minute) for row in rows.values()))
+        update_entries(connection, failed, reached)
         return results
 
-    def _listed(self, report: Report, row: Row, recipient: str) -> Listed | None:
-        """Return the entry of a permanent failure. The report need not name the only recipient of a request."""
-        if recipient.startswith(UNNAMED_PREFIX):
+    def _row(self, received: ReceivedReport, place: _Owner, kind: str | None, now: datetime) -> dict[str, Any] | None:
+        """Return the row for the recipient of a report; ``None`` if the status or the recipient is unknown."""
+        report = received.report
+        # A report of a request with one recipient need not name it. Of an unrecorded request the number is not known.
+        may_be_nameless = place.recipients in (1, None)
+        if report.delivery_status is None or place.campaign is None or not (report.recipient or may_be_nameless):
             return None
-        return self._permanent.listed(report, recipient, row["kind"], row["conn_id"])
-
-    def _suppress(self, connection: Connection, failures: Sequence[tuple[Key, DeliveryStatus | None, Listed]]) -> None:
-        """Add recipients with a permanent failure to the suppression list of the connection that proved the report.
-
-        A recipient that the message was delivered to is not added, whatever another report says.
-        """
-        if not failures:
-            return
-        statuses = read_statuses(connection, [key for key, _, _ in failures])
-        listed = [entry for key, status, entry in failures if statuses.get(key) == status]
-        try:
-            add_listed(connection, listed)
-        except HashSecretMissingError as error:
-            # No error: the report itself is stored, and the service would only repeat it.
-            log.warning("%s. The suppression list did not get %d recipients.", str(error).rstrip("."), len(listed))
+        # A clock that is ahead must not decide over later reports.
+        said_at = min(report.reported_at or received.at, received.at)
+        return {
+            "campaign": place.campaign,
+            "recipient": report.recipient,
+            # An untracked message is identified by its id alone.
+            "reference": "" if place.campaign.startswith(UNTRACKED_PREFIX) else place.reference or "",
+            "message_id": report.message_id,
+            "conn_id": received.conn_id,
+            "kind": report.kind or kind,
+            "delivery_status": int(report.delivery_status),
+            "status": report.status,
+            "reason": report.reason,
+            **_FLAGS[report.delivery_status],
+            "reported_at": received.at,
+            "updated_at": now,
+            "permanent_failure_at": said_at if self._permanent.reports_one(report, kind) else None,
+            "reached_at": said_at if proves_reachable(report, kind) else None,
+        }
 
     def _kinds_of(self, connection: Connection, campaigns: set[str]) -> dict[str, str]:
         """Return the kind of message of campaigns, because their reports may not contain it."""
@@ -283,30 +290,6 @@ def _known(connection: Connection, digests: Iterable[bytes]) -> set[bytes]:
     for batch in batched(digests):
         found.update(connection.execute(_KNOWN, {"digests": batch}).scalars())
     return found
-
-
-def _row(received: ReceivedReport, place: _Owner, kind: str | None, now: datetime) -> dict[str, Any] | None:
-    """Return the row for the recipient of a report; ``None`` if the status or the recipient is unknown."""
-    report = received.report
-    # A report of a request with one recipient need not name it. Of an unrecorded request the number is not known.
-    may_be_nameless = place.recipients in (1, None)
-    if report.delivery_status is None or place.campaign is None or not (report.recipient or may_be_nameless):
-        return None
-    return {
-        "campaign": place.campaign,
-        "recipient": report.recipient,
-        # An untracked message is identified by its id alone.
-        "reference": "" if place.campaign.startswith(UNTRACKED_PREFIX) else place.reference or "",
-        "message_id": report.message_id,
-        "conn_id": received.conn_id,
-        "kind": report.kind or kind,
-        "delivery_status": int(report.delivery_status),
-        "status": report.status,
-        "reason": report.reason,
-        **_FLAGS[report.delivery_status],
-        "reported_at": received.at,
-        "updated_at": now,
-    }
 
 
 def _counted(row: Row, minute: datetime) -> Counted:

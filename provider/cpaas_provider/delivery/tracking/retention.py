@@ -24,6 +24,7 @@ from cpaas_provider.database.schema.delivery import (
     request_counts,
     requests,
     sends,
+    suppression_brakes,
 )
 from cpaas_provider.database.schema.lookups import lookups, phone_records
 from cpaas_provider.database.schema.recipients import message_counts
@@ -35,6 +36,7 @@ BATCH_ROWS = 5_000
 _AGES: tuple[tuple[Table, ColumnElement[datetime]], ...] = (
     (reports, reports.c.received_at),
     (deliveries, deliveries.c.updated_at),
+    (suppression_brakes, suppression_brakes.c.braked_at),
     (requests, requests.c.recorded_at),
     (request_counts, request_counts.c.updated_at),
     (sends, sends.c.started_at),

@@ -15,6 +15,7 @@ from cpaas_provider.database.schema.delivery import deliveries, requests, sends
 from cpaas_provider.delivery.reports import DeliveryStatus
 from cpaas_provider.delivery.tracking.counts import COMMIT_LAG
 from cpaas_provider.delivery.tracking.membership import merge_recipients
+from cpaas_provider.delivery.tracking.permanent_failures.entries import BRAKE_MINIMUM, update_brake
 from cpaas_provider.delivery.tracking.recipient_status import merge_rows, upsert_statuses
 from cpaas_provider.delivery.tracking.report_store import UNTRACKED_PREFIX
 
@@ -106,6 +107,9 @@ def record_send_finished(connection: Connection, campaign: str, expected: int, u
         recent.setdefault(conn_id, []).append(SentRequest(*request))
     for conn_id, made in recent.items():
         _attach_untracked_reports(connection, campaign, conn_id, made, now)
+    if expected >= BRAKE_MINIMUM:
+        # Only now the number of recipients is complete.
+        update_brake(connection, campaign)
 
 
 def _attach_untracked_reports(
@@ -117,6 +121,7 @@ def _attach_untracked_reports(
     by_reference = {request.reference: request for request in made}
     # Earlier reports of a single request are stored under its reference, which is the campaign already.
     attached = {request.reference: request.recipients for request in made if request.reference == campaign}
+    has_failures = False
     for names in batched(waiting):
         # Deleted and read by one statement, so that a row which another process adds meanwhile is not lost.
         under_names = and_(deliveries.c.conn_id == conn_id, deliveries.c.campaign.in_(names))
@@ -129,8 +134,11 @@ def _attach_untracked_reports(
         )
         upsert_statuses(connection, rows)
         attached |= {reference: by_reference[reference].recipients for _, _, reference, _ in rows}
+        has_failures = has_failures or any(row["permanent_failure_at"] for row in rows.values())
     if attached:
         merge_recipients(connection, campaign, conn_id, attached)
+    if has_failures:
+        update_brake(connection, campaign)
 
 
 def record_recipients(
@@ -157,6 +165,7 @@ def record_recipients(
         "status": "",
         "reason": None,
         **dict.fromkeys(("delivered", "failed", "clicked"), False),
+        **dict.fromkeys(("permanent_failure_at", "reached_at")),
         "reported_at": now,
         "updated_at": now,
     }

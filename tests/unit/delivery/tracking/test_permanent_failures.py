@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 
 from cpaas_provider.database.database import Database
 from cpaas_provider.database.recipients.suppressions import HARD_BOUNCE, INVALID_NUMBER, SuppressionTable
 from cpaas_provider.delivery.receiver.writer import StoreResult
-from tests.unit.delivery.report_builders import ADA, OBI, UMA, begun, report, save_reports, to, tracked
+from tests.unit.delivery.report_builders import ADA, OBI, UMA, WHEN, begun, report, save_reports, to, tracked
 
 CY = "cy@example.com"
+
+
+def at(seconds: float) -> str:
+    """Return the time that a report gives itself, relative to its arrival."""
+    return (WHEN + timedelta(seconds=seconds)).isoformat()
 
 
 def listed(database: Database, conn_id: str = "shop") -> dict[str, str]:
@@ -68,8 +75,8 @@ class TestWhatCounts:
         assert listed(database) == {}
 
     def test_words_are_configured(self, database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setenv("AIRFLOW__CPAAS__HARD_BOUNCE_WORDS", "bounced")
-        monkeypatch.setenv("AIRFLOW__CPAAS__INVALID_NUMBER_WORDS", "")
+        monkeypatch.setenv("AIRFLOW__CPAAS__HARD_BOUNCE_REASONS", "bounced")
+        monkeypatch.setenv("AIRFLOW__CPAAS__INVALID_NUMBER_REASONS", "")
         save_reports(
             database,
             report(CY, "bounced", message_id="m-1"),
@@ -117,7 +124,7 @@ class TestWhose:
         begun(database)
         token = to(CY, "dee@example.com")
         bounced = report(CY, "bounced", token=token, reason="550 5.1.1 User unknown", channel="email")
-        save_reports(database, report(CY, "delivered", token=token), bounced)
+        save_reports(database, report(CY, "delivered", token=token, timestamp=at(-60)), bounced)
         assert listed(database) == {CY: HARD_BOUNCE}
 
     def test_repeat_after_a_removal_lists_nobody(self, database: Database) -> None:

@@ -13,7 +13,6 @@ from cpaas_provider.api.text.sms import SmsWriter, gsm7_savings
 from cpaas_provider.api.values import readable_text
 from cpaas_provider.operators._runtime.single.message import (
     MESSAGE_KINDS,
-    channel_of,
     check_header_fields,
     sender_of,
     without_byte_order_marks,
@@ -23,7 +22,7 @@ from cpaas_provider.sending.campaign.content import Content
 from cpaas_provider.sending.campaign.guards.send_window import SendWindow
 from cpaas_provider.sending.campaign.rejections import OnRejectedBatch
 from cpaas_provider.sending.journal.log import MAX_RECIPIENTS_PER_INTENT
-from cpaas_provider.sending.spec import OnUnknown
+from cpaas_provider.sending.spec import OnUnknown, channel_of
 
 if TYPE_CHECKING:
     from cpaas_provider.hooks.connection import CpaasConnection

@@ -20,12 +20,11 @@ from cpaas_provider.operators._runtime.campaign.mapped_partitions import MappedP
 from cpaas_provider.operators._runtime.campaign.options import build_content, build_options
 from cpaas_provider.operators._runtime.campaign.ports import CampaignReports, DndLookups
 from cpaas_provider.operators._runtime.campaign.report import CampaignProgress, build_report
-from cpaas_provider.operators._runtime.database.frequency import open_frequency_cap
+from cpaas_provider.operators._runtime.database.frequency import open_frequency_cap, send_name
 from cpaas_provider.operators._runtime.database.suppressions import StoredSuppressionList
 from cpaas_provider.operators._runtime.delivery.reports import ReportOptions
 from cpaas_provider.operators._runtime.errors import PreflightError
 from cpaas_provider.operators._runtime.runner import REPORT_KEY
-from cpaas_provider.operators._runtime.single.message import channel_of
 from cpaas_provider.sending.campaign.campaign import (
     Campaign,
     campaign_reference,
@@ -38,7 +37,7 @@ from cpaas_provider.sending.errors import PartitionChangedError, RetryLaterError
 from cpaas_provider.sending.hashing import campaign_identity
 from cpaas_provider.sending.journal.log import JournalLog
 from cpaas_provider.sending.journal.store import StateStore, TryInfo
-from cpaas_provider.sending.spec import OnUnknown, UnknownPolicy
+from cpaas_provider.sending.spec import OnUnknown, UnknownPolicy, channel_of
 from cpaas_provider.sources import ListSource
 from cpaas_provider.sources.results_file import CAMPAIGN_COLUMNS, ResultsFileError
 from cpaas_provider.sources.tables import has_content
@@ -216,7 +215,11 @@ class CampaignRunner(BulkAttempt):
             part=part,
             suppressions=suppressions,
             frequency_cap=open_frequency_cap(
-                runtime, spec.frequency_cap, spec.frequency_category, reference, self._confirm_current
+                runtime,
+                spec.frequency_cap,
+                spec.frequency_category,
+                send_name(reference, spec.frequency_contact),
+                self._confirm_current,
             ),
         )
         loader = RecipientLoader(
@@ -266,7 +269,8 @@ class CampaignRunner(BulkAttempt):
             from cpaas_provider.database.registry import CampaignKey
             from cpaas_provider.operators._runtime.campaign.store import open_campaign_store
 
-            key = CampaignKey(runtime.conn_id, spec.idempotency_key, self._connection.base_url)
+            channel = channel_of(spec.operation, spec.body)
+            key = CampaignKey(runtime.conn_id, channel, spec.idempotency_key, self._connection.base_url)
             store = keyed = open_campaign_store(key, self._partition, runtime)
             self._confirm_current = keyed.confirm_current
             # A secret of its own: with a new API key every recipient would be unknown.

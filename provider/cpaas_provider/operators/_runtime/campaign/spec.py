@@ -56,6 +56,7 @@ class CampaignSpec:
     use_suppression_list: bool
     frequency_cap: tuple[int, timedelta] | None
     frequency_category: str | None
+    frequency_contact: str | None
     max_failure_ratio: float
     on_rejected_batch: str
     max_identical_rejections: int | None

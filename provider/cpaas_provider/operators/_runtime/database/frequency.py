@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from hashlib import sha256
 from typing import TYPE_CHECKING
 
 from cpaas_provider.database.errors import DatabaseError
@@ -68,6 +69,19 @@ class StoredFrequencyCap:
         check_database(database)
         messages, period = self.limit or (None, MAX_PERIOD)
         return MessageCounts(database, Cap(self.category or DEFAULT_CATEGORY, messages, period), self.send)
+
+
+def send_name(reference: str, contact: str | None) -> str:
+    """Return the name under which the messages of a campaign are counted.
+
+    :param reference: the name of the campaign, the same in all its tries
+    :param contact: a name that several campaigns share whose messages to a recipient count as one
+    """
+    from cpaas_provider.database.recipients.frequency import CONTACT_SEPARATOR
+
+    if not contact:
+        return reference
+    return f"{sha256(contact.encode()).hexdigest()[:32]}{CONTACT_SEPARATOR}{reference}"
 
 
 def open_frequency_cap(

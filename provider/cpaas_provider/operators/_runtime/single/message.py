@@ -27,7 +27,7 @@ from cpaas_provider.operators._runtime.database.suppressions import StoredSuppre
 from cpaas_provider.operators._runtime.errors import NotAllowedError
 from cpaas_provider.operators._runtime.single.request import SingleRequest
 from cpaas_provider.sending.campaign import content
-from cpaas_provider.sending.spec import RequestResult, SendSpec
+from cpaas_provider.sending.spec import RequestResult, SendSpec, channel_of
 
 if TYPE_CHECKING:
     from cpaas_provider.api.core import Call
@@ -76,11 +76,6 @@ _STRIPPED_FIELDS = frozenset({"sender_id", "reply_to"})
 """Fields whose blanks at both ends are removed before they are sent."""
 
 MESSAGE_KINDS = {kind.channel.operation: kind for kind in (SMS, EMAIL)}
-
-
-def channel_of(operation: str, body: Mapping[str, Any]) -> str:
-    """Return the channel of a message, as the suppression list names it."""
-    return "email" if operation == EMAIL.channel.operation else str(body.get("channel") or "sms")
 
 
 def sender_of(kind: MessageKind, sender_id: str | None, connection: CpaasConnection) -> str:

@@ -1,0 +1,224 @@
+"""The entries that delivery reports make on the suppression list.
+
+A recipient is on the list of a connection by reports if its newest report of a permanent failure is newer than every
+report that proves the recipient reachable. Both count by the time of the report, in whatever order they arrive. A
+failure of a message that was delivered, opened or clicked by its rank does not count. Neither do the failures of a
+campaign with too many of them: then the cause is not the recipients. What a person adds or removes, no report changes.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from sqlalchemy import Connection, and_, delete, func, or_, select, update
+
+from cpaas_provider.database.activity.upsert import upsert
+from cpaas_provider.database.bulk import batched
+from cpaas_provider.database.recipients.hash_keys import HashSecretMissingError, find_rows, read_hasher
+from cpaas_provider.database.recipients.locks import lock_for_reading, lock_for_writing
+from cpaas_provider.database.recipients.suppressions import HARD_BOUNCE, INVALID_NUMBER, Listed, add_listed
+from cpaas_provider.database.schema.delivery import deliveries, requests, suppression_brakes
+from cpaas_provider.database.schema.recipients import suppressions
+from cpaas_provider.delivery.reports import DeliveryStatus
+from cpaas_provider.delivery.tracking.recipient_status import Key
+
+log = logging.getLogger(__name__)
+
+SOURCE = "delivery report"
+
+BRAKE_SHARE = 0.05
+"""The share of a campaign's recipients of which permanent failures may list more than ``BRAKE_MINIMUM``."""
+
+BRAKE_MINIMUM = 20
+"""Fewer permanent failures of a campaign never stop it from listing them."""
+
+_MOST_SHOWN = 20
+_LOCK = "suppressions by delivery reports"
+_FAILED = (int(DeliveryStatus.UNDELIVERED), int(DeliveryStatus.BOUNCED))
+_HAS_FAILED = and_(deliveries.c.permanent_failure_at.is_not(None), deliveries.c.delivery_status.in_(_FAILED))
+_BY_REPORT = suppressions.c.reported_at.is_not(None)
+
+
+def update_entries(connection: Connection, failed: Collection[Key], reached: Collection[Key]) -> None:
+    """Update the entries of recipients whose rows changed. It comes last in a transaction, because it takes a lock.
+
+    The lock lets a report of a failure see all reports that prove its recipient reachable, and the other way round.
+    Reports that prove recipients reachable do not wait for each other.
+
+    :param failed: the rows with a report of a permanent failure
+    :param reached: the rows with a report that proves the recipient reachable
+    """
+    if failed:
+        lock_for_writing(connection, _LOCK)
+    elif reached:
+        lock_for_reading(connection, _LOCK)
+    if failed or (reached and connection.execute(select(suppressions.c.reason).where(_BY_REPORT).limit(1)).first()):
+        changed = {(key[1], key[3]) for key in failed}
+        for campaign in sorted({key[0] for key in failed}):
+            changed |= _apply_brake(connection, campaign)
+        _update(connection, changed, {(key[1], key[3]) for key in reached} - changed)
+
+
+def update_brake(connection: Connection, campaign: str) -> None:
+    """Apply the brake of a campaign again, as more of its requests are recorded. It comes last in a transaction."""
+    lock_for_writing(connection, _LOCK)
+    _update(connection, _apply_brake(connection, campaign, attached=True), ())
+
+
+def read_brakes(connection: Connection, campaign: str | None = None) -> list[Mapping[str, Any]]:
+    """Return the campaigns whose reports list nobody, the newest first, or this one only."""
+    query = select(suppression_brakes).order_by(suppression_brakes.c.braked_at.desc()).limit(_MOST_SHOWN)
+    if campaign is not None:
+        query = query.where(suppression_brakes.c.campaign == campaign)
+    return [dict(row) for row in connection.execute(query).mappings()]
+
+
+def _apply_brake(connection: Connection, campaign: str, *, attached: bool = False) -> set[tuple[str, str]]:
+    """Store whether a campaign has too many permanent failures. Return the recipients whose entries that changes.
+
+    :param attached: reports that arrived before their requests were recorded may belong to the campaign now
+    """
+    of_campaign = and_(deliveries.c.campaign == campaign, _HAS_FAILED)
+    failures = connection.execute(select(func.count(deliveries.c.recipient.distinct())).where(of_campaign)).scalar_one()
+    is_brake = suppression_brakes.c.campaign == campaign
+    was_braked = connection.execute(select(suppression_brakes.c.campaign).where(is_brake)).first() is not None
+    size = _recipients(connection, campaign, failures) if failures >= BRAKE_MINIMUM else 0
+    braked = failures >= BRAKE_MINIMUM and failures > BRAKE_SHARE * size
+    if braked:
+        (conn_id,) = connection.execute(select(deliveries.c.conn_id).where(of_campaign).limit(1)).one()
+        values = {"campaign": campaign, "conn_id": conn_id, "failures": failures, "recipients": size}
+        upsert(connection, suppression_brakes, {**values, "braked_at": datetime.now(UTC)})
+    elif was_braked:
+        connection.execute(delete(suppression_brakes).where(is_brake))
+    if braked and not was_braked:
+        log.warning(
+            "Campaign %s on connection %r has %d permanent failures among %d recipients. More than %d %% are no fault "
+            "of the recipients, so its delivery reports add nobody to the suppression list, and what they added was "
+            "removed. Look at the reasons in the results file of its DeliverySensor, and at its sender and service.",
+            campaign,
+            conn_id,
+            failures,
+            size,
+            round(100 * BRAKE_SHARE),
+        )
+    elif was_braked and not braked:
+        log.info("Campaign %s has few permanent failures now. They are on the suppression list.", campaign)
+    if braked is was_braked and not (braked and attached):
+        return set()
+    found = connection.execute(select(deliveries.c.conn_id, deliveries.c.recipient).where(of_campaign).distinct())
+    return {(row.conn_id, row.recipient) for row in found}
+
+
+def _recipients(connection: Connection, campaign: str, failures: int) -> int:
+    """Return the number of recipients of a campaign, as far as its requests are recorded, else by its reports."""
+    recorded = select(func.sum(requests.c.recipients)).where(requests.c.campaign == campaign)
+    if size := connection.execute(recorded).scalar():
+        return int(size)
+    # No more than it takes to decide.
+    rows = select(deliveries.c.recipient).where(deliveries.c.campaign == campaign).limit(round(failures / BRAKE_SHARE))
+    return connection.execute(select(func.count()).select_from(rows.subquery())).scalar_one()
+
+
+@dataclass
+class _Standing:
+    """What reports say of one recipient of a connection.
+
+    :param failed_at: the newest permanent failure that counts
+    :param not_counted: permanent failures that do not
+    :param reached_at: the newest report that proves the recipient reachable
+    """
+
+    failed_at: datetime | None = None
+    not_counted: list[datetime] = field(default_factory=list)
+    reached_at: datetime | None = None
+
+    def listed_at(self, before: datetime | None) -> datetime | None:
+        """Return the time of the report that lists the recipient, ``None`` if none does.
+
+        :param before: the time of the report by which it is listed now. Its row may be pruned
+        """
+        is_pruned = before is not None and all(before > moment for moment in self.not_counted)
+        failed = max((moment for moment in (self.failed_at, before if is_pruned else None) if moment), default=None)
+        return None if failed is None or (self.reached_at is not None and self.reached_at >= failed) else failed
+
+
+def _update(connection: Connection, changed: Collection[tuple[str, str]], reached: Collection[tuple[str, str]]) -> None:
+    """Add and remove entries of recipients, each with its connection.
+
+    :param reached: recipients of whom an entry may only be removed
+    """
+    try:
+        for conn_id in sorted({pair[0] for pair in (*changed, *reached)}):
+            for batch in batched(sorted(pair[1] for pair in changed if pair[0] == conn_id)):
+                _update_batch(connection, conn_id, batch, _entries(connection, conn_id, batch))
+            for batch in batched(sorted(pair[1] for pair in reached if pair[0] == conn_id)):
+                if entries := _entries(connection, conn_id, batch):
+                    _update_batch(connection, conn_id, sorted(entries), entries)
+    except HashSecretMissingError as error:
+        # No error: the report itself is stored, and the service would only repeat it.
+        log.warning("%s. The suppression list did not get %d recipients.", str(error).rstrip("."), len(changed))
+
+
+def _update_batch(
+    connection: Connection, conn_id: str, recipients: Iterable[str], entries: Mapping[str, datetime]
+) -> None:
+    standings = _standings(connection, conn_id, recipients)
+    added: list[Listed] = []
+    for recipient, standing in standings.items():
+        before = entries.get(recipient)
+        listed_at = standing.listed_at(before)
+        if listed_at == before:
+            continue
+        if before is None:
+            is_address = "@" in recipient
+            reason, channel = (HARD_BOUNCE, "email") if is_address else (INVALID_NUMBER, "sms")
+            added.append(Listed(recipient, reason, SOURCE, channel, conn_id, listed_at))
+            continue
+        hasher = read_hasher(connection)
+        hashes = [] if hasher is None else hasher.hashes(recipient)
+        own = and_(suppressions.c.recipient_hash.in_(hashes), suppressions.c.conn_id == conn_id, _BY_REPORT)
+        if listed_at is None:
+            connection.execute(delete(suppressions).where(own))
+        else:
+            connection.execute(update(suppressions).where(own).values(reported_at=listed_at))
+    add_listed(connection, added)
+
+
+def _entries(connection: Connection, conn_id: str, recipients: Iterable[str]) -> dict[str, datetime]:
+    """Return the recipients that reports have listed, with the time of the newest report."""
+    hasher = read_hasher(connection)
+    if hasher is None:
+        return {}
+    columns = (suppressions.c.recipient_hash, suppressions.c.reported_at)
+    found = find_rows(connection, hasher, recipients, columns, suppressions.c.conn_id == conn_id, _BY_REPORT)
+    return {recipient: row.reported_at for recipient, row in found}
+
+
+def _standings(connection: Connection, conn_id: str, recipients: Iterable[str]) -> dict[str, _Standing]:
+    columns = (
+        deliveries.c.campaign,
+        deliveries.c.recipient,
+        deliveries.c.delivery_status,
+        deliveries.c.permanent_failure_at,
+        deliveries.c.reached_at,
+        suppression_brakes.c.campaign.label("braked"),
+    )
+    joined = deliveries.outerjoin(suppression_brakes, suppression_brakes.c.campaign == deliveries.c.campaign)
+    has_said = or_(deliveries.c.permanent_failure_at.is_not(None), deliveries.c.reached_at.is_not(None))
+    query = select(*columns).select_from(joined).where(deliveries.c.conn_id == conn_id, has_said)
+    standings = {recipient: _Standing() for recipient in recipients}
+    for row in connection.execute(query.where(deliveries.c.recipient.in_(list(standings)))):
+        standing = standings[row.recipient]
+        if row.reached_at is not None:
+            standing.reached_at = max(row.reached_at, standing.reached_at or row.reached_at)
+        if (failed_at := row.permanent_failure_at) is None:
+            continue
+        if row.delivery_status in _FAILED and row.braked is None:
+            standing.failed_at = max(failed_at, standing.failed_at or failed_at)
+        else:
+            standing.not_counted.append(failed_at)
+    return standings

@@ -1,0 +1,217 @@
+"""Which reasons of bounces and undelivered SMS are permanent failures of the recipient, as the field writes them."""
+
+from __future__ import annotations
+
+import pytest
+
+from cpaas_provider.delivery.reports import DeliveryStatus, Report
+from cpaas_provider.delivery.tracking.permanent_failures.reasons import PermanentFailures
+
+INVALID_NUMBERS = (
+    "Unknown subscriber",
+    "UNKNOWN_SUBSCRIBER",
+    "unknownSubscriber",
+    "EC_UNKNOWN_SUBSCRIBER",
+    "Error 1: Unknown Subscriber",
+    "1 - Unknown subscriber",
+    "Undelivered (unknown subscriber)",
+    "Permanent error; subscriber unknown",
+    "Unknown subscriber.",
+    "INVALID NUMBER",
+    "Invalid MSISDN",
+    "invalidMsisdn",
+    "Invalid phone number: +234 803 000 0001",
+    "Invalid destination address",
+    "Invalid destination",
+    "The number does not exist.",
+    "Number 2348030000001 does not exist",
+    "Number not in service",
+    "The number is not in service",
+    "Unallocated number",
+    "Unallocated (unassigned) number",
+    "Q.850 cause 1: unallocated number",
+    "Unassigned number",
+    "Number is not assigned",
+    "number disconnected",
+    "Delivery failed: non-existent number / unknown number",
+)
+VALID_NUMBERS = (
+    None,
+    "",
+    "invalid number of segments",
+    "Invalid number of parts",
+    "Invalid number format of sender",
+    "Sender ID is an invalid number",
+    "Sender: invalid number",
+    "unknown subscriber state (SS7 timeout)",
+    "Unknown subscriber, SS7 timeout",
+    "SS7 error: unknown subscriber",
+    "Unknown subscriber: roaming not allowed",
+    "Temporary failure: unknown subscriber, try again",
+    "Unknown subscriber. Try again later.",
+    "Transient: unknown subscriber",
+    "Not an unknown subscriber",
+    "Absent subscriber",
+    "Absent subscriber for SM: IMSI detached",
+    "absentSubscriberSM",
+    "Subscriber absent, unknown subscriber location",
+    "Subscriber busy for MT-SMS",
+    "Handset memory full",
+    "Memory capacity exceeded",
+    "SIM storage full",
+    "Call barred",
+    "Call barred by operator determined barring",
+    "Teleservice not provisioned",
+    "Facility not supported",
+    "System failure",
+    "Unexpected data value",
+    "Network congestion",
+    "Message queue full",
+    "ESME_RTHROTTLED: throttling error",
+    "ESME_RSYSERR",
+    "Phone switched off",
+    "Handset unreachable",
+    "Validity period expired",
+    "EXPIRED",
+    "REJECTD",
+    "UNDELIV",
+    "id:0123 sub:001 dlvrd:000 submit date:2605011200 done date:2605011203 stat:UNDELIV err:001 text:",
+    "Blocked by the operator",
+    "Destination on DND",
+    "Number on the do-not-disturb list",
+    "Spam filter of the carrier",
+    "Content blocked: invalid number in text",
+    "No route to destination",
+    "Route unavailable: number not in service area",
+    "Number not in service area",
+    "Invalid destination port",
+    "Invalid destination TON",
+    "Insufficient credit",
+    "Daily quota of the number exceeded",
+    "Message too long: invalid number of pages",
+    "Unknown number of attempts",
+    "Unknown error",
+    "Failed",
+    "Undeliverable",
+)
+HARD_BOUNCES = (
+    "550 5.1.1 User unknown",
+    "550-5.1.1 The email account that you tried to reach does not exist. Please try double-checking the address.",
+    "smtp; 550 5.1.1 <cy@example.com>: Recipient address rejected: User unknown in virtual mailbox table",
+    "host mx1.example.com[185.1.1.7] said: 550 5.1.1 <cy@example.com>: Recipient address rejected",
+    "550 5.1.10 RESOLVER.ADR.RecipientNotFound; Recipient not found by SMTP address lookup",
+    "5.1.3 Bad destination mailbox address syntax",
+    "553 5.1.3 The recipient address is not a valid address",
+    "551 5.1.6 Recipient has moved",
+    "dsn=5.1.1, status=bounced",
+    "#5.1.1",
+    "550 #5.1.1 rejected",
+    "Bad destination mailbox address (5.1.1)",
+    "Status: 5.1.1",
+    "550 No such user here",
+    "550 No such user",
+    "550 user unknown",
+    "550 cy@example.com... User unknown",
+    "550 <cy@example.com> User unknown",
+    "554 delivery error: this user doesn't exist: no such user (cy@example.com)",
+    "550 5.1.0 <cy@example.com>: unknown user",
+    "550 Requested action not taken: mailbox not found",
+    "550 5.0.0 mailbox does not exist",
+    "Mailbox cy@example.com does not exist",
+    "The email address does not exist.",
+    "550 Invalid recipient <cy@example.com>",
+    "550 Unknown recipient",
+    "550 Recipient unknown",
+    "No mailbox by that name",
+    "User unknown in local recipient table",
+    "hard_bounce",
+    "Hard bounce: user not found",
+)
+VALID_ADDRESSES = (
+    None,
+    "",
+    "connect to mx1[185.1.1.7]",
+    "connect to mx1[185.1.1.7]:25: Connection refused",
+    "connect to 5.1.1.7",
+    "host 185.5.1.1 refused the connection",
+    "Queued as 5.1.1A7",
+    "message 15.1.1 is not accepted",
+    "Postfix 5.1.1 rejected the message",
+    "software version: 5.1.1",
+    "mx-5.1.1.example.com is unknown",
+    "Message-ID <5.1.1@example.com> rejected",
+    "452 4.2.2 mailbox full",
+    "450 4.1.1 <cy@example.com>: Recipient address rejected: unverified address",
+    "450 4.1.1 user unknown",
+    "450 User unknown",
+    "4.1.1 user unknown",
+    "421 4.7.0 Try again later, closing connection",
+    "451 4.3.0 Temporary lookup failure",
+    "451 Greylisted, user unknown until you retry",
+    "552 5.2.2 Mailbox full",
+    "552 5.2.2 Over quota: no such user quota",
+    "550 5.2.1 The user you are trying to contact is receiving mail too quickly",
+    "550 5.3.4 Message too big for system",
+    "550 5.4.1 Recipient address rejected: Access denied",
+    "554 5.4.14 Hop count exceeded, possible mail loop",
+    "5.4.4 Unable to route: host not found",
+    "550 5.6.0 Invalid message content",
+    "550 5.7.1 Relaying denied",
+    "550 5.7.1 Message rejected as spam: no such user",
+    "550 5.7.26 Unauthenticated email is not accepted: DMARC policy",
+    "550 5.7.1 Client host [203.0.113.5.1.1] blocked",
+    "550 5.1.1 Rejected by policy of the recipient's server",
+    "550 5.1.1 Mailbox full",
+    "550 5.1.2 Host unknown",
+    "550 5.1.8 Sender address rejected: user unknown",
+    "550 5.1.7 Bad sender: no such user",
+    "550 Sender verify failed: no such user",
+    "550 5.1.1 user unknown; 550 5.7.1 blocked by reputation",
+    "550 5.1.1 first try; 451 4.7.1 second try",
+    "5.2.2 user unknown",
+    "Mailbox full",
+    "Soft bounce: user unknown",
+    "DNS timeout: mailbox not found",
+    "Unknown user agent",
+    "User unknown to the spam filter",
+    "invalid recipient count",
+    "Too many invalid recipients",
+    "Rejected by the recipient",
+    "Mailbox unavailable",
+    "The mailbox cannot be reached right now",
+    "bounced",
+)
+
+
+def is_listed(kind: str, reason: str | None) -> bool:
+    status = {"sms": DeliveryStatus.UNDELIVERED, "email": DeliveryStatus.BOUNCED}[kind]
+    return PermanentFailures().reports_one(Report(status, status.name.lower(), reason=reason, kind=kind), None)
+
+
+@pytest.mark.parametrize(
+    ("kind", "reason"),
+    [*(("sms", reason) for reason in INVALID_NUMBERS), *(("email", reason) for reason in HARD_BOUNCES)],
+)
+def test_reason_about_the_recipient_is_listed(kind: str, reason: str) -> None:
+    assert is_listed(kind, reason)
+
+
+@pytest.mark.parametrize(
+    ("kind", "reason"),
+    [*(("sms", reason) for reason in VALID_NUMBERS), *(("email", reason) for reason in VALID_ADDRESSES)],
+)
+def test_reason_that_is_not_about_the_recipient_is_not_listed(kind: str, reason: str | None) -> None:
+    assert not is_listed(kind, reason)
+
+
+@pytest.mark.parametrize("kind", ["sms", "email"])
+@pytest.mark.parametrize("reason", ["5.1.1", "unknown subscriber", "no such user"])
+def test_reason_of_another_kind_is_not_listed(kind: str, reason: str) -> None:
+    assert is_listed(kind, reason) is ((kind == "sms") is (reason == "unknown subscriber"))
+
+
+@pytest.mark.parametrize("piece", ["(", "[", " 550 ", "5.1.1", "-", "\n", "'", "___", " - ", "a", "@", "<", "status "])
+def test_long_reason_takes_no_long_time(piece: str) -> None:
+
+    reason = (piece * 300)[:300]
+    assert is_listed("email", reason) in (True, False)

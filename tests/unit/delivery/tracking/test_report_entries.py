@@ -1,0 +1,244 @@
+"""What delivery reports list, and what they take back: by the time of the reports, in any order, with a brake."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import random
+import threading
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from cpaas_provider.database.database import Database, open_database
+from cpaas_provider.database.recipients.suppressions import INVALID_NUMBER, Listed, SuppressionTable
+from cpaas_provider.delivery.receiver.writer import ReceivedReport
+from cpaas_provider.delivery.tracking.permanent_failures.entries import read_brakes
+from cpaas_provider.delivery.tracking.report_store import ReportStore
+from cpaas_provider.delivery.tracking.sent_requests import SentRequest
+from tests.unit.delivery.report_builders import ADA, WHEN, begun, ended, noted, report, save_reports, to
+
+CY = "cy@example.com"
+UNKNOWN = "Unknown subscriber"
+LOG = "cpaas_provider.delivery.tracking.permanent_failures.entries"
+
+
+def numbers(count: int) -> list[str]:
+    return [f"23480300{number:05d}" for number in range(count)]
+
+
+def listed(database: Database, recipients: list[str], channel: str = "sms") -> set[str]:
+    return set(SuppressionTable(database).find(recipients, "shop", channel))
+
+
+def braked(database: Database) -> list[str]:
+    with database.connect() as connection:
+        return [row["campaign"] for row in read_brakes(connection)]
+
+
+def at(minute: float, recipient: str, status: str, **fields: Any) -> ReceivedReport:
+    """Return a report that gives itself a time before its arrival."""
+    moment = WHEN - timedelta(hours=1) + timedelta(minutes=minute)
+    return report(recipient, status, timestamp=moment.isoformat(), **fields)
+
+
+def failed(minute: float, recipient: str, **fields: Any) -> ReceivedReport:
+    return at(minute, recipient, "undelivered", reason=UNKNOWN, **fields)
+
+
+class TestReached:
+    """Reports of three messages to one recipient, in every order and in any transactions."""
+
+    @pytest.mark.parametrize("together", [True, False])
+    @pytest.mark.parametrize(
+        ("reports", "is_listed"),
+        [
+            ([(1, "undelivered", "m-1"), (2, "delivered", "m-2")], False),
+            ([(1, "delivered", "m-1"), (2, "undelivered", "m-2")], True),
+            ([(1, "undelivered", "m-1"), (2, "delivered", "m-2"), (3, "undelivered", "m-3")], True),
+            ([(1, "undelivered", "m-1"), (2, "undelivered", "m-2"), (3, "clicked", "m-3")], False),
+            ([(1, "delivered", "m-1"), (2, "undelivered", "m-2"), (3, "delivered", "m-1")], False),
+            ([(1, "delivered", "m-1"), (2, "undelivered", "m-1")], False),
+            ([(2, "delivered", "m-1"), (2, "undelivered", "m-2")], False),
+        ],
+    )
+    def test_newest_report_decides_in_every_order(
+        self, database: Database, reports: Any, is_listed: bool, together: bool
+    ) -> None:
+        for number, order in enumerate(itertools.permutations(reports)):
+            recipient = f"2348031{number:06d}"
+            incoming = [
+                at(minute, recipient, status, message_id=f"{number}-{message}", reason=UNKNOWN, channel="sms")
+                for minute, status, message in order
+            ]
+            for batch in [incoming] if together else [[one] for one in incoming]:
+                save_reports(database, *batch)
+            assert (listed(database, [recipient]) == {recipient}) is is_listed, order
+
+    @pytest.mark.parametrize(("status", "is_listed"), [("opened", False), ("clicked", False), ("delivered", False)])
+    def test_opened_email_takes_a_bounce_back(self, database: Database, status: str, is_listed: bool) -> None:
+        bounced = at(1, CY, "bounced", message_id="m-1", reason="550 5.1.1 User unknown")
+        save_reports(database, bounced)
+        assert listed(database, [CY], "email") == {CY}
+        save_reports(database, at(2, CY, status, message_id="m-2", channel="email"))
+        assert (listed(database, [CY], "email") == {CY}) is is_listed
+
+    def test_airtime_proves_no_reachable_recipient(self, database: Database) -> None:
+        save_reports(database, failed(1, ADA, message_id="m-1"))
+        save_reports(database, at(2, ADA, "", message_id="m-2", event="airtime.success"))
+        assert listed(database, [ADA]) == {ADA}
+
+    def test_time_after_the_arrival_does_not_count(self, database: Database) -> None:
+        """A clock that is ahead cannot keep later reports from counting."""
+        save_reports(database, failed(60 * 24 * 365, ADA, message_id="m-1"))
+        later = at(0, ADA, "delivered", message_id="m-2")._replace(at=WHEN + timedelta(minutes=1))
+        save_reports(database, later._replace(report=later.report._replace(reported_at=None)))
+        assert listed(database, [ADA]) == set()
+
+    @pytest.mark.parametrize("is_first", [True, False])
+    def test_entry_of_a_person_stays(self, database: Database, is_first: bool) -> None:
+        entry = Listed(ADA, INVALID_NUMBER, "hotline", "sms", "shop")
+        steps = [
+            lambda: SuppressionTable(database).add([entry]),
+            lambda: save_reports(database, failed(1, ADA, message_id="m-1")),
+        ]
+        for step in steps if is_first else reversed(steps):
+            step()
+        save_reports(database, at(2, ADA, "delivered", message_id="m-2"))
+        assert listed(database, [ADA]) == {ADA}
+        (stored,) = SuppressionTable(database).entries_of(ADA)
+        assert (stored.source, stored.reported_at) == ("hotline", None)
+
+    def test_entry_that_a_person_imports_stays(self, database: Database) -> None:
+        table = SuppressionTable(database)
+        save_reports(database, failed(1, ADA, message_id="m-1"))
+        table.restore([entry._replace(reported_at=None) for entry in list(table.entries())])
+        save_reports(database, at(2, ADA, "delivered", message_id="m-2"))
+        assert listed(database, [ADA]) == {ADA}
+
+
+def fill(database: Database, size: int, campaign: str = "spring", per_request: int = 10) -> list[str]:
+    """Record a campaign, and return its recipients."""
+    begun(database, campaign)
+    count = size // per_request
+    noted(database, *(SentRequest(f"{campaign}-{number}", per_request) for number in range(count)), campaign=campaign)
+    ended(database, campaign, expected=size)
+    return numbers(size)
+
+
+def failures(recipients: list[str], campaign: str = "spring", per_request: int = 10) -> list[ReceivedReport]:
+    return [
+        failed(
+            1, recipient, token=to(*recipients[:per_request], campaign=campaign, reference=f"{campaign}-{place // 10}")
+        )
+        for place, recipient in enumerate(recipients)
+    ]
+
+
+class TestBrake:
+    @pytest.mark.parametrize(("size", "count", "is_braked"), [(100, 19, False), (100, 20, True), (400, 20, False)])
+    def test_more_than_a_small_share_lists_nobody(
+        self, database: Database, caplog: pytest.LogCaptureFixture, size: int, count: int, is_braked: bool
+    ) -> None:
+        recipients = fill(database, size)
+        with caplog.at_level(logging.WARNING, LOG):
+            for incoming in failures(recipients[:count]):
+                save_reports(database, incoming)
+        assert listed(database, recipients) == (set() if is_braked else set(recipients[:count]))
+        assert braked(database) == (["spring"] if is_braked else [])
+        assert [record.levelname for record in caplog.records if record.name == LOG] == ["WARNING"] * is_braked
+        assert not any(recipient in caplog.text for recipient in recipients)
+
+    @pytest.mark.parametrize("seed", range(4))
+    def test_it_holds_in_any_order_of_requests_and_reports(self, database: Database, seed: int) -> None:
+        """The requests are recorded before, between or after their reports, which come in any batches."""
+        dice = random.Random(seed)
+        recipients = numbers(60)
+        begun(database)
+        steps: list[Any] = [
+            lambda number=number: noted(database, SentRequest(f"cpaas-{'a' * 23}{number + 2}", 10, f"m-{number}"))
+            for number in range(6)
+        ]
+        incoming = [
+            failed(1, recipient, message_id=f"m-{place // 10}", external_ref=f"cpaas-{'a' * 23}{place // 10 + 2}")
+            for place, recipient in enumerate(recipients[:30])
+        ]
+        dice.shuffle(incoming)
+        while incoming:
+            size = dice.randint(1, 8)
+            batch, incoming = incoming[:size], incoming[size:]
+            steps.append(lambda batch=batch: save_reports(database, *batch))
+        dice.shuffle(steps)
+        for step in steps:
+            step()
+        ended(database, expected=60)
+        assert (listed(database, recipients), braked(database)) == (set(), ["spring"])
+
+    def test_growing_campaign_lists_them_once_the_share_is_small(self, database: Database) -> None:
+        recipients = numbers(500)
+        begun(database)
+        noted(database, *(SentRequest(f"spring-{number}", 10) for number in range(5)))
+        save_reports(database, *failures(recipients[:24]))
+        assert (listed(database, recipients), braked(database)) == (set(), ["spring"])
+        noted(database, *(SentRequest(f"spring-{number}", 10) for number in range(5, 50)))
+        ended(database, expected=500)
+        assert (listed(database, recipients), braked(database)) == (set(recipients[:24]), [])
+
+    def test_entry_of_another_campaign_stays(self, database: Database) -> None:
+        recipients = fill(database, 100)
+        fill(database, 100, "summer")
+        save_reports(database, failures(recipients, "summer")[0])
+        save_reports(database, *failures(recipients[:50]))
+        assert (listed(database, recipients), braked(database)) == ({recipients[0]}, ["spring"])
+
+    def test_what_a_person_removed_is_not_listed_again(self, database: Database) -> None:
+        recipients = numbers(500)
+        begun(database)
+        noted(database, *(SentRequest(f"spring-{number}", 10) for number in range(5)))
+        save_reports(database, *failures(recipients[:24]))
+        SuppressionTable(database).remove(recipients[:1])
+        noted(database, *(SentRequest(f"spring-{number}", 10) for number in range(5, 50)))
+        ended(database, expected=500)
+        assert listed(database, recipients) == set(recipients[1:24])
+
+    def test_it_holds_over_several_receivers_at_once(self, database: Database, url: str) -> None:
+        recipients = fill(database, 200)
+        incoming = failures(recipients[:120])
+        together = threading.Barrier(4)
+
+        def receive(part: list[ReceivedReport]) -> None:
+            with open_database(url) as own:
+                store = ReportStore(own)
+                together.wait()
+                for one in part:
+                    store.save([one])
+
+        receivers = [threading.Thread(target=receive, args=(incoming[number::4],)) for number in range(4)]
+        for receiver in receivers:
+            receiver.start()
+        for receiver in receivers:
+            receiver.join()
+        assert (listed(database, recipients), braked(database)) == (set(), ["spring"])
+
+
+def test_failure_and_delivery_at_once_leave_nobody_listed(database: Database, url: str) -> None:
+    """Two receivers store reports of two messages to each recipient, the later one delivered."""
+    recipients = numbers(60)
+    together = threading.Barrier(2)
+
+    def receive(status: str, minute: int) -> None:
+        with open_database(url) as own:
+            store = ReportStore(own)
+            for place, recipient in enumerate(recipients):
+                together.wait()
+                store.save(
+                    [at(minute, recipient, status, message_id=f"{status}-{place}", reason=UNKNOWN, channel="sms")]
+                )
+
+    receivers = [threading.Thread(target=receive, args=given) for given in (("undelivered", 1), ("delivered", 2))]
+    for receiver in receivers:
+        receiver.start()
+    for receiver in receivers:
+        receiver.join()
+    assert listed(database, recipients) == set()
