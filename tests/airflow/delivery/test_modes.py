@@ -158,6 +158,10 @@ DELIVERIES = {
     "results file that cannot be written": Scene(
         "up_for_retry", "could not be written", {"results_path": "/proc/nowhere/results.jsonl"}, (FINAL,)
     ),
+    "results file that cannot be written after the wait": Scene(
+        "up_for_retry", "could not be written", {"results_path": "/proc/nowhere/results.jsonl"},
+        (reported("sent", "sent"),), FINAL,
+    ),
 }  # fmt: skip
 
 
