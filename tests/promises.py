@@ -388,6 +388,11 @@ _REPORTS: Mapping[str, Tests] = {
         f"{_DELIVERY}receiver/test_app.py::TestWebhook::test_401_for_another_secret_or_another_body",
         f"{_DELIVERY}callbacks/test_tokens.py::TestReading::test_one_of_another_connection_is_refused",
     ),
+    "one response is no verdict for all who share a poller": (
+        "tests/unit/triggers/test_otp_poller.py::TestEnds::test_stray_rejection_ends_no_wait",
+        "tests/unit/triggers/test_otp_poller.py::TestEnds::test_key_that_is_rejected_for_a_moment_ends_no_wait",
+        "tests/unit/triggers/test_delivery.py::TestSharedFate::test_arguments_that_cannot_be_used_end_their_own_wait_only",
+    ),
     "one recipient is one row, however a number is written": (
         f"{_DELIVERY}test_reports.py::TestRecipients::test_one_recipient_is_filed_in_one_way",
     ),

@@ -56,6 +56,7 @@ PLACES = {
         "tests/airflow/test_odd_service.py",
         "tests/airflow/journal/test_late_writes.py",
         "tests/airflow/journal/test_timeouts.py",
+        "tests/airflow/delivery/test_modes.py",
         "tests/airflow/delivery/test_mounted_receiver.py",
         "tests/airflow/notifications/test_storm.py",
         "tests/airflow/delivery/test_plugin.py",

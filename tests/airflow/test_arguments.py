@@ -15,6 +15,8 @@ from cpaas_provider.api.models.otp import RequestOtpRequest
 from cpaas_provider.operators import (
     BuyAirtimeOperator,
     EmailCampaignOperator,
+    GetContactRowOperator,
+    PhoneLookupOperator,
     RequestOtpOperator,
     SendEmailOperator,
     SendSmsOperator,
@@ -32,9 +34,15 @@ GIVEN: dict[Callable[..., Any], dict[str, Any]] = {
     RequestOtpOperator: {"recipient": PHONE},
     OtpStatusSensor: {"otp_id": "o1"},
     DeliverySensor: {"send_result": "cpaas-1"},
+    PhoneLookupOperator: {"phone": PHONE},
+    GetContactRowOperator: {"row_id": "row-1"},
 }
 NETWORKS = "Airtel, MTN, Glo, 9mobile, NTEL"
 REFUSED: list[tuple[Any, dict[str, Any], str]] = [
+    (PhoneLookupOperator, {"return_fields": "dnd"}, "return_fields must be a list of texts; it is 'dnd'"),
+    (GetContactRowOperator, {"return_fields": "Name"}, "return_fields must be a list of texts; it is 'Name'"),
+    (SmsCampaignOperator, {"substitutions": "name"}, "substitutions must be a list of texts; it is 'name'"),
+    (OtpStatusSensor, {"success_statuses": "VERIFIED"}, "success_statuses must be a list of texts"),
     *((one, {"content": None}, "neither content nor template_id is given") for one in list(GIVEN)[:4]),
     *((one, {"content": ""}, "neither content nor template_id is given") for one in list(GIVEN)[:4]),
     (SendSmsOperator, {"channel": "fax"}, "channel must be one of sms, whatsapp; it is 'fax'"),

@@ -7,7 +7,7 @@ both.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import timedelta
 from typing import Any
 
@@ -71,6 +71,15 @@ def whole_within(least: int, most: int) -> Check:
         return value
 
     return check
+
+
+def texts(name: str, value: Any) -> Any:
+    """Check a list of texts. One text is refused, because it would be read letter by letter."""
+    if isinstance(value, (str, bytes, Mapping)) or not isinstance(value, Collection):
+        raise ValueError(f"{name} must be a list of texts; it is {value!r}.")
+    if not all(isinstance(text, str) and text.strip() for text in value):
+        raise ValueError(f"{name} must be a list of texts that are not empty; it is {value!r}.")
+    return value
 
 
 def poke_interval(name: str, value: Any) -> Any:

@@ -61,12 +61,14 @@ class Echo:
     :param request: the field of the request
     :param is_number: whether it is a phone number, which may have another notation
     :param is_required: whether a response without it counts for nothing
+    :param is_id: whether it is an id of the service. Two ids that differ in capitals are two, unless they are UUIDs
     """
 
     response: str
     request: str
     is_number: bool = False
     is_required: bool = False
+    is_id: bool = False
 
 
 @dataclass(frozen=True)
@@ -101,8 +103,8 @@ _GONE = (404, 405, 410)
 REFERENCE = Echo("external_ref", "external_ref")
 """The author's or the provider's own reference, which an envelope may repeat beside the resource."""
 _RECIPIENT = Echo("recipient", "recipient", is_number=True)
-_OTP_ID = Echo("id", "id")
-_ROW_ID = Echo("row.id", "row_id")
+_OTP_ID = Echo("id", "id", is_id=True)
+_ROW_ID = Echo("row.id", "row_id", is_id=True)
 
 SEND_SMS = Endpoint(
     "send_sms", "POST", "/sms/send", SendSmsRequest, SmsMessage, RetrySafety.UNSAFE, echoes=(REFERENCE,)

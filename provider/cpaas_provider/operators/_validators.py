@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import Any
 
-from cpaas_provider.api.bounds import is_known
+from cpaas_provider.api.bounds import is_known, texts
 
 Check = Callable[[str, Any], Any]
 
@@ -132,6 +132,11 @@ def frequency_category(name: str, value: Any) -> str | None:
     if value is not None and not (isinstance(value, str) and 0 < len(value.strip()) <= _LONGEST_CATEGORY):
         raise ValueError(f"{name} must be text of 1 to {_LONGEST_CATEGORY} characters; it is {value!r}.")
     return value
+
+
+def mapping_or_texts(name: str, value: Any) -> Any:
+    """Accept a mapping, a list of texts or ``None``."""
+    return value if value is None or isinstance(value, Mapping) else texts(name, value)
 
 
 def results_path(name: str, value: Any) -> None:

@@ -204,7 +204,9 @@ class CampaignOperator(CpaasOperator):
         self.template_id = template_id
         self.external_ref = external_ref
         self.callback = callback
-        self.substitutions = substitutions
+        self.substitutions = self._checked(
+            validators.templated(validators.mapping_or_texts), substitutions=substitutions
+        )
         self.substitution_defaults = substitution_defaults
         self.results_path = results_path
         # BaseOperator has a method dry_run.

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from airflow.sdk.exceptions import AirflowSkipException
 
+from cpaas_provider.api import bounds
 from cpaas_provider.operators import _masking as masking
 from cpaas_provider.operators import _validators as validators
 from cpaas_provider.operators.base import STOP_GRACE_PERIOD, CpaasOperator, select_fields
@@ -64,7 +65,7 @@ class GetContactRowOperator(CpaasOperator):
     def __init__(self, *, row_id: str, return_fields: Sequence[str] | None = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.row_id = row_id
-        self.return_fields = return_fields
+        self.return_fields = self._checked(validators.or_none(bounds.texts), return_fields=return_fields)
 
     def request(self, client: CpaasClient, connection: CpaasConnection) -> dict[str, Any]:
         """Read the row."""

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from cpaas_provider.api import bounds
 from cpaas_provider.operators import _masking as masking
 from cpaas_provider.operators import _validators as validators
 from cpaas_provider.operators.base import STOP_GRACE_PERIOD, CpaasOperator, select_fields
@@ -44,7 +45,7 @@ class PhoneLookupOperator(CpaasOperator):
     def __init__(self, *, phone: str, return_fields: Sequence[str] | None = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.phone = phone
-        self.return_fields = return_fields
+        self.return_fields = self._checked(validators.or_none(bounds.texts), return_fields=return_fields)
 
     def request(self, client: CpaasClient, connection: CpaasConnection) -> dict[str, Any]:
         """Look the number up."""

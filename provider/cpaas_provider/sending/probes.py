@@ -36,13 +36,15 @@ def otp_record(token: OtpToken) -> dict[str, Any]:
     }
 
 
-def otp_result(token: OtpToken, expires_in: Any) -> dict[str, Any]:
+def otp_result(token: OtpToken, expires_in: Any, requested_at: datetime | None = None) -> dict[str, Any]:
     """Return the result of a request for a passcode from its record.
 
     :param expires_in: minutes the code is valid; ``None`` for the service's default
+    :param requested_at: the time of the request, for a record without a usable one; ``None`` for now
     """
     # Nothing may fail after the request. It accepted any text of a whole number, such as "15.0".
-    expires_at = token.expires_at(int(float(expires_in or DEFAULT_EXPIRES_IN)))
+    minutes = int(float(expires_in or DEFAULT_EXPIRES_IN))
+    expires_at = token.expires_at(minutes) or (requested_at or datetime.now(UTC)) + timedelta(minutes=minutes)
     return {**otp_record(token), "expires_at": expires_at.isoformat()}
 
 
@@ -80,7 +82,7 @@ class OtpRecordProbe:
             for record in await self._records(client)
             if record.id not in entry.probe_snapshot and earliest <= record.created_datetime <= latest
         ]
-        return otp_result(new[0], self.expires_in) if len(new) == 1 else None
+        return otp_result(new[0], self.expires_in, entry.started_at) if len(new) == 1 else None
 
     async def _records(self, client: Client) -> list[OtpToken]:
         try:

@@ -1,4 +1,4 @@
-"""The base of sensors that wait on a worker or on the triggerer, with one meaning of ``timeout`` and ``soft_fail``."""
+"""The base of sensors that wait on a worker or on the triggerer. A wait ends alike in all modes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,14 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseSensorOperator, PokeReturnValue, conf, timezone
-from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSensorTimeout, AirflowSkipException
+from airflow.sdk.exceptions import (
+    AirflowException,
+    AirflowFailException,
+    AirflowRescheduleException,
+    AirflowSensorTimeout,
+    AirflowSkipException,
+    TaskDeferralTimeout,
+)
 
 from cpaas_provider.api.amounts import counted
 from cpaas_provider.provider_info import with_documentation
@@ -24,8 +31,13 @@ _SLACK = timedelta(minutes=5)
 class DeferrableSensor(BaseSensorOperator):
     """Reads once on the worker, then waits there or on the triggerer.
 
-    Airflow reports only that a sensor timed out, or skips it without a reason; ``_time_out`` says what was reached. A
-    failure that ``soft_fail`` turns into a skip keeps its message.
+    Airflow ends a sensor in each mode by other rules, and a skip or timeout without a reason. Here ``_end`` decides,
+    in all modes:
+
+    * A failure for good (``AirflowFailException``) fails the task. With ``soft_fail`` it is skipped, with the reason.
+    * A timeout does the same, with what was reached until then (``_time_out``).
+    * After any other failure a retry of the task waits again, also with ``soft_fail``. With ``never_fail`` the task is
+      skipped.
     """
 
     def __init__(self, *, deferrable: bool, **kwargs: Any) -> None:
@@ -36,11 +48,13 @@ class DeferrableSensor(BaseSensorOperator):
         """Wait, on a worker or on the triggerer."""
         self.log.info("%s", self._start_line())
         begin = self._begin_deferred if self.deferrable else super().execute
-        return self._with_reason(context, partial(begin, context))
+        return self._end(context, partial(begin, context))
 
     def resume_execution(self, next_method: str, next_kwargs: dict[str, Any] | None, context: Context) -> Any:
         """Continue after the trigger, also if it ended without an event."""
-        return self._with_reason(context, partial(super().resume_execution, next_method, next_kwargs, context))
+        # Not that of Airflow's sensors, which with soft_fail skips the task after a failure of any kind.
+        resume = super(BaseSensorOperator, self).resume_execution
+        return self._end(context, partial(resume, next_method, next_kwargs, context))
 
     def _render(self, template: jinja2.Template, context: Any, dag: Any = None) -> Any:
         """Render one template. Airflow would change texts that look like Python."""
@@ -70,9 +84,13 @@ class DeferrableSensor(BaseSensorOperator):
         """Return the trigger that waits until the deadline and resumes ``execute_complete``."""
         raise NotImplementedError
 
-    def _time_out(self, context: Context, kind: type[AirflowException]) -> Any:
-        """Return the result of a wait that timed out, or raise an exception of this kind with the reason."""
+    def _time_out(self, context: Context) -> Any:
+        """Return the result of a wait that timed out, or raise ``AirflowSensorTimeout`` with the reason."""
         raise NotImplementedError
+
+    def _was_rescheduled(self, context: Context) -> bool:
+        """Return whether an earlier process of this try has read already."""
+        return self.reschedule and context["ti"].get_first_reschedule_date(context) is not None
 
     def _start_line(self) -> str:
         """Return the first line of the log: what the sensor waits for, where, how often it reads, and for how long."""
@@ -90,13 +108,7 @@ class DeferrableSensor(BaseSensorOperator):
 
     def _begin_deferred(self, context: Context) -> Any:
         """Read once before deferring: a wait that is over needs no trigger."""
-        try:
-            first = self.poke(context)
-        except AirflowFailException as error:
-            # Airflow turns failures of execute() and of a resumed task into skips, but not this one.
-            if self.soft_fail or self.never_fail:
-                raise AirflowSkipException(str(error)) from error
-            raise
+        first = self.poke(context)
         if isinstance(first, PokeReturnValue):
             return first.xcom_value
         timeout = timedelta(seconds=self.timeout)
@@ -108,18 +120,34 @@ class DeferrableSensor(BaseSensorOperator):
         )
         return None
 
-    def _with_reason(self, context: Context, wait: Callable[[], Any]) -> Any:
-        """Wait. If that ends with a timeout or a skip, end the task with the reason."""
+    def _end(self, context: Context, wait: Callable[[], Any]) -> Any:
+        """Wait, and end the task by the rules of this class."""
         try:
-            return wait()
-        except (AirflowSkipException, AirflowSensorTimeout) as error:
-            ended = error
-        if not isinstance(ended, AirflowSkipException):
-            return self._time_out(context, AirflowSensorTimeout)
-        cause = ended.__cause__
-        if cause is not None and not isinstance(cause, AirflowSensorTimeout):
-            raise AirflowSkipException(str(cause)) from None
-        return self._time_out(context, AirflowSkipException)
+            try:
+                return wait()
+            except AirflowRescheduleException:
+                raise
+            except AirflowException as error:
+                if not _is_timeout(cause := _cause(error)):
+                    raise cause from None
+            return self._time_out(context)
+        except AirflowRescheduleException:
+            raise
+        except Exception as error:
+            is_final = isinstance(error, (AirflowFailException, AirflowSensorTimeout))
+            if self.never_fail or (self.soft_fail and is_final):
+                raise AirflowSkipException(str(error)) from error
+            raise
+
+
+def _cause(error: AirflowException) -> BaseException:
+    """Return the error that Airflow's sensor made a skip of, or the error itself."""
+    return error.__cause__ or error if isinstance(error, AirflowSkipException) else error
+
+
+def _is_timeout(error: BaseException) -> bool:
+    """Tell whether a wait timed out. Airflow raises a skip of its own for that, and no sensor of ours raises one."""
+    return isinstance(error, (AirflowSensorTimeout, AirflowSkipException, TaskDeferralTimeout))
 
 
 def is_deferrable(deferrable: bool | None) -> bool:

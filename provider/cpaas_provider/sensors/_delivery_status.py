@@ -17,6 +17,7 @@ from cpaas_provider.delivery.tracking.counts import (
     read_recipients,
 )
 from cpaas_provider.sources.results_file import Columns, write_outcomes
+from cpaas_provider.triggers._polling.criteria import DeliveryCriteria
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -98,11 +99,6 @@ def count_conflicts(campaigns: Iterable[str]) -> int | None:
 def _with_counts(connection: Connection, sent: AwaitedSends) -> AwaitedSends:
     if not sent.without_count:
         return sent
-    found = expected_recipients(connection, sent.without_count)
-    if missing := len(set(sent.without_count) - found.keys()):
-        raise ValueError(
-            f"The database has no record of {missing} of {len(sent.campaigns)} references, so the number of recipients "
-            "to wait for is unknown. Give the operator's .output instead of references. If sender and sensor do not "
-            "share one database, set [cpaas] database to the same database for both."
-        )
-    return replace(sent, expected=sent.expected + sum(found.values()), without_count=())
+    criteria = DeliveryCriteria(sent.expected, unknown=sent.unknown_recipients)
+    criteria = criteria.with_references(sent.without_count, expected_recipients(connection, sent.without_count))
+    return replace(sent, expected=criteria.expected, without_count=())

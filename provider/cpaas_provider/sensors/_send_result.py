@@ -7,6 +7,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from cpaas_provider.api.values import no_value_reason
+from cpaas_provider.triggers._polling.criteria import NOTHING_ACCEPTED
+
 MAX_CAMPAIGNS = 100_000
 
 _REFERENCE = re.compile(r"[A-Za-z0-9_-]{1,100}")
@@ -25,7 +28,6 @@ _NO_REPORTS = (
     "When the task sent, its connection had no callback_url, or the task had a callback of its own. Set callback_url "
     "on the connection to the receiver's public URL, leave callback out, and send again."
 )
-_NOTHING = "send_result names no accepted recipient, so there is no delivery to wait for."
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +76,7 @@ def parse_send_result(given: Any, *, wait_for_unknown: bool = False) -> AwaitedS
                 f"send_result names more than {MAX_CAMPAIGNS:,} requests, more than one sensor can wait for."
             )
     if not expected and not unknown_recipients and not without_count:
-        raise ValueError(_NOTHING)
+        raise ValueError(NOTHING_ACCEPTED)
     return AwaitedSends(tuple(campaigns), expected, tuple(without_count), tuple(unknown), unknown_recipients)
 
 
@@ -102,6 +104,8 @@ def _parse_one(entry: Any, open_recipients: int) -> tuple[list[str], int | None,
     :param open_recipients: the recipients of unknown outcome to wait for
     """
     if isinstance(entry, str):
+        if reason := no_value_reason(entry):
+            raise ValueError(f"send_result {reason}: the template or task it came from had no value.")
         if not _REFERENCE.fullmatch(entry):
             raise ValueError(_NOT_A_REFERENCE)
         return [entry], None, []

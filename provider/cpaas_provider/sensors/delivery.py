@@ -43,7 +43,8 @@ class DeliverySensor(DeferrableSensor):
 
     Without ``min_delivered`` the sensor succeeds once every recipient has a final status, delivered or not. With
     ``min_delivered`` it succeeds once that share of the recipients is delivered. It fails once that share can no longer
-    be reached. It also fails when ``timeout`` is over. With ``soft_fail`` the task is skipped instead.
+    be reached. It also fails when ``timeout`` is over. With ``soft_fail`` the task is skipped instead. If the results
+    file cannot be written, a retry of the task waits again, also with ``soft_fail``.
 
     ``expected`` is the number of recipients the service accepted. Recipients of a request of unknown outcome are added
     once a delivery report names them, or at once with ``wait_for_unknown``. They never replace a recipient without a
@@ -54,11 +55,13 @@ class DeliverySensor(DeferrableSensor):
     :param send_result: the result (``.output``) of ``SendSmsOperator``, ``SendEmailOperator``, a campaign operator or
         ``BuyAirtimeOperator``. It can also be a list of results, such as the output of a mapped task, or references
         (templated)
-    :param min_delivered: share of the expected recipients that must be delivered, above 0 and up to 1. Default: none
+    :param min_delivered: share of the expected recipients that must be delivered, above 0 and up to 1, at least one of
+        them. Default: none
     :param wait_for_unknown: wait for a delivery report of each recipient of unknown outcome, too. ``expected`` counts
         them. A request that the service did not accept has no report, so the wait may last until ``timeout``
     :param results_path: path of the results file, ``.jsonl`` or ``.parquet``, also written if the sensor fails. It has
-        one line for each recipient that the database has a record of (templated)
+        one line for each recipient that the database has a record of. A file of an earlier wait is removed when the
+        wait begins (templated)
     :param deferrable: wait on the triggerer instead of a worker. Default: Airflow's ``[operators] default_deferrable``
     :param poke_interval: seconds between two reads of the database, at least 1. Default: 1 on the triggerer, where one
         query serves all waiting sensors, otherwise 10
@@ -112,9 +115,11 @@ class DeliverySensor(DeferrableSensor):
         self._snapshot: DeliverySnapshot | None = None
         self._trigger_result: Mapping[str, Any] | None = None
         self._warned: set[str] = set()
+        self._has_begun = False
 
     def poke(self, context: Context) -> bool | PokeReturnValue:
         """Read the database once."""
+        self._remove_earlier_results(context)
         snapshot = self._read_status(context)
         result = self._criteria(snapshot.sent).evaluate(snapshot.counts) if snapshot else None
         return PokeReturnValue(is_done=True, xcom_value=self._conclude(context, result)) if result else False
@@ -127,6 +132,8 @@ class DeliverySensor(DeferrableSensor):
         outcome = event.get("outcome")
         if outcome == ERROR:
             raise AirflowFailException(str(event.get("message")))
+        if event == {"outcome": TIMED_OUT}:
+            raise AirflowSensorTimeout
         if outcome not in (DONE, MISSED, TIMED_OUT) or not all(_is_count(event.get(name)) for name in FIGURES):
             raise AirflowException("The trigger returned no delivery figures. A retry of the task waits again.")
         if outcome == TIMED_OUT:
@@ -146,11 +153,6 @@ class DeliverySensor(DeferrableSensor):
         from cpaas_provider.triggers.delivery import DeliveryTrigger
 
         sent = self._snapshot.sent if self._snapshot else self._parse_send_result()
-        if sent.without_count:
-            raise AirflowException(
-                "The database could not be read, so the number of recipients to wait for is unknown. Nothing was "
-                "changed. A retry of the task reads it again."
-            )
         return DeliveryTrigger(
             campaigns=list(sent.campaigns),
             expected=sent.expected,
@@ -159,30 +161,31 @@ class DeliverySensor(DeferrableSensor):
             poke_interval=self.poke_interval,
             unknown=list(sent.unknown),
             unknown_recipients=sent.unknown_recipients,
+            without_count=list(sent.without_count),
         )
 
-    def _time_out(self, context: Context, kind: type[AirflowException]) -> dict[str, Any]:
+    def _time_out(self, context: Context) -> dict[str, Any]:
         """End the wait after a last read, which may show the final result after all."""
         from cpaas_provider.triggers._polling.criteria import DONE
 
         snapshot = self._read_status(context) or self._snapshot
         result = self._criteria(snapshot.sent).evaluate_timeout(snapshot.counts) if snapshot else self._trigger_result
         if result is None:
-            raise kind(f"{_ENDS['timed_out'].format(timeout=self.timeout)}The database could not be read.")
+            self._require_results_file("DatabaseError")
+            raise AirflowSensorTimeout(
+                f"{_ENDS['timed_out'].format(timeout=self.timeout)}The database could not be read."
+            )
         if result["outcome"] == DONE:
             return self._conclude(context, result)
-        raise kind(self._failure(context, result))
+        raise AirflowSensorTimeout(self._failure(context, result))
 
     def _read_status(self, context: Context) -> DeliverySnapshot | None:
         """Return what the database shows, ``None`` if it cannot be read this time."""
         from cpaas_provider.database.errors import DatabaseError, ReportsNotSupportedError
         from cpaas_provider.delivery.tracking.counts import NOT_IN_DATABASE
         from cpaas_provider.sensors._delivery_status import read_status
-        from cpaas_provider.sources.results_file import as_results_path
 
         try:
-            if self.results_path is not None:
-                as_results_path(self.results_path)
             self._snapshot = read_status(self._snapshot.sent if self._snapshot else self._parse_send_result())
         except (ValueError, ReportsNotSupportedError) as error:
             raise AirflowFailException(str(error)) from None
@@ -225,6 +228,7 @@ class DeliverySensor(DeferrableSensor):
         try:
             report = self._report(result)
         except Exception as error:  # noqa: BLE001 - the failure that is being reported matters more
+            self._require_results_file(type(error).__name__)
             self.log.warning("The results file could not be written (%s).", type(error).__name__)
             report = {**_figures(result), "conflicts": None, "results_path": None}
         try:
@@ -233,6 +237,14 @@ class DeliverySensor(DeferrableSensor):
             self.log.warning("The report could not be stored as XCom (%s).", type(error).__name__)
         end = _ENDS[result["outcome"]].format(share=self.min_delivered, timeout=self.timeout)
         return end + _FIGURES.format_map(result)
+
+    def _require_results_file(self, reason: str) -> None:
+        """Fail instead of a skip that has no results file: after a skip, tasks downstream run and read it."""
+        if self.soft_fail and self.results_path is not None:
+            raise AirflowException(
+                f"The wait is over, and its results file could not be written ({reason}). A retry of the task waits "
+                "again."
+            )
 
     def _report(self, result: Mapping[str, Any]) -> dict[str, Any]:
         from cpaas_provider.sensors._delivery_status import count_conflicts, write_results
@@ -253,9 +265,19 @@ class DeliverySensor(DeferrableSensor):
             self.log.warning("%s", message)
             self._warned.add(kind)
 
-    def _was_rescheduled(self, context: Context) -> bool:
-        """Return whether an earlier process of this try has read the database already."""
-        return self.reschedule and context["ti"].get_first_reschedule_date(context) is not None
+    def _remove_earlier_results(self, context: Context) -> None:
+        """Remove the results file of an earlier wait, before this one begins."""
+        from cpaas_provider.sources.results_file import ResultsFileError, as_results_path, remove_results
+
+        if self.results_path is None or self._has_begun or self._was_rescheduled(context):
+            return
+        try:
+            remove_results(as_results_path(self.results_path))
+        except ValueError as error:
+            raise AirflowFailException(str(error)) from None
+        except ResultsFileError as error:
+            raise AirflowException(str(error)) from None
+        self._has_begun = True
 
 
 def _is_ratio(value: Any) -> bool:

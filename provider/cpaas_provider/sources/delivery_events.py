@@ -47,7 +47,8 @@ class DeliveryEventSource(_validators.Argument):
     def open(self) -> AbstractContextManager[Table]:
         """Read the database for one reading.
 
-        :raises SourceError: when the key is not one of these assets, or the database cannot be read
+        :raises SourceError: when the key is not one of these assets, the database has no record of the campaign, or it
+            cannot be read
         """
         from cpaas_provider.delivery.tracking.event_source import open_contacts, open_recipients
 

@@ -92,6 +92,22 @@ def as_results_path(path: Any) -> Any:
     return results_path
 
 
+def remove_results(path: Any) -> None:
+    """Remove a results file if there is one, so that no task reads that of an earlier wait.
+
+    :param path: as ``as_results_path`` returns it
+    :raises ResultsFileError: when it could not be removed
+    """
+    try:
+        (_local(path) or path).unlink()
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    except Exception as error:  # noqa: BLE001 - storages raise what they like
+        raise ResultsFileError(
+            f"The earlier results file {redacted_path(path)} could not be removed {_reason(error)}"
+        ) from None
+
+
 def international(recipient: str) -> str:
     """Return the form of a stored recipient that reads back as the same in every region: a number with its plus."""
     return f"+{recipient}" if recipient.isdigit() and recipient[0] != "0" else recipient

@@ -30,7 +30,8 @@ class DeliveryTrigger(DataTrigger):
 
     * ``{"outcome", "expected", "delivered", "undelivered", "in_flight", "unreported"}``, where the outcome is
       ``done``, ``missed`` or ``timed_out``
-    * ``{"outcome": "error", "message"}``, if the database has no reports
+    * ``{"outcome": "timed_out"}``, if the database could never be read
+    * ``{"outcome": "error", "message"}``, if the database has no reports, or no record of a reference
 
     :param campaigns: references of campaigns, and of requests that belong to none
     :param expected: the number of recipients the service accepted
@@ -39,6 +40,8 @@ class DeliveryTrigger(DataTrigger):
     :param poke_interval: seconds between two rounds, at least 1. The smallest value of all waiting triggers counts
     :param unknown: those of ``campaigns`` that are requests of unknown outcome. ``expected`` does not count them
     :param unknown_recipients: the number of recipients of unknown outcome to wait for, too
+    :param without_count: those of ``campaigns`` whose recipients ``expected`` does not count. The database has their
+        number
     """
 
     campaigns: list[str]
@@ -48,11 +51,12 @@ class DeliveryTrigger(DataTrigger):
     poke_interval: float
     unknown: list[str] = field(default_factory=list)
     unknown_recipients: int = 0
+    without_count: list[str] = field(default_factory=list)
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Wait, and yield the event."""
         criteria = DeliveryCriteria(self.expected, self.min_delivered, self.unknown_recipients)
-        waiter = DeliveryWaiter(self.campaigns, criteria, self.poke_interval, self.unknown)
+        waiter = DeliveryWaiter(self.campaigns, criteria, self.poke_interval, self.unknown, self.without_count)
         deadline = datetime.fromisoformat(self.deadline)
         try:
             result = await DeliveryPoller.wait(_POLLER_KEY, waiter, deadline, LAST_READ_SECONDS)

@@ -10,7 +10,7 @@ from airflow.triggers.base import TriggerEvent
 
 from cpaas_provider.api.errors import CpaasError
 from cpaas_provider.triggers._base import DataTrigger
-from cpaas_provider.triggers._polling.criteria import ERROR, TIMED_OUT, OtpCriteria
+from cpaas_provider.triggers._polling.criteria import TIMED_OUT, OtpCriteria, otp_error_result
 from cpaas_provider.triggers._polling.otp_poller import OtpPoller, OtpWaiter
 from cpaas_provider.triggers._polling.poller import WaitEndedError
 
@@ -29,7 +29,8 @@ class OtpStatusTrigger(DataTrigger):
 
     * ``{"outcome", "id", "status", "status_desc"}``
     * ``{"outcome": "timed_out", "id"}``
-    * ``{"outcome": "error", "id", "message"}``
+    * ``{"outcome": "not_found", "id", "message"}``, if the service has no such passcode
+    * ``{"outcome": "error", "id", "message"}``, with ``"retry": True`` if a retry of the task may end otherwise
 
     :param cpaas_conn_id: the connection to use
     :param otp_id: the passcode's id
@@ -38,6 +39,7 @@ class OtpStatusTrigger(DataTrigger):
     :param expires_in: minutes for which the code is valid, or ``None``
     :param success_statuses: see ``OtpStatusSensor``
     :param failure_statuses: see ``OtpStatusSensor``
+    :param expires_by: the moment by which the passcode has expired, ISO 8601 with offset, or ``None``
     """
 
     cpaas_conn_id: str
@@ -47,16 +49,19 @@ class OtpStatusTrigger(DataTrigger):
     expires_in: int | None = None
     success_statuses: list[str] | None = None
     failure_statuses: list[str] | None = None
+    expires_by: str | None = None
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Wait, and yield the event."""
-        criteria = OtpCriteria(self.expires_in, self.success_statuses, self.failure_statuses)
+        expires_by = None if self.expires_by is None else datetime.fromisoformat(self.expires_by)
+        criteria = OtpCriteria(self.expires_in, self.success_statuses, self.failure_statuses, expires_by)
         deadline = datetime.fromisoformat(self.deadline)
         waiter = OtpWaiter(self.otp_id, criteria, self.poke_interval, deadline)
         try:
             result = await OtpPoller.wait(self.cpaas_conn_id, waiter, deadline, LAST_READ_SECONDS)
         except WaitEndedError as ended:
-            if not isinstance(ended.__cause__, CpaasError):
+            cause = ended.__cause__
+            if not isinstance(cause, (CpaasError, WaitEndedError)):
                 raise
-            result = {"outcome": ERROR, "id": self.otp_id, "message": str(ended)}
+            result = otp_error_result(self.otp_id, cause)
         yield TriggerEvent(result or {"outcome": TIMED_OUT, "id": self.otp_id})

@@ -453,10 +453,12 @@ class TestTrouble:
         with pytest.raises(TaskDeferred):
             sensor.execute({})
 
-    def test_references_need_a_readable_database_to_begin(self, sensor: DeliverySensor) -> None:
+    def test_references_are_waited_for_until_the_database_is_readable(self, sensor: DeliverySensor) -> None:
         sensor.send_result = "one"
-        with pytest.raises(AirflowException, match="the number of recipients to wait for is unknown"):
+        assert sensor.poke({}) is False
+        with pytest.raises(TaskDeferred) as deferred:
             sensor.execute({})
+        assert deferred.value.trigger.without_count == ["one"]
 
     def test_timeout_reports_the_figures_of_the_trigger(self, sensor: DeliverySensor) -> None:
         event, instance = {"outcome": "timed_out", **FIGURES}, Instance()

@@ -103,11 +103,11 @@ class Run:
     # -- what happens -------------------------------------------------------------------------------------------------
 
     def once(self, task_id: str | None = None, map_index: int = -1) -> Try:
-        """Run one try, or what is left of one that was deferred and whose trigger fired."""
+        """Run one try, or the next process of one whose trigger fired or that was rescheduled."""
         task_id = task_id or self._only_task()
         with create_session() as session:
             instance = self._find(session, task_id, map_index)
-            if instance.next_method is None:
+            if instance.next_method is None and instance.state != TaskInstanceState.UP_FOR_RESCHEDULE:
                 # Airflow 3.4 counts as soon as there is a next try, Airflow 3.3 when it is scheduled.
                 instance.try_number = max(1, instance.try_number + (0 if EACH_TRY_HAS_A_ROW else 1))
             instance.state = TaskInstanceState.QUEUED

@@ -59,6 +59,9 @@ ANOTHERS: list[tuple[str, Any]] = [
     ("find_otps", [OTP | {"recipient": BOB}]),
     ("find_otps", [OTP, OTP | {"id": "otp-2", "recipient": BOB}]),
     ("get_otp", OTP | {"id": "otp-2"}),
+    ("get_otp", OTP | {"id": "OTP-1"}),
+    ("verify_otp", OTP | {"id": "Otp-1", "status_desc": "VERIFIED"}),
+    ("get_contact_row", {"row": ROW["row"] | {"id": "ROW-1"}}),
     ("verify_otp", OTP | {"id": "otp-2", "status_desc": "VERIFIED"}),
     ("get_contact_row", {"row": ROW["row"] | {"id": "row-2"}}),
     ("update_contact_row", {"row": ROW["row"] | {"id": "row-2"}}),
@@ -91,7 +94,7 @@ def test_answer_to_another_request_is_unknown(operation: str, body: Any) -> None
         ("request_otp", OTP | {"recipient": "234803****567"}),
         ("find_otps", []),
         ("find_otps", [OTP | {"recipient": f"+{ADA}"}, OTP]),
-        ("get_otp", OTP | {"id": "OTP-1"}),
+        ("get_otp", OTP | {"id": " otp-1 "}),
         ("verify_otp", OTP),
         ("get_contact_row", ROW),
         ("update_contact_row", ROW),
@@ -114,6 +117,11 @@ def test_id_that_is_a_number_is_that_of_the_path() -> None:
     assert answered("get_otp", OTP | {"id": 17}, {"id": "17"}).id == "17"
     with pytest.raises(CpaasUnknownOutcomeError):
         answered("get_otp", OTP | {"id": 171}, {"id": "17"})
+
+
+def test_uuid_is_the_same_in_capitals() -> None:
+    uuid = "0b1f9a64-5c1e-4d6e-9a35-1f2e3d4c5b6a"
+    assert answered("get_otp", OTP | {"id": uuid.upper()}, {"id": uuid}).id == uuid.upper()
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,7 @@ from cpaas_provider.triggers import delivery
 from cpaas_provider.triggers._polling import delivery_poller, poller
 from cpaas_provider.triggers._polling.criteria import DeliveryCriteria
 from cpaas_provider.triggers._polling.delivery_poller import DeliveryPoller
+from cpaas_provider.triggers._polling.poller import WaitEndedError
 from cpaas_provider.triggers.delivery import DeliveryTrigger
 from tests.unit.database.conftest import database as database
 from tests.unit.database.conftest import postgres_url as postgres_url
@@ -142,6 +143,13 @@ class TestDeliveryCriteria:
         result = DeliveryCriteria(100, 0.07).evaluate(DeliveryCounts(7))
         assert (result or {}).get("outcome") == "done"
 
+    @pytest.mark.parametrize("share", [1e-12, 1e-300, 5e-324])
+    def test_share_however_small_is_not_reached_before_a_delivery(self, share: float) -> None:
+        criteria = DeliveryCriteria(4, share)
+        assert criteria.evaluate(DeliveryCounts(0, 3, 1)) is None
+        assert (criteria.evaluate(DeliveryCounts(0, 4)) or {})["outcome"] == "missed"
+        assert (criteria.evaluate(DeliveryCounts(1)) or {})["outcome"] == "done"
+
     def test_figures_add_up_with_more_reported_recipients_than_expected(self) -> None:
         assert list(DeliveryCriteria(5).summary(DeliveryCounts(1, 1, 1)).values()) == [5, 1, 1, 1, 2]
         assert list(DeliveryCriteria(1).summary(DeliveryCounts(2, 1, 1)).values()) == [4, 2, 1, 1, 0]
@@ -223,7 +231,7 @@ class TestDeadline:
         monkeypatch.setattr(delivery, "LAST_READ_SECONDS", 0.1)
         (tmp_path / "file").touch()
         monkeypatch.setenv("AIRFLOW__CPAAS__DATABASE", f"sqlite:///{tmp_path}/file/store.db")
-        assert await event_of(trigger(deadline=in_(0.1))) == ended("timed_out", 1, 0, 0, 0, 1)
+        assert await event_of(trigger(deadline=in_(0.1))) == {"outcome": "timed_out"}
 
     def test_a_restarted_trigger_is_the_same(self) -> None:
         begun = trigger("a", "b", expected=5, min_delivered=0.5, poke_interval=2)
@@ -301,6 +309,41 @@ class TestOnePoller:
             with store.engine.begin() as connection:
                 connection.exec_driver_sql("UPDATE cpaas_deliveries SET updated_at = '2020-01-01 00:00:00.000000'")
             assert (await waiting)["outcome"] == "done"
+
+
+class TestReferences:
+    async def test_recipients_of_references_are_counted_once_the_database_is_readable(self, store: Database) -> None:
+        begun(store, "noted")
+        noted(store, SentRequest("noted-pack", 2), campaign="noted")
+        with store.engine.begin() as connection:
+            connection.exec_driver_sql("ALTER TABLE cpaas_deliveries RENAME TO away")
+        with queries_with("cpaas_deliveries") as reads:
+            waiting = asyncio.create_task(event_of(trigger("noted", expected=0, without_count=["noted"])))
+            await until(lambda: len(reads) > 2)
+        with store.engine.begin() as connection:
+            connection.exec_driver_sql("ALTER TABLE away RENAME TO cpaas_deliveries")
+        save_reports(store, report(ADA, "delivered", token=to(ADA, OBI, campaign="noted")))
+        await asyncio.sleep(5 * ROUND)
+        assert not waiting.done()
+        save_reports(store, report(OBI, "failed", token=to(ADA, OBI, campaign="noted")))
+        assert await waiting == ended("done", 2, 1, 1, 0, 0)
+
+    async def test_mistyped_reference_ends_its_own_wait_only(self, store: Database) -> None:
+        waiting = asyncio.create_task(event_of(trigger("spring")))
+        answer = await event_of(trigger("mistyped", expected=0, without_count=["mistyped"]))
+        assert answer["outcome"] == "error"
+        assert "no record of 1 of 1 references" in answer["message"]
+        assert not waiting.done()
+        waiting.cancel()
+
+
+class TestSharedFate:
+    async def test_arguments_that_cannot_be_used_end_their_own_wait_only(self, store: Database) -> None:
+        save_reports(store, *(report(ADA, "delivered", token=to(ADA, campaign=name)) for name in ("spring", "autumn")))
+        good = [asyncio.create_task(event_of(trigger("spring"))) for _ in range(20)]
+        with pytest.raises(WaitEndedError, match="float"):
+            await event_of(trigger("autumn", min_delivered="half"))
+        assert {(await task)["outcome"] for task in good} == {"done"}
 
 
 class TestDatabaseFailures:

@@ -106,9 +106,9 @@ class TestEvents:
     async def test_pending_passcode_times_out_at_the_deadline(self, otp_id: str) -> None:
         assert await event(trigger(otp_id, deadline=in_(0.3))) == {"outcome": "timed_out", "id": otp_id}
 
-    async def test_error_event_has_neither_api_key_nor_number(self, sandbox: Sandbox) -> None:
+    async def test_missing_passcode_ends_the_wait_without_api_key_or_number(self, sandbox: Sandbox) -> None:
         ended = await event(trigger("no_such_passcode"))
-        assert (ended["outcome"], ended["id"]) == ("error", "no_such_passcode")
+        assert (ended["outcome"], ended["id"]) == ("not_found", "no_such_passcode")
         assert "get_otp" in ended["message"]
         assert sandbox.api_key not in ended["message"]
 
@@ -171,7 +171,8 @@ class TestWaiting:
         assert (await waiting)["outcome"] == "revoked"
 
     async def test_a_restarted_trigger_keeps_the_deadline(self, otp_id: str) -> None:
-        begun = trigger(otp_id, deadline=in_(0.3), expires_in=10, success_statuses=["OK"], failure_statuses=["NO"])
+        begun = trigger(otp_id, deadline=in_(0.3), expires_in=10, success_statuses=["OK"], failure_statuses=["NO"],
+                        expires_by=in_(600))  # fmt: skip
         path, kwargs = begun.serialize()
         again = import_string(path)(**json.loads(json.dumps(kwargs)))
         assert again.serialize() == begun.serialize()
@@ -202,3 +203,27 @@ class TestOtpCriteria:
         )
         result = OtpCriteria().evaluate(record, timezone.utcnow())
         assert (result and result["outcome"]) == outcome
+
+    @pytest.mark.parametrize("created", ["2026-01-31T05:00:00", "2026-01-31T15:00:00"])
+    def test_time_without_a_zone_neither_ends_nor_stretches_the_wait(self, created: str) -> None:
+        began = dt.datetime(2026, 1, 31, 10, 1, tzinfo=dt.UTC)
+        assert self.outcome_at(created, began, began) is None
+        assert self.outcome_at(created, began, began + dt.timedelta(minutes=9, seconds=59)) is None
+        assert self.outcome_at(created, began, began + dt.timedelta(minutes=10)) == "expired"
+
+    def test_clock_of_the_service_that_is_ahead_does_not_stretch_the_wait(self) -> None:
+        began = dt.datetime(2026, 1, 31, 10, 1, tzinfo=dt.UTC)
+        assert self.outcome_at("2026-01-31T13:00:00Z", began, began + dt.timedelta(minutes=10)) == "expired"
+
+    def test_time_with_a_zone_decides_when_the_passcode_expires(self) -> None:
+        began = dt.datetime(2026, 1, 31, 10, 5, tzinfo=dt.UTC)
+        assert self.outcome_at("2026-01-31T11:00:00+01:00", began, began + dt.timedelta(minutes=4)) is None
+        assert self.outcome_at("2026-01-31T11:00:00+01:00", began, began + dt.timedelta(minutes=5)) == "expired"
+
+    @staticmethod
+    def outcome_at(created: str, began: dt.datetime, now: dt.datetime) -> str | None:
+        from cpaas_provider.api.models.otp import OtpToken
+
+        record = OtpToken(id="1", recipient=RECIPIENT, status=1, status_desc="SENT", created_datetime=created)
+        result = OtpCriteria(10, expires_by=began + dt.timedelta(minutes=10)).evaluate(record, now)
+        return result and result["outcome"]

@@ -17,7 +17,7 @@ from cpaas_provider.api import CpaasClient
 from cpaas_provider.api.http import connections
 from cpaas_provider.hooks.cpaas import CpaasHook
 from cpaas_provider.triggers import otp
-from cpaas_provider.triggers._polling import client, poller
+from cpaas_provider.triggers._polling import backoff, client, poller
 from cpaas_provider.triggers._polling.poller import WaitEndedError
 from cpaas_provider.triggers.otp import OtpStatusTrigger
 from tests.benchmarks.waiting.bare_otps import VERIFIED, OtpServer
@@ -40,6 +40,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(poller, "FIRST_BACKOFF", 0.01)
     monkeypatch.setattr(poller, "MAX_BACKOFF", 0.05)
     monkeypatch.setattr(poller, "IDLE_SECONDS", 0.05)
+    monkeypatch.setattr(client, "REJECTED_RELOAD_SECONDS", 0.05)
     yield
     assert [place for place in poller._pollers if not place[0].is_closed()] == []
 
@@ -261,26 +262,56 @@ class TestEnds:
         server.says["gone"] = 404
         tasks = begun(*names(10))
         (gone,) = await events("gone")
-        assert gone["outcome"] == "error"
+        assert gone["outcome"] == "not_found"
         assert not any(task.done() for task in tasks)
         server.says |= dict.fromkeys(names(10), VERIFIED)
         assert [(await task)["outcome"] for task in tasks] == ["verified"] * 10
 
     async def test_invalid_success_statuses_end_their_own_wait_only(self, server: OtpServer) -> None:
         tasks = begun("good")
-        with pytest.raises(WaitEndedError, match="upper"):
+        with pytest.raises(WaitEndedError, match="no attribute"):
             await event("bad", success_statuses=[7])
         server.says["good"] = VERIFIED
         assert (await tasks[0])["outcome"] == "verified"
 
-    async def test_rejected_key_ends_all_waits_of_the_connection(self, server: OtpServer) -> None:
+    async def test_stray_rejection_ends_no_wait(self, server: OtpServer) -> None:
+        server.says["stray"] = 401
+        tasks = begun("stray", *names(300))
+        await until_reads(server, 301)
+        server.says = dict.fromkeys(["stray", *names(300)], VERIFIED)
+        assert [(await task)["outcome"] for task in tasks] == ["verified"] * 301
+
+    async def test_key_that_is_rejected_for_a_moment_ends_no_wait(self, server: OtpServer) -> None:
+        tasks = begun(*names(100))
+        await until_reads(server, 100)
+        server.keys = set()
+        await until_reads(server, len(server.read) + 20)
+        server.keys, server.says = None, dict.fromkeys(names(100), VERIFIED)
+        assert [(await task)["outcome"] for task in tasks] == ["verified"] * 100
+
+    async def test_key_rejected_for_minutes_ends_all_waits_so_that_a_retry_waits_again(
+        self, server: OtpServer, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(backoff, "MIN_FAILURE_SECONDS", 0.3)
         server.keys = set()
         results = await events(*names(100))
-        assert {one["outcome"] for one in results} == {"error"}
+        assert {(one["outcome"], one["retry"]) for one in results} == {("error", True)}
         assert all("API key" in one["message"] for one in results)
         assert [one["id"] for one in results] == names(100)
-        # What was in flight when the first rejection arrived.
-        assert len(server.read) <= 8
+        server.keys, server.says = None, dict.fromkeys(names(100), VERIFIED)
+        assert {one["outcome"] for one in await events(*names(100))} == {"verified"}
+
+    async def test_passcode_that_is_refused_for_minutes_ends_its_own_wait_only(
+        self, server: OtpServer, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(backoff, "MIN_FAILURE_SECONDS", 0.3)
+        server.says["refused"] = 401
+        tasks = begun(*names(10))
+        (refused,) = await events("refused")
+        assert (refused["outcome"], refused["retry"]) == ("error", True)
+        assert not any(task.done() for task in tasks)
+        server.says |= dict.fromkeys(names(10), VERIFIED)
+        assert [(await task)["outcome"] for task in tasks] == ["verified"] * 10
 
     async def test_cancelled_wait_frees_its_slot_for_the_next_read(
         self, server: OtpServer, monkeypatch: pytest.MonkeyPatch
@@ -360,15 +391,30 @@ class TestConnection:
             server.says = dict.fromkeys(names(3), VERIFIED)
             assert [(await task)["outcome"] for task in tasks] == ["verified"] * 3
 
-    async def test_invalid_connection_ends_the_waits_with_the_reason(
+    async def test_connection_that_stays_invalid_ends_the_waits_with_the_reason(
         self, server: OtpServer, monkeypatch: pytest.MonkeyPatch
     ) -> None:
+        monkeypatch.setattr(backoff, "MIN_FAILURE_SECONDS", 0.05)
         monkeypatch.setenv(CONN, connection(server.url, timeout="soon"))
         results = await events(*names(20))
-        assert {(one["outcome"], one["message"]) for one in results} == {
-            ("error", "Connection 'cpaas_default': the extra timeout must be a number; it is 'soon'.")
+        assert {(one["outcome"], one["message"], one["retry"]) for one in results} == {
+            ("error", "Connection 'cpaas_default': the extra timeout must be a number; it is 'soon'.", True)
         }
         assert server.read == []
+
+    async def test_connection_edited_to_invalid_settings_keeps_its_earlier_ones(
+        self, server: OtpServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        monkeypatch.setattr(client, "RELOAD_SECONDS", 0.02)
+        monkeypatch.setattr(backoff, "MIN_FAILURE_SECONDS", 0)
+        tasks = begun(*names(20))
+        await until_reads(server, 20)
+        monkeypatch.setenv(CONN, connection(server.url, timeout="soon"))
+        await until_reads(server, len(server.read) + 100)
+        server.says = dict.fromkeys(names(20), VERIFIED)
+        assert [(await task)["outcome"] for task in tasks] == ["verified"] * 20
+        (warning,) = [one.getMessage() for one in caplog.records if "could not be read" in one.getMessage()]
+        assert "the extra timeout must be a number" in warning
 
     async def test_connection_missing_for_a_while_does_not_end_the_waits(
         self, server: OtpServer, monkeypatch: pytest.MonkeyPatch
@@ -393,10 +439,10 @@ class TestConnection:
         self, server: OtpServer, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.delenv(CONN)
-        monkeypatch.setattr(client, "UNREADABLE_GRACE", 0.05)
-        results = await asyncio.gather(*(event(name) for name in names(20)), return_exceptions=True)
-        assert {type(one) for one in results} == {WaitEndedError}
-        assert all("Connection 'cpaas_default' could not be read for 0.05 s" in str(one) for one in results)
+        monkeypatch.setattr(backoff, "MIN_FAILURE_SECONDS", 0.05)
+        results = await events(*names(20))
+        assert {(one["outcome"], one["retry"]) for one in results} == {("error", True)}
+        assert all("Connection 'cpaas_default' could not be read" in one["message"] for one in results)
 
     async def test_unreadable_connection_is_used_with_its_earlier_settings(
         self, server: OtpServer, monkeypatch: pytest.MonkeyPatch
@@ -409,11 +455,11 @@ class TestConnection:
         server.says = dict.fromkeys(names(5), VERIFIED)
         assert [(await task)["outcome"] for task in tasks] == ["verified"] * 5
 
-    async def test_connection_unreadable_beyond_the_grace_keeps_its_working_client_and_is_logged_once(
+    async def test_connection_unreadable_for_minutes_keeps_its_working_client_and_is_logged_once(
         self, server: OtpServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
     ) -> None:
         monkeypatch.setattr(client, "RELOAD_SECONDS", 0)
-        monkeypatch.setattr(client, "UNREADABLE_GRACE", 0)
+        monkeypatch.setattr(backoff, "MIN_FAILURE_SECONDS", 0)
         missed = self.misses(monkeypatch)
         tasks = begun(*names(5))
         await until_reads(server, 5)
@@ -431,7 +477,7 @@ class TestConnection:
         self, server: OtpServer, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(client, "RELOAD_SECONDS", 0)
-        monkeypatch.setattr(client, "UNREADABLE_GRACE", 0)
+        monkeypatch.setattr(backoff, "MIN_FAILURE_SECONDS", 0)
         missed = self.misses(monkeypatch)
         tasks = begun(*names(5))
         await until_reads(server, 5)
@@ -441,9 +487,9 @@ class TestConnection:
                 await asyncio.sleep(0.005)
         assert not any(task.done() for task in tasks)
         server.keys = set()
-        results = await asyncio.gather(*tasks, return_exceptions=True)
-        assert {type(one) for one in results} == {WaitEndedError}
-        assert all("could not be read for 0 s" in str(one) for one in results)
+        results = await asyncio.gather(*tasks)
+        assert {(one["outcome"], one["retry"]) for one in results} == {("error", True)}
+        assert all("API key" in one["message"] for one in results)
 
     @staticmethod
     def misses(monkeypatch: pytest.MonkeyPatch) -> list[Exception]:

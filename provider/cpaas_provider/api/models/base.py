@@ -68,6 +68,9 @@ _LOGGED_FIELDS = frozenset(
 )
 
 
+UNKNOWN_ZONE = pendulum.FixedTimezone(0, name="UTC")
+"""The zone of times that the service writes without one. They count as UTC, except where an hour matters."""
+
 _build_lock = threading.RLock()
 
 
@@ -139,7 +142,7 @@ def _msisdn(value: object, info: ValidationInfo) -> str:
 
 
 def _timestamp(value: object) -> object:
-    """Read an ISO 8601 timestamp into an aware datetime; one without offset is UTC."""
+    """Read an ISO 8601 timestamp into an aware datetime; one without offset is taken as UTC, in ``UNKNOWN_ZONE``."""
     if not isinstance(value, str):
         return value
     text = value.strip()
@@ -147,7 +150,7 @@ def _timestamp(value: object) -> object:
     if not _DATE_AND_TIME.match(text):
         raise ValueError("is not a timestamp")
     try:
-        moment = pendulum.parse(text)
+        moment = pendulum.parse(text, tz=UNKNOWN_ZONE)
         if isinstance(moment, pendulum.DateTime):
             # Raises for an offset of a day or more, which parse() accepts.
             moment.utcoffset()

@@ -11,6 +11,7 @@ from pydantic import Field
 
 from cpaas_provider.api.bounds import OTP_DIGITS, OTP_MINUTES
 from cpaas_provider.api.models.base import (
+    UNKNOWN_ZONE,
     Channel,
     GivenText,
     Msisdn,
@@ -95,15 +96,19 @@ class OtpToken(WireResource):
             failed
         """
         description = self.status_desc.strip().upper()
-        if description in {word.upper() for word in success}:
+        if description in {word.strip().upper() for word in success}:
             return OtpOutcome.VERIFIED
-        if description in {word.upper() for word in failure}:
+        if description in {word.strip().upper() for word in failure}:
             return _OUTCOME_OF_FAILURE.get(description, OtpOutcome.FAILED)
         return OtpOutcome.PENDING
 
-    def expires_at(self, expires_in: int) -> pendulum.DateTime:
+    def expires_at(self, expires_in: int) -> pendulum.DateTime | None:
         """Return the moment the passcode stops being valid; the record does not carry it (contract.md).
+
+        ``None`` if the record has a time without a zone, which may be hours from UTC.
 
         :param expires_in: minutes, as given when the passcode was requested
         """
+        if self.created_datetime.tzinfo is UNKNOWN_ZONE:
+            return None
         return self.created_datetime.add(minutes=expires_in)

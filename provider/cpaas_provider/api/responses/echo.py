@@ -22,6 +22,7 @@ from cpaas_provider.api.responses.statements import is_empty, named_code
 _WHOLE_FLOAT = re.compile(r"(\d+)\.0+")
 _WHOLE_RECIPIENT = re.compile(r"\+?\(?\d[\d\s().\-]{4,40}|[^\s@*•]{1,100}@[^\s@*•]{1,255}")
 """A number of at least five digits or separators, or an address, without a hidden part."""
+_UUID = re.compile(r"[0-9A-Fa-f]{8}(-?[0-9A-Fa-f]{4}){3}-?[0-9A-Fa-f]{12}")
 _MASK = re.compile(r"[*•xX#]+")
 
 
@@ -107,7 +108,10 @@ def _repeats(echo: Echo, value: Any, asked: str) -> bool:
         return not echo.is_required
     if whole := _WHOLE_FLOAT.fullmatch(answered):
         answered = whole[1]
-    if answered.casefold() == asked.strip().casefold():
+    asked = asked.strip()
+    if answered == asked:
+        return True
+    if answered.casefold() == asked.casefold() and (not echo.is_id or _UUID.fullmatch(asked)):
         return True
     return echo.is_number and (_is_same_number(answered, asked) or (not echo.is_required and _masks(answered, asked)))
 

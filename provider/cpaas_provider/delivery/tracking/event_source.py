@@ -13,11 +13,12 @@ from sqlalchemy import Connection, Select, and_, or_, select
 from cpaas_provider.api.recipients.invalid import InvalidRecipientError
 from cpaas_provider.api.recipients.msisdn import NumberReader
 from cpaas_provider.api.recipients.reader import RecipientReader, recipient_key
+from cpaas_provider.api.values import no_value_reason
 from cpaas_provider.database.database import open_database
 from cpaas_provider.database.errors import DatabaseError
 from cpaas_provider.database.schema.delivery import deliveries
 from cpaas_provider.delivery.reports import DeliveryStatus
-from cpaas_provider.delivery.tracking.counts import IS_COUNTED
+from cpaas_provider.delivery.tracking.counts import IS_COUNTED, known_campaigns
 from cpaas_provider.delivery.tracking.events import BATCHED, HAS_FAILED
 from cpaas_provider.sources.base import NO_ABSENT_COLUMNS, InvalidRow, Row, Source, SourceError, Table
 from cpaas_provider.sources.results_file import international
@@ -38,6 +39,7 @@ def open_recipients(key: str) -> Iterator[Table]:
     query = _query(key)
     try:
         with open_database() as database, database.connect() as connection:
+            _require_known(connection, key)
             yield _Recipients(connection, query)
     except DatabaseError as error:
         raise SourceError(f"The recipients of the partition key {key} could not be read. {error}") from None
@@ -86,8 +88,28 @@ class _Recipients:
             yield Row(number, tuple([values[name] if name in COLUMNS else None for name in wanted]))
 
 
+def _require_known(connection: Connection, key: str) -> None:
+    """Raise ``SourceError`` for the reference of a campaign that the database has no record of.
+
+    It may be mistyped. Without an error it would be a campaign without recipients.
+    """
+    if _BATCH.fullmatch(key) or known_campaigns(connection, [key]):
+        return
+    reported = select(deliveries.c.campaign).where(deliveries.c.campaign == key).limit(1)
+    if connection.execute(reported).first() is None:
+        raise SourceError(
+            f"The database has no record of a campaign {key}. Nothing was read. Check partition_key. If sender and "
+            "receiver do not share one database, set [cpaas] database to the same database for both."
+        )
+
+
 def _query(key: str) -> Select[Any]:
     """Return the query for the recipients of a partition key."""
+    if reason := no_value_reason(key):
+        raise SourceError(
+            f"partition_key {reason}. A run has a key only if one of the assets of cpaas_provider.assets started it. "
+            "Nothing was read."
+        )
     if match := _BATCH.fullmatch(key):
         campaign, batch = match[1], int(match[2])
         condition = or_(*(and_(kind.condition, kind.batch == batch) for kind in BATCHED.values()))

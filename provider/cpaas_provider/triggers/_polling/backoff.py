@@ -1,16 +1,23 @@
-"""The pause after failed reads, and the warning about a rate that is too low; logged once a minute at most."""
+"""The pause after failed reads, when failures end a wait, and the warning about a rate that is too low.
+
+Warnings are logged once a minute at most.
+"""
 
 from __future__ import annotations
 
 import logging
 import math
 import time
+from dataclasses import dataclass
 
 from cpaas_provider.api.errors import CpaasError
 from cpaas_provider.triggers._polling.poller import backoff
 
 LOG_INTERVAL = 60.0
 """Seconds between two log lines about the same."""
+MIN_FAILURES = 3
+MIN_FAILURE_SECONDS = 180.0
+"""The failures in a row, and the time from the first to the last, that end a wait."""
 _SMOOTHING = 0.02
 
 log = logging.getLogger(__name__)
@@ -29,6 +36,34 @@ class LogInterval:
             return False
         self._logged_at = now
         return True
+
+
+@dataclass
+class FailureStreak:
+    """Failures without a success in between, of something that many waits share, such as a key or a connection.
+
+    One response is no verdict for all of them. It may be that of a gateway, or of a key that is being replaced.
+
+    :param count: the number of failures
+    :param since: the time of the first, in seconds
+    """
+
+    count: int = 0
+    since: float = 0.0
+
+    def add(self, now: float) -> bool:
+        """Count a failure; return whether the wait ends: they are several, over minutes.
+
+        :param now: the time, by the same clock each time
+        """
+        if not self.count:
+            self.since = now
+        self.count += 1
+        return self.count >= MIN_FAILURES and now - self.since >= MIN_FAILURE_SECONDS
+
+    def reset(self) -> None:
+        """Begin again, after a success."""
+        self.count = 0
 
 
 class FailureBackoff:
@@ -69,6 +104,11 @@ class FailureBackoff:
     def on_success(self) -> None:
         """Reset the count of failures after a read that succeeded."""
         self._in_a_row = 0
+
+    def end_pause(self) -> None:
+        """Let reads begin at once, because the connection was edited."""
+        self._in_a_row = 0
+        self.held_until = -math.inf
 
 
 class OverloadReporter:

@@ -9,7 +9,7 @@ import time
 from typing import TYPE_CHECKING
 
 from cpaas_provider.api.errors import CpaasConfigurationError, CpaasError
-from cpaas_provider.triggers._polling.backoff import LogInterval
+from cpaas_provider.triggers._polling.backoff import MIN_FAILURE_SECONDS, FailureStreak, LogInterval
 from cpaas_provider.triggers._polling.poller import WaitEndedError, backoff
 
 if TYPE_CHECKING:
@@ -19,10 +19,9 @@ if TYPE_CHECKING:
 
 RELOAD_SECONDS = 300.0
 """Seconds after which an edited connection is noticed."""
+REJECTED_RELOAD_SECONDS = 5.0
+"""The same after the service rejected the key, which may have been replaced."""
 RELOAD_TIMEOUT = 20.0
-UNREADABLE_GRACE = 60.0
-"""Seconds until a connection that cannot be read counts as gone, if there is no working client: it may be that only
-the secrets backend is down."""
 
 log = logging.getLogger(__name__)
 
@@ -30,7 +29,8 @@ log = logging.getLogger(__name__)
 class ReloadingClient:
     """Returns a client with the current settings of a connection. The caller closes a client that was replaced.
 
-    Its clients make one attempt a call, because the poller repeats reads in its own order.
+    Its clients make one attempt a call, because the poller repeats reads in its own order. Many waits share it, so no
+    single response and no single edit of the connection ends them (see ``FailureStreak``).
     """
 
     def __init__(self, conn_id: str) -> None:
@@ -38,44 +38,56 @@ class ReloadingClient:
         self._client: AsyncCpaasClient | None = None
         self._connection: CpaasConnection | None = None
         self._certificate: ClientCertificate | None = None
-        self._reload_at = -math.inf
-        self._failures = 0
-        self._failing_since = 0.0
+        self._read_at = self._reload_at = -math.inf
+        self._unreadable, self._rejected = FailureStreak(), FailureStreak()
         self._log_interval = LogInterval()
-        self._auth_error: CpaasError | None = None
+        self._final_error: CpaasError | None = None
+
+    def on_success(self) -> None:
+        """Note that the service accepted the key."""
+        self._rejected.reset()
 
     def on_auth_error(self, client: AsyncCpaasClient, error: CpaasError) -> None:
-        """Read the connection again after the service rejected a client's key; it may have a new one already."""
-        if client is self._client:
-            self._auth_error = error
-            self._reload_at = -math.inf
-            # From now on there is no working client.
-            self._failures = 0
+        """Count a rejection of a client's key, and read the connection again soon; it may have a new key already."""
+        if client is not self._client:
+            return
+        self._reload_at = min(self._reload_at, self._read_at + REJECTED_RELOAD_SECONDS)
+        if self._rejected.add(time.monotonic()):
+            self._final_error = error
 
     async def get(self) -> AsyncCpaasClient:
         """Return a client, created off the loop if there is none yet or the connection was edited.
 
-        :raises WaitEndedError: when the connection is invalid, its key is still rejected, or it cannot be read for
-            ``UNREADABLE_GRACE`` and there is no working client
-        :raises Exception: when it could not be read this time and there is no working client
+        While an edited connection cannot be read or is invalid, the client has its earlier settings.
+
+        :raises WaitEndedError: when the key is rejected again and again, or when there is no client yet and the
+            connection cannot be used again and again
+        :raises Exception: when there is no client yet and the connection cannot be used this time
         """
-        if self._client is not None and time.monotonic() < self._reload_at:
-            return self._client
+        if self._client is None or time.monotonic() >= self._reload_at:
+            await self._reload()
+        if self._final_error is not None:
+            error, self._final_error = self._final_error, None
+            # A retry of the task, which joins the same poller, waits as long again.
+            self._rejected.reset()
+            raise WaitEndedError(str(error)) from error
+        assert self._client is not None  # noqa: S101 - for the type checker: otherwise _reload() raised
+        return self._client
+
+    async def _reload(self) -> None:
         try:
             client = await self._read()
-        except CpaasConfigurationError as error:
-            raise WaitEndedError(str(error)) from error
         except Exception as error:
-            if (previous := self._fall_back(error)) is None:
+            self._on_unreadable(error)
+            if self._client is None:
                 raise
-            return previous
-        self._failures = 0
-        self._reload_at = time.monotonic() + RELOAD_SECONDS
-        auth_error, self._auth_error = self._auth_error, None
-        if auth_error is not None and client is self._client:
-            raise WaitEndedError(str(auth_error)) from auth_error
-        self._client = client
-        return client
+            return
+        self._unreadable.reset()
+        self._read_at = time.monotonic()
+        self._reload_at = self._read_at + RELOAD_SECONDS
+        if client is not self._client:
+            self._client, self._final_error = client, None
+            self._rejected.reset()
 
     async def _read(self) -> AsyncCpaasClient:
         from cpaas_provider.api.http.tls import find_client_certificate
@@ -83,40 +95,34 @@ class ReloadingClient:
 
         async with asyncio.timeout(RELOAD_TIMEOUT):
             connection = (await CpaasHook(self.conn_id).aget_connection_settings()).without_retries()
-            current = self._client if connection == self._connection else None
-            try:
-                certificate = await asyncio.to_thread(find_client_certificate, connection.settings)
-                if current is not None and certificate == self._certificate:
-                    return current
-                client = await asyncio.to_thread(connection.make_async_client)
-            except CpaasConfigurationError:
-                if current is None:
-                    raise
-                # Only the files of the client certificate have changed. They may be in the middle of a renewal.
-                return current
+            certificate = await asyncio.to_thread(find_client_certificate, connection.settings)
+            if self._client is not None and (connection, certificate) == (self._connection, self._certificate):
+                return self._client
+            client = await asyncio.to_thread(connection.make_async_client)
         self._connection, self._certificate = connection, certificate
         return client
 
-    def _fall_back(self, error: Exception) -> AsyncCpaasClient | None:
-        """Return the client to use for now although the connection could not be read, or ``None``."""
+    def _on_unreadable(self, error: Exception) -> None:
+        """Count that the connection could not be used.
+
+        :raises WaitEndedError: when that was so again and again, and there is no client yet
+        """
         now = time.monotonic()
-        if not self._failures:
-            self._failing_since = now
-        self._failures += 1
-        if self._client is not None and self._auth_error is None:
+        is_over = self._unreadable.add(now)
+        self._read_at, self._reload_at = now, now + backoff(self._unreadable.count)
+        reason = str(error) if isinstance(error, CpaasConfigurationError) else type(error).__name__
+        if self._client is not None:
             if self._log_interval.is_over():
                 log.warning(
                     "Connection %r could not be read (%s). Sensors keep waiting with its earlier settings and read it "
-                    "again. Until that succeeds, changes of the connection have no effect. Check that the connection "
-                    "exists.",
-                    self.conn_id, type(error).__name__,
+                    "again. Until that succeeds, changes of the connection have no effect. Check the connection.",
+                    self.conn_id, reason,
                 )  # fmt: skip
-            self._reload_at = now + backoff(self._failures)
-            return self._client
-        if now - self._failing_since >= UNREADABLE_GRACE:
-            self._failures = 0
+        elif is_over:
+            self._unreadable.reset()
+            if isinstance(error, CpaasConfigurationError):
+                raise WaitEndedError(str(error)) from error
             raise WaitEndedError(
-                f"Connection {self.conn_id!r} could not be read for {UNREADABLE_GRACE:g} s ({type(error).__name__}). "
-                "The wait ended, and nothing was changed. Check that the connection exists, then clear the task."
+                f"Connection {self.conn_id!r} could not be read for {MIN_FAILURE_SECONDS:g} s ({reason}). The wait "
+                "ended, and nothing was changed. Check that the connection exists. A retry of the task waits again."
             ) from None
-        return None

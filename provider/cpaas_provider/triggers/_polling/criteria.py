@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     from cpaas_provider.api.models.otp import OtpToken
     from cpaas_provider.delivery.tracking.counts import DeliveryCounts
 
-DONE, MISSED, TIMED_OUT, ERROR = "done", "missed", "timed_out", "error"
+DONE, MISSED, TIMED_OUT, ERROR, NOT_FOUND = "done", "missed", "timed_out", "error", "not_found"
+NOTHING_ACCEPTED = "send_result names no accepted recipient, so there is no delivery to wait for."
 FIGURES = ("expected", "delivered", "undelivered", "in_flight", "unreported")
 
 _ROUNDING = 1e-9
@@ -31,6 +32,25 @@ class DeliveryCriteria:
     expected: int
     min_delivered: float | None = None
     unknown: int = 0
+
+    def with_references(self, references: Collection[str], recipients: Mapping[str, int]) -> DeliveryCriteria:
+        """Return the criteria that also count the recipients of sends that are named by their references alone.
+
+        :param recipients: by reference, the number of recipients that the database has recorded as accepted
+        :raises ValueError: when it has no record of one of them, or of a recipient, with a message for a DAG author
+        """
+        if not references:
+            return self
+        if missing := len(set(references) - recipients.keys()):
+            raise ValueError(
+                f"The database has no record of {missing} of {len(references)} references, so the number of recipients "
+                "to wait for is unknown. Give the operator's .output instead of references. If sender and sensor do "
+                "not share one database, set [cpaas] database to the same database for both."
+            )
+        expected = self.expected + sum(recipients[name] for name in references)
+        if not expected and not self.unknown:
+            raise ValueError(NOTHING_ACCEPTED)
+        return replace(self, expected=expected)
 
     def summary(self, counts: DeliveryCounts) -> dict[str, int]:
         """Return the delivery figures, as plain JSON that adds up to ``expected``.
@@ -55,7 +75,8 @@ class DeliveryCriteria:
     def _outcome(self, expected: int, delivered: int, undelivered: int, in_flight: int, unreported: int) -> str | None:
         if self.min_delivered is None:
             return None if in_flight or unreported else DONE
-        needed = math.ceil(self.min_delivered * expected - _ROUNDING)
+        # However small the share, it is not reached before a message is delivered.
+        needed = max(1, math.ceil(self.min_delivered * expected - _ROUNDING))
         if delivered >= needed:
             return DONE
         return MISSED if expected - undelivered < needed else None
@@ -68,11 +89,21 @@ class OtpCriteria:
     :param expires_in: minutes for which the code is valid, or ``None`` if only the status counts
     :param success_statuses: values of ``status_desc`` that mean verified, or ``None`` for the usual one
     :param failure_statuses: values of ``status_desc`` that end the wait, or ``None`` for the usual ones
+    :param expires_by: the moment by which the passcode has expired, whatever the record says: ``expires_in`` after the
+        wait began. The service's clock may be wrong, or its times may have no zone
     """
 
     expires_in: int | None = None
     success_statuses: Sequence[str] | None = None
     failure_statuses: Sequence[str] | None = None
+    expires_by: datetime | None = None
+
+    def expiry(self, record: OtpToken) -> datetime | None:
+        """Return the moment the passcode expires, ``None`` if that is unknown."""
+        if self.expires_in is None:
+            return None
+        moments = (record.expires_at(self.expires_in), self.expires_by)
+        return min((moment for moment in moments if moment is not None), default=None)
 
     def evaluate(self, record: OtpToken, now: datetime) -> dict[str, Any] | None:
         """Return the outcome of the passcode as plain JSON, or ``None`` while it is pending.
@@ -88,6 +119,26 @@ class OtpCriteria:
         result = {"outcome": outcome.value, "id": record.id, "status": record.status, "status_desc": record.status_desc}
         if outcome is not OtpOutcome.PENDING:
             return result
-        if self.expires_in is not None and now >= record.expires_at(self.expires_in):
+        expiry = self.expiry(record)
+        if expiry is not None and now >= expiry:
             return {**result, "outcome": OtpOutcome.EXPIRED.value, "by": "clock"}
         return None
+
+
+def is_about_connection(error: Exception) -> bool:
+    """Tell whether a read failed because its connection cannot be used; else the error is about the passcode."""
+    from cpaas_provider.api.errors import CpaasAuthenticationError, CpaasConfigurationError, CpaasError
+
+    return isinstance(error, (CpaasAuthenticationError, CpaasConfigurationError)) or not isinstance(error, CpaasError)
+
+
+def otp_error_result(otp_id: str, error: Exception) -> dict[str, Any]:
+    """Return how a wait for a passcode ended by an error, as plain JSON, for the sensor and the trigger alike.
+
+    It is ``{"outcome", "id", "message"}``. If a retry of the task may end otherwise, it has ``"retry": True``.
+    """
+    from cpaas_provider.api.errors import CpaasNotFoundError
+
+    outcome = NOT_FOUND if isinstance(error, CpaasNotFoundError) else ERROR
+    result = {"outcome": outcome, "id": otp_id, "message": str(error)}
+    return {**result, "retry": True} if is_about_connection(error) else result

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import contextvars
 import logging
 import math
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -18,10 +19,12 @@ from cpaas_provider.delivery.tracking.counts import (
     NOT_IN_DATABASE,
     DeliveryCounts,
     counts_changed_since,
+    expected_recipients,
     known_campaigns,
     open_report_database,
     read_counts,
 )
+from cpaas_provider.triggers._polling.criteria import ERROR, TIMED_OUT
 from cpaas_provider.triggers._polling.poller import (
     SHORTEST_INTERVAL,
     Poller,
@@ -50,14 +53,21 @@ class DeliveryWaiter(Waiter[dict[str, Any]]):
     """Waits until some campaigns together meet the criteria; its result is how the wait ended.
 
     :param unknown: those of the campaigns that are requests of unknown outcome
+    :param without_count: those whose recipients the criteria do not count yet
     """
 
     def __init__(
-        self, campaigns: Iterable[str], criteria: DeliveryCriteria, interval: float, unknown: Iterable[str] = ()
+        self,
+        campaigns: Iterable[str],
+        criteria: DeliveryCriteria,
+        interval: float,
+        unknown: Iterable[str] = (),
+        without_count: Iterable[str] = (),
     ) -> None:
         super().__init__(interval)
         self.campaigns = tuple(dict.fromkeys(campaigns))
         self.criteria = criteria
+        self.without_count = tuple(without_count)
         self._unknown = frozenset(unknown)
         self.was_read = False
         self._counts: dict[str, DeliveryCounts] = {}
@@ -78,6 +88,17 @@ class DeliveryWaiter(Waiter[dict[str, Any]]):
             unknown=total.unknown + counts.unknown - before.unknown,
         )
 
+    def count_references(self, recipients: Mapping[str, int]) -> None:
+        """Have the criteria count the recipients of campaigns without a count. A reference that is wrong ends the wait.
+
+        :param recipients: by campaign, the number of recipients that the database has recorded as accepted
+        """
+        try:
+            self.criteria = self.criteria.with_references(self.without_count, recipients)
+        except ValueError as error:
+            self.set_result({"outcome": ERROR, "message": str(error)})
+        self.without_count = ()
+
     def check(self) -> None:
         """Set the result if the wait is over; not before all campaigns were read."""
         if self.was_read and (
@@ -86,8 +107,8 @@ class DeliveryWaiter(Waiter[dict[str, Any]]):
             self.set_result(result)
 
     def timeout_result(self) -> dict[str, Any]:
-        """Return the result of a wait that ends now."""
-        return self.criteria.evaluate_timeout(self._total)
+        """Return the result of a wait that ends now, without figures if its campaigns were never read."""
+        return self.criteria.evaluate_timeout(self._total) if self.was_read else {"outcome": TIMED_OUT}
 
     def warn_unknown(self) -> None:
         """Log, in the log of the task that waits, that the database has no record of its campaigns."""
@@ -96,9 +117,16 @@ class DeliveryWaiter(Waiter[dict[str, Any]]):
 
 @dataclass
 class _ReadResult:
-    """What a round read: the counts of requested campaigns, those without a record, and the counts that changed."""
+    """What a round read.
+
+    :param requested: the counts of the campaigns of new waiters
+    :param recipients: the number of recipients of those without a count
+    :param unknown: those that the database has no record of
+    :param changed: the counts that changed
+    """
 
     requested: dict[str, DeliveryCounts] = field(default_factory=dict)
+    recipients: dict[str, int] = field(default_factory=dict)
     unknown: set[str] = field(default_factory=set)
     changed: dict[str, DeliveryCounts] = field(default_factory=dict)
 
@@ -157,7 +185,8 @@ class DeliveryPoller(Poller[DeliveryWaiter]):
             return self._due() - now
         try:
             requested = {name for waiter in new for name in waiter.campaigns}
-            result = await asyncio.to_thread(self._read, requested, since, list(self._by_campaign))
+            uncounted = {name for waiter in new for name in waiter.without_count}
+            result = await asyncio.to_thread(self._read, requested, uncounted, since, list(self._by_campaign))
         except ReportsNotSupportedError as error:
             raise WaitEndedError(str(error)) from error
         except DatabaseError as error:
@@ -177,7 +206,7 @@ class DeliveryPoller(Poller[DeliveryWaiter]):
             min(self._intervals, default=SHORTEST_INTERVAL), _MIN_PAUSE_RATIO * self._query_seconds
         )
 
-    def _read(self, campaigns: set[str], since: datetime | None, wanted: list[str]) -> _ReadResult:
+    def _read(self, campaigns: set[str], uncounted: set[str], since: datetime | None, wanted: list[str]) -> _ReadResult:
         """Read the database. Called in a thread, by one thread at a time."""
         if self._database is None:
             self._database = open_report_database()
@@ -185,6 +214,7 @@ class DeliveryPoller(Poller[DeliveryWaiter]):
         with self._database.connect() as connection:
             if campaigns:
                 result.requested = read_counts(connection, campaigns)
+                result.recipients = expected_recipients(connection, uncounted)
                 without_counts = campaigns - result.requested.keys()
                 result.unknown = without_counts - known_campaigns(connection, without_counts)
             if since is not None:
@@ -196,17 +226,20 @@ class DeliveryPoller(Poller[DeliveryWaiter]):
 
     async def _update_waiters(self, new: set[DeliveryWaiter], result: _ReadResult) -> None:
         for number, waiter in enumerate(new & self.waiters, 1):
-            for campaign in waiter.campaigns:
-                waiter.update(campaign, result.requested.get(campaign, DeliveryCounts()))
-            if not waiter.was_read and result.unknown.issuperset(waiter.campaigns):
-                waiter.warn_unknown()
-            waiter.was_read = True
-            waiter.check()
+            with _own_failures(waiter):
+                waiter.count_references(result.recipients)
+                for campaign in waiter.campaigns:
+                    waiter.update(campaign, result.requested.get(campaign, DeliveryCounts()))
+                if not waiter.was_read and result.unknown.issuperset(waiter.campaigns):
+                    waiter.warn_unknown()
+                waiter.was_read = True
+                waiter.check()
             await yield_to_loop(number)
         for number, (campaign, counts) in enumerate(result.changed.items(), 1):
             for waiter in tuple(self._by_campaign.get(campaign, ())):
-                waiter.update(campaign, counts)
-                waiter.check()
+                with _own_failures(waiter):
+                    waiter.update(campaign, counts)
+                    waiter.check()
             await yield_to_loop(number)
 
     async def _back_off(self, error: DatabaseError) -> float:
@@ -216,3 +249,12 @@ class DeliveryPoller(Poller[DeliveryWaiter]):
             log.warning("%s Nothing was changed. Delivery sensors keep waiting and read the database again.", error)
         await self.sleep(backoff(self._failures))
         return 0.0
+
+
+@contextlib.contextmanager
+def _own_failures(waiter: DeliveryWaiter) -> Iterator[None]:
+    """End a waiter whose arguments cannot be used. The others go on."""
+    try:
+        yield
+    except Exception as error:  # noqa: BLE001 - raised in the trigger that waits
+        waiter.set_exception(error)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import timezone
 
 from cpaas_provider.api.errors import CpaasAuthenticationError, CpaasError
-from cpaas_provider.triggers._polling.backoff import FailureBackoff, OverloadReporter
+from cpaas_provider.triggers._polling.backoff import FailureBackoff, FailureStreak, OverloadReporter
 from cpaas_provider.triggers._polling.client import ReloadingClient
 from cpaas_provider.triggers._polling.poller import SHORTEST_INTERVAL, Poller, Waiter, backoff
 from cpaas_provider.triggers._polling.read_queue import ReadQueue
@@ -43,10 +43,12 @@ class OtpWaiter(Waiter[dict[str, Any]]):
             self.set_expiry(timezone.utcnow() + timedelta(minutes=criteria.expires_in))
         self.read: asyncio.Task[float] | None = None
         self.failures = 0
+        self.rejections = FailureStreak()
 
-    def set_expiry(self, moment: datetime) -> None:
+    def set_expiry(self, moment: datetime | None) -> None:
         """Set when the passcode expires, which orders the reads of a round."""
-        self.expiry = min(self.deadline, moment).timestamp()
+        if moment is not None:
+            self.expiry = min(self.deadline, moment).timestamp()
 
     def on_failure(self) -> float:
         """Count a read that failed temporarily; return the seconds until the next: few at first, then more."""
@@ -123,6 +125,7 @@ class OtpPoller(Poller[OtpWaiter]):
         if client is not self._client:
             await self.close()
             self._client = client
+            self._backoff.end_pause()
         return client
 
     def _start_read(self, waiter: OtpWaiter, client: AsyncCpaasClient) -> None:
@@ -135,32 +138,42 @@ class OtpPoller(Poller[OtpWaiter]):
         started = time.monotonic()
         try:
             record = await client.get_otp(waiter.otp_id)
-            self._backoff.on_success()
-            self._overload.on_read(time.monotonic() - started)
-            return self._evaluate(waiter, record)
-        except CpaasAuthenticationError as error:
-            self._reloading_client.on_auth_error(client, error)
-            return 0.0
         except CpaasError as error:
-            if not error.retryable:
-                waiter.set_exception(error)
-                return 0.0
-            self._backoff.on_failure(error, started)
-            if waiter.is_last_read:
-                waiter.set_result(None)
-            return waiter.on_failure()
+            return self._on_error(waiter, client, error, started)
         except Exception as error:  # noqa: BLE001 - raised in the trigger that waits
             waiter.set_exception(error)
             return 0.0
+        self._backoff.on_success()
+        self._reloading_client.on_success()
+        self._overload.on_read(time.monotonic() - started)
+        try:
+            return self._evaluate(waiter, record)
+        except Exception as error:  # noqa: BLE001 - as above
+            waiter.set_exception(error)
+            return 0.0
+
+    def _on_error(self, waiter: OtpWaiter, client: AsyncCpaasClient, error: CpaasError, started: float) -> float:
+        """End a wait, or return the seconds until its passcode may be read again; meanwhile others are read."""
+        if isinstance(error, CpaasAuthenticationError):
+            self._reloading_client.on_auth_error(client, error)
+            if waiter.rejections.add(time.monotonic()):
+                waiter.set_exception(error)
+        elif not error.retryable:
+            waiter.set_exception(error)
+            return 0.0
+        self._backoff.on_failure(error, started)
+        if waiter.is_last_read:
+            waiter.set_result(None)
+        return waiter.on_failure()
 
     def _evaluate(self, waiter: OtpWaiter, record: OtpToken) -> float:
         waiter.failures = 0
-        criteria = waiter.criteria
-        result = criteria.evaluate(record, timezone.utcnow())
+        waiter.rejections.reset()
+        result = waiter.criteria.evaluate(record, timezone.utcnow())
         if result is not None or waiter.is_last_read:
             waiter.set_result(result)
-        elif criteria.expires_in is not None:
-            waiter.set_expiry(record.expires_at(criteria.expires_in))
+        else:
+            waiter.set_expiry(waiter.criteria.expiry(record))
         return waiter.interval
 
     def _on_read_done(self, waiter: OtpWaiter, read: asyncio.Task[float]) -> None:

@@ -376,7 +376,25 @@ class TestConcerned:
         with pytest.raises(SourceError, match="partition key is neither"):
             self.rows(DeliveryEventSource(key), "recipient")
 
-    def test_a_list_without_the_column_is_refused(self, tmp_path):
+    @pytest.mark.parametrize("key", ["sprong", "Spring", "cpaas-0123456789"])
+    def test_of_a_campaign_without_a_record_are_refused(self, database, key):
+        save_reports(database, report(ADA, "failed", token=PACK))
+        with pytest.raises(SourceError, match=f"no record of a campaign {key}"):
+            self.rows(DeliveryEventSource(key), "recipient")
+
+    def test_of_a_campaign_with_a_record_and_no_report_are_none(self, database):
+        begin(database)
+        assert self.rows(DeliveryEventSource("spring"), "recipient") == []
+
+    @pytest.mark.parametrize("key", ["None", "null", "nan", " ", "", "none"])
+    def test_of_a_key_without_a_value_are_refused(self, database, key):
+        source = DeliveryEventSource("{{ dag_run.partition_key }}")
+        source.partition_key = key
+        with pytest.raises(SourceError, match="partition_key is"):
+            self.rows(source, "recipient")
+
+    def test_a_list_without_the_column_is_refused(self, database, tmp_path):
+        begin(database)
         people = tmp_path / "people.csv"
         people.write_text("number,email\n1,2\n")
         with pytest.raises(SourceError, match="no column 'phone'"):

@@ -1,0 +1,299 @@
+"""A wait ends alike in all three modes: each scene as real task instances, poked, rescheduled and deferred."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.sdk import BaseSensorOperator
+
+from cpaas_provider.api import CpaasClient
+from cpaas_provider.database.database import Database, open_database
+from cpaas_provider.delivery.tracking.erasure import erase
+from cpaas_provider.delivery.tracking.sent_requests import SentRequest
+from cpaas_provider.sensors.delivery import DeliverySensor
+from cpaas_provider.sensors.otp import OtpStatusSensor
+from cpaas_provider.triggers import delivery
+from cpaas_provider.triggers._polling import backoff, client
+from tests.airflow.harness.stage import ATTEMPTS, Stage, digits, fault
+from tests.airflow.harness.tries import Run, Try, new_dag
+from tests.unit.delivery.report_builders import (
+    ADA,
+    OBI,
+    begun,
+    noted,
+    report,
+    save_reports,
+    to,
+    tracked,
+)
+
+MODES = ("poke", "reschedule", "deferrable")
+MOMENT = 1.5
+"""Seconds until a scene changes: after the first read, and before the second."""
+MOST_PROCESSES = 60
+
+
+def conducted(run: Run, mode: str) -> Try:
+    """Run the first try to its end, whatever number of processes it takes."""
+    seen = run.once()
+    for _ in range(MOST_PROCESSES):
+        if seen.state == "deferred":
+            run.fires()
+        elif seen.state != "up_for_reschedule":
+            return seen
+        seen = run.once()
+    raise AssertionError(f"the wait does not end in mode {mode}")
+
+
+def sensor_run(stage: Stage, kind: type[BaseSensorOperator], mode: str, arguments: dict[str, Any]) -> Run:
+    how = {"deferrable": True} if mode == "deferrable" else {"mode": mode, "deferrable": False}
+    with new_dag() as dag:
+        kind(task_id="wait", **{"poke_interval": 1, "timeout": 30, **how, **arguments})
+    return Run(stage, dag)
+
+
+def expected_state(state: str, *, soft: bool) -> str:
+    """Return the state with ``soft_fail``: what fails for good is skipped, and nothing else."""
+    return "skipped" if soft and state == "failed" else state
+
+
+# -- deliveries -------------------------------------------------------------------------------------------------------
+
+
+def result(sent: int = 2, **more: Any) -> dict[str, Any]:
+    """Return what a campaign operator returns, as far as it is read."""
+    return {"reference": "spring", "sent": sent, "recipients": sent, "unknown_recipients": 0, "dry_run": False, **more}
+
+
+def reported(*statuses: str) -> Callable[[Database], None]:
+    """Have the reports of the two recipients stored."""
+
+    def change(database: Database) -> None:
+        recipients = zip((ADA, OBI), statuses, strict=False)
+        save_reports(database, *(report(name, status, token=to(ADA, OBI)) for name, status in recipients))
+
+    return change
+
+
+def away(database: Database) -> None:
+    """Have reads of the database fail."""
+    with database.engine.begin() as connection:
+        connection.exec_driver_sql("ALTER TABLE cpaas_deliveries RENAME TO away")
+        connection.exec_driver_sql("ALTER TABLE cpaas_requests RENAME TO requests_away")
+
+
+def back(database: Database) -> None:
+    with database.engine.begin() as connection:
+        connection.exec_driver_sql("ALTER TABLE away RENAME TO cpaas_deliveries")
+        connection.exec_driver_sql("ALTER TABLE requests_away RENAME TO cpaas_requests")
+
+
+def recorded(database: Database) -> None:
+    begun(database)
+    noted(database, SentRequest("pack", 2))
+
+
+def erased(database: Database) -> None:
+    tracked(database, ADA, OBI)
+    save_reports(database, report(ADA, "delivered", token=to(ADA, OBI)))
+    erase(database, OBI)
+
+
+@dataclass(frozen=True)
+class Scene:
+    """What a wait finds, and how it ends.
+
+    :param before: what happened before the wait
+    :param meanwhile: what happens a moment after it began
+    :param state: the state after the first try
+    :param message: what the log says of the end
+    """
+
+    state: str
+    message: str = ""
+    arguments: dict[str, Any] = field(default_factory=dict)
+    before: tuple[Callable[[Any], None], ...] = ()
+    meanwhile: Callable[[Any], None] | None = None
+
+
+FINAL = reported("delivered", "failed")
+DELIVERIES = {
+    "delivered": Scene("success", before=(reported("delivered", "delivered"),)),
+    "undelivered": Scene("success", before=(reported("failed", "failed"),)),
+    "undelivered and a share": Scene(
+        "failed", "Too few recipients", {"min_delivered": 0.6}, (reported("failed", "failed"),)
+    ),
+    "smallest share and nothing delivered": Scene(
+        "failed", "timed out", {"min_delivered": 1e-12, "timeout": 0}, (reported("failed"),)
+    ),
+    "delivered meanwhile": Scene("success", before=(reported("sent", "sent"),), meanwhile=FINAL),
+    "a part": Scene("failed", "1 are delivered, 0 undelivered, 0 in flight and 1 unreported",
+                    {"timeout": 0}, (reported("delivered"),)),
+    "unknown recipients": Scene(
+        "failed", "Of 3 recipients 2 are delivered",
+        {"timeout": 0, "wait_for_unknown": True, "send_result": result(unknown_recipients=1)},
+        (reported("delivered", "delivered"),),
+    ),
+    "no report at all": Scene("failed", "0 are delivered", {"timeout": 0}),
+    "database away for a moment": Scene("success", before=(FINAL, away), meanwhile=back),
+    "database away for ever": Scene("failed", "The database could not be read", {"timeout": 0}, (FINAL, away)),
+    "reference": Scene("success", "", {"send_result": "spring"}, (recorded, FINAL)),
+    "reference and the database away for a moment": Scene(
+        "success", "", {"send_result": "spring"}, (recorded, FINAL, away), back
+    ),
+    "reference and the database away for ever": Scene(
+        "failed", "The database could not be read", {"send_result": "spring", "timeout": 0}, (recorded, FINAL, away)
+    ),
+    "mistyped reference": Scene("failed", "no record of 1 of 1 references", {"send_result": "sprong"}, (recorded,)),
+    "mistyped reference and the database away for a moment": Scene(
+        "failed", "no record of 1 of 1 references", {"send_result": "sprong"}, (recorded, away), back
+    ),
+    "reference without a value": Scene("failed", "send_result is the word 'None'", {"send_result": "{{ none }}"}),
+    "erased recipient": Scene("success", before=(erased,)),
+    "results file that cannot be written": Scene(
+        "up_for_retry", "could not be written", {"results_path": "/proc/nowhere/results.jsonl"}, (FINAL,)
+    ),
+    "results file that cannot be written after the wait": Scene(
+        "up_for_retry", "could not be written", {"results_path": "/proc/nowhere/results.jsonl"},
+        (reported("sent", "sent"),), FINAL,
+    ),
+}  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(delivery, "LAST_READ_SECONDS", 0.3)
+    monkeypatch.setattr(backoff, "MIN_FAILURE_SECONDS", 0)
+    monkeypatch.setattr(client, "REJECTED_RELOAD_SECONDS", 0)
+
+
+@pytest.fixture
+def store(airflow_db: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Database]:
+    monkeypatch.setenv("AIRFLOW__CPAAS__DATABASE", f"sqlite:///{tmp_path}/store.db")
+    with open_database() as opened:
+        yield opened
+
+
+def delivery_run(stage: Stage, store: Database, mode: str, scene: Scene, **more: Any) -> Run:
+    for change in scene.before:
+        change(store)
+    return sensor_run(stage, DeliverySensor, mode, {"send_result": result(), **scene.arguments, **more})
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("soft", [False, True], ids=["fails", "skips"])
+@pytest.mark.parametrize("name", DELIVERIES)
+def test_wait_for_delivery_ends_alike_in_each_mode(
+    stage: Stage, store: Database, mode: str, soft: bool, name: str
+) -> None:
+    scene = DELIVERIES[name]
+    run = delivery_run(stage, store, mode, scene, soft_fail=soft)
+    timer = threading.Timer(MOMENT, scene.meanwhile or (lambda _: None), (store,))
+    timer.start()
+    try:
+        end = conducted(run, mode)
+    finally:
+        timer.join()
+    assert (end.state, end.number) == (expected_state(scene.state, soft=soft), 1)
+    assert scene.message in end.log
+
+
+class TestResultsFileOfAnEarlierWait:
+    """A later task, such as the next channel of a fallback, reads the file after the wait has ended."""
+
+    @pytest.mark.parametrize("mode", MODES)
+    @pytest.mark.parametrize(("soft", "state"), [(False, "failed"), (True, "up_for_retry")])
+    def test_is_gone_after_a_clear_with_the_database_away(
+        self, stage: Stage, store: Database, tmp_path: Path, mode: str, soft: bool, state: str
+    ) -> None:
+        path = tmp_path / "results.jsonl"
+        scene = Scene("success", arguments={"results_path": str(path), "timeout": 0}, before=(FINAL,))
+        run = delivery_run(stage, store, mode, scene, soft_fail=soft)
+        assert conducted(run, mode).state == "success"
+        assert path.exists()
+        away(store)
+        assert conducted(run.clear(), mode).state == state
+        assert not path.exists()
+
+    @pytest.mark.parametrize("mode", MODES)
+    def test_is_replaced_after_a_clear(self, stage: Stage, store: Database, tmp_path: Path, mode: str) -> None:
+        path = tmp_path / "results.jsonl"
+        scene = Scene("success", arguments={"results_path": str(path)}, before=(FINAL,))
+        run = delivery_run(stage, store, mode, scene)
+        conducted(run, mode)
+        path.write_text("of an earlier wait\n")
+        assert conducted(run.clear(), mode).state == "success"
+        assert "earlier" not in path.read_text()
+
+
+# -- passcodes --------------------------------------------------------------------------------------------------------
+
+
+def revoked(stage: Stage) -> None:
+    with passcode_client(stage) as service:
+        service.revoke_otp(_passcode(stage))
+
+
+def verified(stage: Stage) -> None:
+    code = stage.sandbox.inbox("otp", recipient=digits("waiting"))["items"][0]["code"]
+    with passcode_client(stage) as service:
+        service.verify_otp(_passcode(stage), code)
+
+
+def failing(kind: str, **params: Any) -> Callable[[Stage], None]:
+    """Have reads of passcodes fail, for ever or so many ``times``."""
+    return lambda stage: stage.sandbox.control(*fault("get_otp", kind, **params))
+
+
+def passcode_client(stage: Stage) -> CpaasClient:
+    return CpaasClient(stage.sandbox.url, stage.sandbox.api_key)
+
+
+def _passcode(stage: Stage) -> str:
+    return str(stage.sandbox.inbox("otp", recipient=digits("waiting"))["items"][0]["id"])
+
+
+PASSCODES = {
+    "verified": Scene("success", before=(verified,)),
+    "verified meanwhile": Scene("success", meanwhile=verified),
+    "revoked": Scene("failed", "OTP revoked", before=(revoked,)),
+    "pending": Scene("failed", "timed out", {"timeout": 0}),
+    "missing": Scene("failed", "get_otp", {"otp_id": "no_such_passcode"}),
+    "id without a value": Scene("failed", "is the word 'None'", {"otp_id": "{{ none }}"}),
+    "key rejected for a moment": Scene("success", before=(verified, failing("unauthorized", times=1))),
+    "key rejected for ever": Scene("up_for_retry", "API key", before=(verified, failing("unauthorized"))),
+    "error of the service for a moment": Scene(
+        "success", before=(verified, failing("error_500", times=ATTEMPTS))
+    ),
+    "error of the service for ever": Scene("failed", "timed out", {"timeout": 0}, (failing("error_500"),)),
+    "connection that never worked": Scene(
+        "up_for_retry", "timeout must be a number", {"cpaas_conn_id": "cpaas_invalid"}
+    ),
+    "connection that is missing": Scene("up_for_retry", "isn't defined", {"cpaas_conn_id": "cpaas_missing"}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("soft", [False, True], ids=["fails", "skips"])
+@pytest.mark.parametrize("name", PASSCODES)
+def test_wait_for_a_passcode_ends_alike_in_each_mode(stage: Stage, mode: str, soft: bool, name: str) -> None:
+    scene = PASSCODES[name]
+    stage.connect("cpaas_invalid", timeout="soon")
+    with passcode_client(stage) as service:
+        otp_id = service.request_otp(f"+{digits('waiting')}").id
+    run = sensor_run(stage, OtpStatusSensor, mode, {"otp_id": otp_id, "soft_fail": soft, **scene.arguments})
+    for change in scene.before:
+        change(stage)
+    timer = threading.Timer(MOMENT, scene.meanwhile or (lambda _: None), (stage,))
+    timer.start()
+    try:
+        end = conducted(run, mode)
+    finally:
+        timer.join()
+    assert (end.state, end.number) == (expected_state(scene.state, soft=soft), 1)
+    assert scene.message in end.log
