@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import hypothesis
 import pytest
@@ -55,6 +57,34 @@ def pytest_unconfigure() -> None:
 def airflow_home() -> Path:
     """The folder this process's Airflow lives in."""
     return AIRFLOW_HOME
+
+
+@pytest.fixture(scope="session")
+def sqlite_template(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """A SQLite file of the provider with tables and no rows, to be copied."""
+    from tests.unit.database.migrated import SqliteTemplate
+
+    return SqliteTemplate(tmp_path_factory.mktemp("template"))
+
+
+@pytest.fixture(scope="session")
+def postgres_schemas() -> Iterator[Any]:
+    """Schemas of the PostgreSQL of the tests, where there is one."""
+    pytest.importorskip("psycopg2", reason="psycopg2 is not installed")
+    import sqlalchemy
+
+    from tests.unit.database.migrated import POSTGRES, PostgresSchemas
+
+    # What makes room for tests need not outlast the server.
+    arguments = {"connect_timeout": 3, "options": "-csynchronous_commit=off"}
+    engine = sqlalchemy.create_engine(POSTGRES, connect_args=arguments, pool_pre_ping=True)
+    try:
+        engine.connect().close()
+    except sqlalchemy.exc.OperationalError:
+        pytest.skip("no PostgreSQL at 127.0.0.1:5432 with a database test")
+    with contextlib.closing(PostgresSchemas(engine)) as schemas:
+        yield schemas
+    engine.dispose()
 
 
 @pytest.fixture(scope="session")

@@ -31,7 +31,10 @@ def airflow_db(airflow_home: Path) -> Path:
     """Airflow's metadata database, migrated once a session."""
     from airflow.utils.db import initdb
 
+    from tests.airflow.harness.execution_api import shorten_the_way
+
     initdb()
+    shorten_the_way()
     run_nothing()
     # See tests/conftest.py: what that loaded stays, too.
     gc.freeze()

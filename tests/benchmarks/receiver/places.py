@@ -25,7 +25,7 @@ from cpaas_provider.delivery.tracking.sent_requests import TrackedSend, record_s
 from tests.benchmarks.receiver.bodies import SIGNATURE_HEADER, WEBHOOK_SECRET
 from tests.ports import reserved_ports
 from tests.processes import Started
-from tests.unit.database.conftest import POSTGRES
+from tests.unit.database.migrated import POSTGRES
 
 START_SECONDS = 180.0
 CONTENDERS = ("bare", "singly", "ours")

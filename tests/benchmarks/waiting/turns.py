@@ -21,7 +21,7 @@ from tests.benchmarks.waiting.bare_otps import OtpServer
 from tests.benchmarks.waiting.messages import CONN_ID
 from tests.benchmarks.waiting.reporting import READY
 from tests.system.delivering.places import a_store
-from tests.unit.database.conftest import POSTGRES
+from tests.unit.database.migrated import POSTGRES
 
 REPOSITORY = Path(__file__).parents[3]
 STORES = {"SQLite": None, "PostgreSQL": POSTGRES}

@@ -8,39 +8,41 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import sqlalchemy
 
 from cpaas_provider.database.database import Database, open_database
+from tests.unit.database.migrated import PostgresSchemas, SqliteTemplate, url_of
 from tests.unit.database.workers import Worker
 
-POSTGRES = "postgresql+psycopg2://postgres@127.0.0.1:5432/test"
+
+def wants_tables(request: pytest.FixtureRequest) -> bool:
+    """Tell whether a test's database is opened for it, so that none of it sees the tables being made."""
+    return "database" in request.fixturenames or "with_tables" in request.fixturenames
 
 
 @pytest.fixture
-def postgres_url() -> Iterator[str]:
+def with_tables() -> None:
+    """Have the tables at ``url``, ``sqlite_url`` and ``postgres_url`` already."""
+
+
+@pytest.fixture
+def postgres_url(request: pytest.FixtureRequest, postgres_schemas: PostgresSchemas) -> Iterator[str]:
     """A URL into a schema of the test's own."""
-    pytest.importorskip("psycopg2", reason="psycopg2 is not installed")
     name = f"cpaas_test_{secrets.token_hex(6)}"
-    engine = sqlalchemy.create_engine(POSTGRES, connect_args={"connect_timeout": 3})
-    try:
-        with engine.begin() as connection:
-            connection.execute(sqlalchemy.text(f"CREATE SCHEMA {name}"))
-    except sqlalchemy.exc.OperationalError:
-        pytest.skip("no PostgreSQL at 127.0.0.1:5432 with a database test")
-    yield f"{POSTGRES}?options=-csearch_path%3D{name}"
-    with engine.begin() as connection:
-        connection.execute(sqlalchemy.text(f"DROP SCHEMA {name} CASCADE"))
-    engine.dispose()
+    with postgres_schemas.migrated(name) if wants_tables(request) else postgres_schemas.empty(name):
+        yield url_of(name)
 
 
 @pytest.fixture
-def sqlite_url(tmp_path: Path) -> str:
-    return f"sqlite:///{tmp_path / 'home' / 'store.db'}"
+def sqlite_url(request: pytest.FixtureRequest, tmp_path: Path, sqlite_template: SqliteTemplate) -> str:
+    file = tmp_path / "home" / "store.db"
+    if wants_tables(request):
+        sqlite_template.copy_to(file)
+    return f"sqlite:///{file}"
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
 def url(request: pytest.FixtureRequest) -> str:
-    """Where nothing is yet."""
+    """Where nothing is yet, or where the tables are but no rows; see ``wants_tables``."""
     return str(request.getfixturevalue(f"{request.param}_url"))
 
 

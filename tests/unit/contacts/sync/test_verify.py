@@ -31,7 +31,7 @@ class List:
 
     def __init__(self, sandbox: Sandbox, database: Database) -> None:
         self.sandbox = sandbox
-        self.client = CpaasClient(sandbox.url, sandbox.api_key, allow_http=True)
+        self.client = CpaasClient(sandbox.url, sandbox.api_key, allow_http=True, requests_per_second=1000)
         self.table = self.client.get_contact_table()
         self.map: KeyMap = open_map(
             database, conn_id="cpaas_default", base_url=sandbox.url, table_id=self.table.id, name="default"
