@@ -378,6 +378,14 @@ _GUARDS: Mapping[str, Tests] = {
 }
 
 _REPORTS: Mapping[str, Tests] = {
+    "reached is one rule, for figures, files, sources, events, pages and the fallback": (
+        f"{_DELIVERY}tracking/test_reached.py::test_figures_agree",
+        f"{_DELIVERY}tracking/test_reached.py::test_next_channel_leaves_out_only_those_that_were_reached",
+    ),
+    "a campaign is finished once its task has ended and each accepted or unknown recipient is final": (
+        f"{_DELIVERY}tracking/test_unknown_requests.py::TestACampaign::test_waits_for_recipients_of_unknown_outcome",
+        f"{_DELIVERY}tracking/test_events.py::TestCampaignFinished::test_is_not_told_because_a_recipient_is_erased",
+    ),
     "a report answered 200 is stored": (
         f"{_DELIVERY}receiver/test_app.py::TestKept::test_it_is_in_the_store_as_it_came_when_the_answer_is_there",
         f"{_DELIVERY}receiver/test_writer.py::test_each_is_told_what_became_of_its_own",

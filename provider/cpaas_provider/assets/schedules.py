@@ -60,10 +60,10 @@ def parse_uri(uri: str) -> DeliveryAsset | None:
 
 
 def campaign_finished(cpaas_conn_id: str | None = None, *, include_single_messages: bool = False) -> Asset:
-    """Return the asset of finished campaigns: the task has ended, and every recipient has a final delivery status.
+    """Return the asset of finished campaigns.
 
-    That includes recipients of requests of unknown outcome. An event is published once for each campaign, at the latest
-    72 hours after its task ended. Its counts then include the recipients without a report, ``unreported`` and
+    A campaign is finished once its task has ended and each accepted or unknown recipient is final, at the latest 72
+    hours later. Its event is published once. The counts of recipients without a report are ``unreported`` and
     ``unknown``. The partition key is the campaign's reference.
 
     :param cpaas_conn_id: the connection; default: all

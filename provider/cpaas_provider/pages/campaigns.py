@@ -145,8 +145,9 @@ class CampaignRow:
 
     @property
     def unknown(self) -> int:
-        """The number of recipients of requests whose outcome is unknown."""
-        return int(self.figures.get("unknown_recipients", 0))
+        """The number of recipients of requests whose outcome is unknown, without those that a report is about."""
+        number = int(self.figures.get("unknown_recipients", 0))
+        return number if self.counts is None else self.counts.unknown_without_report(number)
 
     @property
     def open(self) -> int | None:

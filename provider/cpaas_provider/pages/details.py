@@ -114,6 +114,7 @@ def _line(campaign: str, counts: DeliveryCounts, send: Any) -> dict[str, Any]:
     expected = None if accepted is None else counts.expected(accepted)
     # Until the task has ended, the number of its recipients is unknown.
     unreported = None if expected is None else expected - counts.known
+    unknown = None if send is None or send.unknown is None else counts.unknown_without_report(send.unknown)
     return {
         "campaign": campaign,
         "task": None if send is None else _task(send),
@@ -122,7 +123,8 @@ def _line(campaign: str, counts: DeliveryCounts, send: Any) -> dict[str, Any]:
         "undelivered": counts.undelivered,
         "in_flight": counts.in_flight,
         "unreported": unreported,
-        "state": _state(send, counts.in_flight + (unreported or 0)),
+        "unknown": unknown,
+        "state": _state(send, counts.in_flight + (unreported or 0) + (unknown or 0)),
     }
 
 

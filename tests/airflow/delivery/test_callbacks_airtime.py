@@ -117,6 +117,20 @@ def test_duplicate_is_proof_of_a_purchase_that_was_repeated(
                 asyncio.run(evidence.check(client, entry))
 
 
+def test_duplicate_of_a_purchase_that_was_made_is_no_failure(stage: Stage, received: Received) -> None:
+    # No report of the sandbox comes in time.
+    stage.sandbox.control("PUT", "settings", {"report_delay_seconds": 600})
+    stage.sandbox.control(*fault("buy_airtime", "cut_after", times=1))
+    run = AIRTIME.run(stage, on_unknown="resend", unknown_timeout=0)
+    done = run.once()
+    assert (done.state, done.result["status"]) == ("success", "duplicate")
+    (reference,) = run.journal()
+    save_reports(received.store, told(reference, "duplicate"))
+    assert received.counts(reference) == (0, 0, 1)
+    save_reports(received.store, told(reference, "success"))
+    assert received.counts(reference) == (1, 0, 0)
+
+
 def report_says_failed(monkeypatch: pytest.MonkeyPatch, world: World) -> None:
     """Have every probe find a report of a purchase that failed."""
 

@@ -75,6 +75,16 @@ class TestList:
         assert "waiting for reports" in page
         assert 'data-refresh="5"' in page
 
+    def test_recipient_of_unknown_outcome_is_in_one_figure(self, database: Database, reader: TestClient) -> None:
+        campaign(database, "spring", not_sent=0, sent=1, unknown_recipients=3)
+        begun(database, "spring")
+        noted(database, SentRequest("pack", 1))
+        save_reports(database, report(ADA, "delivered", token=to(ADA)))
+        save_reports(database, report(OBI, "delivered", token=to(OBI, UMA, reference="lost")))
+        ended(database, expected=1, unknown=3)
+        shown_cells = cells(reader.get("/campaigns").text)
+        assert [shown_cells[name] for name in ("Delivered", "Open", "Unknown")] == ["2", "0", "2"]
+
     def test_of_one_without_delivery_reports_says_nothing_of_delivery(
         self, database: Database, reader: TestClient
     ) -> None:

@@ -33,7 +33,14 @@ def test_it_counts_what_is_known_of_each_campaign(database: Database, reader: Te
     begun(database)
     told = reader.get("/deliveries", params={"campaign": ["spring", "unheard-of", "spring"]}, headers=JSON).json()
     known = {"campaign": "spring", "task": "spring_dag.send [3] (run)", "expected": None, "delivered": 1}
-    assert told[0] == {**known, "undelivered": 0, "in_flight": 1, "unreported": None, "state": "sending"}
+    assert told[0] == {
+        **known,
+        "undelivered": 0,
+        "in_flight": 1,
+        "unreported": None,
+        "unknown": None,
+        "state": "sending",
+    }
     assert told[1] == {
         "campaign": "unheard-of",
         "task": None,
@@ -42,6 +49,7 @@ def test_it_counts_what_is_known_of_each_campaign(database: Database, reader: Te
         "undelivered": 0,
         "in_flight": 0,
         "unreported": None,
+        "unknown": None,
         "state": "not found in this database",
     }
     assert len(told) == 2
@@ -54,6 +62,10 @@ def test_once_the_task_has_ended_who_is_missing_is_unreported(database: Database
     (line,) = reader.get("/deliveries?campaign=spring", headers=JSON).json()
     assert (line["expected"], line["in_flight"], line["unreported"], line["state"]) == (5, 1, 3, "waiting for reports")
     save_reports(database, report(OBI, "failed", token=to(ADA, OBI)))
+    database.write(lambda connection: record_send_finished(connection, "spring", 2, 3))
+    (line,) = reader.get("/deliveries?campaign=spring", headers=JSON).json()
+    assert (line["in_flight"], line["unreported"], line["unknown"]) == (0, 0, 3)
+    assert line["state"] == "waiting for reports"
     database.write(lambda connection: record_send_finished(connection, "spring", 2))
     (line,) = reader.get("/deliveries?campaign=spring", headers=JSON).json()
     assert (line["in_flight"], line["unreported"], line["state"]) == (0, 0, "all reported")

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from datetime import datetime
 
-from sqlalchemy import Connection, update
+from sqlalchemy import Connection, func, select, update
 
 from cpaas_provider.database.activity.upsert import insert_into, upsert
+from cpaas_provider.database.bulk import batched
 from cpaas_provider.database.schema.activity import airtime_purchases, passcodes
 
 PENDING = "pending"
@@ -62,6 +64,18 @@ class AirtimePurchaseRow:
     charge: float | None
     status: str
     bought_at: datetime
+
+
+def purchases_with_status(connection: Connection, status: str, references: Iterable[str]) -> set[tuple[str, str]]:
+    """Return connection and reference of those purchases that were recorded with a status."""
+    columns = airtime_purchases.c
+    found: set[tuple[str, str]] = set()
+    for batch in batched(references):
+        query = select(columns.conn_id, columns.reference).where(
+            columns.reference.in_(batch), func.lower(columns.status) == status
+        )
+        found |= {(row.conn_id, row.reference) for row in connection.execute(query)}
+    return found
 
 
 def record_purchase(connection: Connection, purchase: AirtimePurchaseRow) -> None:

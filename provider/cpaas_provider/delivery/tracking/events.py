@@ -1,7 +1,7 @@
 """Delivery events, on which DAGs are started: detected in the database, and stored there until they are published.
 
-A campaign is finished once its task has ended and every recipient of an accepted request, or of one of unknown outcome,
-has a final status; those without one are given up 72 hours after the task's end.
+A campaign is finished once its task has ended and each accepted or unknown recipient is final, at the latest 72 hours
+later.
 """
 
 from __future__ import annotations

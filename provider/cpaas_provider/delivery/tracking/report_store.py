@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from sqlalchemy import ARRAY, ColumnElement, Connection, Select, String, any_, bindparam, cast, func, select
 
 from cpaas_provider.database.activity.report_counts import NO_CAMPAIGN, Counted, add_report_counts
+from cpaas_provider.database.activity.single_requests import purchases_with_status
 from cpaas_provider.database.activity.upsert import insert_into
 from cpaas_provider.database.bulk import batched, insert_many, insert_missing, select_at_once
 from cpaas_provider.database.database import Database
@@ -45,6 +46,12 @@ _MOST_KINDS = 10_000
 
 KINDS = {"send_sms": "sms", "send_email": "email", "buy_airtime": "airtime"}
 """The kind of message of each operation."""
+
+DUPLICATE = "duplicate"
+"""The status of a purchase that bought nothing, because the service knows the same purchase."""
+
+OF_REPEATED_PURCHASE = {"delivery_status": int(DeliveryStatus.IN_FLIGHT), "failed": False}
+"""The values of a ``DUPLICATE`` report about a purchase that was repeated on purpose: the first request bought it."""
 
 _KNOWN = select(reports.c.digest).where(reports.c.digest.in_(bindparam("digests", expanding=True)))
 
@@ -97,7 +104,7 @@ class ReportStore:
             return self._store(incoming, connection)
         # A report that is stored already needs no room, and is acknowledged as repeated.
         too_many = [place for place, why in refused.items() if why is StoreResult.TOO_MANY]
-        digests = {place: _digest(incoming[place], None) for place in too_many}
+        digests = {place: _digest(incoming[place]) for place in too_many}
         stored = _known(connection, digests.values())
         refused = {place: why for place, why in refused.items() if digests.get(place) not in stored}
         results = iter(self._store([one for place, one in enumerate(incoming) if place not in refused], connection))
@@ -106,16 +113,19 @@ class ReportStore:
     def _store(self, incoming: Sequence[ReceivedReport], connection: Connection) -> list[StoreResult]:
         places = _owners(connection, incoming)
         now = datetime.now(UTC)
-        digests = [_digest(received, place.reference) for received, place in zip(incoming, places, strict=True)]
+        digests = [_digest(received) for received in incoming]
         first = _insert_raw(connection, incoming, places, digests)
         # Nothing is recorded of the campaign of an untracked message.
         noted = {one.campaign for one in places if one.campaign and not one.campaign.startswith(UNTRACKED_PREFIX)}
         kinds = self._kinds_of(connection, noted)
+        purchases = _repeated_purchases(connection, incoming, places)
         results, rows = [StoreResult.REPEATED] * len(incoming), dict[int, Row]()
         for number, (received, place, digest) in enumerate(zip(incoming, places, digests, strict=True)):
             if digest in first:
                 first.discard(digest)
                 row = self._row(received, place, kinds.get(place.campaign or ""), now)
+                if row is not None and (received.conn_id, place.reference) in purchases and row["status"] == DUPLICATE:
+                    row |= OF_REPEATED_PURCHASE
                 results[number] = StoreResult.UNREADABLE if row is None else StoreResult.NEW
                 if row is not None:
                     rows[number] = row
@@ -233,13 +243,24 @@ def _recorded_query(dialect: str, column: ColumnElement[str | None]) -> Select[A
     return select(*columns).where(requests.c.conn_id == bindparam("conn_id", type_=String()), named)
 
 
-def _digest(received: ReceivedReport, reference: str | None) -> bytes:
-    """Return the digest of a report at a callback URL, or of a report at the webhook about this request."""
+def _repeated_purchases(
+    connection: Connection, incoming: Sequence[ReceivedReport], owners: Sequence[_Owner]
+) -> set[tuple[str, str | None]]:
+    """Return connection and reference of purchases that an earlier request of the same reference made."""
+    names = {
+        owner.reference
+        for received, owner in zip(incoming, owners, strict=True)
+        if received.report.status == DUPLICATE and owner.reference
+    }
+    return {*purchases_with_status(connection, DUPLICATE, names)} if names else set()
+
+
+def _digest(received: ReceivedReport) -> bytes:
+    """Return the digest of a report, the same for a repeat, whatever was recorded of its request meanwhile."""
     conn_id, source, token, _, text, _ = received
     body = text.encode()
-    if token is not None:
-        reference = token.reference
-    whole = _measured(conn_id, source, reference or "") + len(body).to_bytes(4, "big") + body
+    reference = "" if token is None else token.reference
+    whole = _measured(conn_id, source, reference) + len(body).to_bytes(4, "big") + body
     digest = digest_in_chunks(sha256(), whole)
     # The reports of a request share a prefix, so that they can be counted.
     return digest if token is None else digest_prefix(conn_id, token.reference) + digest[PREFIX_BYTES:]

@@ -17,7 +17,12 @@ from cpaas_provider.delivery.tracking.counts import COMMIT_LAG
 from cpaas_provider.delivery.tracking.membership import merge_recipients
 from cpaas_provider.delivery.tracking.permanent_failures.entries import BRAKE_MINIMUM, update_brake
 from cpaas_provider.delivery.tracking.recipient_status import merge_rows, upsert_statuses
-from cpaas_provider.delivery.tracking.report_store import UNTRACKED_PREFIX
+from cpaas_provider.delivery.tracking.report_store import (
+    DUPLICATE,
+    KINDS,
+    OF_REPEATED_PURCHASE,
+    UNTRACKED_PREFIX,
+)
 
 _NEWEST_SENDS = 10_000
 
@@ -80,6 +85,27 @@ def record_requests(connection: Connection, campaign: str, conn_id: str, made: S
         [{**common, **request._asdict()} for request in sorted(made)],
     )
     _attach_untracked_reports(connection, campaign, conn_id, made, now)
+    if made[0].reference == campaign:
+        _complete_purchase(connection, campaign, conn_id)
+
+
+def _complete_purchase(connection: Connection, campaign: str, conn_id: str) -> None:
+    """Set the kind of reports that arrived before their purchase was recorded, because they may not contain it."""
+    is_purchase = (sends.c.campaign == campaign, sends.c.conn_id == conn_id, sends.c.operation == "buy_airtime")
+    if connection.execute(select(sends.c.campaign).where(*is_purchase)).first() is not None:
+        of_purchase = (deliveries.c.campaign == campaign, deliveries.c.conn_id == conn_id, deliveries.c.kind.is_(None))
+        connection.execute(update(deliveries).where(*of_purchase).values(kind=KINDS["buy_airtime"]))
+
+
+def record_repeated_purchase(connection: Connection, conn_id: str, reference: str) -> None:
+    """Correct the reports of a purchase that was repeated on purpose, and that the service then called a duplicate.
+
+    They say that the repeat bought nothing, because the first request did.
+    """
+    rows = deliveries.c
+    is_duplicate = (rows.campaign == reference, rows.conn_id == conn_id, rows.status == DUPLICATE)
+    changed = {**OF_REPEATED_PURCHASE, "updated_at": datetime.now(UTC)}
+    connection.execute(update(deliveries).where(*is_duplicate).values(changed))
 
 
 def count_recorded_recipients(connection: Connection, campaign: str) -> int:

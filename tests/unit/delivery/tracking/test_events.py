@@ -284,6 +284,20 @@ class TestBatches:
             (LINK_CLICKED, "spring"),
         }
 
+    @pytest.mark.parametrize("named", ["message_id", "external_ref", "callback"])
+    def test_tell_of_airtime_that_was_reported_before_its_purchase_was_recorded(self, database, batches_at_once, named):
+        ours = "cpaas-" + "a" * 24
+        early = {
+            "message_id": report(ADA, "success", message_id="m1"),
+            "external_ref": report(ADA, "success", external_ref=ours),
+            "callback": report(ADA, "success", token=to(ADA, campaign=ours, reference=ours)),
+        }
+        save_reports(database, early[named])
+        begin(database, ours, "buy_airtime")
+        database.write(lambda c: record_requests(c, ours, "shop", [SentRequest(ours, 1, "m1")]))
+        end(database, ours, 1)
+        assert [one.campaign for one in found(database, AIRTIME_SUCCEEDED)] == [ours]
+
     def test_leave_out_who_was_reached_after_all(self, database):
         save_reports(database, report(ADA, "failed", token=PACK), report(ADA, "delivered", token=PACK))
         assert found(database) == []

@@ -9,7 +9,7 @@ from sqlalchemy import func, select
 
 from cpaas_provider.database.database import Database, open_database
 from cpaas_provider.database.errors import DatabaseError
-from cpaas_provider.database.schema.delivery import reports
+from cpaas_provider.database.schema.delivery import report_counts, reports
 from cpaas_provider.delivery.receiver.writer import StoreResult
 from cpaas_provider.delivery.reports import STATUS_WORDS, DeliveryStatus
 from cpaas_provider.delivery.tracking.counts import read_recipients
@@ -45,6 +45,19 @@ class TestWhatIsKept:
         assert counts(database) == (1, 0, 0)
         with database.connect() as connection:
             assert connection.execute(select(reports.c.received_count)).scalars().all() == [3]
+
+    @pytest.mark.parametrize("named", [{"message_id": "m-1"}, {"external_ref": "cpaas-" + "a" * 24}])
+    def test_webhook_repeat_after_its_request_is_recorded_is_counted_once(
+        self, database: Database, named: dict[str, str]
+    ) -> None:
+        one = report(ADA, "delivered", **named)
+        assert save_reports(database, one) == [StoreResult.NEW]
+        begun(database)
+        noted(database, SentRequest(named.get("external_ref", "pack"), 1, "m-1"))
+        assert save_reports(database, one) == [StoreResult.REPEATED]
+        assert counts(database) == (1, 0, 0)
+        with database.connect() as connection:
+            assert connection.execute(select(func.sum(report_counts.c.reports))).scalar_one() == 1
 
     def test_of_the_same_report_several_times_at_once_the_first_is_new(self, database: Database) -> None:
         one = report(ADA, "delivered", token=PACK)

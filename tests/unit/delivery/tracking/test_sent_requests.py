@@ -3,8 +3,10 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
+import pytest
 from sqlalchemy import event, select
 
+from cpaas_provider.database.activity.single_requests import AirtimePurchaseRow, record_purchase
 from cpaas_provider.database.database import Database, open_database
 from cpaas_provider.database.schema.delivery import deliveries, requests, sends
 from cpaas_provider.delivery.receiver.writer import StoreResult
@@ -13,6 +15,7 @@ from cpaas_provider.delivery.tracking.sent_requests import (
     SentRequest,
     TrackedSend,
     record_recipients,
+    record_repeated_purchase,
     record_requests,
     record_send_finished,
     record_send_started,
@@ -22,6 +25,7 @@ from tests.unit.delivery.report_builders import (
     ADA,
     OBI,
     UMA,
+    WHEN,
     counts,
     outcomes,
     received_report,
@@ -225,3 +229,27 @@ def test_connections_that_something_was_sent_with_are_named_once(database: Datab
         database.write(partial(record_send_started, send=send))
     with database.connect() as connection:
         assert sending_connections(connection) == {"shop", "Bank"}
+
+
+@pytest.mark.parametrize("is_reported_first", [True, False])
+def test_duplicate_of_a_purchase_that_was_made_counts_as_in_flight(database: Database, is_reported_first: bool) -> None:
+    token = to(ADA, campaign="bought", reference="bought")
+    duplicate = report(ADA, "duplicate", token=token)
+    if is_reported_first:
+        save_reports(database, duplicate)
+        assert counts(database, "bought") == (0, 1, 0)
+    place = ("dag", "run", "buy", -1)
+    purchase = AirtimePurchaseRow("shop", "bought", *place, "MTN", 100, None, "duplicate", WHEN)
+    database.write(lambda connection: record_purchase(connection, purchase))
+    database.write(lambda connection: record_repeated_purchase(connection, "shop", "bought"))
+    save_reports(database, duplicate)
+    assert counts(database, "bought") == (0, 0, 1)
+    # A purchase that was requested once, or on another connection, is not made by a duplicate.
+    for conn_id, reference in (("shop", "requested-once"), ("other", "bought")):
+        save_reports(
+            database,
+            report(ADA, "duplicate", token=to(ADA, campaign=reference, reference=reference), conn_id=conn_id),
+        )
+    assert counts(database, "requested-once") == (0, 1, 0)
+    save_reports(database, report(ADA, "failed", token=token))
+    assert outcomes(database, "requested-once") == {ADA: "undelivered"}

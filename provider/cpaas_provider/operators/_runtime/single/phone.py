@@ -13,7 +13,7 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from cpaas_provider.api import operations
 from cpaas_provider.api.errors import CpaasRejectedError, CpaasUnknownOutcomeError
-from cpaas_provider.api.models.airtime import PurchaseOutcome
+from cpaas_provider.api.models.airtime import PurchaseOutcome, purchase_outcome
 from cpaas_provider.api.recipients.msisdn import Msisdn
 from cpaas_provider.api.values import no_value_reason
 from cpaas_provider.hooks.activity import record
@@ -24,6 +24,8 @@ from cpaas_provider.sending.probes import OtpRecordProbe, otp_result
 from cpaas_provider.sending.spec import RequestResult, SendSpec
 
 if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
     from cpaas_provider.api.core import Call
     from cpaas_provider.api.models.airtime import AirtimePurchase
     from cpaas_provider.api.models.otp import OtpToken
@@ -197,6 +199,7 @@ class AirtimeRequest(SingleRequest):
     def record_activity(self, result: Mapping[str, Any], runtime: TaskRuntime) -> None:
         """Record the purchase."""
         from cpaas_provider.database.activity.single_requests import AirtimePurchaseRow, record_purchase
+        from cpaas_provider.delivery.tracking.sent_requests import record_repeated_purchase
 
         if not result["references"]:
             return
@@ -210,7 +213,14 @@ class AirtimeRequest(SingleRequest):
             status=str(result["status"] or "")[:50],
             bought_at=_moment(result["created_datetime"]) or datetime.now(UTC),
         )
-        record(partial(record_purchase, purchase=purchase))
+
+        def work(connection: Connection) -> None:
+            record_purchase(connection, purchase)
+            # The task succeeded, so an earlier request bought it.
+            if purchase_outcome(purchase.status) is PurchaseOutcome.DUPLICATE:
+                record_repeated_purchase(connection, purchase.conn_id, purchase.reference)
+
+        record(work)
 
 
 def _allowed_msisdn(recipient: Any, connection: CpaasConnection) -> str:
