@@ -207,6 +207,11 @@ class DeliveryOracle:
     def accepted_recipients(self, campaign: str) -> set[str]:
         return {recipient for request in self._requests_of(campaign) for recipient in request.accepted}
 
+    def sent_recipients(self, campaign: str) -> set[str]:
+        """Return recipients whose request was accepted or is under way."""
+        pending = [request for request in self._requests_of(campaign) if request.outcome is Outcome.PENDING]
+        return self.accepted_recipients(campaign).union(*(request.recipients for request in pending))
+
     def unknown_recipients(self, campaign: str) -> set[str]:
         """Return recipients of whom nobody has established whether their request was accepted."""
         unknown = {

@@ -42,18 +42,22 @@ class Script:
         assert not lines, "\n".join(lines)
 
     def send(self, campaign: str, recipients: tuple[str, ...]) -> None:
-        self.references.append(self.world.send(campaign, *recipients))
+        """Send to those to whom a try may send: nothing that is accepted or under way is sent again."""
+        oracle = self.world.oracle
+        remaining = [recipient for recipient in recipients if recipient not in oracle.sent_recipients(campaign)]
+        if remaining:
+            self.references.append(self.world.send(campaign, *remaining))
 
     def record(self, number: int, outcome: Outcome, rejected: tuple[str, ...] = (), dies: str | None = None) -> None:
         if (reference := self._request(number)) and self._outcome(reference) is Outcome.PENDING:
             self.world.record(reference, outcome, rejected=rejected, dies=dies)
 
     def resolve(self, number: int, is_sent: bool) -> None:
-        if (reference := self._request(number)) and self._outcome(reference) is Outcome.UNKNOWN:
+        if (reference := self._unresolved(number)) is not None:
             self.world.resolve(reference, is_sent=is_sent)
 
     def probe(self, number: int) -> None:
-        if (reference := self._request(number)) and self._outcome(reference) is Outcome.UNKNOWN:
+        if (reference := self._unresolved(number)) is not None:
             request = self.world.oracle.requests[reference]
             is_reported = any(self.world.oracle.status(request, recipient) for recipient in request.recipients)
             is_free = request.statuses_at_erasure or self.world.oracle.has_strangers(request)
@@ -105,6 +109,14 @@ class Script:
 
     def _request(self, number: int) -> str | None:
         return self.references[number % len(self.references)] if self.references else None
+
+    def _unresolved(self, number: int) -> str | None:
+        """Return the reference of an unknown request, unless its recipients were sent to again."""
+        if not (reference := self._request(number)) or self._outcome(reference) is not Outcome.UNKNOWN:
+            return None
+        request = self.world.oracle.requests[reference]
+        is_repeated = self.world.oracle.sent_recipients(request.campaign).intersection(request.recipients)
+        return None if is_repeated else reference
 
     def _outcome(self, reference: str) -> Outcome:
         return self.world.oracle.requests[reference].outcome

@@ -235,6 +235,9 @@ class DeliveryViews:
         for event in finished:
             name = by_reference[event.campaign]
             self._oracle.note_finished(name)
+            if self._oracle.campaigns[name].is_pruned:
+                # Nothing is left by which it could be known.
+                continue
             if name in was_finished:
                 lines.append(f"{name}: campaign_finished comes twice")
             elif due[name] is False:
