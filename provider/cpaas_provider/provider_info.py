@@ -285,9 +285,8 @@ def get_provider_info() -> dict[str, object]:
                     },
                     "invalid_number_reasons": {
                         "description": (
-                            "Comma-separated. A delivery report of an undelivered SMS puts the number on the "
-                            "suppression list as invalid_number if a clause of its reason is one of these, as a whole. "
-                            "Empty adds none."
+                            "Comma-separated. A delivery report of an undelivered SMS with one of these as a clause of "
+                            "its reason puts the number on the suppression list. Empty adds none."
                         ),
                         "version_added": "0.1.0",
                         "type": "string",
@@ -296,10 +295,9 @@ def get_provider_info() -> dict[str, object]:
                     },
                     "hard_bounce_reasons": {
                         "description": (
-                            "Comma-separated. A delivery report of a bounced email puts the address on the suppression "
-                            "list as hard_bounce if its enhanced status code is one of these, or, without a code, a "
-                            "clause of its reason as a whole. With the word bounced, a bounce without a reason does, "
-                            "too. Empty adds none."
+                            "Comma-separated. A delivery report of a bounced email with one of these puts the address "
+                            "on the suppression list. Its enhanced status code decides, or else a clause of its reason. "
+                            "The word bounced adds addresses whose bounce has no reason. Empty adds none."
                         ),
                         "version_added": "0.1.0",
                         "type": "string",
