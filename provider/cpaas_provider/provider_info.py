@@ -26,21 +26,68 @@ _GUIDES = (
     "moving-from-an-http-operator",
 )
 
-INVALID_NUMBER_REASONS = (
-    "unknown subscriber, subscriber unknown, no such subscriber, subscriber does not exist, unknown number, "
-    "invalid number, invalid phone number, invalid mobile number, invalid msisdn, invalid destination, "
-    "invalid destination address, invalid destination number, number does not exist, nonexistent number, "
-    "unassigned number, unallocated number, unallocated unassigned number, number unallocated, number not allocated, "
-    "number not assigned, number not in service, number not in use, number disconnected, disconnected number"
+INVALID_NUMBER_REASONS = ", ".join(
+    (
+        "unknown subscriber",
+        "subscriber unknown",
+        "no such subscriber",
+        "subscriber does not exist",
+        "unknown number",
+        "invalid number",
+        "invalid phone number",
+        "invalid mobile number",
+        "invalid msisdn",
+        "invalid destination",
+        "invalid destination address",
+        "invalid destination number",
+        "number does not exist",
+        "nonexistent number",
+        "unassigned number",
+        "unallocated number",
+        "unallocated unassigned number",
+        "number unallocated",
+        "number not allocated",
+        "number not assigned",
+        "number not in service",
+        "number not in use",
+        "number disconnected",
+        "disconnected number",
+    )
 )
-HARD_BOUNCE_REASONS = (
-    "mailbox does not exist, mailbox not found, no such mailbox, address does not exist, email address does not exist, "
-    "address not found, user unknown, unknown user, user not found, user does not exist, no such user, "
-    "no such recipient, no such address, unknown recipient, recipient unknown, recipient not found, "
-    "recipient does not exist, account does not exist, no such account, invalid recipient, invalid mailbox, "
-    "hard bounce, user unknown in virtual mailbox table, user unknown in virtual alias table, "
-    "user unknown in local recipient table, user unknown in relay recipient table, no mailbox by that name, "
-    "5.1.1, 5.1.3, 5.1.6, 5.1.10"
+HARD_BOUNCE_REASONS = ", ".join(
+    (
+        "mailbox does not exist",
+        "mailbox not found",
+        "no such mailbox",
+        "address does not exist",
+        "email address does not exist",
+        "address not found",
+        "user unknown",
+        "unknown user",
+        "user not found",
+        "user does not exist",
+        "no such user",
+        "no such recipient",
+        "no such address",
+        "unknown recipient",
+        "recipient unknown",
+        "recipient not found",
+        "recipient does not exist",
+        "account does not exist",
+        "no such account",
+        "invalid recipient",
+        "invalid mailbox",
+        "hard bounce",
+        "user unknown in virtual mailbox table",
+        "user unknown in virtual alias table",
+        "user unknown in local recipient table",
+        "user unknown in relay recipient table",
+        "no mailbox by that name",
+        "5.1.1",
+        "5.1.3",
+        "5.1.6",
+        "5.1.10",
+    )
 )
 _HASHES = (
     "Comma-separated secrets, newest first, that key the hashes by which the database knows recipients on the "
@@ -296,7 +343,7 @@ def get_provider_info() -> dict[str, object]:
                     "hard_bounce_reasons": {
                         "description": (
                             "Comma-separated. A delivery report of a bounced email with one of these puts the address "
-                            "on the suppression list. Its enhanced status code decides, or else a clause of its reason. "
+                            "on the suppression list. Its enhanced status code decides, else a clause of its reason. "
                             "The word bounced adds addresses whose bounce has no reason. Empty adds none."
                         ),
                         "version_added": "0.1.0",

@@ -54,8 +54,8 @@ def cpaas_suppressions_list(args: Namespace) -> None:
     say(f"{shown}{counted(total, 'entry', 'entries')}{f': {reasons}' if reasons else ''}.", aside(args))
     for brake in brakes:
         warn(
-            f"Delivery reports of campaign {brake['campaign']} on connection {brake['conn_id']!r} add no recipient. They "
-            f"report permanent failures of {brake['failures']:,} of {counted(brake['recipients'], 'recipient')}, too "
+            f"Delivery reports of campaign {brake['campaign']} on connection {brake['conn_id']!r} add no recipient. "
+            f"They report permanent failures of {brake['failures']:,} of {counted(brake['recipients'], 'recipient')}, too "
             "many to be the fault of the recipients. Look at the reasons in its results file."
         )
 

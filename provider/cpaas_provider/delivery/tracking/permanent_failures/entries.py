@@ -149,7 +149,7 @@ class _Reported:
 def _update(connection: Connection, changed: Collection[tuple[str, str]], reached: Collection[tuple[str, str]]) -> None:
     """Add and remove entries of recipients, each with its connection.
 
-    :param reached: recipients of whom an entry may only be removed
+    :param reached: recipients whose entries may only be removed
     """
     try:
         for conn_id in sorted({pair[0] for pair in (*changed, *reached)}):

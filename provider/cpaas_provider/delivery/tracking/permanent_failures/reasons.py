@@ -50,7 +50,7 @@ _OTHER_CAUSES = frozenset(
         """
     )
 )
-"""Words for a temporary failure, or for one that is not the recipient's. A reason with one of them lists no recipient."""
+"""Words for a temporary failure, or one that is not the recipient's. A reason with one of them lists no recipient."""
 
 _AGAIN = re.compile(r"\btry again\b")
 
