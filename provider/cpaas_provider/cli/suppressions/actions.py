@@ -55,8 +55,8 @@ def cpaas_suppressions_list(args: Namespace) -> None:
     for brake in brakes:
         warn(
             f"Delivery reports of campaign {brake['campaign']} on connection {brake['conn_id']!r} add no recipient. "
-            f"They report permanent failures of {brake['failures']:,} of {counted(brake['recipients'], 'recipient')}, too "
-            "many to be the fault of the recipients. Look at the reasons in its results file."
+            f"They report permanent failures of {brake['failures']:,} of {counted(brake['recipients'], 'recipient')}, "
+            "too many to be the fault of the recipients. Look at the reasons in its results file."
         )
 
 
