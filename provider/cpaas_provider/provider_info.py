@@ -26,21 +26,68 @@ _GUIDES = (
     "moving-from-an-http-operator",
 )
 
-INVALID_NUMBER_REASONS = (
-    "unknown subscriber, subscriber unknown, no such subscriber, subscriber does not exist, unknown number, "
-    "invalid number, invalid phone number, invalid mobile number, invalid msisdn, invalid destination, "
-    "invalid destination address, invalid destination number, number does not exist, nonexistent number, "
-    "unassigned number, unallocated number, unallocated unassigned number, number unallocated, number not allocated, "
-    "number not assigned, number not in service, number not in use, number disconnected, disconnected number"
+INVALID_NUMBER_REASONS = ", ".join(
+    (
+        "unknown subscriber",
+        "subscriber unknown",
+        "no such subscriber",
+        "subscriber does not exist",
+        "unknown number",
+        "invalid number",
+        "invalid phone number",
+        "invalid mobile number",
+        "invalid msisdn",
+        "invalid destination",
+        "invalid destination address",
+        "invalid destination number",
+        "number does not exist",
+        "nonexistent number",
+        "unassigned number",
+        "unallocated number",
+        "unallocated unassigned number",
+        "number unallocated",
+        "number not allocated",
+        "number not assigned",
+        "number not in service",
+        "number not in use",
+        "number disconnected",
+        "disconnected number",
+    )
 )
-HARD_BOUNCE_REASONS = (
-    "mailbox does not exist, mailbox not found, no such mailbox, address does not exist, email address does not exist, "
-    "address not found, user unknown, unknown user, user not found, user does not exist, no such user, "
-    "no such recipient, no such address, unknown recipient, recipient unknown, recipient not found, "
-    "recipient does not exist, account does not exist, no such account, invalid recipient, invalid mailbox, "
-    "hard bounce, user unknown in virtual mailbox table, user unknown in virtual alias table, "
-    "user unknown in local recipient table, user unknown in relay recipient table, no mailbox by that name, "
-    "5.1.1, 5.1.3, 5.1.6, 5.1.10"
+HARD_BOUNCE_REASONS = ", ".join(
+    (
+        "mailbox does not exist",
+        "mailbox not found",
+        "no such mailbox",
+        "address does not exist",
+        "email address does not exist",
+        "address not found",
+        "user unknown",
+        "unknown user",
+        "user not found",
+        "user does not exist",
+        "no such user",
+        "no such recipient",
+        "no such address",
+        "unknown recipient",
+        "recipient unknown",
+        "recipient not found",
+        "recipient does not exist",
+        "account does not exist",
+        "no such account",
+        "invalid recipient",
+        "invalid mailbox",
+        "hard bounce",
+        "user unknown in virtual mailbox table",
+        "user unknown in virtual alias table",
+        "user unknown in local recipient table",
+        "user unknown in relay recipient table",
+        "no mailbox by that name",
+        "5.1.1",
+        "5.1.3",
+        "5.1.6",
+        "5.1.10",
+    )
 )
 _HASHES = (
     "Comma-separated secrets, newest first, that key the hashes by which the database knows recipients on the "
@@ -285,9 +332,8 @@ def get_provider_info() -> dict[str, object]:
                     },
                     "invalid_number_reasons": {
                         "description": (
-                            "Comma-separated. A delivery report of an undelivered SMS puts the number on the "
-                            "suppression list as invalid_number if a clause of its reason is one of these, as a whole. "
-                            "Empty adds none."
+                            "Comma-separated. A delivery report of an undelivered SMS with one of these as a clause of "
+                            "its reason puts the number on the suppression list. Empty adds none."
                         ),
                         "version_added": "0.1.0",
                         "type": "string",
@@ -296,10 +342,9 @@ def get_provider_info() -> dict[str, object]:
                     },
                     "hard_bounce_reasons": {
                         "description": (
-                            "Comma-separated. A delivery report of a bounced email puts the address on the suppression "
-                            "list as hard_bounce if its enhanced status code is one of these, or, without a code, a "
-                            "clause of its reason as a whole. With the word bounced, a bounce without a reason does, "
-                            "too. Empty adds none."
+                            "Comma-separated. A delivery report of a bounced email with one of these puts the address "
+                            "on the suppression list. Its enhanced status code decides, else a clause of its reason. "
+                            "The word bounced adds addresses whose bounce has no reason. Empty adds none."
                         ),
                         "version_added": "0.1.0",
                         "type": "string",

@@ -51,7 +51,7 @@ def deliver_with_fallback(
 
     An ``idempotency_key`` holds for each channel by itself: over all runs with the key, a recipient gets the message at
     most once on each channel. Under a ``frequency_cap`` the group is one contact, so the next channel reaches
-    recipients whom the SMS has brought to the cap. A number and an address count separately.
+    recipients that the SMS has brought to the cap. A number and an address count separately.
 
     The group needs delivery reports: set ``callback_url`` on the connection. If a campaign or a wait fails, the later
     channels do not run. Clear the failed task to continue.

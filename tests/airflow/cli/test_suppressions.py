@@ -162,5 +162,5 @@ def test_campaign_whose_reports_list_nobody_is_shown(cli: CommandLine) -> None:
         save_reports(database, *(report(one, "undelivered", token=token, reason="Unknown number") for one in numbers))
     listed = cli("list", "--output", "json")
     assert (listed.status, listed.lines) == (0, [])
-    assert "campaign spring on connection 'shop' add nobody" in listed.err
+    assert "campaign spring on connection 'shop' add no recipient" in listed.err
     assert "25 of 25 recipients" in listed.err

@@ -54,14 +54,14 @@ def cpaas_suppressions_list(args: Namespace) -> None:
     say(f"{shown}{counted(total, 'entry', 'entries')}{f': {reasons}' if reasons else ''}.", aside(args))
     for brake in brakes:
         warn(
-            f"Delivery reports of campaign {brake['campaign']} on connection {brake['conn_id']!r} add nobody. They "
-            f"report permanent failures of {brake['failures']:,} of {counted(brake['recipients'], 'recipient')}, too "
-            "many to be the fault of the recipients. Look at the reasons in its results file."
+            f"Delivery reports of campaign {brake['campaign']} on connection {brake['conn_id']!r} add no recipient. "
+            f"They report permanent failures of {brake['failures']:,} of {counted(brake['recipients'], 'recipient')}, "
+            "too many to be the fault of the recipients. Look at the reasons in its results file."
         )
 
 
 def _brakes(database: Database) -> list[Mapping[str, Any]]:
-    """Return the campaigns whose delivery reports list nobody. Other databases store no reports."""
+    """Return the campaigns whose delivery reports list no recipient. Other databases store no reports."""
     if database.engine.dialect.name not in REPORT_DIALECTS:
         return []
     with database.connect() as connection:

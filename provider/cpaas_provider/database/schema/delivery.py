@@ -117,7 +117,7 @@ deliveries = Table(
     sqlite_with_rowid=False,
 )
 
-# Campaigns of which so many recipients have a permanent failure that their reports add nobody to the suppression list.
+# Campaigns with too many permanent failures. Their reports add no recipient to the suppression list.
 suppression_brakes = Table(
     "cpaas_suppression_brakes",
     metadata,

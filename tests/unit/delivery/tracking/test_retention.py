@@ -18,6 +18,7 @@ from cpaas_provider.database.schema.delivery import (
     request_counts,
     requests,
     sends,
+    suppression_brakes,
 )
 from cpaas_provider.database.schema.lookups import lookups, phone_records
 from cpaas_provider.database.schema.recipients import message_counts
@@ -63,7 +64,16 @@ class TestPruning:
         assert dict(prune(filled, WHEN - timedelta(seconds=1), WHEN)) == dict.fromkeys(
             (
                 table.name
-                for table in (*TABLES, events, notifications, lookups, phone_records, message_counts, *OF_THE_PAGES)
+                for table in (
+                    *TABLES,
+                    suppression_brakes,
+                    events,
+                    notifications,
+                    lookups,
+                    phone_records,
+                    message_counts,
+                    *OF_THE_PAGES,
+                )
             ),
             0,
         )

@@ -70,7 +70,7 @@ def update_brake(connection: Connection, campaign: str) -> None:
 
 
 def read_brakes(connection: Connection, campaign: str | None = None) -> list[Mapping[str, Any]]:
-    """Return the campaigns whose reports list nobody, the newest first, or this one only."""
+    """Return the campaigns whose reports list no recipient, the newest first, or only this one."""
     query = select(suppression_brakes).order_by(suppression_brakes.c.braked_at.desc()).limit(_MOST_SHOWN)
     if campaign is not None:
         query = query.where(suppression_brakes.c.campaign == campaign)
@@ -97,7 +97,7 @@ def _apply_brake(connection: Connection, campaign: str, *, attached: bool = Fals
     if braked and not was_braked:
         log.warning(
             "Campaign %s on connection %r has %d permanent failures among %d recipients. More than %d %% are no fault "
-            "of the recipients, so its delivery reports add nobody to the suppression list, and what they added was "
+            "of the recipients, so its delivery reports add no recipient to the suppression list. What they added was "
             "removed. Look at the reasons in the results file of its DeliverySensor, and at its sender and service.",
             campaign,
             conn_id,
@@ -124,7 +124,7 @@ def _recipients(connection: Connection, campaign: str, failures: int) -> int:
 
 
 @dataclass
-class _Standing:
+class _Reported:
     """What reports say of one recipient of a connection.
 
     :param failed_at: the newest permanent failure that counts
@@ -149,7 +149,7 @@ class _Standing:
 def _update(connection: Connection, changed: Collection[tuple[str, str]], reached: Collection[tuple[str, str]]) -> None:
     """Add and remove entries of recipients, each with its connection.
 
-    :param reached: recipients of whom an entry may only be removed
+    :param reached: recipients whose entries may only be removed
     """
     try:
         for conn_id in sorted({pair[0] for pair in (*changed, *reached)}):
@@ -166,11 +166,11 @@ def _update(connection: Connection, changed: Collection[tuple[str, str]], reache
 def _update_batch(
     connection: Connection, conn_id: str, recipients: Iterable[str], entries: Mapping[str, datetime]
 ) -> None:
-    standings = _standings(connection, conn_id, recipients)
+    reported = _read_reported(connection, conn_id, recipients)
     added: list[Listed] = []
-    for recipient, standing in standings.items():
+    for recipient, of_recipient in reported.items():
         before = entries.get(recipient)
-        listed_at = standing.listed_at(before)
+        listed_at = of_recipient.listed_at(before)
         if listed_at == before:
             continue
         if before is None:
@@ -198,7 +198,7 @@ def _entries(connection: Connection, conn_id: str, recipients: Iterable[str]) ->
     return {recipient: row.reported_at for recipient, row in found}
 
 
-def _standings(connection: Connection, conn_id: str, recipients: Iterable[str]) -> dict[str, _Standing]:
+def _read_reported(connection: Connection, conn_id: str, recipients: Iterable[str]) -> dict[str, _Reported]:
     columns = (
         deliveries.c.campaign,
         deliveries.c.recipient,
@@ -210,15 +210,15 @@ def _standings(connection: Connection, conn_id: str, recipients: Iterable[str]) 
     joined = deliveries.outerjoin(suppression_brakes, suppression_brakes.c.campaign == deliveries.c.campaign)
     has_said = or_(deliveries.c.permanent_failure_at.is_not(None), deliveries.c.reached_at.is_not(None))
     query = select(*columns).select_from(joined).where(deliveries.c.conn_id == conn_id, has_said)
-    standings = {recipient: _Standing() for recipient in recipients}
-    for row in connection.execute(query.where(deliveries.c.recipient.in_(list(standings)))):
-        standing = standings[row.recipient]
+    reported = {recipient: _Reported() for recipient in recipients}
+    for row in connection.execute(query.where(deliveries.c.recipient.in_(list(reported)))):
+        of_recipient = reported[row.recipient]
         if row.reached_at is not None:
-            standing.reached_at = max(row.reached_at, standing.reached_at or row.reached_at)
+            of_recipient.reached_at = max(row.reached_at, of_recipient.reached_at or row.reached_at)
         if (failed_at := row.permanent_failure_at) is None:
             continue
         if row.delivery_status in _FAILED and row.braked is None:
-            standing.failed_at = max(failed_at, standing.failed_at or failed_at)
+            of_recipient.failed_at = max(failed_at, of_recipient.failed_at or failed_at)
         else:
-            standing.not_counted.append(failed_at)
-    return standings
+            of_recipient.not_counted.append(failed_at)
+    return reported

@@ -3,7 +3,7 @@
 The service does not publish its reasons, so the list has reasons that are usual in the field. A reason counts only if
 one of its clauses is on the list, as a whole. Words inside another clause do not count: "invalid number" is on the
 list, and "invalid number of segments" is not about the recipient. Of emails the enhanced status code decides, where
-there is one. Every other reason lists nobody, because a mistaken suppression is hard to notice.
+there is one. Every other reason lists no recipient, because a mistaken suppression is hard to notice.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from cpaas_provider.provider_info import HARD_BOUNCE_REASONS, INVALID_NUMBER_REA
 _KINDS = {DeliveryStatus.UNDELIVERED: "sms", DeliveryStatus.BOUNCED: "email"}
 """The kind of message whose permanent failures have this status. Airtime has none: it reaches no handset."""
 
-_ADDRESS = re.compile(r"<?[^\s<>]*@[^\s<>]*>?")
 _CAMEL_CASE = re.compile(r"(?<=[a-z])(?=[A-Z])")
 _CLAUSE_END = re.compile(r"[^\w\s'\u2019+-]+|_{3,}|\s-+\s")
 _WORD = re.compile(r"[^\W_]+")
@@ -51,7 +50,7 @@ _OTHER_CAUSES = frozenset(
         """
     )
 )
-"""Words for a temporary failure, or for one that is not the recipient's. A reason with one of them lists nobody."""
+"""Words for a temporary failure, or one that is not the recipient's. A reason with one of them lists no recipient."""
 
 _AGAIN = re.compile(r"\btry again\b")
 
@@ -90,7 +89,7 @@ def _kind_of(report: Report) -> str | None:
 
 
 def _is_listed(report: Report, listed: frozenset[str], *, is_email: bool) -> bool:
-    reason = _ADDRESS.sub(" ", report.reason or "")
+    reason = _without_addresses(report.reason or "")
     clauses = [*_clauses(report.status), *_clauses(reason)]
     words = " ".join(clauses)
     if not _OTHER_CAUSES.isdisjoint(words.split()):
@@ -106,6 +105,10 @@ def _is_listed(report: Report, listed: frozenset[str], *, is_email: bool) -> boo
         return False
     whole = " ".join(_clauses(reason))
     return any(clause in listed for clause in (*clauses, whole))
+
+
+def _without_addresses(text: str) -> str:
+    return "\n".join(" ".join(word for word in line.split() if "@" not in word) for line in text.splitlines())
 
 
 def _clauses(text: str) -> Iterator[str]:
