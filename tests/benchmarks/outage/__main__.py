@@ -1,7 +1,7 @@
 """What an outage does to 10,000 waits: ``python -m tests.benchmarks.outage [--waiters N] [--away SECONDS]``.
 
-Half of the waits are for deliveries, in PostgreSQL, half for passcodes. All are in one process that runs triggers as the
-triggerer does. In turn:
+Half of the waits are for deliveries, in PostgreSQL, half for passcodes. All are in one process that runs triggers as
+the triggerer does. In turn:
 
 1. usual: reports come in, and each ends a wait.
 2. away: the database refuses connections for ``--away`` seconds. Reports are stored meanwhile, as the receiver has
@@ -99,12 +99,15 @@ class Waits:
     async def _read(self) -> None:
         assert self.process.stdout
         async for line in self.process.stdout:
+            if not line.startswith(b"{"):
+                # Airflow logs to the same stream.
+                continue
             values: dict[str, Any] = json.loads(line)
             if "name" in values:
                 self.ended[values["name"]], self.outcomes[values["name"]] = values["at"], values["outcome"]
             elif "queries" in values:
                 self.queries.append((values["at"], values["queries"]))
-            else:
+            elif "started" in values:
                 self.started.set()
 
 
