@@ -32,7 +32,7 @@ FAST = -m "not slow and not system" $(SHARED)
 IN_MEMORY = TMPDIR=$(shell test -w /dev/shm && echo /dev/shm || echo $${TMPDIR:-/tmp})
 RECORDED = .tiers
 
-.PHONY: help setup demo demo-stop cluster-demo test test-slow test-system test-all test-tiers slowest test-floors test-prerelease bench-journal bench-campaign bench-contacts bench-rate bench-million bench-end-to-end bench-waiting bench-receiver bench-pages docs pictures lint format types check torture constraints constraints-floors constraints-prerelease clean
+.PHONY: help setup demo demo-stop cluster-demo test test-slow test-system test-all test-tiers slowest test-floors test-prerelease bench-journal bench-campaign bench-contacts bench-rate bench-million bench-end-to-end bench-waiting bench-outage bench-receiver bench-pages docs pictures lint format types check torture constraints constraints-floors constraints-prerelease clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -98,6 +98,9 @@ bench-end-to-end: setup ## Measure a campaign to a million on a real Airflow, fr
 
 bench-waiting: setup ## Measure 10,000 waiting triggers (ARGS="--waiters 1000" takes fewer)
 	@$(RUN) $(BIN)/python -m tests.benchmarks.waiting $(ARGS)
+
+bench-outage: setup ## Measure 10,000 waits through an outage of the database (ARGS="--away 300" takes longer)
+	@$(RUN) $(BIN)/python -m tests.benchmarks.outage $(ARGS)
 
 bench-pages: setup ## Measure the pages in Airflow's UI (ARGS="--reports 100000" takes fewer)
 	@$(RUN) $(BIN)/python -m tests.benchmarks.pages $(ARGS)
