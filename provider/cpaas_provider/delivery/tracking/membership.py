@@ -47,8 +47,11 @@ UNNAMED_PREFIX = "#"
 _MOST_ROWS = 1000
 """Rows that are read of a request with one recipient. It can have more only until it is recorded."""
 
-_LOCKS = 0x63706173
-"""Namespace of the 256 advisory locks that all requests share: a database can hold only some thousands."""
+_REQUEST_LOCKS, _NAME_LOCKS = 0x63706173, 0x6370616E
+"""Namespaces of 256 advisory locks each, which all requests share: a database can hold only some thousands."""
+
+_FROZEN_AFTER = 3
+"""Seconds after which the server ends a sender that stands still while it holds locks on names."""
 
 
 def unnamed_recipient(reference: str) -> str:
@@ -245,9 +248,36 @@ def _move(connection: Connection, request: Request, recipients: Collection[str],
 def lock(connection: Connection, changing: Iterable[Request]) -> None:
     """Lock requests, so that no other process adds rows to them. SQLite has one writer at a time anyway."""
     if connection.dialect.name == "postgresql":
-        # In a fixed order, so that two processes cannot deadlock.
-        numbers = sorted({sha256(json.dumps(request).encode()).digest()[0] for request in changing})
-        connection.execute(_LOCKING, {"space": _LOCKS, "numbers": numbers})
+        connection.execute(_LOCKING, _locks(_REQUEST_LOCKS, changing))
+
+
+def lock_names(connection: Connection, conn_id: str, names: Iterable[str]) -> None:
+    """Lock references and message ids, before reports are looked for that are stored under them.
+
+    A process that stores a report under a name holds it, from before it looks for a request of that name until it
+    commits. So whichever of the two commits first, the other finds what it wrote. Call this before any row of a
+    recipient is locked: a process that stores reports locks names first, too.
+    """
+    if connection.dialect.name == "postgresql":
+        # Receivers wait for these locks, and must not wait for a process that is stopped or cut off.
+        connection.execute(text(f"SET LOCAL idle_in_transaction_session_timeout = '{_FROZEN_AFTER}s'"))
+        connection.execute(_LOCKING, _locks(_NAME_LOCKS, ((conn_id, name) for name in names)))
+
+
+def hold_names(connection: Connection, names: Iterable[tuple[str, str]]) -> bool:
+    """Hold references and message ids until this transaction ends. Several processes can hold the same.
+
+    :return: whether requests may have been recorded since they were looked for; on SQLite nothing can
+    """
+    if connection.dialect.name != "postgresql":
+        return False
+    connection.execute(_HOLDING, _locks(_NAME_LOCKS, names))
+    return True
+
+
+def _locks(space: int, names: Iterable[tuple[str, ...]]) -> dict[str, Any]:
+    # In a fixed order, so that two processes cannot deadlock.
+    return {"space": space, "numbers": sorted({sha256(json.dumps(name).encode()).digest()[0] for name in names})}
 
 
 def _count(connection: Connection, wanted: Sequence[Request]) -> Iterator[tuple[Request, int, bool]]:
@@ -309,4 +339,6 @@ class _Find:
 
 
 _find = functools.cache(_Find)
-_LOCKING = text("SELECT pg_advisory_xact_lock(:space, number) FROM unnest(CAST(:numbers AS integer[])) AS number")
+_EACH = "FROM unnest(CAST(:numbers AS integer[])) AS number"
+_LOCKING = text(f"SELECT pg_advisory_xact_lock(:space, number) {_EACH}")
+_HOLDING = text(f"SELECT pg_advisory_xact_lock_shared(:space, number) {_EACH}")

@@ -13,8 +13,7 @@ from cpaas_provider.database.activity.upsert import insert_into
 from cpaas_provider.database.bulk import batched
 from cpaas_provider.database.schema.delivery import deliveries, requests, sends
 from cpaas_provider.delivery.reports import DeliveryStatus
-from cpaas_provider.delivery.tracking.counts import COMMIT_LAG
-from cpaas_provider.delivery.tracking.membership import merge_recipients
+from cpaas_provider.delivery.tracking.membership import lock_names, merge_recipients
 from cpaas_provider.delivery.tracking.recipient_status import merge_rows, upsert_statuses
 from cpaas_provider.delivery.tracking.report_store import UNTRACKED_PREFIX
 
@@ -57,7 +56,8 @@ def record_send_started(connection: Connection, send: TrackedSend) -> None:
 def record_requests(connection: Connection, campaign: str, conn_id: str, made: Sequence[SentRequest]) -> None:
     """Record requests of a campaign that the service accepted.
 
-    Reports that arrived earlier, under the requests' own references or message ids, move to the campaign.
+    Reports that arrived earlier, under the requests' own references or message ids, move to the campaign. Call this
+    once in a transaction, before the rows of recipients are written: it locks the references and message ids.
     """
     if not made:
         return
@@ -88,19 +88,10 @@ def record_send_finished(connection: Connection, campaign: str, expected: int, u
     :param expected: the number of recipients the service accepted; all their requests are recorded
     :param unknown: the number of recipients of requests whose outcome is unknown
     """
-    now = datetime.now(UTC)
     # The campaign stays finished only if this try accepted no further recipient.
     finished_at = case((sends.c.expected.is_not_distinct_from(expected), sends.c.finished_at))
-    ended = {"expected": expected, "unknown": unknown, "ended_at": now, "finished_at": finished_at}
+    ended = {"expected": expected, "unknown": unknown, "ended_at": datetime.now(UTC), "finished_at": finished_at}
     connection.execute(update(sends).where(sends.c.campaign == campaign).values(ended))
-    # A process that was storing a report while the request was recorded did not see the request.
-    query = select(requests.c.conn_id, requests.c.reference, requests.c.recipients, requests.c.message_id)
-    is_recent = and_(requests.c.campaign == campaign, requests.c.recorded_at >= now - COMMIT_LAG)
-    recent: dict[str, list[SentRequest]] = {}
-    for conn_id, *request in connection.execute(query.where(is_recent)):
-        recent.setdefault(conn_id, []).append(SentRequest(*request))
-    for conn_id, made in recent.items():
-        _attach_untracked_reports(connection, campaign, conn_id, made, now)
 
 
 def _attach_untracked_reports(
@@ -110,6 +101,7 @@ def _attach_untracked_reports(
     waiting = {f"{UNTRACKED_PREFIX}{request.message_id}": request for request in made if request.message_id}
     waiting |= {request.reference: request for request in made if request.reference != campaign}
     by_reference = {request.reference: request for request in made}
+    lock_names(connection, conn_id, {*by_reference, *(request.message_id for request in made if request.message_id)})
     # Earlier reports of a single request are stored under its reference, which is the campaign already.
     attached = {request.reference: request.recipients for request in made if request.reference == campaign}
     for names in batched(waiting):
