@@ -23,13 +23,14 @@ from cpaas_provider.database.errors import RejectedDataError
 from cpaas_provider.database.recipients.hash_keys import HashSecretMissingError
 from cpaas_provider.database.recipients.suppressions import Listed, add_listed
 from cpaas_provider.database.schema.delivery import reports, requests, sends
+from cpaas_provider.delivery.hashing import digest_in_chunks
 from cpaas_provider.delivery.receiver.quotas import PREFIX_BYTES, Quotas, digest_prefix
 from cpaas_provider.delivery.receiver.writer import ReceivedReport, StoreResult
 from cpaas_provider.delivery.reports import DeliveryStatus, Report
-from cpaas_provider.delivery.tracking.hashing import digest_in_chunks
-from cpaas_provider.delivery.tracking.membership import UNNAMED_PREFIX, Row, hold_names, record_statuses
+from cpaas_provider.delivery.tracking.membership import Row, hold_names, record_statuses
 from cpaas_provider.delivery.tracking.permanent_failures import PermanentFailures
 from cpaas_provider.delivery.tracking.recipient_status import Key, read_statuses
+from cpaas_provider.delivery.tracking.request_recipients import UNNAMED_PREFIX
 
 log = logging.getLogger(__name__)
 

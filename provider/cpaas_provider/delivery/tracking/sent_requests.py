@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import NamedTuple
 
-from sqlalchemy import Connection, and_, case, delete, func, select, update
+from sqlalchemy import Connection, and_, case, delete, func, or_, select, update
 
 from cpaas_provider.database.activity.upsert import insert_into
 from cpaas_provider.database.bulk import batched
@@ -16,6 +16,7 @@ from cpaas_provider.delivery.reports import DeliveryStatus
 from cpaas_provider.delivery.tracking.membership import lock_names, merge_recipients
 from cpaas_provider.delivery.tracking.recipient_status import merge_rows, upsert_statuses
 from cpaas_provider.delivery.tracking.report_store import UNTRACKED_PREFIX
+from cpaas_provider.delivery.tracking.request_recipients import hash_in_request
 
 _NEWEST_SENDS = 10_000
 
@@ -38,11 +39,13 @@ class SentRequest(NamedTuple):
 
     :param recipients: the number of recipients
     :param message_id: the service's id, if known
+    :param rejected: the recipients that the service rejected from it, in the form of ``reports.normalise_recipient``
     """
 
     reference: str
     recipients: int
     message_id: str | None = None
+    rejected: tuple[str, ...] = ()
 
 
 def record_send_started(connection: Connection, send: TrackedSend) -> None:
@@ -63,17 +66,31 @@ def record_requests(connection: Connection, campaign: str, conn_id: str, made: S
         return
     now = datetime.now(UTC)
     insert = insert_into(connection.dialect.name, requests)
-    message_id = insert.excluded.message_id
+    message_id, rejected = insert.excluded.message_id, insert.excluded.rejected
     common = {"campaign": campaign, "conn_id": conn_id, "recorded_at": now, "tracked": False}
     connection.execute(
         insert.on_conflict_do_update(
             index_elements=[requests.c.conn_id, requests.c.reference],
-            set_={"message_id": message_id},
-            where=message_id.is_not(None) & requests.c.message_id.is_distinct_from(message_id),
+            set_={
+                "message_id": func.coalesce(message_id, requests.c.message_id),
+                "rejected": func.coalesce(requests.c.rejected, rejected),
+            },
+            where=or_(
+                message_id.is_not(None) & requests.c.message_id.is_distinct_from(message_id),
+                requests.c.rejected.is_(None) & rejected.is_not(None),
+            ),
         ),
-        [{**common, **request._asdict()} for request in sorted(made)],
+        [
+            {**common, **request._asdict(), "rejected": _hashes_of_rejected(connection, campaign, conn_id, request)}
+            for request in sorted(made)
+        ],
     )
     _attach_untracked_reports(connection, campaign, conn_id, made, now)
+
+
+def _hashes_of_rejected(connection: Connection, campaign: str, conn_id: str, request: SentRequest) -> str | None:
+    owner = campaign, conn_id, request.reference
+    return "".join(hash_in_request(connection, owner, recipient) for recipient in request.rejected) or None
 
 
 def count_recorded_recipients(connection: Connection, campaign: str) -> int:
@@ -103,7 +120,9 @@ def _attach_untracked_reports(
     by_reference = {request.reference: request for request in made}
     lock_names(connection, conn_id, {*by_reference, *(request.message_id for request in made if request.message_id)})
     # Earlier reports of a single request are stored under its reference, which is the campaign already.
-    attached = {request.reference: request.recipients for request in made if request.reference == campaign}
+    attached = {
+        request.reference: request.recipients for request in made if request.reference == campaign or request.rejected
+    }
     for names in batched(waiting):
         # Deleted and read by one statement, so that a row which another process adds meanwhile is not lost.
         under_names = and_(deliveries.c.conn_id == conn_id, deliveries.c.campaign.in_(names))
@@ -132,7 +151,7 @@ def record_recipients(
     # Only once, so that a recipient that was erased since then is not recorded again.
     if not names or connection.execute(select(requests.c.tracked).where(is_request)).scalar():
         return
-    merge_recipients(connection, campaign, conn_id, {reference: len(names)}, names)
+    known = merge_recipients(connection, campaign, conn_id, {reference: len(names)}, names)
     connection.execute(update(requests).where(is_request).values(tracked=True))
     common = {
         "campaign": campaign,
@@ -149,7 +168,7 @@ def record_recipients(
     }
     insert = insert_into(connection.dialect.name, deliveries)
     missing = insert.on_conflict_do_nothing(index_elements=[*deliveries.primary_key.columns])
-    connection.execute(missing, [{**common, "recipient": recipient} for recipient in names])
+    connection.execute(missing, [{**common, "recipient": recipient} for recipient in names if recipient in known])
 
 
 def sending_connections(connection: Connection) -> set[str]:
