@@ -18,6 +18,7 @@ from cpaas_provider.delivery.callbacks.receiver_check import (
     ReceiverClient,
     ReceiverUnreachableError,
 )
+from cpaas_provider.delivery.reports import normalise_recipient
 from cpaas_provider.delivery.tracking.sent_requests import (
     SentRequest,
     TrackedSend,
@@ -84,8 +85,12 @@ class Tracking:
         """Return where the service sends the delivery reports of a request."""
         return None if self._receiver is None else self._receiver.url(reference, reference, recipients)
 
-    def record(self, outcome: Outcome, recipients: Sequence[str]) -> None:
-        """Record the accepted requests, each of which is a campaign by itself."""
+    def record(self, outcome: Outcome, rejected: Sequence[str]) -> None:
+        """Record the accepted requests, each of which is a campaign by itself.
+
+        :param rejected: the recipients that the service rejected from them
+        """
+        keys = tuple(normalise_recipient(recipient) or recipient for recipient in rejected)
         if self.endpoint is None or outcome.earlier:
             return
 
@@ -95,7 +100,7 @@ class Tracking:
                 entry.reference, self._operation, self._conn_id, DAG_ID, self._run_id, self._command, -1
             )
             record_send_started(connection, place)
-            request = SentRequest(entry.reference, number, (entry.result or {}).get("id"))
+            request = SentRequest(entry.reference, number, (entry.result or {}).get("id"), keys)
             record_requests(connection, entry.reference, self._conn_id, [request])
             record_send_finished(connection, entry.reference, number)
 

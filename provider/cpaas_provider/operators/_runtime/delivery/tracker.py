@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cached_property, partial
@@ -133,14 +133,21 @@ class DeliveryTracker:
             return self._write(partial(self._record_recipients, campaign=campaign, made=made))
         return True
 
-    def record_outcome(self, outcome: Outcome, recipients: Sequence[str]) -> None:
-        """Record requests each of which is a campaign by itself."""
-        for entry in outcome.accepted:
-            self._write(partial(self._record_single, entry=entry, recipients=recipients))
+    def record_outcome(self, outcome: Outcome, recipients: Sequence[str], rejected: Sequence[str]) -> None:
+        """Record requests each of which is a campaign by itself.
 
-    def _record_single(self, connection: Connection, entry: RequestRecord, recipients: Sequence[str]) -> None:
+        :param rejected: the recipients that the service rejected from them
+        """
+        others = set(rejected)
+        accepted = [recipient for recipient in recipients if recipient not in others]
+        for entry in outcome.accepted:
+            self._write(partial(self._record_single, entry=entry, recipients=accepted, rejected=rejected))
+
+    def _record_single(
+        self, connection: Connection, entry: RequestRecord, recipients: Sequence[str], rejected: Sequence[str]
+    ) -> None:
         campaign, number = entry.reference, len(entry.members)
-        request = SentRequest(campaign, number, (entry.result or {}).get("id"))
+        request = SentRequest(campaign, number, (entry.result or {}).get("id"), _keys(rejected))
         self._record_started(connection, campaign)
         record_requests(connection, campaign, self.conn_id, [request])
         # Of an earlier try with other recipients, the journal has only hashes of the recipients.
@@ -156,8 +163,7 @@ class DeliveryTracker:
         self, connection: Connection, campaign: str, made: Sequence[tuple[SentRequest, Sequence[str]]]
     ) -> None:
         for request, recipients in made if self.track_recipients else ():
-            keys = [normalise_recipient(one) or one for one in recipients]
-            record_recipients(connection, campaign, self.conn_id, request.reference, keys)
+            record_recipients(connection, campaign, self.conn_id, request.reference, _keys(recipients))
 
     def _write(self, work: Callable[[Connection], None]) -> bool:
         try:
@@ -166,6 +172,11 @@ class DeliveryTracker:
             log.warning("The requests could not be recorded for delivery tracking: %s", error)
             return False
         return True
+
+
+def _keys(recipients: Iterable[str]) -> tuple[str, ...]:
+    """Return recipients as reports name them."""
+    return tuple(normalise_recipient(recipient) or recipient for recipient in recipients)
 
 
 @dataclass(eq=False, repr=False)
@@ -288,9 +299,9 @@ class SentRequestRecorder:
         self._ended.set()
         self._thread.join()
 
-    def add(self, reference: str, recipients: Sequence[str], message_id: str | None) -> None:
+    def add(self, reference: str, recipients: Sequence[str], message_id: str | None, rejected: Sequence[str]) -> None:
         """Have an accepted request recorded soon. It does not block."""
-        request = SentRequest(reference, len(recipients), message_id)
+        request = SentRequest(reference, len(recipients), message_id, _keys(rejected))
         with self._lock:
             self._made.append((request, recipients))
             del self._made[: -self.MOST]
