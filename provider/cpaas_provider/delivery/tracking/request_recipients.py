@@ -152,7 +152,7 @@ class RequestRecipients:
 def hash_in_request(connection: Connection, request: Request, recipient: str) -> str:
     """Return the keyed hash that stands for a recipient in a request. It is another one in each request.
 
-    Without the secret of the database's hashes it is random: it stands for the recipient, but is recognised by nobody.
+    Without the secret of the database's hashes it is random. Then no later report of the recipient is recognised.
 
     :param connection: in a transaction that writes
     """
