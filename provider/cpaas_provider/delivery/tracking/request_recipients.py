@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import logging
 import secrets
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from sqlalchemy import Connection
@@ -209,15 +209,20 @@ def _in_request(request: Request, recipient: str) -> str:
     return "\0".join((request[1], request[2], recipient))
 
 
-@functools.lru_cache(maxsize=10_000)
 def _read(name: str, region: str | None) -> str | None:
     """Return the international digits of a number; ``None`` if it is none of this region."""
-    from cpaas_provider.api.recipients.msisdn import InvalidMsisdnError, NumberReader
-
     try:
-        return str(NumberReader(region, "possible").read(name))
-    except InvalidMsisdnError:
+        return _reader(region)(name)
+    except ValueError:
         return None
+
+
+@functools.cache
+def _reader(region: str | None) -> Callable[[str], str]:
+    """Return what reads the numbers of a region. An import takes too long for each report."""
+    from cpaas_provider.api.recipients.msisdn import NumberReader
+
+    return NumberReader(region, "possible").read
 
 
 @functools.lru_cache(maxsize=10_000)
