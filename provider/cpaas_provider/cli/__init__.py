@@ -76,10 +76,10 @@ _DATABASE_COMMANDS = (
         "Erase a recipient from delivery reports and contact maps",
         "Delete a recipient's phone number or email address, and every delivery report that contains it in any form. "
         "Delivery counts stay. Messages in flight count as undelivered from then on. Deleted data is also removed from "
-        "a SQLite file. A report that arrives later is stored again. The recipient's entries in contact maps are "
-        "removed too; the contact list and the source still hold it, so remove it there first. On the suppression "
-        "list, the recipient's own opt-out stays as a keyed hash, so that no DAG sends to the recipient again. Other "
-        "entries are removed. Exit status: 0 on success, 1 on failure.",
+        "a SQLite file. A report that arrives later is stored, but the delivery status stays without a name. The "
+        "recipient's entries in contact maps are removed too; the contact list and the source still hold it, so "
+        "remove it there first. On the suppression list, the recipient's own opt-out stays as a keyed hash, so that no "
+        "DAG sends to the recipient again. Other entries are removed. Exit status: 0 on success, 1 on failure.",
     ),
 )
 

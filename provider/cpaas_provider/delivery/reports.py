@@ -76,6 +76,7 @@ _CHANNELS = ("channel", "kind", "type")
 
 _NUMBER = re.compile(r"\+?[0-9][0-9 ().-]*")
 _NO_DIGIT = re.compile(r"[^0-9]")
+_AS_WRITTEN = re.compile(r"\+?[1-9][0-9]*|[\x00-\x7f]*@[\x00-\x7f]*")
 _LONGEST_NUMBER = 20
 _MILLISECONDS_FROM = 1e11
 
@@ -125,10 +126,17 @@ def read_report(body: Any) -> Report:
 
 
 def normalise_recipient(value: Any) -> str | None:
-    """Return how a recipient is filed: a number's digits alone, an address in lower case, or ``None``."""
+    """Return how a recipient is filed: a number's digits alone, an address in lower case, or ``None``.
+
+    As the reader of recipients reads it, so that a report finds the recipient that was sent to. What that does not
+    take, such as a national number, is filed as it is written.
+    """
     if isinstance(value, list) and len(value) == 1:
         value = value[0]
     text = _text(value)
+    # Most reports write digits, or an address in ASCII, which are read as they are.
+    if text and not _AS_WRITTEN.fullmatch(text):
+        text = _read_recipient(text)
     if text and "@" in text:
         # Measured as it is stored: a few letters are longer in lower case.
         text = text.lower()
@@ -141,6 +149,17 @@ def normalise_recipient(value: Any) -> str | None:
     # 00 is how a phone dials +; no number begins with 0 in its international form.
     digits = _NO_DIGIT.sub("", text).removeprefix("00")
     return digits if 0 < len(digits) <= _LONGEST_NUMBER else None
+
+
+def _read_recipient(text: str) -> str:
+    from cpaas_provider.api.recipients.invalid import InvalidRecipientError
+    from cpaas_provider.api.recipients.msisdn import NumberReader
+    from cpaas_provider.api.recipients.reader import RecipientReader
+
+    try:
+        return str(RecipientReader("any", NumberReader(number_check="possible")).read(text))
+    except InvalidRecipientError:
+        return text
 
 
 def _fields(body: Any) -> Fields:

@@ -109,6 +109,11 @@ class SingleSendState:
         latest = latest_by_member(self.records)
         return {recipient: latest.get(member) for recipient, member in self._members.items()}
 
+    def rejected(self) -> list[str]:
+        """Return the recipients that the service rejected, and did not accept later."""
+        latest = self.latest().items()
+        return [recipient for recipient, record in latest if record is not None and record.state is State.REJECTED]
+
     # What the engine needs.
 
     async def record_head(self, writer: JournalWriter) -> None:

@@ -31,6 +31,8 @@ from tests.airflow.harness.tries import Run, Try, new_dag
 from tests.ports import closed_port, listening
 from tests.unit.delivery.report_builders import report, save_reports
 from tests.unit.delivery.running_receiver import running, until
+from tests.unit.sending.odd_service import OddService, always
+from tests.unit.sending.odd_service import serving as serving_odd
 
 TIMEOUT = 0.5
 
@@ -362,6 +364,35 @@ class TestEvidence:
         assert set(campaigns.reached(stage).values()) == {1}
         assert (received.counts(done.result["reference"]), received.counts(doubted)) == ((5, 0, 0), (0, 0, 0))
         assert {one.reference for one in received.rows(requests)} == {*noted, doubted}
+
+
+class TestAcceptedForSome:
+    """A request from which the service rejected a recipient. A report of it ends no wait for the others."""
+
+    @pytest.mark.parametrize("is_campaign", [True, False])
+    @pytest.mark.parametrize("track_recipients", [True, False])
+    def test_is_followed_to_the_accepted_ones(
+        self, stage: Stage, received: Received, is_campaign: bool, track_recipients: bool
+    ) -> None:
+        accepted, rejected = digits(2, 900)
+        errors = [{"field": "recipients", "message": f"The number {rejected} is invalid."}]
+        with serving_odd(OddService(always(200, {"id": "m-1", "message": "Partly sent", "errors": errors}))) as service:
+            callbacks = {"callback_url": received.url, "callback_secret": "of-callbacks", "host": service.url}
+            small_packs(stage, 2, **callbacks)
+            if is_campaign:
+                options = {"track_recipients": track_recipients, "max_failure_ratio": 1.0}
+                campaigns.sms(stage, rows(2, 900), **options).once()
+            else:
+                recipients = [f"+{number}" for number in (accepted, rejected)]
+                options = {"recipients": recipients, "content": "Hello", "track_recipients": track_recipients}
+                once(stage, SendSmsOperator, **options)
+        (request,) = received.rows(requests)
+        assert (request.recipients, bool(request.rejected), rejected in request.rejected) == (1, True, False)
+        token = CallbackToken(request.campaign, request.reference, 2)
+        for recipient, expected in ((rejected, (0, 0, int(track_recipients))), (accepted, (1, 0, 0))):
+            save_reports(received.store, report(recipient, "delivered", token=token, conn_id="cpaas_default"))
+            assert received.counts(request.campaign) == expected
+        assert received.recipients(request.campaign) == {accepted}
 
 
 class TestACampaign:

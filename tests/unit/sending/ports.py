@@ -65,7 +65,9 @@ class NoDelivery:
     def recording(self) -> AbstractContextManager[None]:
         return nullcontext()
 
-    def record(self, reference: str, recipients: Sequence[str], message_id: str | None) -> None:
+    def record(
+        self, reference: str, recipients: Sequence[str], message_id: str | None, rejected: Sequence[str]
+    ) -> None:
         pass
 
 

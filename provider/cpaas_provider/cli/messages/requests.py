@@ -162,7 +162,7 @@ def run_request(
             raise all_suppressed(len(state.suppressed))
         changed = outcome.earlier and any(state.is_changed(entry) for entry in outcome.accepted)
         if tracking is not None:
-            tracking.record(outcome, spec.recipients)
+            tracking.record(outcome, state.rejected())
         return Sent(outcome, changed, partly, len(state.suppressed))
 
 

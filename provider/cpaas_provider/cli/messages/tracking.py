@@ -5,6 +5,7 @@ from __future__ import annotations
 from argparse import Namespace
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from functools import partial
 from typing import Literal
 
 from sqlalchemy import Connection
@@ -17,6 +18,7 @@ from cpaas_provider.delivery.callbacks.receiver_check import (
     ReceiverClient,
     ReceiverUnreachableError,
 )
+from cpaas_provider.delivery.reports import normalise_recipient
 from cpaas_provider.delivery.tracking.sent_requests import (
     SentRequest,
     TrackedSend,
@@ -26,6 +28,7 @@ from cpaas_provider.delivery.tracking.sent_requests import (
 )
 from cpaas_provider.hooks.connection import CpaasConnection
 from cpaas_provider.sending.errors import SendingError
+from cpaas_provider.sending.journal.model import RequestRecord
 from cpaas_provider.sending.spec import Outcome
 
 DAG_ID = "airflow cpaas"
@@ -82,23 +85,27 @@ class Tracking:
         """Return where the service sends the delivery reports of a request."""
         return None if self._receiver is None else self._receiver.url(reference, reference, recipients)
 
-    def record(self, outcome: Outcome, recipients: Sequence[str]) -> None:
-        """Record the accepted requests, each of which is a campaign by itself."""
+    def record(self, outcome: Outcome, rejected: Sequence[str]) -> None:
+        """Record the accepted requests, each of which is a campaign by itself.
+
+        :param rejected: the recipients that the service rejected from them
+        """
+        keys = tuple(normalise_recipient(recipient) or recipient for recipient in rejected)
         if self.endpoint is None or outcome.earlier:
             return
 
-        def work(connection: Connection) -> None:
-            for entry in outcome.accepted:
-                number = len(entry.members)
-                place = TrackedSend(
-                    entry.reference, self._operation, self._conn_id, DAG_ID, self._run_id, self._command, -1
-                )
-                record_send_started(connection, place)
-                request = SentRequest(entry.reference, number, (entry.result or {}).get("id"))
-                record_requests(connection, entry.reference, self._conn_id, [request])
-                record_send_finished(connection, entry.reference, number)
+        def work(connection: Connection, entry: RequestRecord) -> None:
+            number = len(entry.members)
+            place = TrackedSend(
+                entry.reference, self._operation, self._conn_id, DAG_ID, self._run_id, self._command, -1
+            )
+            record_send_started(connection, place)
+            request = SentRequest(entry.reference, number, (entry.result or {}).get("id"), keys)
+            record_requests(connection, entry.reference, self._conn_id, [request])
+            record_send_finished(connection, entry.reference, number)
 
         try:
-            self._database.write(work)
+            for entry in outcome.accepted:
+                self._database.write(partial(work, entry=entry))
         except DatabaseError as error:
             warn(f"The request was sent, but could not be recorded for delivery tracking. {error}")

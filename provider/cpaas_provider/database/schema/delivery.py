@@ -56,6 +56,8 @@ requests = Table(
     Column("message_id", String(100)),
     # Whether all recipients of the request are in cpaas_deliveries.
     Column("tracked", Boolean, nullable=False),
+    # The keyed hashes of the recipients that the service rejected from the request, in hexadecimal digits.
+    Column("rejected", Text),
     Column("recorded_at", UtcDateTime, nullable=False),
     Index("cpaas_requests_campaign", "campaign"),
     Index("cpaas_requests_message_id", "conn_id", "message_id"),

@@ -8,7 +8,7 @@ import hmac
 import re
 from base64 import b64encode
 
-from cpaas_provider.delivery.tracking.hashing import digest_in_chunks
+from cpaas_provider.delivery.hashing import digest_in_chunks
 
 _FORM = re.compile(r"[A-Za-z0-9+/]{86}==")
 

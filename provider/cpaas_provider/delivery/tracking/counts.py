@@ -82,28 +82,35 @@ def _is_request_of(rows: Any) -> ColumnElement[bool]:
     return and_(*(requests.c[name] == rows.c[name] for name in ("conn_id", "reference", "campaign")))
 
 
-IS_ACCEPTED = exists().where(_is_request_of(deliveries))
+def _exists(*conditions: ColumnElement[bool]) -> ColumnElement[bool]:
+    """Return whether rows of other tables meet conditions on a row of ``deliveries``.
+
+    The row is named, because SQLAlchemy finds it by itself only one level up. Nested deeper, the condition would be
+    about any row of the table.
+    """
+    return exists().where(*conditions).correlate(deliveries)
+
+
+IS_ACCEPTED = _exists(_is_request_of(deliveries))
 """The condition on a row of ``deliveries``: the service is known to have accepted the recipient's request."""
 
 _OTHER = deliveries.alias()
 
 IS_COUNTED = or_(
-    exists().where(
+    _exists(
         sends.c.campaign == deliveries.c.campaign,
         sends.c.conn_id == deliveries.c.conn_id,
         or_(sends.c.unknown.is_(None), sends.c.unknown > 0, IS_ACCEPTED),
     ),
     and_(
-        ~exists().where(sends.c.campaign == deliveries.c.campaign),
-        ~exists().where(_OTHER.c.campaign == deliveries.c.campaign, _OTHER.c.conn_id != deliveries.c.conn_id),
+        ~_exists(sends.c.campaign == deliveries.c.campaign),
+        ~_exists(_OTHER.c.campaign == deliveries.c.campaign, _OTHER.c.conn_id != deliveries.c.conn_id),
     ),
 )
 """The condition on a row of ``deliveries``: it counts for its campaign, by the same rules as in ``read_counts``."""
 
 IS_SUPERSEDED = and_(
-    exists().where(
-        sends.c.campaign == deliveries.c.campaign, sends.c.conn_id == deliveries.c.conn_id, sends.c.unknown == 0
-    ),
+    _exists(sends.c.campaign == deliveries.c.campaign, sends.c.conn_id == deliveries.c.conn_id, sends.c.unknown == 0),
     ~IS_ACCEPTED,
 )
 """The condition on a row of ``deliveries``: its request was repeated under another reference, which counts instead."""

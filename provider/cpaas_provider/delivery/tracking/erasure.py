@@ -9,15 +9,16 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Row, Select, Table, delete, select, tuple_, update
+from sqlalchemy import ColumnElement, Connection, Row, Select, Table, and_, case, delete, select, tuple_, update
 
 from cpaas_provider.database.bulk import batched
 from cpaas_provider.database.database import Database
 from cpaas_provider.database.schema.delivery import deliveries, delivery_summaries, reports, requests
 from cpaas_provider.delivery.reports import DeliveryStatus
-from cpaas_provider.delivery.tracking.membership import UNNAMED_PREFIX, unnamed_recipient
+from cpaas_provider.delivery.tracking.membership import lock, replace_name, request_of
 from cpaas_provider.delivery.tracking.mentions import RecipientMatcher, find
 from cpaas_provider.delivery.tracking.report_store import UNTRACKED_PREFIX
+from cpaas_provider.delivery.tracking.request_recipients import erased_name
 from cpaas_provider.delivery.tracking.retention import executing
 
 PAGE_ROWS = 5_000
@@ -49,9 +50,9 @@ class Erased:
 def erase(database: Database, recipient: str, region: str | None = None) -> Erased:
     """Delete a recipient from the stored reports, in any form in which they write the number or address.
 
-    The delivery status stays counted, under a random name. A recipient in flight counts as undelivered from then on,
-    so that no sensor waits for a report. This starts no DAG. If the service reports again, the recipient is stored
-    again.
+    The delivery status stays counted, under a keyed hash that is another one in each request. A recipient in flight
+    counts as undelivered from then on, so that no sensor waits for a report. This starts no DAG. If the service reports
+    again, that report is stored, but the delivery status stays without a name.
 
     :param recipient: an email address, a phone number in international form, or a national number of the region
     :param region: the two-letter region of national numbers
@@ -78,31 +79,28 @@ def _erase_deliveries(database: Database, matcher: RecipientMatcher) -> int:
 
 
 def _make_anonymous(connection: Connection, matcher: RecipientMatcher, row: Row[Any]) -> int:
+    # Before the row, as processes that store reports do.
+    lock(connection, [request_of(row._asdict())])
     changed = _without_name(matcher, row)
-    if _is_about(matcher, row):
-        changed |= {"recipient": _new_name(connection, row), "reason": None}
-        if row.delivery_status == DeliveryStatus.IN_FLIGHT:
-            changed |= {
-                "delivery_status": int(DeliveryStatus.UNDELIVERED),
-                "failed_batch": _NOT_PUBLISHED,
-                "updated_at": datetime.now(UTC),
-            }
-            # A status of the service stays, because it proves that the service accepted the request.
-            changed["status"] = changed.get("status", row.status) or ERASED
-    return connection.execute(update(deliveries).where(*_has_key_of(deliveries, row)).values(changed)).rowcount
-
-
-def _new_name(connection: Connection, row: Row[Any]) -> str:
-    """Return a name without personal data.
-
-    The only recipient of a request gets the name that reports without a recipient have, so that they find its row.
-    """
-    unnamed = unnamed_recipient(row.reference)
-    has_one_recipient = select(requests.c.recipients).where(*_has_key_of(requests, row), requests.c.recipients == 1)
-    is_taken = select(deliveries.c.delivery_status).where(*_has_key_of(deliveries, row, recipient=unnamed))
-    if connection.execute(has_one_recipient).first() is not None and connection.execute(is_taken).first() is None:
-        return unnamed
-    return f"{UNNAMED_PREFIX}erased-{secrets.token_hex(8)}"
+    this_row = and_(*_has_key_of(deliveries, row))
+    if not _is_about(matcher, row):
+        return connection.execute(update(deliveries).where(this_row).values(changed)).rowcount
+    rows = deliveries.c
+    # A report may be stored meanwhile. Only a recipient that is in flight then counts as undelivered.
+    in_flight = rows.delivery_status == int(DeliveryStatus.IN_FLIGHT)
+    # A status of the service stays, because it proves that the service accepted the request.
+    status = changed.get("status") or case((in_flight & (rows.status == ""), ERASED), else_=rows.status)
+    changed |= {
+        "reason": None,
+        "status": status,
+        "delivery_status": case((in_flight, int(DeliveryStatus.UNDELIVERED)), else_=rows.delivery_status),
+        "failed_batch": case((in_flight, _NOT_PUBLISHED), else_=rows.failed_batch),
+        "updated_at": case((in_flight, datetime.now(UTC)), else_=rows.updated_at),
+    }
+    erased = connection.execute(update(deliveries).where(this_row).values(changed)).rowcount
+    request = changed.get("campaign", row.campaign), row.conn_id, changed.get("reference", row.reference)
+    replace_name(connection, request, row.recipient, erased_name(connection, request, matcher.key))
+    return erased
 
 
 def _is_about(matcher: RecipientMatcher, row: Row[Any]) -> bool:

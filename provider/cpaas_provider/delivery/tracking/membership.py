@@ -2,7 +2,7 @@
 
 A token or signature proves a report for one request. If the recipients of the request are recorded
 (``track_recipients``), only their reports count. Otherwise the first reported recipients count, up to the number of the
-request. Reports of a request with one recipient need not name it.
+request, without those that the service rejected. Reports of a request with one recipient need not name it.
 """
 
 from __future__ import annotations
@@ -10,15 +10,17 @@ from __future__ import annotations
 import functools
 import json
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from hashlib import sha256
+from types import MappingProxyType
 from typing import Any
 
 from sqlalchemy import (
     JSON,
     ColumnElement,
     Connection,
+    Integer,
     Select,
     String,
     and_,
@@ -30,30 +32,29 @@ from sqlalchemy import (
     literal_column,
     select,
     text,
-    true,
     type_coerce,
+    update,
 )
 
 from cpaas_provider.database.bulk import batched, select_at_once
 from cpaas_provider.database.schema.delivery import deliveries, request_counts, requests
 from cpaas_provider.delivery.tracking.recipient_numbers import add_to_numbers, set_number, upsert_and_count
 from cpaas_provider.delivery.tracking.recipient_status import Key, Request, key_of, merge_rows, upsert_statuses
+from cpaas_provider.delivery.tracking.request_recipients import RequestRecipients, hasher_for, hashes_in, is_national
 
 Row = dict[str, Any]
 
-UNNAMED_PREFIX = "#"
-"""Prefix of the placeholder for a recipient that no report names, or whose name was erased."""
+_CHECK_EACH = 1_000_000
+"""Kept as the number of a request, each new row of which must be compared with the others. None has so many."""
 
-_MOST_ROWS = 1000
-"""Rows that are read of a request with one recipient. It can have more only until it is recorded."""
+_MOST_ROWS, _MOST_ROWS_OF_SINGLE = 200_000, 1000
+"""Rows that are read of a request. One with a single recipient can have more than one only until it is recorded."""
 
-_LOCKS = 0x63706173
-"""Namespace of the 256 advisory locks that all requests share: a database can hold only some thousands."""
+_REQUEST_LOCKS, _NAME_LOCKS = 0x63706173, 0x6370616E
+"""Namespaces of 256 advisory locks each, which all requests share: a database can hold only some thousands."""
 
-
-def unnamed_recipient(reference: str) -> str:
-    """Return the placeholder for the only recipient of a request while no report names it."""
-    return f"{UNNAMED_PREFIX}{reference}"
+_FROZEN_AFTER = 3
+"""Seconds after which the server ends a sender that stands still while it holds locks on names."""
 
 
 def request_of(row: Mapping[str, Any]) -> Request:
@@ -79,9 +80,9 @@ def record_statuses(connection: Connection, reported: Sequence[tuple[Row, int | 
             most_of[request] = max(most, most_of.get(request, 0))
     written = merge_rows(row for row in rows if row is not None)
     new, numbers = _write(connection, written, most_of)
-    surplus = _drop_surplus(connection, most_of, [key for key in written if key in new], numbers)
+    moved = _fit(connection, most_of, [key for key in written if key in new], numbers)
     keys = [None if row is None else key_of(row) for row in rows]
-    return [None if key in surplus else key for key in keys]
+    return [None if key is None else moved.get(key, key) for key in keys]
 
 
 def _write(
@@ -114,119 +115,92 @@ def _write(
     return new, {request: more + before.get(request, 0) for request, more in added.items()}
 
 
-def _drop_surplus(
+def _fit(
     connection: Connection, most_of: Mapping[Request, int], new: Sequence[Key], numbers: Mapping[Request, int]
-) -> set[Key]:
-    """Delete rows beyond the number of recipients of their request, the last ones first, and return their keys.
+) -> dict[Key, Key | None]:
+    """Keep of new rows those of recipients of their requests that have none yet, in their order.
 
     :param numbers: the kept numbers of the requests with new rows, which include these rows
+    :return: the new rows that were moved to another one, or deleted
     """
-    added: dict[Request, list[Key]] = {}
+    added: dict[Request, list[str]] = {}
     for key in new:
-        added.setdefault(key[:3], []).append(key)
-    unsure = [one for one, keys in added.items() if not len(keys) < numbers[one] <= most_of[one]]
-    surplus: set[Key] = set()
-    for request, number, tracked in _count(connection, unsure):
-        keys, most = added[request], most_of[request]
-        there = number - len(keys)
-        room = 0 if tracked else max(0, min(len(keys), most - there))
-        surplus.update(keys[room:])
-        # A recorded request takes no new recipient.
-        if (kept := most if tracked else there + room) != numbers[request]:
+        added.setdefault(key[:3], []).append(key[3])
+    unsure = [
+        request
+        for request, names in added.items()
+        if not len(names) < numbers[request] <= most_of[request] or any(map(is_national, names))
+    ]
+    moved: dict[Key, Key | None] = {}
+    sizes = {request: most_of[request] for request in unsure}
+    for request, recipients in _read(connection, sizes, without=added).items():
+        # Of several recipients, a report that names none is about none.
+        recipients.names.pop("", None)
+        finals = _place(connection, recipients, added[request])
+        moved |= {(*request, name): None if final is None else (*request, final) for name, final in finals.items()}
+        kept = _CHECK_EACH if recipients.needs_look else len(recipients.names)
+        if kept != numbers[request]:
             set_number(connection, request, kept)
-    for key in surplus:
-        connection.execute(delete(deliveries).where(_is(key[:3]), deliveries.c.recipient == key[3]))
-    return surplus
+    return moved
+
+
+def _place(connection: Connection, recipients: RequestRecipients, names: Iterable[str]) -> dict[str, str | None]:
+    """Move rows of a request to the recipients that they are about, and delete those of others.
+
+    :param names: the names of the rows, in the order in which they take the places of recipients
+    :return: the changed names
+    """
+    found = {name: recipients.name_of(name) for name in names}
+    finals = {name: recipients.final(name_of) for name, name_of in found.items()}
+    finals |= {name: recipients.final(name) for name in recipients.renamed}
+    dropped = [name for name, final in finals.items() if final is None]
+    if dropped:
+        strangers = deliveries.c.recipient.in_(dropped)
+        connection.execute(delete(deliveries).where(_is(recipients.request), strangers))
+    for final in dict.fromkeys(final for name, final in finals.items() if final not in (None, name)):
+        _move(connection, recipients.request, [name for name in finals if finals[name] == final], str(final))
+    return {name: final for name, final in finals.items() if final != name}
 
 
 def _resolve_single(connection: Connection, rows: Sequence[Row]) -> list[Row | None]:
     """Return the rows of requests with one recipient under its name; ``None`` for a row of another recipient."""
     if not rows:
         return []
-    requests_ = dict.fromkeys(map(request_of, rows))
+    requests_ = dict.fromkeys(map(request_of, rows), 1)
     lock(connection, requests_)
-    there: dict[Request, set[str]] = {request: set() for request in requests_}
-    for some in batched(requests_):
-        query = _find(connection.dialect.name).all_of
-        for found in select_at_once(connection, query, {"wanted": json.dumps(some)}):
-            there[found[:3]].add(found[3])
-    before = {request: set(names) for request, names in there.items()}
-    named = [_own_name(row, there[request_of(row)]) for row in rows]
-    # A later report may name the recipient that the first one did not.
-    names = {request: _known_name(request, known) or unnamed_recipient(request[2]) for request, known in there.items()}
-    for request, known in before.items():
-        _move(connection, request, {one for one in known if is_unnamed(one, request[2])}, names[request])
+    known = _read(connection, requests_, most_rows=_MOST_ROWS_OF_SINGLE)
+    for recipients in known.values():
+        recipients.unite()
+    names = [known[request_of(row)].name_of(row["recipient"]) for row in rows]
+    for recipients in known.values():
+        # A later report may name the recipient that the first one did not.
+        _place(connection, recipients, ())
     return [
-        None
-        if name is None
-        else {**row, "recipient": names[request_of(row)] if is_unnamed(name, row["reference"]) else name}
-        for row, name in zip(rows, named, strict=True)
+        None if name is None else {**row, "recipient": known[request_of(row)].final(name)}
+        for row, name in zip(rows, names, strict=True)
     ]
-
-
-def _own_name(row: Row, there: set[str]) -> str | None:
-    """Return the name of the only recipient of a request, given a report; ``None`` if the report is of another one.
-
-    :param there: the names it has had; the report's is added if no name is known
-    """
-    recipient, nameless = row["recipient"], unnamed_recipient(row["reference"])
-    known = _known_name(request_of(row), there)
-    if known is None:
-        there.add(recipient or nameless)
-    elif recipient and recipient not in there and not known.startswith(UNNAMED_PREFIX):
-        return None
-    return recipient if recipient in there else known or nameless
-
-
-def _known_name(request: Request, names: Iterable[str]) -> str | None:
-    """Return the name of the only recipient, or ``None`` if no report named it."""
-    return min((name for name in names if not is_unnamed(name, request[2])), default=None)
-
-
-def is_unnamed(recipient: str, reference: str) -> bool:
-    """Return whether this is the placeholder for a recipient that no report named."""
-    return recipient in ("", unnamed_recipient(reference))
 
 
 def merge_recipients(
     connection: Connection, campaign: str, conn_id: str, made: Mapping[str, int], known: Collection[str] | None = None
-) -> None:
+) -> set[str]:
     """Keep only the rows of a request's own recipients, one each, now that the request is recorded.
 
     :param made: the number of recipients of each request, by its reference
     :param known: the recipients, if they are recorded; ``made`` has one request then
+    :return: the names of the recipients
     """
-    ours = [(campaign, conn_id, reference) for reference in made]
+    ours = {(campaign, conn_id, reference): number for reference, number in made.items()}
     lock(connection, ours)
     # Concurrent reports of them wait for the lock, and are counted after it.
     add_to_numbers(connection, dict.fromkeys(ours, 0), anew=True)
-    there: dict[str, list[Any]] = {}
-    for references in batched(made):
-        theirs = and_(
-            deliveries.c.campaign == campaign,
-            deliveries.c.conn_id == conn_id,
-            deliveries.c.reference.in_(references),
-        )
-        first = select(deliveries.c.reference, deliveries.c.recipient).where(theirs)
-        for row in connection.execute(first.order_by(deliveries.c.reported_at, deliveries.c.recipient)):
-            there.setdefault(row.reference, []).append(row.recipient)
-    for reference, recipients in there.items():
-        _merge_recipients(connection, (campaign, conn_id, reference), recipients, made[reference], known)
-
-
-def _merge_recipients(
-    connection: Connection, request: Request, recipients: list[str], most: int, known: Collection[str] | None
-) -> None:
-    nameless = {one for one in recipients if is_unnamed(one, request[2])}
-    named = [one for one in recipients if one not in nameless]
-    ours = [one for one in named if known is None or one in known or one.startswith(UNNAMED_PREFIX)]
-    keep = ours if known is not None else ours[:most]
-    if dropped := set(named).difference(keep):
-        connection.execute(delete(deliveries).where(_is(request), deliveries.c.recipient.in_(dropped)))
-    if nameless and most > 1:
-        connection.execute(delete(deliveries).where(_is(request), deliveries.c.recipient.in_(nameless)))
-    elif nameless:
-        _move(connection, request, nameless, next(iter(keep or known or ()), unnamed_recipient(request[2])))
+    names: set[str] = set()
+    for recipients in _read(connection, ours).values():
+        reported = list(recipients.names)
+        recipients.begin(known)
+        _place(connection, recipients, reported)
+        names.update(recipients.names)
+    return names
 
 
 def _is(request: Request) -> ColumnElement[bool]:
@@ -242,19 +216,80 @@ def _move(connection: Connection, request: Request, recipients: Collection[str],
             upsert_statuses(connection, merge_rows([{**row, "recipient": name, "updated_at": now}]))
 
 
+def replace_name(connection: Connection, request: Request, recipient: str, name: str) -> None:
+    """Give a row of a locked request another name. Later reports are compared with it, not only counted."""
+    if connection.execute(select(deliveries.c.recipient).where(_is(request), deliveries.c.recipient == name)).first():
+        _move(connection, request, [recipient], name)
+    else:
+        is_row = and_(_is(request), deliveries.c.recipient == recipient)
+        connection.execute(update(deliveries).where(is_row).values(recipient=name))
+    add_to_numbers(connection, {request: 0}, anew=True)
+
+
 def lock(connection: Connection, changing: Iterable[Request]) -> None:
     """Lock requests, so that no other process adds rows to them. SQLite has one writer at a time anyway."""
     if connection.dialect.name == "postgresql":
-        # In a fixed order, so that two processes cannot deadlock.
-        numbers = sorted({sha256(json.dumps(request).encode()).digest()[0] for request in changing})
-        connection.execute(_LOCKING, {"space": _LOCKS, "numbers": numbers})
+        connection.execute(_LOCKING, _locks(_REQUEST_LOCKS, changing))
 
 
-def _count(connection: Connection, wanted: Sequence[Request]) -> Iterator[tuple[Request, int, bool]]:
-    """Yield the number of rows of each request, and whether its recipients are recorded."""
-    for some in batched(wanted):
-        for row in connection.execute(_find(connection.dialect.name).count, {"wanted": json.dumps(some)}):
-            yield row[:3], row[3], bool(row[4])
+def lock_names(connection: Connection, conn_id: str, names: Iterable[str]) -> None:
+    """Lock references and message ids, before reports are looked for that are stored under them.
+
+    A process that stores a report under a name holds it, from before it looks for a request of that name until it
+    commits. So whichever of the two commits first, the other finds what it wrote. Call this before any row of a
+    recipient is locked: a process that stores reports locks names first, too.
+    """
+    if connection.dialect.name == "postgresql":
+        # Receivers wait for these locks, and must not wait for a process that is stopped or cut off.
+        connection.execute(text(f"SET LOCAL idle_in_transaction_session_timeout = '{_FROZEN_AFTER}s'"))
+        connection.execute(_LOCKING, _locks(_NAME_LOCKS, ((conn_id, name) for name in names)))
+
+
+def hold_names(connection: Connection, names: Iterable[tuple[str, str]]) -> bool:
+    """Hold references and message ids until this transaction ends. Several processes can hold the same.
+
+    :return: whether requests may have been recorded since they were looked for; on SQLite nothing can
+    """
+    if connection.dialect.name != "postgresql":
+        return False
+    connection.execute(_HOLDING, _locks(_NAME_LOCKS, names))
+    return True
+
+
+def _locks(space: int, names: Iterable[tuple[str, ...]]) -> dict[str, Any]:
+    # In a fixed order, so that two processes cannot deadlock.
+    return {"space": space, "numbers": sorted({sha256(json.dumps(name).encode()).digest()[0] for name in names})}
+
+
+def _read(
+    connection: Connection,
+    sizes: Mapping[Request, int],
+    *,
+    without: Mapping[Request, Collection[str]] = MappingProxyType({}),
+    most_rows: int = _MOST_ROWS,
+) -> dict[Request, RequestRecipients]:
+    """Return the recipients of requests by the rows that they have, those that were reported first before others.
+
+    :param sizes: the number of recipients of each request
+    :param without: rows that count for none yet
+    """
+    found: dict[Request, RequestRecipients] = {}
+    query = _find(connection.dialect.name).recipients
+    for some in batched(sizes):
+        for *request, names, size, tracked, rejected in select_at_once(
+            connection, query, {"wanted": json.dumps(some), "most_rows": most_rows}
+        ):
+            key = request[0], request[1], request[2]
+            new = set(without.get(key, ()))
+            # PostgreSQL returns JSON as text.
+            rows = json.loads(names) if isinstance(names, str) else names or []
+            known = dict.fromkeys(name for _, name in sorted(rows) if name not in new)
+            most = sizes[key] if size is None else min(size, sizes[key])
+            found[key] = RequestRecipients(key, most, known, bool(tracked), hashes_in(rejected))
+    hasher = hasher_for(connection, found.values())
+    for recipients in found.values():
+        recipients.hasher = hasher
+    return found
 
 
 _NAME = tuple(deliveries.primary_key.columns)
@@ -280,17 +315,6 @@ class _Find:
         return and_(*(column == part for column, part in zip(columns, self._parts, strict=False)))
 
     @functools.cached_property
-    def all_of(self) -> Select[Any]:
-        """The recipients with a row in these requests."""
-        if self._by_row:
-            # One index look-up each: with a join, PostgreSQL would scan a table that has grown since its last ANALYZE.
-            theirs = select(deliveries.c.recipient).where(self._among(*_NAME[:3])).limit(_MOST_ROWS)
-            found = theirs.correlate(self._wanted).lateral()
-            columns: list[ColumnElement[Any]] = [*self._parts[:3], found.c.recipient]
-            return select(*columns).select_from(self._wanted.join(found, true()))
-        return select(*_NAME).select_from(self._wanted.join(deliveries, self._among(*_NAME[:3])))
-
-    @functools.cached_property
     def existing(self) -> Select[Any]:
         """By position: whether a recipient has a row, and the kept number of its request."""
         there = exists().where(self._among(*_NAME)).correlate(self._wanted)
@@ -298,15 +322,28 @@ class _Find:
         return select(self._wanted.c.key, there, number.correlate(self._wanted).scalar_subquery())
 
     @functools.cached_property
-    def count(self) -> Select[Any]:
-        """The number of named recipients with a row in these requests, and whether their recipients are recorded."""
-        # A range on the index skips unnamed recipients, in a tenth of the time of a condition for each row.
-        rows = select(func.count()).select_from(deliveries).where(self._among(*_NAME[:3]), deliveries.c.recipient > "")
-        noted = and_(requests.c.conn_id == self._parts[1], requests.c.reference == self._parts[2])
-        numbers = (rows.correlate(self._wanted), select(requests.c.tracked).where(noted).correlate(self._wanted))
-        columns: list[ColumnElement[Any]] = [*self._parts[:3], *(number.scalar_subquery() for number in numbers)]
+    def recipients(self) -> Select[Any]:
+        """The rows of each request as JSON, its recorded size, whether it is tracked, and the rejected recipients."""
+        # One index look-up each: with a join, PostgreSQL would scan a table that has grown since its last ANALYZE.
+        rows = select(deliveries.c.reported_at, deliveries.c.recipient).where(self._among(*_NAME[:3]))
+        some = rows.limit(bindparam("most_rows", type_=Integer())).correlate(self._wanted).subquery()
+        moment = cast(some.c.reported_at, String)
+        names: Any = (
+            cast(func.json_agg(func.json_build_array(moment, some.c.recipient)), String)
+            if self._by_row
+            else func.json_group_array(func.json_array(moment, some.c.recipient))
+        )
+        recorded = and_(requests.c.conn_id == self._parts[1], requests.c.reference == self._parts[2])
+        facts = (requests.c.recipients, requests.c.tracked, requests.c.rejected)
+        columns: list[ColumnElement[Any]] = [
+            *self._parts[:3],
+            select(names).correlate(self._wanted).scalar_subquery(),
+            *(select(fact).where(recorded).correlate(self._wanted).scalar_subquery() for fact in facts),
+        ]
         return select(*columns).select_from(self._wanted)
 
 
 _find = functools.cache(_Find)
-_LOCKING = text("SELECT pg_advisory_xact_lock(:space, number) FROM unnest(CAST(:numbers AS integer[])) AS number")
+_EACH = "FROM unnest(CAST(:numbers AS integer[])) AS number"
+_LOCKING = text(f"SELECT pg_advisory_xact_lock(:space, number) {_EACH}")
+_HOLDING = text(f"SELECT pg_advisory_xact_lock_shared(:space, number) {_EACH}")

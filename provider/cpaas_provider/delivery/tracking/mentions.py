@@ -64,6 +64,7 @@ class UnknownRecipientError(ValueError):
 class RecipientMatcher:
     """Finds mentions of one recipient.
 
+    :param key: the number or the address, see ``reports.normalise_recipient``
     :param keys: the values that rows may have as the recipient, see ``reports.normalise_recipient``
     :param read_as: how the given text was understood, without showing it
     :param hint: what every form contains: the digits of the national number, or the address
@@ -72,6 +73,7 @@ class RecipientMatcher:
     :param code: the country code of a number
     """
 
+    key: str
     keys: frozenset[str]
     read_as: str
     hint: str
@@ -149,7 +151,11 @@ def _address(text: str) -> RecipientMatcher:
     # An apostrophe or a dot before the local part belongs to the address only after a letter.
     pattern = rf"(?<![\w+~-])(?<!\w[.']){re.escape(local)}@(?:{any_domain})(?![\w-])(?!\.\w)"
     return RecipientMatcher(
-        frozenset(keys), "an email address", f"{local}@{domain}", re.compile(pattern, re.IGNORECASE)
+        normalised or address,
+        frozenset(keys),
+        "an email address",
+        f"{local}@{domain}",
+        re.compile(pattern, re.IGNORECASE),
     )
 
 
@@ -186,7 +192,9 @@ def _number(text: str, region: str | None) -> RecipientMatcher:
     short = re.compile(rf"(?<!\d){extra}{number_pattern}(?!\d)") if len(national) >= SHORTEST_NATIONAL else None
     keys = {digits, f"{code}{trunk}{national}"}
     keys |= {national, f"{trunk}{national}"} if short else set()
-    return RecipientMatcher(frozenset(keys), f"a phone number of {home}", national, re.compile(full), short, code)
+    return RecipientMatcher(
+        digits, frozenset(keys), f"a phone number of {home}", national, re.compile(full), short, code
+    )
 
 
 def _trunk(number: phonenumbers.PhoneNumber, national: str, home: str | None) -> str:

@@ -22,14 +22,15 @@ from cpaas_provider.database.bulk import batched, insert_many, insert_missing, s
 from cpaas_provider.database.database import Database
 from cpaas_provider.database.errors import RejectedDataError
 from cpaas_provider.database.schema.delivery import reports, requests, sends
+from cpaas_provider.delivery.hashing import digest_in_chunks
 from cpaas_provider.delivery.receiver.quotas import PREFIX_BYTES, Quotas, digest_prefix
 from cpaas_provider.delivery.receiver.writer import ReceivedReport, StoreResult
 from cpaas_provider.delivery.reports import DeliveryStatus, Report
-from cpaas_provider.delivery.tracking.hashing import digest_in_chunks
-from cpaas_provider.delivery.tracking.membership import UNNAMED_PREFIX, Row, record_statuses
+from cpaas_provider.delivery.tracking.membership import Row, hold_names, record_statuses
 from cpaas_provider.delivery.tracking.permanent_failures.entries import update_entries
 from cpaas_provider.delivery.tracking.permanent_failures.reasons import PermanentFailures, proves_reachable
 from cpaas_provider.delivery.tracking.recipient_status import Key
+from cpaas_provider.delivery.tracking.request_recipients import UNNAMED_PREFIX
 
 log = logging.getLogger(__name__)
 
@@ -195,16 +196,23 @@ def _owners(connection: Connection, incoming: Sequence[ReceivedReport]) -> list[
     report whose request is not recorded yet is stored under its reference or its message id until it is.
     """
     webhook = [received for received in incoming if received.token is None]
-    references = {(received.conn_id, received.report.reference) for received in webhook if received.report.reference}
-    message_ids = {(received.conn_id, received.report.message_id) for received in webhook if received.report.message_id}
-    by_reference = _recorded(connection, requests.c.reference, references)
-    by_id = _recorded(connection, requests.c.message_id, message_ids)
+    recorded = _recorded(connection, webhook)
+    missing = [received for received in webhook if _request_of(recorded, received) is None]
+    names = {
+        (conn_id, name)
+        for by in ("reference", "message_id")
+        for conn_id, of_connection in _names_of(missing, by=by).items()
+        for name in of_connection
+    }
+    if names and hold_names(connection, names):
+        # They may have been recorded between the query and the lock.
+        recorded |= _recorded(connection, missing)
 
     def owner_of(received: ReceivedReport) -> _Owner:
-        token, report, conn_id = received.token, received.report, received.conn_id
+        token, report = received.token, received.report
         if token is not None:
             return _Owner(token.campaign, token.reference, token.recipients)
-        if found := by_reference.get((conn_id, report.reference)) or by_id.get((conn_id, report.message_id)):
+        if found := _request_of(recorded, received):
             return found
         if report.reference and _OURS.fullmatch(report.reference):
             return _Owner(report.reference, report.reference)
@@ -213,21 +221,39 @@ def _owners(connection: Connection, incoming: Sequence[ReceivedReport]) -> list[
     return [owner_of(received) for received in incoming]
 
 
-def _recorded(
-    connection: Connection, column: ColumnElement[str | None], names: Iterable[tuple[str, str]]
-) -> dict[tuple[str, str | None], _Owner]:
-    """Return the requests with these references or message ids, each with its connection."""
-    of_each: dict[str, list[str]] = {}
-    for conn_id, name in names:
-        of_each.setdefault(conn_id, []).append(name)
-    found: dict[tuple[str, str | None], _Owner] = {}
-    query = _recorded_query(connection.dialect.name, column)
-    for conn_id, theirs in of_each.items():
-        for batch in batched(theirs):
-            given: Any = json.dumps(batch) if connection.dialect.name == "sqlite" else batch
-            for name, *place in select_at_once(connection, query, {"conn_id": conn_id, "names": given}):
-                found[conn_id, name] = _Owner(*place)
+def _names_of(incoming: Iterable[ReceivedReport], *, by: str) -> dict[str, set[str]]:
+    """Return the references or the message ids in reports, by connection.
+
+    :param by: ``reference`` or ``message_id``
+    """
+    names: dict[str, set[str]] = {}
+    for received in incoming:
+        if name := getattr(received.report, by):
+            names.setdefault(received.conn_id, set()).add(name)
+    return names
+
+
+_Recorded = dict[tuple[str, str, str | None], _Owner]
+"""Requests, each by ``reference`` or ``message_id``, its connection, and the reference or the message id."""
+
+
+def _recorded(connection: Connection, incoming: Sequence[ReceivedReport]) -> _Recorded:
+    """Return the recorded requests that reports name."""
+    found: _Recorded = {}
+    for column in (requests.c.reference, requests.c.message_id):
+        query = _recorded_query(connection.dialect.name, column)
+        for conn_id, names in _names_of(incoming, by=column.name).items():
+            for batch in batched(names):
+                given: Any = json.dumps(batch) if connection.dialect.name == "sqlite" else batch
+                for name, *owner in select_at_once(connection, query, {"conn_id": conn_id, "names": given}):
+                    found[column.name, conn_id, name] = _Owner(*owner)
     return found
+
+
+def _request_of(recorded: _Recorded, received: ReceivedReport) -> _Owner | None:
+    conn_id, report = received.conn_id, received.report
+    by_reference = recorded.get(("reference", conn_id, report.reference))
+    return by_reference or recorded.get(("message_id", conn_id, report.message_id))
 
 
 @functools.cache

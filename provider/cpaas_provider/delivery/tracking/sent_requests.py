@@ -7,14 +7,13 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import NamedTuple
 
-from sqlalchemy import Connection, and_, case, delete, func, select, update
+from sqlalchemy import Connection, and_, case, delete, func, or_, select, update
 
 from cpaas_provider.database.activity.upsert import insert_into
 from cpaas_provider.database.bulk import batched
 from cpaas_provider.database.schema.delivery import deliveries, requests, sends
 from cpaas_provider.delivery.reports import DeliveryStatus
-from cpaas_provider.delivery.tracking.counts import COMMIT_LAG
-from cpaas_provider.delivery.tracking.membership import merge_recipients
+from cpaas_provider.delivery.tracking.membership import lock_names, merge_recipients
 from cpaas_provider.delivery.tracking.permanent_failures.entries import BRAKE_MINIMUM, update_brake
 from cpaas_provider.delivery.tracking.recipient_status import merge_rows, upsert_statuses
 from cpaas_provider.delivery.tracking.report_store import (
@@ -23,6 +22,7 @@ from cpaas_provider.delivery.tracking.report_store import (
     OF_REPEATED_PURCHASE,
     UNTRACKED_PREFIX,
 )
+from cpaas_provider.delivery.tracking.request_recipients import hash_in_request
 
 _NEWEST_SENDS = 10_000
 
@@ -45,11 +45,13 @@ class SentRequest(NamedTuple):
 
     :param recipients: the number of recipients
     :param message_id: the service's id, if known
+    :param rejected: the recipients that the service rejected from it, in the form of ``reports.normalise_recipient``
     """
 
     reference: str
     recipients: int
     message_id: str | None = None
+    rejected: tuple[str, ...] = ()
 
 
 def record_send_started(connection: Connection, send: TrackedSend) -> None:
@@ -68,21 +70,31 @@ def record_send_started(connection: Connection, send: TrackedSend) -> None:
 def record_requests(connection: Connection, campaign: str, conn_id: str, made: Sequence[SentRequest]) -> None:
     """Record requests of a campaign that the service accepted.
 
-    Reports that arrived earlier, under the requests' own references or message ids, move to the campaign.
+    Reports that arrived earlier, under the requests' own references or message ids, move to the campaign. Call this
+    once in a transaction, before the rows of recipients are written: it locks the references and message ids.
     """
     if not made:
         return
     now = datetime.now(UTC)
     insert = insert_into(connection.dialect.name, requests)
-    message_id = insert.excluded.message_id
+    message_id, rejected = insert.excluded.message_id, insert.excluded.rejected
     common = {"campaign": campaign, "conn_id": conn_id, "recorded_at": now, "tracked": False}
     connection.execute(
         insert.on_conflict_do_update(
             index_elements=[requests.c.conn_id, requests.c.reference],
-            set_={"message_id": message_id},
-            where=message_id.is_not(None) & requests.c.message_id.is_distinct_from(message_id),
+            set_={
+                "message_id": func.coalesce(message_id, requests.c.message_id),
+                "rejected": func.coalesce(requests.c.rejected, rejected),
+            },
+            where=or_(
+                message_id.is_not(None) & requests.c.message_id.is_distinct_from(message_id),
+                requests.c.rejected.is_(None) & rejected.is_not(None),
+            ),
         ),
-        [{**common, **request._asdict()} for request in sorted(made)],
+        [
+            {**common, **request._asdict(), "rejected": _hashes_of_rejected(connection, campaign, conn_id, request)}
+            for request in sorted(made)
+        ],
     )
     _attach_untracked_reports(connection, campaign, conn_id, made, now)
     if made[0].reference == campaign:
@@ -108,6 +120,11 @@ def record_repeated_purchase(connection: Connection, conn_id: str, reference: st
     connection.execute(update(deliveries).where(*is_duplicate).values(changed))
 
 
+def _hashes_of_rejected(connection: Connection, campaign: str, conn_id: str, request: SentRequest) -> str | None:
+    owner = campaign, conn_id, request.reference
+    return "".join(hash_in_request(connection, owner, recipient) for recipient in request.rejected) or None
+
+
 def count_recorded_recipients(connection: Connection, campaign: str) -> int:
     """Return the number of recipients of a campaign's recorded requests."""
     recorded = select(func.coalesce(func.sum(requests.c.recipients), 0)).where(requests.c.campaign == campaign)
@@ -120,19 +137,10 @@ def record_send_finished(connection: Connection, campaign: str, expected: int, u
     :param expected: the number of recipients the service accepted; all their requests are recorded
     :param unknown: the number of recipients of requests whose outcome is unknown
     """
-    now = datetime.now(UTC)
     # The campaign stays finished only if this try accepted no further recipient.
     finished_at = case((sends.c.expected.is_not_distinct_from(expected), sends.c.finished_at))
-    ended = {"expected": expected, "unknown": unknown, "ended_at": now, "finished_at": finished_at}
+    ended = {"expected": expected, "unknown": unknown, "ended_at": datetime.now(UTC), "finished_at": finished_at}
     connection.execute(update(sends).where(sends.c.campaign == campaign).values(ended))
-    # A process that was storing a report while the request was recorded did not see the request.
-    query = select(requests.c.conn_id, requests.c.reference, requests.c.recipients, requests.c.message_id)
-    is_recent = and_(requests.c.campaign == campaign, requests.c.recorded_at >= now - COMMIT_LAG)
-    recent: dict[str, list[SentRequest]] = {}
-    for conn_id, *request in connection.execute(query.where(is_recent)):
-        recent.setdefault(conn_id, []).append(SentRequest(*request))
-    for conn_id, made in recent.items():
-        _attach_untracked_reports(connection, campaign, conn_id, made, now)
     if expected >= BRAKE_MINIMUM:
         # Only now the number of recipients is complete.
         update_brake(connection, campaign)
@@ -145,8 +153,11 @@ def _attach_untracked_reports(
     waiting = {f"{UNTRACKED_PREFIX}{request.message_id}": request for request in made if request.message_id}
     waiting |= {request.reference: request for request in made if request.reference != campaign}
     by_reference = {request.reference: request for request in made}
+    lock_names(connection, conn_id, {*by_reference, *(request.message_id for request in made if request.message_id)})
     # Earlier reports of a single request are stored under its reference, which is the campaign already.
-    attached = {request.reference: request.recipients for request in made if request.reference == campaign}
+    attached = {
+        request.reference: request.recipients for request in made if request.reference == campaign or request.rejected
+    }
     has_failures = False
     for names in batched(waiting):
         # Deleted and read by one statement, so that a row which another process adds meanwhile is not lost.
@@ -179,7 +190,7 @@ def record_recipients(
     # Only once, so that a recipient that was erased since then is not recorded again.
     if not names or connection.execute(select(requests.c.tracked).where(is_request)).scalar():
         return
-    merge_recipients(connection, campaign, conn_id, {reference: len(names)}, names)
+    known = merge_recipients(connection, campaign, conn_id, {reference: len(names)}, names)
     connection.execute(update(requests).where(is_request).values(tracked=True))
     common = {
         "campaign": campaign,
@@ -197,7 +208,7 @@ def record_recipients(
     }
     insert = insert_into(connection.dialect.name, deliveries)
     missing = insert.on_conflict_do_nothing(index_elements=[*deliveries.primary_key.columns])
-    connection.execute(missing, [{**common, "recipient": recipient} for recipient in names])
+    connection.execute(missing, [{**common, "recipient": recipient} for recipient in names if recipient in known])
 
 
 def sending_connections(connection: Connection) -> set[str]:

@@ -213,8 +213,14 @@ class CampaignDelivery(Protocol):
     def recording(self) -> AbstractContextManager[None]:
         """Return a context in which ``record`` may be called. When it ends, all requests are recorded."""
 
-    def record(self, reference: str, recipients: Sequence[str], message_id: str | None) -> None:
-        """Record an accepted request, without waiting until it is stored."""
+    def record(
+        self, reference: str, recipients: Sequence[str], message_id: str | None, rejected: Sequence[str]
+    ) -> None:
+        """Record an accepted request, without waiting until it is stored.
+
+        :param recipients: those that the service accepted
+        :param rejected: those that it rejected from the request
+        """
 
 
 def placeholder_values_as_json(values: Iterable[str]) -> str:

@@ -143,7 +143,8 @@ class CampaignQueue:
         ended = Result(number, State.ACCEPTED, (result.id, result.charge, result.balance), left_out=left_out)
         self.index.record(request.intent, request.at, ended)
         self._set_status(accepted, RecipientStatus.SENT, number)
-        self.delivery.record(request.intent.reference, [one.address for one in accepted], result.id)
+        addresses, others = [one.address for one in accepted], [one.address for one in rejected]
+        self.delivery.record(request.intent.reference, addresses, result.id, others)
         error: Exception | None = self._charge(request, result)
         if not result.rejection:
             return Ended(ended, error=error)

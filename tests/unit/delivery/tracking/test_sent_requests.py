@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
 
 import pytest
 from sqlalchemy import event, select
@@ -137,24 +136,6 @@ class TestReportsOfTheAccount:
         note(database, SentRequest(OURS, 2))
         assert (outcomes(database), outcomes(database, OURS)) == ({}, {})
         assert known(database, OURS) == {OURS: None}
-
-    def test_stored_while_their_request_is_noted_are_the_campaign_s_at_its_end(self, postgres_url: str) -> None:
-        """On SQLite one waits for the other."""
-        with open_database(postgres_url) as database, open_database(postgres_url) as receiver:
-            database.write(lambda connection: record_send_started(connection, SPRING))
-            save_reports(receiver, report(ADA, "delivered", external_ref=OURS))
-            late = [report(OBI, "failed", external_ref=OURS), report(ADA, "clicked", id="m1")]
-
-            def comes_between(*given: Any) -> None:
-                if given[2].startswith("INSERT INTO cpaas_deliveries") and late:
-                    save_reports(receiver, late.pop(), late.pop())
-
-            event.listen(database.engine, "before_cursor_execute", comes_between)
-            note(database, SentRequest(OURS, 2, "m1"))
-            assert (outcomes(database), outcomes(database, OURS)) == ({ADA: "delivered"}, {OBI: "undelivered"})
-            database.write(lambda connection: record_send_finished(connection, "spring", 2))
-            assert outcomes(database) == {ADA: "clicked", OBI: "undelivered"}
-            assert outcomes(database, OURS) == outcomes(database, "~m1") == {}
 
     def test_of_a_request_that_is_a_campaign_by_itself_stay_where_they_are(self, database: Database) -> None:
         save_reports(database, report(ADA, "delivered", external_ref=OURS, id="m1"), report(ADA, "clicked", id="m1"))

@@ -46,10 +46,12 @@ class CampaignReports(DeliveryReports):
         with SentRequestRecorder(self.tracker, self.campaign) as self._request_recorder:
             yield
 
-    def record(self, reference: str, recipients: Sequence[str], message_id: str | None) -> None:
-        """Have a request recorded that the service accepted."""
+    def record(
+        self, reference: str, recipients: Sequence[str], message_id: str | None, rejected: Sequence[str]
+    ) -> None:
+        """Have a request recorded that the service accepted, with the recipients that it rejected from it."""
         if self._request_recorder is not None:
-            self._request_recorder.add(reference, recipients, message_id)
+            self._request_recorder.add(reference, recipients, message_id, rejected)
 
 
 @dataclass

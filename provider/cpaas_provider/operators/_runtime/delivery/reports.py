@@ -86,12 +86,15 @@ class DeliveryReports:
         """Return what the result of a send says of its delivery reports."""
         return {} if self._options.operation is None else {"delivery_reports": self.endpoint}
 
-    def record_outcome(self, outcome: Outcome, recipients: Sequence[str]) -> None:
-        """Record the accepted requests of a single send, and link to them."""
+    def record_outcome(self, outcome: Outcome, recipients: Sequence[str], rejected: Sequence[str]) -> None:
+        """Record the accepted requests of a single send, and link to them.
+
+        :param rejected: the recipients that the service rejected from them
+        """
         if self._recorder is None:
             return
         # Also for the webhook: by these records the receiver checks on which connection a report is genuine.
-        self._recorder.record_outcome(outcome, recipients)
+        self._recorder.record_outcome(outcome, recipients, rejected)
         if self.tracker is not None:
             from cpaas_provider.links.delivery import page_url
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cached_property, partial
@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import Connection
 
 from cpaas_provider.api.models.airtime import PurchaseOutcome, purchase_outcome
-from cpaas_provider.database.bulk import batched
 from cpaas_provider.database.database import Database
 from cpaas_provider.database.errors import DatabaseError
 from cpaas_provider.delivery.callbacks.receiver_check import (
@@ -119,42 +118,52 @@ class DeliveryTracker:
         def work(connection: Connection) -> None:
             self._record_started(connection, campaign)
             if count_recorded_recipients(connection, campaign) < expected:
-                for some in batched(accepted):
-                    record_requests(connection, campaign, self.conn_id, some)
+                record_requests(connection, campaign, self.conn_id, accepted)
             record_send_finished(connection, campaign, expected, unknown)
 
         self._write(work)
 
     def record_accepted(self, campaign: str, made: Sequence[tuple[SentRequest, Sequence[str]]]) -> bool:
         """Record accepted requests, each with its recipients. Return whether that could be done."""
-        return self._write(partial(self._record_accepted, campaign=campaign, made=made))
+        accepted = [request for request, _ in made]
+        if not self._write(lambda connection: record_requests(connection, campaign, self.conn_id, accepted)):
+            return False
+        # In a transaction of their own, because there may be many, and the first one locks the requests' names.
+        if self.track_recipients and any(recipients for _, recipients in made):
+            return self._write(partial(self._record_recipients, campaign=campaign, made=made))
+        return True
 
-    def record_outcome(self, outcome: Outcome, recipients: Sequence[str]) -> None:
-        """Record requests each of which is a campaign by itself."""
+    def record_outcome(self, outcome: Outcome, recipients: Sequence[str], rejected: Sequence[str]) -> None:
+        """Record requests each of which is a campaign by itself.
 
-        def work(connection: Connection) -> None:
-            for entry in outcome.accepted:
-                campaign, number = entry.reference, len(entry.members)
-                request = SentRequest(campaign, number, (entry.result or {}).get("id"))
-                self._record_started(connection, campaign)
-                # Of an earlier try with other recipients, the journal has only hashes of the recipients.
-                named = recipients if len(recipients) == number else ()
-                self._record_accepted(connection, campaign, [(request, named)])
-                record_send_finished(connection, campaign, number)
+        :param rejected: the recipients that the service rejected from them
+        """
+        others = set(rejected)
+        accepted = [recipient for recipient in recipients if recipient not in others]
+        for entry in outcome.accepted:
+            self._write(partial(self._record_single, entry=entry, recipients=accepted, rejected=rejected))
 
-        self._write(work)
+    def _record_single(
+        self, connection: Connection, entry: RequestRecord, recipients: Sequence[str], rejected: Sequence[str]
+    ) -> None:
+        campaign, number = entry.reference, len(entry.members)
+        request = SentRequest(campaign, number, (entry.result or {}).get("id"), _keys(rejected))
+        self._record_started(connection, campaign)
+        record_requests(connection, campaign, self.conn_id, [request])
+        # Of an earlier try with other recipients, the journal has only hashes of the recipients.
+        if len(recipients) == number:
+            self._record_recipients(connection, campaign, [(request, recipients)])
+        record_send_finished(connection, campaign, number)
 
     def _record_started(self, connection: Connection, campaign: str) -> None:
         send = TrackedSend(campaign, self.operation, self.conn_id, *self.runtime.place)
         record_send_started(connection, send)
 
-    def _record_accepted(
+    def _record_recipients(
         self, connection: Connection, campaign: str, made: Sequence[tuple[SentRequest, Sequence[str]]]
     ) -> None:
-        record_requests(connection, campaign, self.conn_id, [request for request, _ in made])
         for request, recipients in made if self.track_recipients else ():
-            keys = [normalise_recipient(one) or one for one in recipients]
-            record_recipients(connection, campaign, self.conn_id, request.reference, keys)
+            record_recipients(connection, campaign, self.conn_id, request.reference, _keys(recipients))
 
     def _write(self, work: Callable[[Connection], None]) -> bool:
         try:
@@ -163,6 +172,11 @@ class DeliveryTracker:
             log.warning("The requests could not be recorded for delivery tracking: %s", error)
             return False
         return True
+
+
+def _keys(recipients: Iterable[str]) -> tuple[str, ...]:
+    """Return recipients as reports name them."""
+    return tuple(normalise_recipient(recipient) or recipient for recipient in recipients)
 
 
 @dataclass(eq=False, repr=False)
@@ -285,9 +299,9 @@ class SentRequestRecorder:
         self._ended.set()
         self._thread.join()
 
-    def add(self, reference: str, recipients: Sequence[str], message_id: str | None) -> None:
+    def add(self, reference: str, recipients: Sequence[str], message_id: str | None, rejected: Sequence[str]) -> None:
         """Have an accepted request recorded soon. It does not block."""
-        request = SentRequest(reference, len(recipients), message_id)
+        request = SentRequest(reference, len(recipients), message_id, _keys(rejected))
         with self._lock:
             self._made.append((request, recipients))
             del self._made[: -self.MOST]

@@ -154,10 +154,10 @@ class SingleSender:
         try:
             self._runtime.run(engine.run())
         except PartlyRejectedError:
-            self._reports.record_outcome(state.outcome(), spec.recipients)
+            self._reports.record_outcome(state.outcome(), spec.recipients, state.rejected())
             raise
         outcome = state.outcome()
-        self._reports.record_outcome(outcome, spec.recipients)
+        self._reports.record_outcome(outcome, spec.recipients, state.rejected())
         return outcome
 
     def check_may_send(self) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0018"
-down_revision = "0015"
+revision = "0017"
+down_revision = "0016"
 
 _REPORT_DIALECTS = ("sqlite", "postgresql")
 

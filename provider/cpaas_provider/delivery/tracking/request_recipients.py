@@ -1,0 +1,238 @@
+"""Which recipient of a request a report is about: each recipient is one row, however reports write it."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import secrets
+from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import dataclass, field
+
+from sqlalchemy import Connection
+
+from cpaas_provider.database.recipients.hash_keys import (
+    HASH_BYTES,
+    HashSecretMissingError,
+    RecipientHasher,
+    read_hasher,
+    writing_hasher,
+)
+from cpaas_provider.delivery.tracking.recipient_status import Request
+
+log = logging.getLogger(__name__)
+
+UNNAMED_PREFIX = "#"
+"""Prefix of the placeholder for a recipient that no report names, or whose name was erased."""
+
+ERASED_PREFIX = f"{UNNAMED_PREFIX}erased-"
+
+_HASH_DIGITS = 2 * HASH_BYTES
+_SAME_TAIL = 6
+"""Digits at the end of a number that all its written forms share."""
+
+
+def unnamed_recipient(reference: str) -> str:
+    """Return the placeholder for the only recipient of a request while no report names it."""
+    return f"{UNNAMED_PREFIX}{reference}"
+
+
+def is_unnamed(recipient: str, reference: str) -> bool:
+    """Return whether this is the placeholder for a recipient that no report named."""
+    return recipient in ("", unnamed_recipient(reference))
+
+
+@dataclass
+class RequestRecipients:
+    """The recipients of one request, by the names of their rows.
+
+    :param size: the number of its recipients
+    :param names: the names that stand for a recipient each
+    :param is_closed: whether ``names`` are all recipients of the request
+    :param rejected: the keyed hashes of the recipients that the service rejected from the request
+    """
+
+    request: Request
+    size: int
+    names: dict[str, None] = field(default_factory=dict)
+    is_closed: bool = False
+    rejected: frozenset[str] = frozenset()
+    hasher: RecipientHasher | None = None
+    renamed: dict[str, str] = field(default_factory=dict)
+    """Names that turned out to be another name's recipient."""
+
+    @property
+    def needs_look(self) -> bool:
+        """Whether every new name must be compared with the others, not only counted."""
+        return self.is_closed or bool(self.rejected) or any(map(_is_unclear, self.names))
+
+    def name_of(self, reported: str) -> str | None:
+        """Return the name of the row that a report is about; ``None`` if it is about no recipient of the request.
+
+        :param reported: the name in the report, empty if it names none
+        """
+        reference = self.request[2]
+        if is_unnamed(reported, reference):
+            return self._only_name(unnamed_recipient(reference))
+        if reported in self.names:
+            return reported
+        if (known := self._known_as(reported)) is not None:
+            return known
+        if self._is_rejected(reported) or self.is_closed or len(self.names) >= self.size:
+            return None
+        self.names[reported] = None
+        return reported
+
+    def begin(self, known: Collection[str] | None) -> None:
+        """Forget the names of reports, which have to be looked at again.
+
+        :param known: all recipients, if they are recorded. An erased one keeps its row without a name
+        """
+        erased = dict.fromkeys(name for name in self.names if name.startswith(ERASED_PREFIX))
+        self.names, self.is_closed = erased if known is not None else {}, known is not None
+        for name in known or ():
+            if self._known_as(name) is None:
+                self.names[name] = None
+
+    def unite(self) -> None:
+        """Give the row without a name to the only recipient, if another row names it."""
+        unnamed = unnamed_recipient(self.request[2])
+        for name in [name for name in self.names if is_unnamed(name, self.request[2])]:
+            named = min((known for known in self.names if not is_unnamed(known, self.request[2])), default=unnamed)
+            if name != named:
+                self._rename(name, named)
+
+    def final(self, name: str | None) -> str | None:
+        """Return the name under which a recipient is known in the end."""
+        while name is not None and name in self.renamed:
+            name = self.renamed[name]
+        return name
+
+    def _only_name(self, unnamed: str) -> str | None:
+        """Return the name of the only recipient."""
+        if self.size != 1:
+            return None
+        if not self.names:
+            self.names[unnamed] = None
+        return unnamed if unnamed in self.names else min(self.names)
+
+    def _known_as(self, reported: str) -> str | None:
+        """Return the name under which the recipient of a report is known already."""
+        if (unnamed := unnamed_recipient(self.request[2])) in self.names and self.size == 1:
+            return self._rename(unnamed, reported)
+        tail = reported[-_SAME_TAIL:]
+        for name in self.names:
+            if name.endswith(tail) and is_same_number(name, reported):
+                # The international form identifies a recipient in other requests, too.
+                return self._rename(name, reported) if is_national(name) and not self.is_closed else name
+        if any(name.startswith(ERASED_PREFIX) for name in self.names):
+            return next((name for name in map(_erased_name, self._hashes(reported)) if name in self.names), None)
+        return None
+
+    def _rename(self, name: str, final: str) -> str:
+        del self.names[name]
+        self.names[final] = None
+        self.renamed[name] = final
+        return final
+
+    def _is_rejected(self, reported: str) -> bool:
+        return bool(self.rejected) and not self.rejected.isdisjoint(self._hashes(reported))
+
+    def _hashes(self, reported: str) -> Iterator[str]:
+        """Yield all hashes of a recipient. A national number is read in the countries of the other recipients."""
+        if self.hasher is None:
+            return
+        readings = {reported}
+        if is_national(reported):
+            readings |= {number for region in set(map(_region_of, self.names)) if (number := _read(reported, region))}
+        for reading in readings:
+            for value in self.hasher.hashes(_in_request(self.request, reading)):
+                yield value.hex()
+
+
+def hash_in_request(connection: Connection, request: Request, recipient: str) -> str:
+    """Return the keyed hash that stands for a recipient in a request. It is another one in each request.
+
+    Without the secret of the database's hashes it is random. Then no later report of the recipient is recognised.
+
+    :param connection: in a transaction that writes
+    """
+    try:
+        return writing_hasher(connection).hash(_in_request(request, recipient)).hex()
+    except HashSecretMissingError as error:
+        log.warning("%s. A later report of this recipient is not recognised.", str(error).rstrip("."))
+        return secrets.token_hex(HASH_BYTES)
+
+
+def erased_name(connection: Connection, request: Request, recipient: str) -> str:
+    """Return the name of the row of an erased recipient, without personal data."""
+    return _erased_name(hash_in_request(connection, request, recipient))
+
+
+def hashes_in(text: str | None) -> frozenset[str]:
+    """Return the hashes that are stored in one text, one after the other."""
+    text = text or ""
+    return frozenset(text[start : start + _HASH_DIGITS] for start in range(0, len(text), _HASH_DIGITS))
+
+
+def hasher_for(connection: Connection, requests: Iterable[RequestRecipients]) -> RecipientHasher | None:
+    """Return what computes the hashes of recipients, if one of these requests has any."""
+    if not any(one.rejected or any(name.startswith(ERASED_PREFIX) for name in one.names) for one in requests):
+        return None
+    try:
+        return read_hasher(connection)
+    except HashSecretMissingError as error:
+        log.warning("%s. Reports of erased and rejected recipients are not recognised.", str(error).rstrip("."))
+        return None
+
+
+def is_national(name: str) -> bool:
+    """Return whether a name is a number that lacks its country code."""
+    return "@" not in name and not name.startswith(UNNAMED_PREFIX) and _read(name, None) != name
+
+
+def is_same_number(one: str, other: str) -> bool:
+    """Return whether one of two numbers is the other in the form in which it is dialled in its country."""
+    if "@" in one or "@" in other or one.startswith(UNNAMED_PREFIX) or other.startswith(UNNAMED_PREFIX):
+        return False
+    return _read(one, _region_of(other)) == other or _read(other, _region_of(one)) == one
+
+
+def _is_unclear(name: str) -> bool:
+    return name.startswith(UNNAMED_PREFIX) or is_national(name)
+
+
+def _erased_name(value: str) -> str:
+    return f"{ERASED_PREFIX}{value}"
+
+
+def _in_request(request: Request, recipient: str) -> str:
+    return "\0".join((request[1], request[2], recipient))
+
+
+def _read(name: str, region: str | None) -> str | None:
+    """Return the international digits of a number; ``None`` if it is none of this region."""
+    try:
+        return _reader(region)(name)
+    except ValueError:
+        return None
+
+
+@functools.cache
+def _reader(region: str | None) -> Callable[[str], str]:
+    """Return what reads the numbers of a region. An import takes too long for each report."""
+    from cpaas_provider.api.recipients.msisdn import NumberReader
+
+    return NumberReader(region, "possible").read
+
+
+@functools.lru_cache(maxsize=10_000)
+def _region_of(name: str) -> str | None:
+    """Return the region of an international number."""
+    import phonenumbers
+
+    if not name.isdecimal():
+        return None
+    try:
+        return phonenumbers.region_code_for_number(phonenumbers.parse(f"+{name}"))
+    except phonenumbers.NumberParseException:
+        return None

@@ -1,0 +1,199 @@
+"""A report that is stored while its request is being recorded counts for the campaign, whichever commits first."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from sqlalchemy import event, select, text
+
+from cpaas_provider.database.database import Database, open_database
+from cpaas_provider.database.errors import DatabaseError
+from cpaas_provider.database.schema.delivery import deliveries
+from cpaas_provider.delivery.receiver.writer import ReceivedReport
+from cpaas_provider.delivery.tracking.sent_requests import SentRequest, record_requests
+from tests.unit.delivery.report_builders import ADA, OBI, begun, counts, outcomes, report, save_reports, to
+
+OURS = "cpaas-" + "a" * 24
+MOST_STATEMENTS = 40
+BLOCKED = 0.15
+"""Seconds after which the second transaction is taken to wait for the first."""
+
+Work = Callable[[Database], object]
+
+
+def ours(number: int) -> str:
+    return "cpaas-" + f"{number:024b}".translate({ord("0"): "a", ord("1"): "b"})
+
+
+def statements_of(database: Database, work: Work) -> int:
+    """Return the number of statements of a transaction."""
+    statements: list[str] = []
+
+    def add(*given: Any) -> None:
+        statements.append(given[2])
+
+    event.listen(database.engine, "before_cursor_execute", add)
+    try:
+        work(database)
+    finally:
+        event.remove(database.engine, "before_cursor_execute", add)
+    return len(statements)
+
+
+@contextmanager
+def held_before(database: Database, step: int, other: Callable[[], object]) -> Iterator[None]:
+    """Run something else within a transaction, before its statement of this number, or before its commit."""
+    count = 0
+    thread = threading.Thread(target=other)
+
+    def start() -> None:
+        thread.start()
+        thread.join(BLOCKED)
+
+    def look(*given: Any) -> None:
+        nonlocal count
+        count += 1
+        if count == step:
+            start()
+
+    def at_commit(connection: Any) -> None:
+        if not thread.ident:
+            start()
+
+    event.listen(database.engine, "before_cursor_execute", look)
+    event.listen(database.engine, "commit", at_commit)
+    try:
+        yield
+    finally:
+        event.remove(database.engine, "before_cursor_execute", look)
+        event.remove(database.engine, "commit", at_commit)
+        thread.join(20)
+        assert not thread.is_alive()
+
+
+REPORTS: dict[str, tuple[str, Callable[[], ReceivedReport]]] = {
+    "by reference": ("spring", lambda: report(ADA, "delivered", external_ref=OURS)),
+    "by message id": ("spring", lambda: report(ADA, "delivered", id="m1")),
+    "by message id, of a single request": (OURS, lambda: report(ADA, "delivered", id="m1")),
+    "by reference, of a single request": (OURS, lambda: report(ADA, "delivered", external_ref=OURS)),
+}
+
+
+@pytest.mark.parametrize("name", REPORTS)
+@pytest.mark.parametrize("held", ["report", "record"])
+def test_report_counts_whichever_transaction_is_held_at_whichever_statement(url: str, held: str, name: str) -> None:
+    campaign, make = REPORTS[name]
+
+    def store(database: Database) -> object:
+        return save_reports(database, make())
+
+    def record(database: Database) -> object:
+        request = SentRequest(OURS, 2 if campaign == "spring" else 1, "m1")
+        return database.write(lambda connection: record_requests(connection, campaign, "shop", [request]))
+
+    first, second = (store, record) if held == "report" else (record, store)
+    with open_database(url) as database, open_database(url) as other:
+
+        def clear() -> None:
+            for table in ("cpaas_deliveries", "cpaas_requests", "cpaas_request_counts", "cpaas_reports"):
+                database.write(lambda connection, table=table: connection.execute(text(f"DELETE FROM {table}")))
+
+        begun(database, campaign)
+        steps = statements_of(database, first)
+        assert steps < MOST_STATEMENTS
+        for step in range(1, steps + 2):
+            clear()
+            with held_before(database, step, lambda: second(other)):
+                first(database)
+            assert outcomes(database, campaign) == {ADA: "delivered"}, step
+            with database.connect() as connection:
+                assert connection.execute(select(deliveries.c.campaign)).scalars().all() == [campaign], step
+
+
+def test_thousands_of_reports_beside_their_records_are_all_counted(postgres_url: str) -> None:
+    """The account's webhook beside a callback_url: each request is reported while it is recorded."""
+    number, each = 2000, 50
+    with open_database(postgres_url) as database:
+        begun(database)
+    starts = list(range(0, number, each))
+    barriers = {start: threading.Barrier(2) for start in starts}
+    failures: list[str] = []
+
+    def send(mine: list[int]) -> None:
+        with open_database(postgres_url) as database:
+            for start in mine:
+                made = [SentRequest(ours(n), 2, f"m{n}") for n in range(start, start + each)]
+                barriers[start].wait(30)
+                database.write(lambda connection, made=made: record_requests(connection, "spring", "shop", made))
+
+    def receive(mine: list[int]) -> None:
+        choice = random.Random(mine[0])
+        with open_database(postgres_url, write_timeout=5) as database:
+            for start in mine:
+                incoming = []
+                for n in range(start, start + each):
+                    by_id = {"id": f"m{n}"} if choice.random() < 0.5 else {"external_ref": ours(n)}
+                    incoming.append(report(ADA, "delivered", **by_id))
+                    token = to(ADA, OBI, reference=ours(n))
+                    incoming.append(report(OBI, "failed", token=token))
+                choice.shuffle(incoming)
+                barriers[start].wait(30)
+                for position in range(0, len(incoming), 20):
+                    save_reports(database, *incoming[position : position + 20])
+
+    def run(work: Callable[[list[int]], None], mine: list[int]) -> None:
+        try:
+            work(mine)
+        except (DatabaseError, threading.BrokenBarrierError) as error:
+            failures.append(str(error))
+
+    threads = [
+        threading.Thread(target=run, args=(work, starts[part::3])) for part in range(3) for work in (send, receive)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(120)
+    assert failures == []
+    with open_database(postgres_url) as database:
+        assert counts(database) == (number, number, 0)
+
+
+def test_sender_that_stands_still_does_not_stop_the_receiver_for_long(postgres_url: str) -> None:
+    with open_database(postgres_url) as database, open_database(postgres_url, write_timeout=5) as receiver:
+        begun(database)
+        late = report(ADA, "delivered", external_ref=OURS)
+        stored: list[object] = []
+
+        def hold(connection: Any) -> None:
+            record_requests(connection, "spring", "shop", [SentRequest(OURS, 2, "m1")])
+            stored.extend(save_reports(receiver, late))
+
+        with pytest.raises(DatabaseError):
+            database.write(hold)
+        assert stored
+        database.write(lambda connection: record_requests(connection, "spring", "shop", [SentRequest(OURS, 2, "m1")]))
+        assert outcomes(database) == {ADA: "delivered"}
+
+
+@pytest.mark.parametrize("number", [1, 40, 400])
+def test_batch_needs_the_same_number_of_statements_whatever_it_holds(database: Database, number: int) -> None:
+    begun(database)
+    save_reports(database, report(ADA, "delivered", id="first"))
+    made = [SentRequest(ours(n), 2, f"m{n}") for n in range(number)]
+    database.write(lambda connection: record_requests(connection, "spring", "shop", made))
+    recorded = [report(ADA, "delivered", id=f"m{n}", external_ref=ours(n)) for n in range(number)]
+    unrecorded = [report(ADA, "delivered", id=f"other{n}", external_ref=ours(1000 + n)) for n in range(number)]
+    of_recorded = statements_of(database, lambda database: save_reports(database, *recorded))
+    of_unrecorded = statements_of(database, lambda database: save_reports(database, *unrecorded))
+    is_postgres = database.engine.dialect.name == "postgresql"
+    # SQLite inserts 64 rows with a statement, and the webhook's reports of recorded requests are bounded.
+    more = 0 if is_postgres else 4 * (number // 64)
+    assert of_recorded <= (10 if is_postgres else 12) + more
+    # The lock, and a second look for the requests by reference and by id.
+    assert of_unrecorded <= of_recorded + (3 if is_postgres else 0)

@@ -1,0 +1,257 @@
+"""Whose report counts: each recipient of a request once, by who it is and not by how many there are."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+from sqlalchemy import event, select
+
+from cpaas_provider.database.database import Database, open_database
+from cpaas_provider.database.schema.delivery import deliveries, requests
+from cpaas_provider.delivery.receiver.writer import StoreResult
+from cpaas_provider.delivery.tracking.erasure import erase
+from cpaas_provider.delivery.tracking.request_recipients import is_national, is_same_number
+from cpaas_provider.delivery.tracking.sent_requests import SentRequest
+from tests.unit.delivery.report_builders import (
+    ADA,
+    OBI,
+    UMA,
+    begun,
+    counts,
+    ended,
+    noted,
+    outcomes,
+    report,
+    save_reports,
+    to,
+    tracked,
+)
+
+ONE, TWO = to(ADA), to(ADA, OBI)
+NATIONAL_ADA = f"0{ADA[3:]}"
+OURS = "cpaas-" + "a" * 24
+NEW, EXCESS = StoreResult.NEW, StoreResult.EXCESS
+
+
+def save(database: Database, *told: Any) -> list[StoreResult]:
+    """Store reports one after the other."""
+    return [result for one in told for result in save_reports(database, one)]
+
+
+def names(database: Database) -> list[str]:
+    with database.connect() as connection:
+        return list(connection.execute(select(deliveries.c.recipient)).scalars())
+
+
+class TestRejectedRecipient:
+    """A recipient that the service rejected within an accepted request."""
+
+    ACCEPTED = SentRequest("pack", 1, "m1", (OBI,))
+
+    @pytest.mark.parametrize("is_tracked", [True, False])
+    @pytest.mark.parametrize("by", [{"token": TWO}, {"id": "m1"}], ids=["callback", "webhook"])
+    def test_does_not_end_the_wait_for_the_accepted_one(
+        self, database: Database, by: dict[str, Any], is_tracked: bool
+    ) -> None:
+        begun(database)
+        noted(database, self.ACCEPTED)
+        if is_tracked:
+            tracked(database, ADA)
+        ended(database, expected=1)
+        assert save(database, report(OBI, "failed", **by)) == [EXCESS]
+        assert counts(database) == (0, 0, int(is_tracked))
+        assert save(database, report(ADA, "delivered", **by)) == [NEW]
+        assert outcomes(database) == {ADA: "delivered"}
+
+    @pytest.mark.parametrize("by", [{"token": to(ADA, OBI, reference=OURS)}, {"id": "m1"}], ids=["callback", "webhook"])
+    def test_that_was_reported_before_the_request_is_recorded_counts_no_longer(
+        self, database: Database, by: dict[str, Any]
+    ) -> None:
+        begun(database)
+        save(database, report(OBI, "failed", **by))
+        noted(database, SentRequest(OURS, 1, "m1", (OBI,)))
+        assert outcomes(database) == {}
+        assert save(database, report(OBI, "delivered", **by), report(ADA, "failed", **by)) == [EXCESS, NEW]
+        assert outcomes(database) == {ADA: "undelivered"}
+
+    def test_is_recognised_in_its_national_form(self, database: Database) -> None:
+        begun(database)
+        noted(database, SentRequest("pack", 2, "m1", (UMA,)))
+        national = f"0{UMA[3:]}"
+        told = [report(ADA, "delivered", id="m1"), report(national, "failed", id="m1"), report(OBI, "failed", id="m1")]
+        assert save(database, *told) == [NEW, EXCESS, NEW]
+
+    def test_is_stored_as_a_keyed_hash_of_this_request_alone(self, database: Database) -> None:
+        begun(database)
+        noted(database, self.ACCEPTED, SentRequest("other", 1, "m2", (OBI,)))
+        with database.connect() as connection:
+            stored = connection.execute(select(requests.c.rejected)).scalars().all()
+        assert len(set(stored)) == 2
+        assert all(value and OBI not in value for value in stored)
+
+    def test_stays_rejected_when_a_later_try_records_the_request_again(self, database: Database) -> None:
+        begun(database)
+        noted(database, self.ACCEPTED)
+        noted(database, SentRequest("pack", 1, "m3"))
+        assert save(database, report(OBI, "failed", token=TWO)) == [EXCESS]
+
+    def test_reported_while_the_request_is_recorded_counts_for_nobody(self, postgres_url: str) -> None:
+        with open_database(postgres_url) as database, open_database(postgres_url) as other:
+            begun(database)
+            threads: list[threading.Thread] = []
+
+            def record(connection: Any) -> None:
+                if not threads:
+                    threads.append(threading.Thread(target=lambda: noted(other, self.ACCEPTED)))
+                    threads[0].start()
+                    threads[0].join(0.3)
+
+            event.listen(database.engine, "commit", record)
+            save(database, report(OBI, "failed", token=TWO))
+            threads[0].join(20)
+            assert outcomes(database) == {}
+
+
+class TestErasedRecipient:
+    @pytest.mark.parametrize("is_tracked", [True, False])
+    def test_takes_the_place_of_nobody_else(self, database: Database, is_tracked: bool) -> None:
+        begun(database)
+        noted(database, SentRequest("pack", 2, "m1"))
+        if is_tracked:
+            tracked(database, ADA, OBI)
+        ended(database, expected=2)
+        save(database, report(ADA, "sent", token=TWO))
+        erase(database, ADA)
+        assert save(database, report(ADA, "delivered", token=TWO)) == [NEW]
+        assert save(database, report(OBI, "delivered", token=TWO)) == [NEW]
+        assert save(database, report(UMA, "delivered", token=TWO)) == [EXCESS]
+        assert counts(database) == (2, 0, 0)
+        assert not any(ADA in name for name in names(database))
+
+    def test_is_recognised_whatever_form_its_later_report_has(self, database: Database) -> None:
+        save(database, report(ADA, "sent", token=TWO), report(OBI, "sent", token=TWO))
+        erase(database, ADA)
+        save(database, report(NATIONAL_ADA, "delivered", token=TWO))
+        assert counts(database) == (1, 0, 1)
+        assert len(names(database)) == 2
+
+    def test_twice_is_one_place(self, database: Database) -> None:
+        save(database, report(ADA, "sent", token=TWO))
+        erase(database, ADA)
+        save(database, report(ADA, "delivered", token=TWO))
+        erase(database, ADA)
+        assert save(database, report(OBI, "delivered", token=TWO)) == [NEW]
+        assert counts(database) == (2, 0, 0)
+
+    def test_of_a_request_with_one_recipient_is_its_only_one(self, database: Database) -> None:
+        save(database, report(ADA, "sent", token=ONE))
+        erase(database, ADA)
+        assert save(database, report(OBI, "failed", token=ONE)) == [EXCESS]
+        assert save(database, report(ADA, "delivered", token=ONE)) == [NEW]
+        assert save(database, report(None, "delivered", token=ONE)) == [NEW]
+        assert (counts(database), len(names(database))) == ((1, 0, 0), 1)
+
+    def test_before_the_recipients_are_recorded_is_not_recorded_by_name(self, database: Database) -> None:
+        save(database, report(ADA, "delivered", token=TWO))
+        erase(database, ADA)
+        begun(database)
+        noted(database, SentRequest("pack", 2, "m1"))
+        tracked(database, ADA, OBI)
+        assert (counts(database), len(names(database)), ADA in names(database)) == ((1, 0, 1), 2, False)
+
+    def test_keeps_a_status_that_is_stored_while_it_is_erased(self, postgres_url: str) -> None:
+        with open_database(postgres_url) as database, open_database(postgres_url) as receiver:
+            save(receiver, report(ADA, "sent", token=TWO))
+            late = [report(ADA, "delivered", token=TWO)]
+
+            def comes_between(*given: Any) -> None:
+                if given[2].startswith("SELECT pg_advisory_xact_lock(") and late:
+                    save(receiver, late.pop())
+
+            event.listen(database.engine, "before_cursor_execute", comes_between)
+            erase(database, ADA)
+            assert late == []
+            assert counts(database) == (1, 0, 0)
+
+    def test_without_the_secret_of_the_hashes_is_erased_all_the_same(
+        self, database: Database, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        save(database, report(ADA, "sent", token=TWO), report(OBI, "sent", token=TWO))
+        monkeypatch.setenv("AIRFLOW__CPAAS__RECIPIENT_SECRET", "first")
+        erase(database, ADA)
+        monkeypatch.setenv("AIRFLOW__CPAAS__RECIPIENT_SECRET", "second")
+        erase(database, OBI)
+        assert not {ADA, OBI} & set(names(database))
+        assert save(database, report(UMA, "delivered", token=TWO)) == [EXCESS]
+
+
+class TestSecondSpelling:
+    """The international form identifies a recipient. Another form is the recipient whose number it is."""
+
+    @pytest.mark.parametrize("is_tracked", [True, False])
+    @pytest.mark.parametrize("spelling", [NATIONAL_ADA, ADA[3:], f"+{ADA[:3]} (0){ADA[3:]}", f"tel:+{ADA}"])
+    def test_of_the_only_recipient_is_taken(self, database: Database, spelling: str, is_tracked: bool) -> None:
+        begun(database)
+        noted(database, SentRequest("pack", 1, "m1"))
+        if is_tracked:
+            tracked(database, ADA)
+        else:
+            save(database, report(ADA, "sent", token=ONE))
+        assert save(database, report(spelling, "delivered", token=ONE)) == [NEW]
+        assert save(database, report(spelling, "clicked", id="m1")) == [NEW]
+        assert outcomes(database) == {ADA: "clicked"}
+
+    @pytest.mark.parametrize("is_tracked", [True, False])
+    @pytest.mark.parametrize("together", [True, False])
+    @pytest.mark.parametrize("spellings", [(NATIONAL_ADA, ADA), (ADA, NATIONAL_ADA)])
+    def test_squeezes_out_no_third_person(
+        self, database: Database, spellings: tuple[str, str], together: bool, is_tracked: bool
+    ) -> None:
+        begun(database)
+        noted(database, SentRequest("pack", 2, "m1"))
+        if is_tracked:
+            tracked(database, ADA, OBI)
+        ended(database, expected=2)
+        told = [report(one, "delivered", token=TWO) for one in spellings]
+        assert (save_reports(database, *told) if together else save(database, *told)) == [NEW, NEW]
+        assert counts(database) == (1, 0, int(is_tracked))
+        assert save(database, report(OBI, "failed", token=TWO)) == [NEW]
+        assert outcomes(database) == {ADA: "delivered", OBI: "undelivered"}
+
+    def test_is_one_recipient_among_reports_before_the_request_is_recorded(self, database: Database) -> None:
+        told = [report(one, "delivered", external_ref=OURS) for one in (NATIONAL_ADA, ADA, OBI)]
+        save(database, *told)
+        begun(database)
+        noted(database, SentRequest(OURS, 2, "m1"))
+        assert outcomes(database) == {ADA: "delivered", OBI: "delivered"}
+
+    def test_of_an_address_is_one_recipient(self, database: Database) -> None:
+        told = [report(one, "delivered", token=TWO) for one in ("ada@MÜNCHEN.de", "Ada@xn--mnchen-3ya.de")]
+        save(database, *told)
+        assert outcomes(database) == {"ada@xn--mnchen-3ya.de": "delivered"}
+
+    def test_is_no_other_number_with_the_same_end(self) -> None:
+        assert is_same_number(NATIONAL_ADA, ADA)
+        assert not is_same_number(f"1{ADA[3:]}", ADA)
+        assert not is_same_number("2348031234567", "2348021234567")
+        assert not is_same_number("2348031234567", "233803123456")
+        assert is_national(NATIONAL_ADA)
+        assert not is_national(ADA)
+
+
+def test_batch_beside_erased_recipients_needs_the_same_number_of_statements(database: Database) -> None:
+    token = to(*(f"23480300{number:05d}" for number in range(200)))
+    save(database, report(ADA, "delivered", token=token))
+    erase(database, ADA)
+    needed = []
+    for start, number in ((100, 1), (200, 60)):
+        statements: list[str] = []
+        listener = lambda *given, statements=statements: statements.append(given[2])  # noqa: E731 - removed below
+        event.listen(database.engine, "before_cursor_execute", listener)
+        told = [report(f"23480300{one:05d}", "delivered", token=token) for one in range(start, start + number)]
+        assert save_reports(database, *told) == [NEW] * number
+        event.remove(database.engine, "before_cursor_execute", listener)
+        needed.append(len(statements))
+    assert needed[1] <= needed[0] + 1
