@@ -297,6 +297,9 @@ class DeliveryOracle:
             return True
         if not known.has_ended or known.is_continued:
             return None if known.is_overdue or known.has_ended else False
+        if known.is_overdue and known.is_pruned and self.accepted_recipients(campaign) and not known.erased:
+            # Its figures may be gone, but what is unfinished finishes.
+            return True
         if not self._requests_of(campaign) or self.is_free(campaign) or not self.rows(campaign):
             return None
         if known.is_overdue:

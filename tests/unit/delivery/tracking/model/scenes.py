@@ -172,7 +172,7 @@ SCENES: dict[str, tuple[Step, ...]] = {
         end(),
         age(48),
         PRUNE,
-        age(48),
+        age(80),
         PUBLISH,
     ),
     "a campaign that is pruned and reported on finishes": (
@@ -219,6 +219,7 @@ FAILING = {
     "a second spelling is the same recipient": _IDENTITY,
     "the only recipient in another spelling is not refused": _IDENTITY,
     "a recipient that is erased before its request is recorded is expected once": _ERASED,
+    "a campaign that is unfinished outlives a prune": "a prune removes unfinished campaigns",
     "an erasure by itself finishes no campaign": "an erasure publishes campaign_finished",
     "a campaign is not finished while recipients are unknown": _UNKNOWN,
     "who was reached by an unknown attempt is not among the failed": _FAILED,
