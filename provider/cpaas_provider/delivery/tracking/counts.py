@@ -82,7 +82,7 @@ def _is_request_of(rows: Any) -> ColumnElement[bool]:
     return and_(*(requests.c[name] == rows.c[name] for name in ("conn_id", "reference", "campaign")))
 
 
-def _exists(*conditions: ColumnElement[bool]) -> ColumnElement[bool]:
+def exists_for_row(*conditions: ColumnElement[bool]) -> ColumnElement[bool]:
     """Return whether rows of other tables meet conditions on a row of ``deliveries``.
 
     The row is named, because SQLAlchemy finds it by itself only one level up. Nested deeper, the condition would be
@@ -91,26 +91,28 @@ def _exists(*conditions: ColumnElement[bool]) -> ColumnElement[bool]:
     return exists().where(*conditions).correlate(deliveries)
 
 
-IS_ACCEPTED = _exists(_is_request_of(deliveries))
+IS_ACCEPTED = exists_for_row(_is_request_of(deliveries))
 """The condition on a row of ``deliveries``: the service is known to have accepted the recipient's request."""
 
 _OTHER = deliveries.alias()
 
 IS_COUNTED = or_(
-    _exists(
+    exists_for_row(
         sends.c.campaign == deliveries.c.campaign,
         sends.c.conn_id == deliveries.c.conn_id,
         or_(sends.c.unknown.is_(None), sends.c.unknown > 0, IS_ACCEPTED),
     ),
     and_(
-        ~_exists(sends.c.campaign == deliveries.c.campaign),
-        ~_exists(_OTHER.c.campaign == deliveries.c.campaign, _OTHER.c.conn_id != deliveries.c.conn_id),
+        ~exists_for_row(sends.c.campaign == deliveries.c.campaign),
+        ~exists_for_row(_OTHER.c.campaign == deliveries.c.campaign, _OTHER.c.conn_id != deliveries.c.conn_id),
     ),
 )
 """The condition on a row of ``deliveries``: it counts for its campaign, by the same rules as in ``read_counts``."""
 
 IS_SUPERSEDED = and_(
-    _exists(sends.c.campaign == deliveries.c.campaign, sends.c.conn_id == deliveries.c.conn_id, sends.c.unknown == 0),
+    exists_for_row(
+        sends.c.campaign == deliveries.c.campaign, sends.c.conn_id == deliveries.c.conn_id, sends.c.unknown == 0
+    ),
     ~IS_ACCEPTED,
 )
 """The condition on a row of ``deliveries``: its request was repeated under another reference, which counts instead."""

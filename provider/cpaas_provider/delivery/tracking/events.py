@@ -21,7 +21,6 @@ from sqlalchemy import (
     and_,
     bindparam,
     case,
-    exists,
     false,
     func,
     insert,
@@ -53,6 +52,7 @@ from cpaas_provider.delivery.tracking.counts import (
     MAX_REPORT_WAIT,
     MAX_SEND_DURATION,
     DeliveryCounts,
+    exists_for_row,
     overdue,
     read_counts,
 )
@@ -86,7 +86,7 @@ _DETECTION_LOCK = 0x6370616174
 
 _OTHER = deliveries.alias()
 
-_IS_REACHED_OTHERWISE = exists().where(
+_IS_REACHED_OTHERWISE = exists_for_row(
     _OTHER.c.recipient == deliveries.c.recipient,
     _OTHER.c.campaign == deliveries.c.campaign,
     _OTHER.c.conn_id == deliveries.c.conn_id,
@@ -296,10 +296,10 @@ def _waiting(kind: str, now: datetime) -> ColumnElement[bool]:
     """Return the condition for recipients that belong to no batch yet, and whose campaign will not change any more."""
     batched = BATCHED[kind]
     may_move = deliveries.c.campaign.startswith(UNTRACKED_PREFIX) | (deliveries.c.campaign == deliveries.c.reference)
-    is_recorded = exists().where(sends.c.campaign == deliveries.c.campaign, sends.c.conn_id == deliveries.c.conn_id)
+    is_recorded = exists_for_row(sends.c.campaign == deliveries.c.campaign, sends.c.conn_id == deliveries.c.conn_id)
     stays = or_(~may_move, is_recorded, deliveries.c.updated_at < now - UNTRACKED_GRACE)
     # A campaign may still send the message again, under another reference.
-    may_repeat = exists().where(
+    may_repeat = exists_for_row(
         sends.c.campaign == deliveries.c.campaign,
         sends.c.conn_id == deliveries.c.conn_id,
         sends.c.campaign != deliveries.c.reference,

@@ -21,6 +21,8 @@ from tests.unit.delivery.report_builders import counts as numbers
 
 MODULES = ("counts", "events", "event_source", "membership", "report_store", "retention", "sent_requests")
 
+OF_SENDS = {"events._UNKNOWN", "events._ALL_ARE_FINAL", "events._LAST_ERASURE", "events._IS_COMPLETE"}
+
 
 def conditions() -> Iterator[tuple[str, Table, ColumnElement[bool]]]:
     """Yield every condition that a module of delivery tracking holds, with the table of its rows."""
@@ -28,7 +30,7 @@ def conditions() -> Iterator[tuple[str, Table, ColumnElement[bool]]]:
         module = import_module(f"cpaas_provider.delivery.tracking.{module_name}")
         for name, value in vars(module).items():
             if isinstance(value, ColumnElement):
-                table = sends if name == "_IS_COMPLETE" else deliveries
+                table = sends if f"{module_name}.{name}" in OF_SENDS else deliveries
                 yield f"{module_name}.{name}", table, value
     for kind, batched in events.BATCHED.items():
         yield f"events.{kind}", deliveries, batched.condition

@@ -78,7 +78,7 @@ class PermanentFailures:
 def proves_reachable(report: Report, kind: str | None) -> bool:
     """Return whether a report proves that messages reach the recipient. Airtime reaches an account, not a handset."""
     kind = report.kind or kind or ("airtime" if report.status == "success" else None)
-    return report.delivery_status is not None and report.delivery_status.delivered and kind != "airtime"
+    return report.delivery_status is not None and report.delivery_status.reached and kind != "airtime"
 
 
 def _kind_of(report: Report) -> str | None:

@@ -208,27 +208,3 @@ _IDENTITY = "a recipient in a second spelling is taken for another one"
 _UNKNOWN = "recipients of unknown outcome do not keep a campaign open"
 _ERASED = "an erased recipient is counted twice"
 _FAILED = "an attempt that was repeated is among the failed messages"
-
-FAILING = {
-    "who opened the message does not get the next channel": _REACHED,
-    "who clicked the link does not get the next channel": _REACHED,
-    "a request of another campaign makes no unknown attempt count": _OTHER_CAMPAIGN,
-    "a request of another connection makes no unknown attempt count": _OTHER_CAMPAIGN,
-    "a rejected recipient takes no place of one that is open": _REJECTED,
-    "a report of a rejected recipient that came early is nobody's place": _REJECTED,
-    "a second spelling is the same recipient": _IDENTITY,
-    "the only recipient in another spelling is not refused": _IDENTITY,
-    "a recipient that is erased before its request is recorded is expected once": _ERASED,
-    "a campaign that is unfinished outlives a prune": "a prune removes unfinished campaigns",
-    "an erasure by itself finishes no campaign": "an erasure publishes campaign_finished",
-    "a campaign is not finished while recipients are unknown": _UNKNOWN,
-    "who was reached by an unknown attempt is not among the failed": _FAILED,
-    "who was reached by a resend is not among the failed": _FAILED,
-}
-"""Scenes that do not come out as promised yet, each with the reason. An entry is removed with the defect."""
-
-FAILING_ON_POSTGRES = {
-    "a report stored while its request is recorded counts after more than a minute": "the report is lost",
-    "a request recorded while its report is stored counts after more than a minute": "the report is lost",
-}
-"""The same, where two transactions run at the same time."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 from hypothesis import HealthCheck, given, note, settings
 from hypothesis import strategies as st
 
@@ -78,7 +77,6 @@ TRACKED = st.lists(st.sampled_from(list(CAMPAIGNS)), unique=True)
 
 
 # Not strict, because a small sample may miss the scenes. The mark goes with the last entry of FAILING.
-@pytest.mark.xfail(strict=False, reason="scenes.py has what does not come out as promised yet")
 @settings(suppress_health_check=list(HealthCheck))
 @given(tracked=TRACKED, begin=st.lists(SENT, min_size=1, max_size=3), steps=st.lists(STEPS, max_size=14))
 def test_what_is_shown_of_deliveries_agrees_with_the_promises(
