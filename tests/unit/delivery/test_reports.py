@@ -67,8 +67,8 @@ class TestRanks:
             DeliveryStatus.CLICKED,
         ]
 
-    def test_which_are_delivered_and_which_are_final(self) -> None:
-        assert [state for state in DeliveryStatus if state.delivered] == [
+    def test_statuses_that_reached_the_recipient_and_final_statuses(self) -> None:
+        assert [state for state in DeliveryStatus if state.reached] == [
             DeliveryStatus.DELIVERED,
             DeliveryStatus.OPENED,
             DeliveryStatus.CLICKED,

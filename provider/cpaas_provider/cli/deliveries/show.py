@@ -27,7 +27,7 @@ from cpaas_provider.delivery.tracking.counts import (
     open_report_database,
     read_counts,
 )
-from cpaas_provider.delivery.tracking.report_store import UNTRACKED_PREFIX
+from cpaas_provider.delivery.tracking.request_recipients import UNTRACKED_PREFIX
 
 _COPIED = frozenset({"reference", "campaign"})
 # The columns of a table. Other formats have all columns.

@@ -17,8 +17,7 @@ from cpaas_provider.database.schema.delivery import deliveries, delivery_summari
 from cpaas_provider.delivery.reports import DeliveryStatus
 from cpaas_provider.delivery.tracking.membership import lock, replace_name, request_of
 from cpaas_provider.delivery.tracking.mentions import RecipientMatcher, find
-from cpaas_provider.delivery.tracking.report_store import UNTRACKED_PREFIX
-from cpaas_provider.delivery.tracking.request_recipients import erased_name
+from cpaas_provider.delivery.tracking.request_recipients import UNTRACKED_PREFIX, erased_name
 from cpaas_provider.delivery.tracking.retention import executing
 
 PAGE_ROWS = 5_000

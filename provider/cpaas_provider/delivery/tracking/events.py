@@ -56,7 +56,7 @@ from cpaas_provider.delivery.tracking.counts import (
     overdue,
     read_counts,
 )
-from cpaas_provider.delivery.tracking.report_store import UNTRACKED_PREFIX
+from cpaas_provider.delivery.tracking.request_recipients import UNTRACKED_PREFIX
 
 CAMPAIGN_FINISHED: Final = "campaign_finished"
 MESSAGES_FAILED: Final = "messages_failed"

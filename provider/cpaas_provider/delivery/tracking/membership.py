@@ -276,7 +276,7 @@ def _read(
     found: dict[Request, RequestRecipients] = {}
     query = _find(connection.dialect.name).recipients
     for some in batched(sizes):
-        for *request, names, size, tracked, rejected in select_at_once(
+        for *request, names, size, tracked, rejected, message_id in select_at_once(
             connection, query, {"wanted": json.dumps(some), "most_rows": most_rows}
         ):
             key = request[0], request[1], request[2]
@@ -285,7 +285,7 @@ def _read(
             rows = json.loads(names) if isinstance(names, str) else names or []
             known = dict.fromkeys(name for _, name in sorted(rows) if name not in new)
             most = sizes[key] if size is None else min(size, sizes[key])
-            found[key] = RequestRecipients(key, most, known, bool(tracked), hashes_in(rejected))
+            found[key] = RequestRecipients(key, most, known, bool(tracked), hashes_in(rejected), message_id)
     hasher = hasher_for(connection, found.values())
     for recipients in found.values():
         recipients.hasher = hasher
@@ -323,7 +323,7 @@ class _Find:
 
     @functools.cached_property
     def recipients(self) -> Select[Any]:
-        """The rows of each request as JSON, its recorded size, whether it is tracked, and the rejected recipients."""
+        """The rows of each request as JSON, its recorded size, whether it is tracked, the rejected and the id."""
         # One index look-up each: with a join, PostgreSQL would scan a table that has grown since its last ANALYZE.
         rows = select(deliveries.c.reported_at, deliveries.c.recipient).where(self._among(*_NAME[:3]))
         some = rows.limit(bindparam("most_rows", type_=Integer())).correlate(self._wanted).subquery()
@@ -334,7 +334,7 @@ class _Find:
             else func.json_group_array(func.json_array(moment, some.c.recipient))
         )
         recorded = and_(requests.c.conn_id == self._parts[1], requests.c.reference == self._parts[2])
-        facts = (requests.c.recipients, requests.c.tracked, requests.c.rejected)
+        facts = (requests.c.recipients, requests.c.tracked, requests.c.rejected, requests.c.message_id)
         columns: list[ColumnElement[Any]] = [
             *self._parts[:3],
             select(names).correlate(self._wanted).scalar_subquery(),

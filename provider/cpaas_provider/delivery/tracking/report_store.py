@@ -30,12 +30,9 @@ from cpaas_provider.delivery.tracking.membership import Row, hold_names, record_
 from cpaas_provider.delivery.tracking.permanent_failures.entries import update_entries
 from cpaas_provider.delivery.tracking.permanent_failures.reasons import PermanentFailures, proves_reachable
 from cpaas_provider.delivery.tracking.recipient_status import Key
-from cpaas_provider.delivery.tracking.request_recipients import UNNAMED_PREFIX
+from cpaas_provider.delivery.tracking.request_recipients import UNNAMED_PREFIX, UNTRACKED_PREFIX
 
 log = logging.getLogger(__name__)
-
-UNTRACKED_PREFIX = "~"
-"""Prefix of the message id that takes the place of the campaign while the request of a message is not recorded."""
 
 # In JSON only strings contain such characters.
 _NOT_ASCII = re.compile(r"[^\x00-\x7f]+")

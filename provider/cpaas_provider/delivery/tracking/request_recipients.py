@@ -26,6 +26,9 @@ UNNAMED_PREFIX = "#"
 
 ERASED_PREFIX = f"{UNNAMED_PREFIX}erased-"
 
+UNTRACKED_PREFIX = "~"
+"""Prefix of the message id that takes the place of the campaign while the request of a message is not recorded."""
+
 _HASH_DIGITS = 2 * HASH_BYTES
 _SAME_TAIL = 6
 """Digits at the end of a number that all its written forms share."""
@@ -49,6 +52,7 @@ class RequestRecipients:
     :param names: the names that stand for a recipient each
     :param is_closed: whether ``names`` are all recipients of the request
     :param rejected: the keyed hashes of the recipients that the service rejected from the request
+    :param message_id: its id, by which a recipient may have been reported and erased before the request was recorded
     """
 
     request: Request
@@ -56,6 +60,7 @@ class RequestRecipients:
     names: dict[str, None] = field(default_factory=dict)
     is_closed: bool = False
     rejected: frozenset[str] = frozenset()
+    message_id: str | None = None
     hasher: RecipientHasher | None = None
     renamed: dict[str, str] = field(default_factory=dict)
     """Names that turned out to be another name's recipient."""
@@ -144,9 +149,13 @@ class RequestRecipients:
         readings = {reported}
         if is_national(reported):
             readings |= {number for region in set(map(_region_of, self.names)) if (number := _read(reported, region))}
-        for reading in readings:
-            for value in self.hasher.hashes(_in_request(self.request, reading)):
-                yield value.hex()
+        names = [_hashed_name(self.request)]
+        if self.message_id:
+            names.append(f"{UNTRACKED_PREFIX}{self.message_id}")
+        for name in names:
+            for reading in readings:
+                for value in self.hasher.hashes(_in_request(self.request[1], name, reading)):
+                    yield value.hex()
 
 
 def hash_in_request(connection: Connection, request: Request, recipient: str) -> str:
@@ -157,7 +166,7 @@ def hash_in_request(connection: Connection, request: Request, recipient: str) ->
     :param connection: in a transaction that writes
     """
     try:
-        return writing_hasher(connection).hash(_in_request(request, recipient)).hex()
+        return writing_hasher(connection).hash(_in_request(request[1], _hashed_name(request), recipient)).hex()
     except HashSecretMissingError as error:
         log.warning("%s. A later report of this recipient is not recognised.", str(error).rstrip("."))
         return secrets.token_hex(HASH_BYTES)
@@ -205,8 +214,14 @@ def _erased_name(value: str) -> str:
     return f"{ERASED_PREFIX}{value}"
 
 
-def _in_request(request: Request, recipient: str) -> str:
-    return "\0".join((request[1], request[2], recipient))
+def _hashed_name(request: Request) -> str:
+    """Return the name of a request that its hashes contain. What is reported by message id has no reference yet."""
+    campaign, _, reference = request
+    return campaign if campaign.startswith(UNTRACKED_PREFIX) else reference
+
+
+def _in_request(conn_id: str, name: str, recipient: str) -> str:
+    return "\0".join((conn_id, name, recipient))
 
 
 def _read(name: str, region: str | None) -> str | None:

@@ -20,9 +20,8 @@ from cpaas_provider.delivery.tracking.report_store import (
     DUPLICATE,
     KINDS,
     OF_REPEATED_PURCHASE,
-    UNTRACKED_PREFIX,
 )
-from cpaas_provider.delivery.tracking.request_recipients import hash_in_request
+from cpaas_provider.delivery.tracking.request_recipients import UNTRACKED_PREFIX, hash_in_request
 
 _NEWEST_SENDS = 10_000
 

@@ -48,7 +48,7 @@ def test_condition_is_about_the_row_of_the_outer_query_at_any_depth(
             nested = exists().where(alias.c.campaign == table.c.campaign, nested).correlate(table)
         text = str(select(table.c.campaign).where(nested).compile(dialect=dialect))
         # A subquery of a condition on sends may read deliveries, as its own table.
-        own = len(re.findall(rf"(?:FROM|,|JOIN) {table.name}\b(?! AS)", text))
+        own = len(re.findall(rf"(?:FROM|,|JOIN) {table.name}\b(?! AS|\.)", text))
         assert own == 1, text
 
 

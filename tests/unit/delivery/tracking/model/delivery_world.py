@@ -160,7 +160,7 @@ class DeliveryWorld:
             return
         if dies:
             self.database.kill_at(1, dies)
-        sent = SentRequest(reference, len(request.accepted), message_id)
+        sent = SentRequest(reference, len(request.accepted), message_id, tuple(sorted(request.rejected)))
         made = [(sent, request.accepted)]
         if not self._tracker(request.campaign).record_accepted(self.reference_of(request.campaign), made):
             request.is_tracked = is_tracked and dies == "after"

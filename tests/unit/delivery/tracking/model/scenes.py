@@ -199,12 +199,3 @@ TRACKED = frozenset(
     }
 )
 """Scenes whose recipients are recorded."""
-
-
-_REACHED = "who opened or clicked is not taken as reached"
-_OTHER_CAMPAIGN = "requests of other campaigns are taken for the request of a report"
-_REJECTED = "reports of recipients that were rejected count"
-_IDENTITY = "a recipient in a second spelling is taken for another one"
-_UNKNOWN = "recipients of unknown outcome do not keep a campaign open"
-_ERASED = "an erased recipient is counted twice"
-_FAILED = "an attempt that was repeated is among the failed messages"
