@@ -76,7 +76,6 @@ STEPS = st.one_of(
 TRACKED = st.lists(st.sampled_from(list(CAMPAIGNS)), unique=True)
 
 
-# Not strict, because a small sample may miss the scenes. The mark goes with the last entry of FAILING.
 @settings(suppress_health_check=list(HealthCheck))
 @given(tracked=TRACKED, begin=st.lists(SENT, min_size=1, max_size=3), steps=st.lists(STEPS, max_size=14))
 def test_what_is_shown_of_deliveries_agrees_with_the_promises(
