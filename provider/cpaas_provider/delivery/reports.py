@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import re
+from collections.abc import Callable
 from datetime import UTC, datetime
 from enum import IntEnum
 from typing import Any, NamedTuple
@@ -76,7 +78,8 @@ _CHANNELS = ("channel", "kind", "type")
 
 _NUMBER = re.compile(r"\+?[0-9][0-9 ().-]*")
 _NO_DIGIT = re.compile(r"[^0-9]")
-_AS_WRITTEN = re.compile(r"\+?[1-9][0-9]*|[\x00-\x7f]*@[\x00-\x7f]*")
+_AS_WRITTEN = re.compile(r"\+?[1-9][0-9]*")
+_ASCII_ADDRESS = re.compile(r"[\x00-\x7f]*@[\x00-\x7f]*")
 _LONGEST_NUMBER = 20
 _MILLISECONDS_FROM = 1e11
 
@@ -134,9 +137,9 @@ def normalise_recipient(value: Any) -> str | None:
     if isinstance(value, list) and len(value) == 1:
         value = value[0]
     text = _text(value)
-    # Most reports write digits, or an address in ASCII, which are read as they are.
-    if text and not _AS_WRITTEN.fullmatch(text):
-        text = _read_recipient(text)
+    # Most reports write an address in ASCII, which is read as it is.
+    if text and not _ASCII_ADDRESS.fullmatch(text):
+        text = _reader()(text)
     if text and "@" in text:
         # Measured as it is stored: a few letters are longer in lower case.
         text = text.lower()
@@ -151,15 +154,28 @@ def normalise_recipient(value: Any) -> str | None:
     return digits if 0 < len(digits) <= _LONGEST_NUMBER else None
 
 
-def _read_recipient(text: str) -> str:
+@functools.cache
+def _reader() -> Callable[[str], str]:
+    """Return what reads a recipient as the sender's reader does. An import takes too long for each report."""
+    from cpaas_provider.api.recipients._msisdn_fast_path import PLAIN, parse_plain
     from cpaas_provider.api.recipients.invalid import InvalidRecipientError
     from cpaas_provider.api.recipients.msisdn import NumberReader
     from cpaas_provider.api.recipients.reader import RecipientReader
 
-    try:
-        return str(RecipientReader("any", NumberReader(number_check="possible")).read(text))
-    except InvalidRecipientError:
-        return text
+    read_any = RecipientReader("any", NumberReader(number_check="possible")).read
+    read_valid = NumberReader().read
+
+    def read(text: str) -> str:
+        try:
+            if not _AS_WRITTEN.fullmatch(text):
+                return read_any(text)
+            number = text if text[0] == "+" else f"+{text}"
+            # Of a plain number only a national prefix after its country code must go, which is rare.
+            return text if PLAIN.fullmatch(number) and parse_plain(number, None) else read_valid(number)
+        except InvalidRecipientError:
+            return text
+
+    return read
 
 
 def _fields(body: Any) -> Fields:

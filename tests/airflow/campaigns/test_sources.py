@@ -190,7 +190,8 @@ class TestPlaceholders:
 
     @pytest.mark.parametrize("given", ["name", 5])
     def test_substitutions_that_are_none_are_refused(self, stage: Stage, given: Any) -> None:
-        assert sms(stage, rows(1), substitutions=given).once().state == "failed"
+        with pytest.raises(ValueError, match="substitutions must be a list of texts"):
+            sms(stage, rows(1), substitutions=given)
 
 
 class TestEmail:

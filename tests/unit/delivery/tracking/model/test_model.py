@@ -81,5 +81,5 @@ TRACKED = st.lists(st.sampled_from(list(CAMPAIGNS)), unique=True)
 def test_what_is_shown_of_deliveries_agrees_with_the_promises(
     play: Play, tracked: list[str], begin: list[Step], steps: list[Step]
 ) -> None:
-    note(f"tracked={tuple(tracked)}")
+    note(f"{begin + steps}, tracked={tuple(tracked)}")
     play(*begin, *steps, tracked=tuple(tracked))
