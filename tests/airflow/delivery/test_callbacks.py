@@ -29,6 +29,8 @@ from tests.airflow.harness.campaigns import digits, rows, small_packs
 from tests.airflow.harness.stage import Stage, fault
 from tests.airflow.harness.tries import Run, Try, new_dag
 from tests.ports import closed_port, listening
+from tests.unit.api.generated_answers import encoded
+from tests.unit.api.question import Answer, Question
 from tests.unit.delivery.report_builders import report, save_reports
 from tests.unit.delivery.running_receiver import running, until
 from tests.unit.sending.odd_service import OddService, always
@@ -393,6 +395,33 @@ class TestAcceptedForSome:
             save_reports(received.store, report(recipient, "delivered", token=token, conn_id="cpaas_default"))
             assert received.counts(request.campaign) == expected
         assert received.recipients(request.campaign) == {accepted}
+
+    def test_is_recorded_with_the_rejected_ones_by_a_later_try(self, stage: Stage, received: Received) -> None:
+        _, rejected, later, _ = digits(4, 940)
+        errors = [{"field": "recipients", "message": f"The number {rejected} is invalid."}]
+        partly = Answer(200, encoded({"id": "m-1", "message": "Partly sent", "errors": errors}))
+        full = Answer(200, encoded({"id": "m-2", "message": "Sent"}))
+        is_busy = [True]
+
+        def respond(question: Question) -> Answer:
+            if later not in " ".join(question.recipients):
+                return partly
+            return Answer(429, encoded({"message": "Slow down"}), "0") if is_busy else full
+
+        with serving_odd(OddService(respond)) as service:
+            callbacks = {"callback_url": received.url, "callback_secret": "of-callbacks", "host": service.url}
+            small_packs(stage, 2, **callbacks)
+            run = campaigns.sms(stage, rows(4, 940), max_failure_ratio=1.0)
+            assert run.once().state == "up_for_retry"
+            # As if the try had been killed before it recorded the request.
+            received.store.write(lambda connection: connection.execute(delete(requests)))
+            is_busy.clear()
+            run.once()
+        first = min(received.rows(requests), key=lambda request: request.message_id)
+        assert (first.recipients, bool(first.rejected)) == (1, True)
+        token = CallbackToken(first.campaign, first.reference, 2)
+        save_reports(received.store, report(rejected, "delivered", token=token, conn_id="cpaas_default"))
+        assert received.counts(first.campaign) == (0, 0, 0)
 
 
 class TestACampaign:

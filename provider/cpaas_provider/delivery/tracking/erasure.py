@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Row, Select, Table, and_, case, delete, select, tuple_, update
+from sqlalchemy import ColumnElement, Connection, Row, Select, Table, and_, case, delete, func, select, tuple_, update
 
 from cpaas_provider.database.bulk import batched
 from cpaas_provider.database.database import Database
@@ -93,7 +93,8 @@ def _make_anonymous(connection: Connection, matcher: RecipientMatcher, row: Row[
         "reason": None,
         "status": status,
         "delivery_status": case((in_flight, int(DeliveryStatus.UNDELIVERED)), else_=rows.delivery_status),
-        "failed_batch": case((in_flight, _NOT_PUBLISHED), else_=rows.failed_batch),
+        # That another request reached the recipient cannot be seen any more.
+        "failed_batch": func.coalesce(rows.failed_batch, _NOT_PUBLISHED),
         "updated_at": case((in_flight, datetime.now(UTC)), else_=rows.updated_at),
     }
     erased = connection.execute(update(deliveries).where(this_row).values(changed)).rowcount

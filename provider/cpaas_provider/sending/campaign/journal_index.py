@@ -53,10 +53,7 @@ class JournalIndex:
                     )
                 for result in batch.results:
                     self.record_result(self._reopened(result, batch))
-                    self.plan.database.executemany(
-                        "INSERT INTO left_out VALUES (?, ?)",
-                        ((member, result.number) for member in split_members(result.left_out)),
-                    )
+                    self._add_left_out(result)
         if self.next_number:
             self._decide()
         self.next_number = max(self.next_number, self.journal.first_number)
@@ -73,6 +70,7 @@ class JournalIndex:
         :param at: when it was taken from the queue, as ``time.time()`` returns it
         """
         self._add(intent, self.body, at, result, now=True)
+        self._add_left_out(result)
 
     def record_result(self, result: Result) -> None:
         """Record the result of a request. An accepted request stays accepted, whatever a late write has."""
@@ -91,13 +89,24 @@ class JournalIndex:
         ).fetchall()
         return [self._unknown_request(*row) for row in rows]
 
-    def accepted(self) -> Iterator[tuple[str, int, str | None]]:
-        """Yield each accepted request: its reference, its number of recipients, and the service's id of the message."""
-        yield from self.plan.database.execute(
-            """SELECT reference, count(*), id FROM recipient JOIN request ON number = recipient.request
+    def accepted(self) -> Iterator[tuple[str, int, str | None, tuple[str, ...]]]:
+        """Yield each accepted request: its reference, its number of recipients, and the service's id of the message.
+
+        The last value are the addresses that the service rejected from the request, as far as the source has them.
+        """
+        left_out: dict[int, dict[str, None]] = {}
+        for number, address in self.plan.database.execute(
+            """SELECT left_out.request, address FROM left_out JOIN recipient ON recipient.member = left_out.member
+            WHERE address IS NOT NULL"""
+        ):
+            left_out.setdefault(number, {})[address] = None
+        for number, *request in self.plan.database.execute(
+            """SELECT number, reference, count(*), id FROM recipient JOIN request ON number = recipient.request
             WHERE status = ? GROUP BY number ORDER BY number""",
             (RecipientStatus.SENT,),
-        )
+        ):
+            reference, recipients, message_id = request
+            yield reference, recipients, message_id, tuple(left_out.get(number, ()))
 
     def accepted_ids(self) -> dict[str, set[str | None]]:
         """Return the service's ids of accepted requests whose reference an unresolved request has, too.
@@ -197,6 +206,10 @@ class JournalIndex:
                 now,
             ),
         )
+
+    def _add_left_out(self, result: Result) -> None:
+        for member in split_members(result.left_out):
+            self.plan.change("INSERT INTO left_out VALUES (?, ?)", (member, result.number))
 
     def _has_request(self, number: int) -> bool:
         return self.plan.database.execute("SELECT 1 FROM request WHERE number = ?", (number,)).fetchone() is not None

@@ -302,6 +302,17 @@ class TestBatches:
         save_reports(database, report(ADA, "failed", token=PACK), report(ADA, "delivered", token=PACK))
         assert found(database) == []
 
+    def test_leave_out_who_was_reached_after_all_and_is_erased(self, database, batches_at_once):
+        begin(database)
+        for reference in ("first", "second"):
+            noted(database, reference=reference)
+        save_reports(database, report(ADA, "failed", token=CallbackToken("spring", "first", 2)))
+        save_reports(database, report(ADA, "delivered", token=CallbackToken("spring", "second", 2)))
+        end(database, expected=4)
+        assert found(database) == []
+        erase(database, ADA)
+        assert found(database) == []
+
     def test_wait_a_while_for_the_campaign_of_a_request_that_nobody_has_noted(self, database, batches_at_once):
         ours = "cpaas-" + "a" * 24
         save_reports(database, report(ADA, "failed", external_ref=ours))

@@ -173,6 +173,18 @@ class TestALostJournal:
         assert statuses(plan) == {ADA: "sent", OBI: "unknown"}
 
 
+class TestAcceptedRequests:
+    def test_of_all_tries_have_the_recipients_that_the_service_rejected_from_them(self) -> None:
+        _, index = restored(batch([claim(0, ADA, OBI)], [settled(0)._replace(left_out=member(OBI))]))
+        index.record(claim(1, UMA, OBI), WHEN.timestamp(), settled(1)._replace(left_out=member(OBI)))
+        index.plan.set_status([3], RecipientStatus.SENT, 1)
+        assert [(size, rejected) for _, size, _, rejected in index.accepted()] == [(1, (OBI,)), (1, (OBI,))]
+
+    def test_without_a_rejection_have_none(self) -> None:
+        _, index = restored(batch([claim(0, ADA, OBI)], [settled(0)]))
+        assert list(index.accepted()) == [(claim(0, ADA, OBI).reference, 2, "m0", ())]
+
+
 class TestWhatIsSummed:
     def test_money_is_of_settled_requests_of_all_tries(self) -> None:
         _, index = restored(

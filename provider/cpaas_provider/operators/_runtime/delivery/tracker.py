@@ -112,13 +112,15 @@ class DeliveryTracker:
     def record_send_finished(self, campaign: str, expected: int, unknown: int, accepted: Sequence[SentRequest]) -> None:
         """Record the number of recipients sent to in all tries, and how many of them are unknown.
 
-        :param accepted: all requests the service accepted, in case that some are not recorded
+        :param accepted: all requests the service accepted, in case that some are not recorded, each with the addresses
+            of those that it rejected
         """
 
         def work(connection: Connection) -> None:
             self._record_started(connection, campaign)
             if count_recorded_recipients(connection, campaign) < expected:
-                record_requests(connection, campaign, self.conn_id, accepted)
+                made = [request._replace(rejected=_keys(request.rejected)) for request in accepted]
+                record_requests(connection, campaign, self.conn_id, made)
             record_send_finished(connection, campaign, expected, unknown)
 
         self._write(work)
