@@ -26,6 +26,7 @@ DEFAULT_POKE_INTERVAL = 10.0
 # No passcode outlives 60 minutes (INTERFACE.md 4.4).
 DEFAULT_TIMEOUT = 3660.0
 
+_check_minutes = bounds.whole_within(*bounds.OTP_MINUTES)
 _STREAK_KEY = "cpaas_otp_failures"
 _FAILURES = {
     "expired": "OTP expired: the code was not entered in time (status {status_desc}).",
@@ -94,7 +95,7 @@ class OtpStatusSensor(DeferrableSensor):
     ) -> None:
         try:
             bounds.poke_interval("poke_interval", poke_interval)
-            bounds.if_known(bounds.whole_within(*bounds.OTP_MINUTES))("expires_in", expires_in)
+            bounds.if_known(_check_minutes)("expires_in", expires_in)
             _check_statuses(success_statuses, failure_statuses)
         except ValueError as error:
             raise ValueError(f"Task {kwargs.get('task_id')}: {error}") from None
@@ -202,10 +203,13 @@ class OtpStatusSensor(DeferrableSensor):
     def _criteria(self) -> OtpCriteria:
         from cpaas_provider.triggers._polling.criteria import OtpCriteria
 
-        minutes = str(self.expires_in).strip() if self.expires_in is not None else ""
-        if minutes and not minutes.isdigit():
-            raise AirflowFailException("expires_in must be a whole number of minutes.")
-        expires_in = int(minutes) if minutes else None
+        expires_in = None
+        if self.expires_in is not None and str(self.expires_in).strip():
+            try:
+                _check_minutes("expires_in", self.expires_in)
+            except ValueError as error:
+                raise AirflowFailException(str(error)) from None
+            expires_in = int(float(self.expires_in))
         began_at = self._began_at or timezone.utcnow()
         # The passcode was requested before the wait began.
         expires_by = None if expires_in is None else began_at + timedelta(minutes=expires_in)
