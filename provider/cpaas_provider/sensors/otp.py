@@ -11,7 +11,7 @@ from airflow.sdk import PokeReturnValue, timezone
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSensorTimeout
 
 from cpaas_provider.api import bounds
-from cpaas_provider.api.errors import CpaasAuthenticationError, CpaasError
+from cpaas_provider.api.errors import CpaasConfigurationError, CpaasError
 from cpaas_provider.provider_info import DEFAULT_CONN_ID
 from cpaas_provider.sensors._base import DeferrableSensor, is_deferrable
 
@@ -48,10 +48,10 @@ class OtpStatusSensor(DeferrableSensor):
     instead. With ``fail_if_not_verified=False`` it succeeds in each of these cases, so that a branch can use
     ``outcome``.
 
-    A temporary error while reading, such as a timeout or an HTTP 500, does not end the wait. A rejected key, or a
-    connection that became unusable, ends it once that was so several times over three minutes. Then a retry of the task
-    waits again. Neither the code nor the
-    number appears in the result or a log.
+    A temporary error while reading, such as a timeout or an HTTP 500, does not end the wait. A rejected key, a response
+    that is not about the passcode, such as a redirect, or a connection that became unusable ends it once that was so
+    several times over three minutes. Then a retry of the task waits again. Neither the code nor the number appears in
+    the result or a log.
 
     :param otp_id: the passcode's id, as ``RequestOtpOperator`` returned it (templated)
     :param expires_in: minutes for which the code is valid, as given in the request. The wait then ends when the
@@ -164,13 +164,13 @@ class OtpStatusSensor(DeferrableSensor):
 
     def _ends_wait(self, error: Exception, streak: FailureStreak, *, is_first: bool) -> bool:
         """Return whether a failed read ends the wait, by the same rules as on the triggerer."""
-        from cpaas_provider.triggers._polling.criteria import is_about_connection
+        from cpaas_provider.triggers._polling.criteria import is_about_passcode
 
         if isinstance(error, CpaasError) and error.retryable:
             return False
-        if not is_about_connection(error):
+        if is_about_passcode(error):
             return True
-        if is_first and not isinstance(error, CpaasAuthenticationError):
+        if is_first and (isinstance(error, CpaasConfigurationError) or not isinstance(error, CpaasError)):
             # The connection never worked.
             return True
         return streak.add(timezone.utcnow().timestamp())
