@@ -17,7 +17,7 @@ def responding(status: int, body: bytes = b"", **headers: str) -> Iterator[str]:
 
 @contextlib.contextmanager
 def responding_in_turn(*responses: tuple[int, bytes], **headers: str) -> Iterator[str]:
-    """Respond to each request with the next status and body, and to all later ones with the last; yield the base URL."""
+    """Respond with one status and body after the other, the last one for ever; yield the base URL."""
     remaining = list(responses)
 
     class Handler(BaseHTTPRequestHandler):
