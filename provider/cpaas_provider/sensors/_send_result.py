@@ -141,7 +141,12 @@ def _nothing_was_sent(entry: Mapping[str, Any]) -> bool:
 
 def _number(entry: Mapping[str, Any], *names: str, default: int) -> int:
     for name in names:
-        number = entry.get(name)
-        if isinstance(number, int) and not isinstance(number, bool) and number >= 0:
-            return number
+        if (number := entry.get(name)) is None:
+            continue
+        if not isinstance(number, int) or isinstance(number, bool) or number < 0:
+            raise ValueError(
+                f"send_result has a result whose {name} is no whole number, so the number of recipients to wait for is "
+                "unknown. Give the operator's .output as it is."
+            )
+        return number
     return default

@@ -11,7 +11,7 @@ from airflow.sdk import PokeReturnValue, timezone
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSensorTimeout
 
 from cpaas_provider.api import bounds
-from cpaas_provider.api.errors import CpaasAuthenticationError, CpaasError
+from cpaas_provider.api.errors import CpaasConfigurationError, CpaasError
 from cpaas_provider.provider_info import DEFAULT_CONN_ID
 from cpaas_provider.sensors._base import DeferrableSensor, is_deferrable
 
@@ -26,6 +26,7 @@ DEFAULT_POKE_INTERVAL = 10.0
 # No passcode outlives 60 minutes (INTERFACE.md 4.4).
 DEFAULT_TIMEOUT = 3660.0
 
+_check_minutes = bounds.whole_within(*bounds.OTP_MINUTES)
 _STREAK_KEY = "cpaas_otp_failures"
 _FAILURES = {
     "expired": "OTP expired: the code was not entered in time (status {status_desc}).",
@@ -47,10 +48,10 @@ class OtpStatusSensor(DeferrableSensor):
     instead. With ``fail_if_not_verified=False`` it succeeds in each of these cases, so that a branch can use
     ``outcome``.
 
-    A temporary error while reading, such as a timeout or an HTTP 500, does not end the wait. A rejected key, or a
-    connection that became unusable, ends it once that was so several times over three minutes. Then a retry of the task
-    waits again. Neither the code nor the
-    number appears in the result or a log.
+    A temporary error while reading, such as a timeout or an HTTP 500, does not end the wait. A rejected key, a response
+    that is not about the passcode, such as a redirect, or a connection that became unusable ends it once that was so
+    several times over three minutes. Then a retry of the task waits again. Neither the code nor the number appears in
+    the result or a log.
 
     :param otp_id: the passcode's id, as ``RequestOtpOperator`` returned it (templated)
     :param expires_in: minutes for which the code is valid, as given in the request. The wait then ends when the
@@ -94,7 +95,7 @@ class OtpStatusSensor(DeferrableSensor):
     ) -> None:
         try:
             bounds.poke_interval("poke_interval", poke_interval)
-            bounds.if_known(bounds.whole_within(*bounds.OTP_MINUTES))("expires_in", expires_in)
+            bounds.if_known(_check_minutes)("expires_in", expires_in)
             _check_statuses(success_statuses, failure_statuses)
         except ValueError as error:
             raise ValueError(f"Task {kwargs.get('task_id')}: {error}") from None
@@ -163,13 +164,13 @@ class OtpStatusSensor(DeferrableSensor):
 
     def _ends_wait(self, error: Exception, streak: FailureStreak, *, is_first: bool) -> bool:
         """Return whether a failed read ends the wait, by the same rules as on the triggerer."""
-        from cpaas_provider.triggers._polling.criteria import is_about_connection
+        from cpaas_provider.triggers._polling.criteria import is_about_passcode
 
         if isinstance(error, CpaasError) and error.retryable:
             return False
-        if not is_about_connection(error):
+        if is_about_passcode(error):
             return True
-        if is_first and not isinstance(error, CpaasAuthenticationError):
+        if is_first and (isinstance(error, CpaasConfigurationError) or not isinstance(error, CpaasError)):
             # The connection never worked.
             return True
         return streak.add(timezone.utcnow().timestamp())
@@ -202,10 +203,13 @@ class OtpStatusSensor(DeferrableSensor):
     def _criteria(self) -> OtpCriteria:
         from cpaas_provider.triggers._polling.criteria import OtpCriteria
 
-        minutes = str(self.expires_in).strip() if self.expires_in is not None else ""
-        if minutes and not minutes.isdigit():
-            raise AirflowFailException("expires_in must be a whole number of minutes.")
-        expires_in = int(minutes) if minutes else None
+        expires_in = None
+        if self.expires_in is not None and str(self.expires_in).strip():
+            try:
+                _check_minutes("expires_in", self.expires_in)
+            except ValueError as error:
+                raise AirflowFailException(str(error)) from None
+            expires_in = int(float(self.expires_in))
         began_at = self._began_at or timezone.utcnow()
         # The passcode was requested before the wait began.
         expires_by = None if expires_in is None else began_at + timedelta(minutes=expires_in)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -19,6 +20,7 @@ from cpaas_provider.sensors.delivery import DeliverySensor
 from cpaas_provider.sensors.otp import OtpStatusSensor
 from cpaas_provider.triggers import delivery
 from cpaas_provider.triggers._polling import backoff, client
+from tests.airflow.harness.fixed_response import responding_in_turn
 from tests.airflow.harness.stage import ATTEMPTS, Stage, digits, fault
 from tests.airflow.harness.tries import Run, Try, new_dag
 from tests.unit.delivery.report_builders import (
@@ -297,3 +299,39 @@ def test_wait_for_a_passcode_ends_alike_in_each_mode(stage: Stage, mode: str, so
         timer.join()
     assert (end.state, end.number) == (expected_state(scene.state, soft=soft), 1)
     assert scene.message in end.log
+
+
+def passcode(status: str) -> tuple[int, bytes]:
+    record = {"id": "passcode", "recipient": ADA, "status": 1, "created_datetime": "2026-05-01T12:00:00Z"}
+    return 200, json.dumps({**record, "status_desc": status}).encode()
+
+
+STRAY = {
+    "redirect to a login page": (301, b""),
+    "payment required": (402, b"{}"),
+    "method not allowed": (405, b"<html>"),
+    "proxy wants a login": (407, b""),
+    "conflict": (409, b"{}"),
+    "blocked": (451, b""),
+    "error of the server under a 200": (200, b'{"message": "Internal error", "errors": []}'),
+}
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("name", STRAY)
+def test_single_response_that_is_not_about_the_passcode_ends_no_wait(stage: Stage, mode: str, name: str) -> None:
+    pending = passcode("SENT")
+    with responding_in_turn(
+        pending, STRAY[name], pending, passcode("VERIFIED"), Content_Type="application/json"
+    ) as url:
+        stage.connect("cpaas_default", host=url)
+        run = sensor_run(stage, OtpStatusSensor, mode, {"otp_id": "passcode"})
+        assert conducted(run, mode).state == "success"
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_such_responses_again_and_again_end_the_wait_and_a_retry_waits_again(stage: Stage, mode: str) -> None:
+    with responding_in_turn(passcode("SENT"), STRAY["proxy wants a login"]) as url:
+        stage.connect("cpaas_default", host=url)
+        run = sensor_run(stage, OtpStatusSensor, mode, {"otp_id": "passcode", "soft_fail": True})
+        assert conducted(run, mode).state == "up_for_retry"

@@ -523,6 +523,11 @@ class TestWhatSendersReturn:
             (campaign("a", 5, delivery_reports=None), "had no callback_url"),
             (single("a", delivery_reports=None), "had no callback_url"),
             ([campaign("a", 5, delivery_reports="callback"), campaign("b", 5, delivery_reports=None)], "callback_url"),
+            *(
+                ({**campaign("a", 5), "sent": number}, "sent is no whole number")
+                for number in ("5", 5.0, float("nan"), True, -1)
+            ),
+            ({**single("a"), "recipients": "3"}, "recipients is no whole number"),
         ],
     )
     def test_what_names_nothing_to_wait_for_is_refused_in_words(self, given: Any, words: str) -> None:

@@ -1,4 +1,4 @@
-"""A server that is not the service: it gives every request the same response."""
+"""A server that is not the service: it gives every request the same response, or the next of several."""
 
 from __future__ import annotations
 
@@ -11,10 +11,19 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 @contextlib.contextmanager
 def responding(status: int, body: bytes = b"", **headers: str) -> Iterator[str]:
     """Respond to every request with a status, a body and headers (``_`` for ``-``); yield the base URL."""
+    with responding_in_turn((status, body), **headers) as url:
+        yield url
+
+
+@contextlib.contextmanager
+def responding_in_turn(*responses: tuple[int, bytes], **headers: str) -> Iterator[str]:
+    """Respond with one status and body after the other, the last one for ever; yield the base URL."""
+    remaining = list(responses)
 
     class Handler(BaseHTTPRequestHandler):
         def _answer(self) -> None:
             self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            status, body = remaining.pop(0) if len(remaining) > 1 else remaining[0]
             self.send_response(status)
             for name, value in headers.items():
                 self.send_header(name.replace("_", "-"), value)

@@ -125,11 +125,17 @@ class OtpCriteria:
         return None
 
 
-def is_about_connection(error: Exception) -> bool:
-    """Tell whether a read failed because its connection cannot be used; else the error is about the passcode."""
-    from cpaas_provider.api.errors import CpaasAuthenticationError, CpaasConfigurationError, CpaasError
+_OF_THE_PASSCODE = frozenset({400, 410, 422})
+"""Statuses that reject the id of a passcode. Others may be those of a gateway, or of a server with a fault."""
 
-    return isinstance(error, (CpaasAuthenticationError, CpaasConfigurationError)) or not isinstance(error, CpaasError)
+
+def is_about_passcode(error: Exception) -> bool:
+    """Tell whether a read failed because of its passcode. Else the cause is shared by all waits of the connection."""
+    from cpaas_provider.api.errors import CpaasError, CpaasInvalidRequestError, CpaasNotFoundError
+
+    if isinstance(error, (CpaasInvalidRequestError, CpaasNotFoundError)):
+        return True
+    return isinstance(error, CpaasError) and error.status in _OF_THE_PASSCODE
 
 
 def otp_error_result(otp_id: str, error: Exception) -> dict[str, Any]:
@@ -141,4 +147,4 @@ def otp_error_result(otp_id: str, error: Exception) -> dict[str, Any]:
 
     outcome = NOT_FOUND if isinstance(error, CpaasNotFoundError) else ERROR
     result = {"outcome": outcome, "id": otp_id, "message": str(error)}
-    return {**result, "retry": True} if is_about_connection(error) else result
+    return result if is_about_passcode(error) else {**result, "retry": True}

@@ -14,6 +14,7 @@ from airflow.sdk import timezone
 from cpaas_provider.api.errors import CpaasAuthenticationError, CpaasError
 from cpaas_provider.triggers._polling.backoff import FailureBackoff, FailureStreak, OverloadReporter
 from cpaas_provider.triggers._polling.client import ReloadingClient
+from cpaas_provider.triggers._polling.criteria import is_about_passcode
 from cpaas_provider.triggers._polling.poller import SHORTEST_INTERVAL, Poller, Waiter, backoff
 from cpaas_provider.triggers._polling.read_queue import ReadQueue
 
@@ -156,11 +157,12 @@ class OtpPoller(Poller[OtpWaiter]):
         """End a wait, or return the seconds until its passcode may be read again; meanwhile others are read."""
         if isinstance(error, CpaasAuthenticationError):
             self._reloading_client.on_auth_error(client, error)
+        if not error.retryable:
+            if is_about_passcode(error):
+                waiter.set_exception(error)
+                return 0.0
             if waiter.rejections.add(time.monotonic()):
                 waiter.set_exception(error)
-        elif not error.retryable:
-            waiter.set_exception(error)
-            return 0.0
         self._backoff.on_failure(error, started)
         if waiter.is_last_read:
             waiter.set_result(None)

@@ -40,18 +40,26 @@ _FILLERS = frozenset(_WORD.findall("a an the this that is was error err ec code 
 _OTHER_CAUSES = frozenset(
     _WORD.findall(
         """
-        temporary temporarily tempfail transient retry retrying deferred soft later
+        temporary temporarily tempfail transient retry retrying deferred soft later delayed pending expired maintenance
+        temporaire temporairement temporal temporalmente temporariamente vorübergehend
         greylist greylisted greylisting graylisted graylisting
-        absent busy off detached unreachable roaming barred barring ss7 memory
-        full quota storage exceeded limit rate throttled throttling overload overloaded congestion congested
-        timeout timed network route routing loop dns
-        blocked blocklist blocklisted blacklist blacklisted spam policy reputation spf dkim dmarc dnd
-        sender content segments
+        absent busy off detached unreachable reachable coverage roaming barred barring ported suspended memory
+        full quota storage exceeded limit rate size large long voll plein pleine lleno llena cheio cheia
+        throttled throttling overload overloaded congestion congested
+        timeout timed network route routing loop dns connection gateway hlr smsc sri ss7
+        service internal equipment unexpected database directory ldap responding
+        provisioned supported enabled disabled allowed permitted denied prohibited prohibition relay relaying country
+        authentication unauthenticated unauthorized api tenant credit credits balance insufficient payment
+        blocked blocklist blocklisted blacklist blacklisted listed rbl spam filtered fraud policy reputation
+        spf dkim dmarc dnd disturb opted unsubscribed
+        sender originator source content segments template duplicate
         """
     )
 )
-"""Words for a temporary failure, or one that is not the recipient's. A reason with one of them lists no recipient."""
+"""Words for a temporary failure, or one that is not the recipient's. A reason with one of them outside of its listed
+clauses lists no recipient."""
 
+_OTHER_CAUSE_PHRASES = re.compile(r"\b(?:mail from|lookup fail\w*|system (?:error|failure))\b")
 _AGAIN = re.compile(r"\btry again\b")
 
 
@@ -91,8 +99,10 @@ def _kind_of(report: Report) -> str | None:
 def _is_listed(report: Report, listed: frozenset[str], *, is_email: bool) -> bool:
     reason = _without_addresses(report.reason or "")
     clauses = [*_clauses(report.status), *_clauses(reason)]
-    words = " ".join(clauses)
-    if not _OTHER_CAUSES.isdisjoint(words.split()):
+    whole = " ".join(_clauses(reason))
+    # Only the words around a listed clause may name another cause: "number not in service" does not.
+    words = "" if whole in listed else " ".join(clause for clause in clauses if clause not in listed)
+    if not _OTHER_CAUSES.isdisjoint(words.split()) or _OTHER_CAUSE_PHRASES.search(words):
         return False
     if is_email:
         if _TEMPORARY_REPLY.search(reason):
@@ -103,7 +113,6 @@ def _is_listed(report: Report, listed: frozenset[str], *, is_email: bool) -> boo
             return codes <= listed
     if _AGAIN.search(words):
         return False
-    whole = " ".join(_clauses(reason))
     return any(clause in listed for clause in (*clauses, whole))
 
 
