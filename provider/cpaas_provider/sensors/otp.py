@@ -48,10 +48,10 @@ class OtpStatusSensor(DeferrableSensor):
     instead. With ``fail_if_not_verified=False`` it succeeds in each of these cases, so that a branch can use
     ``outcome``.
 
-    A temporary error while reading, such as a timeout or an HTTP 500, does not end the wait. A rejected key, a response
-    that is not about the passcode, such as a redirect, or a connection that became unusable ends it once that was so
-    several times over three minutes. Then a retry of the task waits again. Neither the code nor the number appears in
-    the result or a log.
+    A temporary error while reading, such as a timeout or an HTTP 500, does not end the wait. Three other failures do if
+    they go on for three minutes: a rejected key, a response that is not about the passcode, such as a redirect, and an
+    unusable connection. Then a retry of the task waits again. Neither the code nor the number appears in the result or
+    a log.
 
     :param otp_id: the passcode's id, as ``RequestOtpOperator`` returned it (templated)
     :param expires_in: minutes for which the code is valid, as given in the request. The wait then ends when the

@@ -102,7 +102,7 @@ def reported(store: Database) -> None:
 
     store.write(note)
     save_reports(store, *(report(DONE, "delivered", token=pack(name)) for name in ("noted", "ended")))
-    store.write(lambda connection: record_recipients(connection, "erased", "shop", "erased-pack", [DONE, ERASED]))
+    store.write(lambda connection: record_recipients(connection, "erased", "shop", {"erased-pack": [DONE, ERASED]}))
     save_reports(store, report(DONE, "delivered", token=pack("erased", 2)))
     erase(store, ERASED)
 

@@ -78,7 +78,7 @@ def _note(sent: Sequence[tuple[str, Sequence[str]]], connection: Connection) -> 
     for name, recipients in sent:
         record_send_started(connection, TrackedSend(name, "send_sms", CONN_ID, "dag", "run", "send", -1))
         record_requests(connection, name, CONN_ID, [SentRequest(name, len(recipients))])
-        record_recipients(connection, name, CONN_ID, name, recipients)
+        record_recipients(connection, name, CONN_ID, {name: recipients})
         record_send_finished(connection, name, len(recipients))
 
 

@@ -74,7 +74,7 @@ def tracked(
     database: Database, *recipients: str, campaign: str = "spring", conn_id: str = "shop", reference: str = "pack"
 ) -> None:
     """Have it noted who a request went to."""
-    database.write(lambda connection: record_recipients(connection, campaign, conn_id, reference, recipients))
+    database.write(lambda connection: record_recipients(connection, campaign, conn_id, {reference: recipients}))
 
 
 def counts(database: Database, campaign: str = "spring") -> tuple[int, int, int]:

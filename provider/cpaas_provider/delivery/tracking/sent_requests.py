@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import NamedTuple
@@ -14,14 +14,14 @@ from cpaas_provider.database.bulk import batched
 from cpaas_provider.database.schema.delivery import deliveries, requests, sends
 from cpaas_provider.delivery.reports import DeliveryStatus
 from cpaas_provider.delivery.tracking.membership import lock_names, merge_recipients
-from cpaas_provider.delivery.tracking.permanent_failures.entries import BRAKE_MINIMUM, update_brake
-from cpaas_provider.delivery.tracking.recipient_status import merge_rows, upsert_statuses
+from cpaas_provider.delivery.tracking.permanent_failures.entries import BRAKE_MINIMUM, update_brake, update_entries
+from cpaas_provider.delivery.tracking.recipient_status import key_of, merge_rows, upsert_statuses
 from cpaas_provider.delivery.tracking.report_store import (
     DUPLICATE,
     KINDS,
     OF_REPEATED_PURCHASE,
 )
-from cpaas_provider.delivery.tracking.request_recipients import UNTRACKED_PREFIX, hash_in_request
+from cpaas_provider.delivery.tracking.request_recipients import UNNAMED_PREFIX, UNTRACKED_PREFIX, hash_in_request
 
 _NEWEST_SENDS = 10_000
 
@@ -177,18 +177,37 @@ def _attach_untracked_reports(
         update_brake(connection, campaign)
 
 
-def record_recipients(
-    connection: Connection, campaign: str, conn_id: str, reference: str, recipients: Iterable[str]
-) -> None:
-    """Record the recipients of a request, so that those without a report are known, too.
+def record_recipients(connection: Connection, campaign: str, conn_id: str, made: Mapping[str, Iterable[str]]) -> None:
+    """Record the recipients of requests, so that those without a report are known, too.
 
-    :param recipients: in the form of ``reports.normalise_recipient``
+    Reports that arrived earlier and named no recipient are about the only recipient of their request, also for the
+    suppression list. Call this once in a transaction: it takes the lock of the list last.
+
+    :param made: the recipients of each request in the form of ``reports.normalise_recipient``, by its reference
     """
+    single = {
+        reference
+        for reference, recipients in made.items()
+        if len(_record_recipients(connection, campaign, conn_id, reference, recipients)) == 1
+    }
+    rows = deliveries.c
+    for references in batched(single):
+        of_requests = and_(rows.campaign == campaign, rows.conn_id == conn_id, rows.reference.in_(references))
+        named = and_(of_requests, ~rows.recipient.startswith(UNNAMED_PREFIX))
+        found = [dict(row) for row in connection.execute(select(deliveries).where(named)).mappings()]
+        failed = {key_of(row) for row in found if row["permanent_failure_at"]}
+        update_entries(connection, failed, {key_of(row) for row in found if row["reached_at"]} - failed)
+
+
+def _record_recipients(
+    connection: Connection, campaign: str, conn_id: str, reference: str, recipients: Iterable[str]
+) -> list[str]:
+    """Record the recipients of one request, and return those that are new."""
     now, names = datetime.now(UTC), sorted(set(recipients))
     is_request = and_(requests.c.conn_id == conn_id, requests.c.reference == reference)
     # Only once, so that a recipient that was erased since then is not recorded again.
     if not names or connection.execute(select(requests.c.tracked).where(is_request)).scalar():
-        return
+        return []
     known = merge_recipients(connection, campaign, conn_id, {reference: len(names)}, names)
     connection.execute(update(requests).where(is_request).values(tracked=True))
     common = {
@@ -208,6 +227,7 @@ def record_recipients(
     insert = insert_into(connection.dialect.name, deliveries)
     missing = insert.on_conflict_do_nothing(index_elements=[*deliveries.primary_key.columns])
     connection.execute(missing, [{**common, "recipient": recipient} for recipient in names if recipient in known])
+    return names
 
 
 def sending_connections(connection: Connection) -> set[str]:

@@ -291,7 +291,7 @@ class TestOddBodies:
 
 class TestInFlight:
     def test_who_is_erased_in_flight_is_waited_for_no_longer(self, database: Database) -> None:
-        database.write(lambda connection: record_recipients(connection, "spring", "shop", "pack", [ADA, OBI]))
+        database.write(lambda connection: record_recipients(connection, "spring", "shop", {"pack": [ADA, OBI]}))
         save_reports(database, report(OBI, "delivered", token=to()))
         assert counts(database) == (1, 0, 1)
         erase(database, ADA)
@@ -309,14 +309,14 @@ class TestInFlight:
         send = TrackedSend("spring", "send_sms", "shop", "dag", "run", "send", -1)
         database.write(lambda connection: record_send_started(connection, send))
         database.write(lambda connection: record_requests(connection, "spring", "shop", [SentRequest("pack", 1, "m1")]))
-        database.write(lambda connection: record_recipients(connection, "spring", "shop", "pack", [ADA]))
+        database.write(lambda connection: record_recipients(connection, "spring", "shop", {"pack": [ADA]}))
         erase(database, ADA)
         for status, known in (("sent", (0, 1, 0)), ("delivered", (1, 0, 0))):
             save_reports(database, report(None, status, token=to(ADA)))
             assert counts(database) == known
 
     def test_no_dag_is_started_on_it(self, database: Database) -> None:
-        database.write(lambda connection: record_recipients(connection, "spring", "shop", "pack", [ADA]))
+        database.write(lambda connection: record_recipients(connection, "spring", "shop", {"pack": [ADA]}))
         erase(database, ADA)
         delivery_events.detect_events(database, {delivery_events.MESSAGES_FAILED: received_report({}).at})
         with database.connect() as connection:

@@ -17,7 +17,7 @@ from cpaas_provider.delivery.receiver.writer import ReceivedReport
 from cpaas_provider.delivery.tracking.permanent_failures.entries import read_brakes
 from cpaas_provider.delivery.tracking.report_store import ReportStore
 from cpaas_provider.delivery.tracking.sent_requests import SentRequest
-from tests.unit.delivery.report_builders import ADA, WHEN, begun, ended, noted, report, save_reports, to
+from tests.unit.delivery.report_builders import ADA, WHEN, begun, ended, noted, report, save_reports, to, tracked
 
 CY = "cy@example.com"
 UNKNOWN = "Unknown subscriber"
@@ -220,6 +220,26 @@ class TestBrake:
         for receiver in receivers:
             receiver.join()
         assert (listed(database, recipients), braked(database)) == (set(), ["spring"])
+
+
+class TestReportWithoutARecipient:
+    """It arrives before its request is recorded, and is about the only recipient of the request."""
+
+    def record(self, database: Database) -> None:
+        begun(database)
+        noted(database, SentRequest("pack", 1, "m-2"))
+        tracked(database, ADA)
+
+    def test_failure_lists_the_recipient(self, database: Database) -> None:
+        save_reports(database, at(2, "", "undelivered", message_id="m-2", reason=UNKNOWN))
+        self.record(database)
+        assert listed(database, [ADA]) == {ADA}
+
+    def test_delivery_takes_the_entry_back(self, database: Database) -> None:
+        save_reports(database, failed(1, ADA, message_id="m-1"), at(2, "", "delivered", message_id="m-2"))
+        assert listed(database, [ADA]) == {ADA}
+        self.record(database)
+        assert listed(database, [ADA]) == set()
 
 
 def test_failure_and_delivery_at_once_leave_nobody_listed(database: Database, url: str) -> None:

@@ -158,13 +158,13 @@ class TestTrackedRecipients:
     def test_are_open_until_something_is_reported_of_them(self, database: Database) -> None:
         save_reports(database, report(ADA, "delivered", token=to(ADA, OBI)))
         for _ in range(2):
-            database.write(lambda connection: record_recipients(connection, "spring", "shop", "pack", [ADA, OBI]))
+            database.write(lambda connection: record_recipients(connection, "spring", "shop", {"pack": [ADA, OBI]}))
         assert outcomes(database) == {ADA: "delivered", OBI: "in_flight"}
         save_reports(database, report(OBI, "failed", token=to(ADA, OBI)))
         assert counts(database) == (1, 1, 0)
 
     def test_may_be_none(self, database: Database) -> None:
-        database.write(lambda connection: record_recipients(connection, "spring", "shop", "pack", []))
+        database.write(lambda connection: record_recipients(connection, "spring", "shop", {"pack": []}))
         assert outcomes(database) == {}
 
 
@@ -188,7 +188,7 @@ class TestWhatIsKnownToBeCarriedOut:
         assert known(database, OURS, "pack", "unheard of") == {OURS: "m1", "pack": None}
 
     def test_is_not_who_was_sent_to_alone(self, database: Database) -> None:
-        database.write(lambda connection: record_recipients(connection, "spring", "shop", "pack", [ADA, OBI]))
+        database.write(lambda connection: record_recipients(connection, "spring", "shop", {"pack": [ADA, OBI]}))
         assert known(database, "spring") == {}
 
     def test_is_found_in_few_queries(self, database: Database) -> None:

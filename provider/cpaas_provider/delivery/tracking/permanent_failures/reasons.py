@@ -51,7 +51,7 @@ _OTHER_CAUSES = frozenset(
         provisioned supported enabled disabled allowed permitted denied prohibited prohibition relay relaying country
         authentication unauthenticated unauthorized api tenant credit credits balance insufficient payment
         blocked blocklist blocklisted blacklist blacklisted listed rbl spam filtered fraud policy reputation
-        spf dkim dmarc dnd disturb opted unsubscribed
+        spf dkim dmarc dnd opted unsubscribed
         sender originator source content segments template duplicate
         """
     )
@@ -59,7 +59,7 @@ _OTHER_CAUSES = frozenset(
 """Words for a temporary failure, or one that is not the recipient's. A reason with one of them outside of its listed
 clauses lists no recipient."""
 
-_OTHER_CAUSE_PHRASES = re.compile(r"\b(?:mail from|lookup fail\w*|system (?:error|failure))\b")
+_OTHER_CAUSE_PHRASES = re.compile(r"\b(?:mail from|do not disturb|lookup fail\w*|system (?:error|failure))\b")
 _AGAIN = re.compile(r"\btry again\b")
 
 

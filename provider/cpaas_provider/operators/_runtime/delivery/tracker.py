@@ -164,8 +164,9 @@ class DeliveryTracker:
     def _record_recipients(
         self, connection: Connection, campaign: str, made: Sequence[tuple[SentRequest, Sequence[str]]]
     ) -> None:
-        for request, recipients in made if self.track_recipients else ():
-            record_recipients(connection, campaign, self.conn_id, request.reference, _keys(recipients))
+        if self.track_recipients:
+            by_reference = {request.reference: _keys(recipients) for request, recipients in made}
+            record_recipients(connection, campaign, self.conn_id, by_reference)
 
     def _write(self, work: Callable[[Connection], None]) -> bool:
         try:
