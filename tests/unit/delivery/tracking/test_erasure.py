@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import select, update
+from sqlalchemy import event, select, update
 
 from cpaas_provider.database import database as store
 from cpaas_provider.database.database import Database, open_database
@@ -287,6 +287,26 @@ class TestOddBodies:
             "&#64;",
         ):
             assert growth(matcher.in_text, unit, 40_000) < LINEAR, unit
+
+
+def test_report_that_moves_to_its_campaign_meanwhile_is_erased(url: str) -> None:
+    reference = "cpaas-" + "a" * 24
+    request = SentRequest(reference, 2, "m1")
+    with open_database(url) as database, open_database(url) as sender:
+        save_reports(database, report(ADA, "delivered", external_ref=reference))
+        recorded: list[SentRequest] = []
+
+        def record(connection: Any, cursor: Any, statement: str, *rest: Any) -> None:
+            if "FROM cpaas_deliveries" in statement and not recorded:
+                recorded.append(request)
+                # A campaign whose rows have been read already.
+                sender.write(lambda connection: record_requests(connection, "autumn", "shop", recorded))
+
+        event.listen(database.engine, "after_cursor_execute", record)
+        erased = erase(database, ADA)
+        event.remove(database.engine, "after_cursor_execute", record)
+        assert outcomes(database, "autumn") == {"": "delivered"}
+        assert (len(recorded), erased.rows) == (1, 2)
 
 
 class TestInFlight:
