@@ -335,6 +335,16 @@ class TestInFlight:
             save_reports(database, report(None, status, token=to(ADA)))
             assert counts(database) == known
 
+    @pytest.mark.parametrize("written", [ADA, f"0{ADA[3:]}"])
+    def test_a_late_report_is_counted_once_however_it_writes_the_number(self, database: Database, written: str) -> None:
+        request = SentRequest("pack", 2, "m1")
+        database.write(lambda connection: record_requests(connection, "spring", "shop", [request]))
+        save_reports(database, report(ADA, "sent", token=to()))
+        erase(database, ADA)
+        save_reports(database, report(written, "delivered", token=to()), report(OBI, "delivered", token=to()))
+        assert outcomes(database) == {"": "delivered", OBI: "delivered"}
+        assert counts(database) == (2, 0, 0)
+
     def test_no_dag_is_started_on_it(self, database: Database) -> None:
         database.write(lambda connection: record_recipients(connection, "spring", "shop", "pack", [ADA]))
         erase(database, ADA)
