@@ -15,6 +15,7 @@ from cpaas_provider.database.bulk import batched
 from cpaas_provider.database.database import Database
 from cpaas_provider.database.schema.delivery import deliveries, delivery_summaries, reports, requests
 from cpaas_provider.delivery.reports import DeliveryStatus
+from cpaas_provider.delivery.tracking.counts import COMMIT_LAG
 from cpaas_provider.delivery.tracking.membership import lock, replace_name, request_of
 from cpaas_provider.delivery.tracking.mentions import RecipientMatcher, find
 from cpaas_provider.delivery.tracking.request_recipients import UNTRACKED_PREFIX, erased_name
@@ -69,11 +70,14 @@ def erase(database: Database, recipient: str, region: str | None = None) -> Eras
 
 
 def _erase_deliveries(database: Database, matcher: RecipientMatcher) -> int:
-    erased = 0
-    for rows in _pages(database, deliveries, select(deliveries)):
-        for row in rows:
-            if _is_about(matcher, row) or any(matcher.in_text(getattr(row, name)) for name in _TEXTS):
-                erased += database.write(partial(_make_anonymous, matcher=matcher, row=row))
+    erased, began = 0, datetime.now(UTC)
+    # A row may move to its campaign while others are read. It is changed then, so a second look finds it.
+    changed = select(deliveries).where(deliveries.c.updated_at >= began - COMMIT_LAG)
+    for query in (select(deliveries), changed):
+        for rows in _pages(database, deliveries, query):
+            for row in rows:
+                if _is_about(matcher, row) or any(matcher.in_text(getattr(row, name)) for name in _TEXTS):
+                    erased += database.write(partial(_make_anonymous, matcher=matcher, row=row))
     return erased
 
 

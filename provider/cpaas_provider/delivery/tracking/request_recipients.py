@@ -129,8 +129,8 @@ class RequestRecipients:
             if name.endswith(tail) and is_same_number(name, reported):
                 # The international form identifies a recipient in other requests, too.
                 return self._rename(name, reported) if is_national(name) and not self.is_closed else name
-        if any(name.startswith(ERASED_PREFIX) for name in self.names):
-            return next((name for name in map(_erased_name, self._hashes(reported)) if name in self.names), None)
+        if erased := {name[-_HASH_DIGITS:]: name for name in self.names if name.startswith(ERASED_PREFIX)}:
+            return next((erased[value] for value in self._hashes(reported) if value in erased), None)
         return None
 
     def _rename(self, name: str, final: str) -> str:
@@ -173,8 +173,12 @@ def hash_in_request(connection: Connection, request: Request, recipient: str) ->
 
 
 def erased_name(connection: Connection, request: Request, recipient: str) -> str:
-    """Return the name of the row of an erased recipient, without personal data."""
-    return _erased_name(hash_in_request(connection, request, recipient))
+    """Return the name of the row of an erased recipient: its hash, and the region of a number.
+
+    By the region a later report is recognised that lacks the country code.
+    """
+    region = _region_of(recipient)
+    return f"{ERASED_PREFIX}{f'{region}-' if region else ''}{hash_in_request(connection, request, recipient)}"
 
 
 def hashes_in(text: str | None) -> frozenset[str]:
@@ -210,10 +214,6 @@ def _is_unclear(name: str) -> bool:
     return name.startswith(UNNAMED_PREFIX) or is_national(name)
 
 
-def _erased_name(value: str) -> str:
-    return f"{ERASED_PREFIX}{value}"
-
-
 def _hashed_name(request: Request) -> str:
     """Return the name of a request that its hashes contain. What is reported by message id has no reference yet."""
     campaign, _, reference = request
@@ -242,9 +242,11 @@ def _reader(region: str | None) -> Callable[[str], str]:
 
 @functools.lru_cache(maxsize=10_000)
 def _region_of(name: str) -> str | None:
-    """Return the region of an international number."""
+    """Return the region of an international number, or of an erased one."""
     import phonenumbers
 
+    if name.startswith(ERASED_PREFIX):
+        return name.removeprefix(ERASED_PREFIX)[: -_HASH_DIGITS - 1] or None
     if not name.isdecimal():
         return None
     try:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import select, update
+from sqlalchemy import event, select, update
 
 from cpaas_provider.database import database as store
 from cpaas_provider.database.database import Database, open_database
@@ -289,6 +289,26 @@ class TestOddBodies:
             assert growth(matcher.in_text, unit, 40_000) < LINEAR, unit
 
 
+def test_report_that_moves_to_its_campaign_meanwhile_is_erased(url: str) -> None:
+    reference = "cpaas-" + "a" * 24
+    request = SentRequest(reference, 2, "m1")
+    with open_database(url) as database, open_database(url) as sender:
+        save_reports(database, report(ADA, "delivered", external_ref=reference))
+        recorded: list[SentRequest] = []
+
+        def record(connection: Any, cursor: Any, statement: str, *rest: Any) -> None:
+            if "FROM cpaas_deliveries" in statement and not recorded:
+                recorded.append(request)
+                # A campaign whose rows have been read already.
+                sender.write(lambda connection: record_requests(connection, "autumn", "shop", recorded))
+
+        event.listen(database.engine, "after_cursor_execute", record)
+        erased = erase(database, ADA)
+        event.remove(database.engine, "after_cursor_execute", record)
+        assert outcomes(database, "autumn") == {"": "delivered"}
+        assert (len(recorded), erased.rows) == (1, 2)
+
+
 class TestInFlight:
     def test_who_is_erased_in_flight_is_waited_for_no_longer(self, database: Database) -> None:
         database.write(lambda connection: record_recipients(connection, "spring", "shop", {"pack": [ADA, OBI]}))
@@ -314,6 +334,16 @@ class TestInFlight:
         for status, known in (("sent", (0, 1, 0)), ("delivered", (1, 0, 0))):
             save_reports(database, report(None, status, token=to(ADA)))
             assert counts(database) == known
+
+    @pytest.mark.parametrize("written", [ADA, f"0{ADA[3:]}"])
+    def test_a_late_report_is_counted_once_however_it_writes_the_number(self, database: Database, written: str) -> None:
+        request = SentRequest("pack", 2, "m1")
+        database.write(lambda connection: record_requests(connection, "spring", "shop", [request]))
+        save_reports(database, report(ADA, "sent", token=to()))
+        erase(database, ADA)
+        save_reports(database, report(written, "delivered", token=to()), report(OBI, "delivered", token=to()))
+        assert outcomes(database) == {"": "delivered", OBI: "delivered"}
+        assert counts(database) == (2, 0, 0)
 
     def test_no_dag_is_started_on_it(self, database: Database) -> None:
         database.write(lambda connection: record_recipients(connection, "spring", "shop", {"pack": [ADA]}))
