@@ -193,7 +193,7 @@ def _in_text_of(name: str, value: str, fields: Mapping[str, Any]) -> Evidence:
     found = in_words(value)
     if name in _NAMES or value in map(str, fields.values()):
         found = found.at_most_doubt()
-    if name.endswith("id") and id_level(value) and value not in map(str, fields.values()):
+    if name.endswith("id") and (id_level(value) or len(value) > TOO_LONG_ID) and value not in map(str, fields.values()):
         found |= Evidence(Level.DOUBT)
     if name == "type" and value.strip().casefold() in _NOTES:
         found |= Evidence(Level.DOUBT)

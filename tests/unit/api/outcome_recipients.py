@@ -21,12 +21,21 @@ def rejected_within(question: Question, body: Any) -> tuple[frozenset[str], froz
         level, named = _said_of(question, item)
         (rejected if level is Level.CLEAR else rejectable if level else other).update(named)
     rejected -= rejectable | other
-    if any(_has_index_of_none(question, item) for item in _items(body)):
+    if any(_has_index_of_none(question, item) for item in _items(body)) or _has_other_errors(body):
         rejectable |= rejected
         rejected = set()
     # Where nobody is left, the id and the items contradict one another.
     sure = rejected if len(rejected) < len(question.recipients) else set()
     return frozenset(sure), frozenset(rejected | rejectable | (other & _alone(question, body)))
+
+
+def _has_other_errors(body: Any) -> bool:
+    """Whether there are errors in another form than a list, which may say otherwise."""
+    holders = (body, body.get("data") if isinstance(body, dict) else None)
+    return any(
+        isinstance(holder, dict) and holder.get("errors") and not isinstance(holder["errors"], list)
+        for holder in holders
+    )
 
 
 def _has_index_of_none(question: Question, item: Any) -> bool:
@@ -66,6 +75,8 @@ def _said_of(question: Question, item: Any) -> tuple[Level, set[str]]:
     if len(exact | loose) != 1 or strangers or is_note(item) or found.acceptance is Level.CLEAR:
         return Level.NO, exact | loose
     is_plain = name == "recipients" and item.keys() <= {"field", "message", "type"} and not found.level and exact
+    # A sentence that names somebody twice may be about two recipients.
+    is_plain = is_plain and isinstance(message, str) and all(message.count(recipient) == 1 for recipient in exact)
     is_plain = is_plain and item.get("type", "invalid") in ("invalid", "missing", "value_error")
     return Level.CLEAR if is_plain else Level.DOUBT, exact | loose
 
