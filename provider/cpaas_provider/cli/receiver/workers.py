@@ -26,6 +26,7 @@ _NEEDED = (
     "cpaas_provider.delivery.tracking.sent_requests",
     "cpaas_provider.hooks._receiver",
     # The modules above import these with their first connection or their first report.
+    "cpaas_provider.api.recipients.reader",
     "airflow.models.connection",
     "airflow.observability.metrics.stats_utils",
     "airflow.observability.stats",
