@@ -401,6 +401,30 @@ _REPORTS: Mapping[str, Tests] = {
         "tests/unit/triggers/test_otp_poller.py::TestEnds::test_key_that_is_rejected_for_a_moment_ends_no_wait",
         "tests/unit/triggers/test_delivery.py::TestSharedFate::test_arguments_that_cannot_be_used_end_their_own_wait_only",
     ),
+    "once a report and its request are both committed the report counts, whatever their order": (
+        f"{_DELIVERY}tracking/test_report_beside_record.py::test_report_counts_whichever_transaction_is_held_at_whichever_statement",
+        f"{_DELIVERY}tracking/test_report_beside_record.py::test_thousands_of_reports_beside_their_records_are_all_counted",
+        f"{_DELIVERY}tracking/model/test_scenes.py::test_scene_comes_out_as_promised",
+    ),
+    "a report changes nothing of another campaign or connection": (
+        f"{_DELIVERY}tracking/test_conditions.py::test_condition_is_about_the_row_of_the_outer_query_at_any_depth",
+        f"{_DELIVERY}tracking/test_conditions.py::TestOtherCampaigns::test_report_of_another_campaign_changes_no_recipient",
+    ),
+    "a recipient that was rejected or erased takes the place of no other": (
+        f"{_DELIVERY}tracking/test_request_recipients.py::TestRejectedRecipient::test_does_not_end_the_wait_for_the_accepted_one",
+        f"{_DELIVERY}tracking/test_request_recipients.py::TestErasedRecipient::test_takes_the_place_of_nobody_else",
+        f"{_DELIVERY}tracking/test_request_recipients.py::TestSecondSpelling::test_squeezes_out_no_third_person",
+    ),
+    "a permanent failure is a word or code about the recipient, and too many at once list no recipient": (
+        f"{_DELIVERY}tracking/test_failure_reasons.py::test_reason_about_the_recipient_is_listed",
+        f"{_DELIVERY}tracking/test_failure_reasons.py::test_reason_that_is_not_about_the_recipient_is_not_listed",
+        f"{_DELIVERY}tracking/test_report_entries.py::TestBrake::test_more_than_a_small_share_lists_nobody",
+        f"{_DELIVERY}tracking/test_report_entries.py::TestBrake::test_it_holds_in_any_order_of_requests_and_reports",
+    ),
+    "what a report listed a later report takes back, and what a person listed stays": (
+        f"{_DELIVERY}tracking/test_report_entries.py::TestReached::test_newest_report_decides_in_every_order",
+        f"{_DELIVERY}tracking/test_report_entries.py::TestReached::test_entry_of_a_person_stays",
+    ),
     "one recipient is one row, however a number is written": (
         f"{_DELIVERY}test_reports.py::TestRecipients::test_one_recipient_is_filed_in_one_way",
     ),
