@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum
@@ -13,6 +13,8 @@ from cpaas_provider._common.values import is_blank as is_blank
 from cpaas_provider._common.values import plain as plain
 from cpaas_provider.api.bounds import has_missing_word, is_missing_argument, is_missing_word
 from cpaas_provider.api.text import trim_invisible
+
+_TEXT_OR_INTEGER = frozenset({str, int})
 
 MAX_CELL_BYTES = 64 * 1024
 """The longest cell, in bytes of UTF-8."""
@@ -64,17 +66,21 @@ def readable_text(value: Any) -> str | None:
         return None
 
 
-def plain_texts(values: Iterable[Any]) -> list[str] | None:
-    """Return what ``readable_text`` returns for each value, if all are ASCII text and none is missing; else ``None``.
+def plain_texts(values: Sequence[Any]) -> list[str] | None:
+    """Return what ``readable_text`` returns for each value, if all are ASCII text or integers; else ``None``.
 
-    It looks at all values at once, which takes a third of the time.
+    No text may be missing. It looks at all values at once, which takes a third of the time.
     """
     try:
         texts = list(map(str.strip, values))
-        is_plain = "".join(texts).isascii() and "" not in texts and not has_missing_word(texts)
     except TypeError:
-        # There is a value that is no text.
-        return None
+        if not _TEXT_OR_INTEGER.issuperset(map(type, values)):
+            return None
+        try:
+            texts = [value.strip() if type(value) is str else _digits_of(value) for value in values]
+        except ValueError:
+            return None
+    is_plain = "".join(texts).isascii() and "" not in texts and not has_missing_word(texts)
     return texts if is_plain else None
 
 
