@@ -279,7 +279,7 @@ def _repeated_purchases(
 
 
 def _digest(received: ReceivedReport) -> bytes:
-    """Return the digest of a report, the same for a repeat, whatever was recorded of its request meanwhile."""
+    """Return the digest of a report, the same for a repeat, also if its request was recorded meanwhile."""
     conn_id, source, token, _, text, _ = received
     body = text.encode()
     reference = "" if token is None else token.reference

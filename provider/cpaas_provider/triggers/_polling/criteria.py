@@ -89,7 +89,7 @@ class OtpCriteria:
     :param expires_in: minutes for which the code is valid, or ``None`` if only the status counts
     :param success_statuses: values of ``status_desc`` that mean verified, or ``None`` for the usual one
     :param failure_statuses: values of ``status_desc`` that end the wait, or ``None`` for the usual ones
-    :param expires_by: the moment by which the passcode has expired, whatever the record says: ``expires_in`` after the
+    :param expires_by: the moment by which the passcode has expired, also against the record: ``expires_in`` after the
         wait began. The service's clock may be wrong, or its times may have no zone
     """
 

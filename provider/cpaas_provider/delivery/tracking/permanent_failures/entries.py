@@ -1,7 +1,7 @@
 """The entries that delivery reports make on the suppression list.
 
 A recipient is on the list of a connection by reports if its newest report of a permanent failure is newer than every
-report that proves the recipient reachable. Both count by the time of the report, in whatever order they arrive. A
+report that proves the recipient reachable. Both count by the time of the report, in each order of arrival. A
 failure of a message that was delivered, opened or clicked by its rank does not count. Neither do the failures of a
 campaign with too many of them: then the cause is not the recipients. What a person adds or removes, no report changes.
 """
