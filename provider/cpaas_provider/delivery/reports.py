@@ -78,7 +78,7 @@ _CHANNELS = ("channel", "kind", "type")
 
 _NUMBER = re.compile(r"\+?[0-9][0-9 ().-]*")
 _NO_DIGIT = re.compile(r"[^0-9]")
-_AS_WRITTEN = re.compile(r"\+?[1-9][0-9]*")
+_DIGITS = re.compile(r"\+?[1-9][0-9]*")
 _ASCII_ADDRESS = re.compile(r"[\x00-\x7f]*@[\x00-\x7f]*")
 _LONGEST_NUMBER = 20
 _MILLISECONDS_FROM = 1e11
@@ -157,7 +157,6 @@ def normalise_recipient(value: Any) -> str | None:
 @functools.cache
 def _reader() -> Callable[[str], str]:
     """Return what reads a recipient as the sender's reader does. An import takes too long for each report."""
-    from cpaas_provider.api.recipients._msisdn_fast_path import PLAIN, parse_plain
     from cpaas_provider.api.recipients.invalid import InvalidRecipientError
     from cpaas_provider.api.recipients.msisdn import NumberReader
     from cpaas_provider.api.recipients.reader import RecipientReader
@@ -167,11 +166,10 @@ def _reader() -> Callable[[str], str]:
 
     def read(text: str) -> str:
         try:
-            if not _AS_WRITTEN.fullmatch(text):
+            if not _DIGITS.fullmatch(text):
                 return read_any(text)
-            number = text if text[0] == "+" else f"+{text}"
-            # Of a plain number only a national prefix after its country code must go, which is rare.
-            return text if PLAIN.fullmatch(number) and parse_plain(number, None) else read_valid(number)
+            # Digits may be a national number of any country, so they must make a valid international one.
+            return read_valid(text if text[0] == "+" else f"+{text}")
         except InvalidRecipientError:
             return text
 
