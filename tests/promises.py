@@ -384,7 +384,7 @@ _REPORTS: Mapping[str, Tests] = {
     ),
     "a campaign is finished once its task has ended and each accepted or unknown recipient is final": (
         f"{_DELIVERY}tracking/test_unknown_requests.py::TestACampaign::test_waits_for_recipients_of_unknown_outcome",
-        f"{_DELIVERY}tracking/test_events.py::TestCampaignFinished::test_is_not_told_because_a_recipient_is_erased",
+        f"{_DELIVERY}tracking/test_events.py::TestCampaignFinished::test_erasure_of_the_last_open_recipient_starts_no_dag",
     ),
     "a report answered 200 is stored": (
         f"{_DELIVERY}receiver/test_app.py::TestKept::test_it_is_in_the_store_as_it_came_when_the_answer_is_there",

@@ -210,7 +210,7 @@ class TestResultsFileOfAnEarlierWait:
 
     @pytest.mark.parametrize("mode", MODES)
     @pytest.mark.parametrize(("soft", "state"), [(False, "failed"), (True, "up_for_retry")])
-    def test_is_gone_after_a_clear_with_the_database_away(
+    def test_results_file_is_removed_after_a_clear_with_the_database_away(
         self, stage: Stage, store: Database, tmp_path: Path, mode: str, soft: bool, state: str
     ) -> None:
         path = tmp_path / "results.jsonl"

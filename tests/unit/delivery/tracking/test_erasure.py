@@ -336,7 +336,7 @@ class TestInFlight:
             assert counts(database) == known
 
     @pytest.mark.parametrize("written", [ADA, f"0{ADA[3:]}"])
-    def test_a_late_report_is_counted_once_however_it_writes_the_number(self, database: Database, written: str) -> None:
+    def test_late_report_in_any_spelling_is_counted_once(self, database: Database, written: str) -> None:
         request = SentRequest("pack", 2, "m1")
         database.write(lambda connection: record_requests(connection, "spring", "shop", [request]))
         save_reports(database, report(ADA, "sent", token=to()))

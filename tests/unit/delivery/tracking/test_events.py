@@ -176,7 +176,7 @@ class TestCampaignFinished:
         assert found(database, since=later) == []
         assert found(database) == []
 
-    def test_of_a_campaign_that_was_complete_long_ago_does_not_start_a_new_dag_by_a_click(self, database):
+    def test_click_in_a_campaign_that_is_long_complete_starts_no_new_dag(self, database):
         sent(database, expected=1)
         save_reports(database, report(ADA, "delivered", token=PACK))
         an_age_passes(database, by=timedelta(days=60))
@@ -185,7 +185,7 @@ class TestCampaignFinished:
         assert found(database, CAMPAIGN_FINISHED, since=new_dag) == []
         assert found(database, CAMPAIGN_FINISHED) == []
 
-    def test_is_not_told_because_a_recipient_is_erased(self, database):
+    def test_erasure_of_the_last_open_recipient_starts_no_dag(self, database):
         sent(database, expected=2)
         save_reports(database, report(ADA, "delivered", token=to(ADA, OBI)), report(OBI, "sent", token=to(ADA, OBI)))
         erase(database, f"+{OBI}")
