@@ -27,6 +27,7 @@ LONGEST_ID = 100
 Check = Callable[[str, Any], Any]
 
 _MISSING_VALUE_WORDS = frozenset({"None", "nan", "NaN", "NaT", "<NA>", "null", "NULL"})
+_EMPTY_OR_MISSING_WORDS = _MISSING_VALUE_WORDS | {""}
 """What Python, templates, JSON, data frames and databases write for a missing value. In other capitals these are names,
 such as Null, Nan and Nat."""
 _BLANKS = "".join(map(chr, (*range(33), 0xA0, 0xAD, *range(0x2000, 0x2010), 0x2028, 0x2029, 0x2060, 0x3000, 0xFEFF)))
@@ -106,9 +107,9 @@ def file_name(suffixes: tuple[str, ...]) -> Check:
     return check
 
 
-def has_missing_word(texts: Iterable[str]) -> bool:
-    """Return whether one of the texts is a word for a missing value."""
-    return not _MISSING_VALUE_WORDS.isdisjoint(texts)
+def has_missing_value(texts: Iterable[str]) -> bool:
+    """Return whether one of the texts is empty or a word for a missing value."""
+    return not _EMPTY_OR_MISSING_WORDS.isdisjoint(texts)
 
 
 def is_missing_word(text: str) -> bool:

@@ -11,7 +11,7 @@ from uuid import UUID
 
 from cpaas_provider._common.values import is_blank as is_blank
 from cpaas_provider._common.values import plain as plain
-from cpaas_provider.api.bounds import has_missing_word, is_missing_argument, is_missing_word
+from cpaas_provider.api.bounds import has_missing_value, is_missing_argument, is_missing_word
 from cpaas_provider.api.text import trim_invisible
 
 _TEXT_OR_INTEGER = frozenset({str, int})
@@ -72,15 +72,15 @@ def plain_texts(values: Sequence[Any]) -> list[str] | None:
     No text may be missing. It looks at all values at once, which takes a third of the time.
     """
     try:
+        if int in map(type, values):
+            if not _TEXT_OR_INTEGER.issuperset(map(type, values)):
+                return None
+            values = list(map(str, values))
         texts = list(map(str.strip, values))
-    except TypeError:
-        if not _TEXT_OR_INTEGER.issuperset(map(type, values)):
-            return None
-        try:
-            texts = [value.strip() if type(value) is str else _digits_of(value) for value in values]
-        except ValueError:
-            return None
-    is_plain = "".join(texts).isascii() and "" not in texts and not has_missing_word(texts)
+    except (TypeError, ValueError):
+        # Another type, or more digits than Python converts.
+        return None
+    is_plain = not has_missing_value(texts) and "".join(texts).isascii()
     return texts if is_plain else None
 
 
