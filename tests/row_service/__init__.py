@@ -1,4 +1,4 @@
-"""A contact list over HTTP, written from INTERFACE.md alone; each "not shown" of the contract is a switch."""
+"""A contact list over HTTP, written from contract.md alone; each "not shown" of the contract is a switch."""
 
 from tests.row_service.faults import FAULTS, DrawnFaults, ScriptedFaults
 from tests.row_service.server import RowService

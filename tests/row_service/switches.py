@@ -1,4 +1,4 @@
-"""What INTERFACE.md does not show about the contact list, each with every reading that the contract allows."""
+"""What contract.md does not show about the contact list, each with every reading that the contract allows."""
 
 from __future__ import annotations
 

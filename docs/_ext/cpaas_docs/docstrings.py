@@ -11,7 +11,7 @@ from typing import Any
 _FIELD = re.compile(r"^:(?P<name>param|returns?|raises?) ?(?P<what>[\w.]*): ?", re.MULTILINE)
 _CODE = re.compile(r"^\.\. code-block:: (\w+)\n\n((?:(?: {2,}.*)?\n?)+)", re.MULTILINE)
 _DOUBLE_TICKS = re.compile(r"(?<!`)``(?!`)")
-_CONTRACT = re.compile(r"\s*\((?:INTERFACE|contract)\.md[^)]*\)")
+_CONTRACT = re.compile(r"\s*\(contract\.md[^)]*\)")
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The 14 operations of the service as data (INTERFACE.md section 4).
+"""The 14 operations of the service as data (contract.md 4).
 
 The request's fields fill the ``{placeholders}`` of the same name in the path. The other fields go into the query or
 the JSON body.

@@ -18,7 +18,7 @@ from typing import Any
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ErrorItem:
-    """One entry of an error body's ``errors`` (INTERFACE.md section 7), or a fault found before the request left.
+    """One entry of an error body's ``errors`` (contract.md 7), or a fault found before the request left.
 
     ``message`` is the service's own wording, which may contain what was sent. It is left out of ``repr()``.
     """

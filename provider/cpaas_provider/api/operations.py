@@ -1,4 +1,4 @@
-"""The 14 operations as calls: arguments become the fields of the contract (INTERFACE.md section 4).
+"""The 14 operations as calls: arguments become the fields of the contract (contract.md 4).
 
 Each function only describes a call. ``CpaasClient`` and ``AsyncCpaasClient`` have a method of the same name and
 parameters, which runs the call. Each method raises a ``CpaasError``: ``CpaasInvalidRequestError`` before the request
@@ -37,7 +37,7 @@ def send_sms(
     external_ref: str | None = None,
     callback: str | None = None,
 ) -> Call[SmsMessage]:
-    """Send one text to one or more phones (INTERFACE.md 4.3).
+    """Send one text to one or more phones (contract.md 4.3).
 
     :param recipients: numbers in any usual form, as a list or comma-separated; duplicates are dropped
     :param sender_id: what the phone shows as sender; at most 11 characters when alphanumeric
@@ -66,7 +66,7 @@ def send_email(
     external_ref: str | None = None,
     callback: str | None = None,
 ) -> Call[EmailMessage]:
-    """Send one email to one or more addresses (INTERFACE.md 4.2).
+    """Send one email to one or more addresses (contract.md 4.2).
 
     :param recipients: addresses, as a list or comma-separated; duplicates are dropped
     :param sender_id: the sender's address
@@ -91,7 +91,7 @@ def request_otp(
     token: str | None = None,
     channel: str | None = None,
 ) -> Call[OtpToken]:
-    """Request a one-time passcode, which the service creates and delivers (INTERFACE.md 4.4).
+    """Request a one-time passcode, which the service creates and delivers (contract.md 4.4).
 
     :param recipient: the phone number
     :param length: digits of the code, 4 to 8, as number or text; the service's default is 4
@@ -104,7 +104,7 @@ def request_otp(
 
 
 def verify_otp(id: str, token: str) -> Call[OtpToken]:
-    """Check a code that a user entered (INTERFACE.md 4.5).
+    """Check a code that a user entered (contract.md 4.5).
 
     :param id: the passcode's id
     :param token: the code
@@ -115,7 +115,7 @@ def verify_otp(id: str, token: str) -> Call[OtpToken]:
 
 
 def get_otp(id: str) -> Call[OtpToken]:
-    """Read a passcode's record (INTERFACE.md 4.6).
+    """Read a passcode's record (contract.md 4.6).
 
     :param id: the passcode's id
     :raises CpaasNotFoundError: when that id does not exist
@@ -124,7 +124,7 @@ def get_otp(id: str) -> Call[OtpToken]:
 
 
 def find_otps(recipient: str) -> Call[list[OtpToken]]:
-    """Read all passcode records of a phone number (INTERFACE.md 4.7).
+    """Read all passcode records of a phone number (contract.md 4.7).
 
     :param recipient: the phone number
     :return: the records, in the service's order; an empty list where there is none
@@ -134,7 +134,7 @@ def find_otps(recipient: str) -> Call[list[OtpToken]]:
 
 
 def revoke_otp(id: str) -> Call[None]:
-    """Revoke a passcode (INTERFACE.md 4.8; path and response by contract.md).
+    """Revoke a passcode (contract.md 4.8 and 10).
 
     :param id: the passcode's id
     :raises CpaasNotFoundError: when that id does not exist
@@ -150,7 +150,7 @@ def buy_airtime(
     callback: str | None = None,
     external_ref: str | None = None,
 ) -> Call[AirtimePurchase]:
-    """Top up a phone (INTERFACE.md 4.1; deprecated by the service).
+    """Top up a phone (contract.md 4.1; deprecated by the service).
 
     :param network: Airtel, MTN, Glo, 9mobile or NTEL
     :param amount: at least 50, in the account's currency, as number or text
@@ -164,12 +164,12 @@ def buy_airtime(
 
 
 def get_contact_table() -> Call[ContactTable]:
-    """Read the contact table: its id and its typed columns (INTERFACE.md 4.9)."""
+    """Read the contact table: its id and its typed columns (contract.md 4.9)."""
     return Call(endpoints.GET_CONTACT_TABLE, locals())
 
 
 def get_contact_row(row_id: str) -> Call[ContactRowRecord]:
-    """Read one row, with the table it is in (INTERFACE.md 4.10).
+    """Read one row, with the table it is in (contract.md 4.10).
 
     :param row_id: the row's id
     :raises CpaasNotFoundError: when that id does not exist
@@ -178,7 +178,7 @@ def get_contact_row(row_id: str) -> Call[ContactRowRecord]:
 
 
 def create_contact_row(columns: Mapping[str, Any]) -> Call[ContactRowRecord]:
-    """Add a row (INTERFACE.md 4.11).
+    """Add a row (contract.md 4.11).
 
     :param columns: cell by column id; a cell that is ``None`` is sent as null
     :return: the new row with its id, and the table it is in
@@ -187,7 +187,7 @@ def create_contact_row(columns: Mapping[str, Any]) -> Call[ContactRowRecord]:
 
 
 def update_contact_row(row_id: str, columns: Mapping[str, Any]) -> Call[ContactRowRecord]:
-    """Change cells of a row; the other cells stay as they are (INTERFACE.md 4.12, contract.md).
+    """Change cells of a row; the other cells stay as they are (contract.md 4.12 and 10).
 
     :param row_id: the row's id
     :param columns: cell by column id; ``None`` clears a cell
@@ -197,7 +197,7 @@ def update_contact_row(row_id: str, columns: Mapping[str, Any]) -> Call[ContactR
 
 
 def delete_contact_row(row_id: str) -> Call[None]:
-    """Remove a row (INTERFACE.md 4.13).
+    """Remove a row (contract.md 4.13).
 
     :param row_id: the row's id
     :raises CpaasNotFoundError: when that id does not exist
@@ -206,7 +206,7 @@ def delete_contact_row(row_id: str) -> Call[None]:
 
 
 def lookup_phone(phone: str) -> Call[PhoneLookup]:
-    """Look up a number: operator, country, ported, do-not-disturb (INTERFACE.md 4.14). Charged by the service.
+    """Look up a number: operator, country, ported, do-not-disturb (contract.md 4.14). Charged by the service.
 
     :param phone: the phone number
     """

@@ -1,4 +1,4 @@
-"""The notifier that sends an email (INTERFACE.md 4.2)."""
+"""The notifier that sends an email (contract.md 4.2)."""
 
 from __future__ import annotations
 

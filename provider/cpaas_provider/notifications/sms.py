@@ -1,4 +1,4 @@
-"""The notifier that sends an SMS (INTERFACE.md 4.3)."""
+"""The notifier that sends an SMS (contract.md 4.3)."""
 
 from __future__ import annotations
 

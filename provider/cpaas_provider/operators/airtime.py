@@ -1,4 +1,4 @@
-"""The operator that buys airtime (INTERFACE.md 4.1; deprecated by the service)."""
+"""The operator that buys airtime (contract.md 4.1; deprecated by the service)."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class SyncContactsOperator(CpaasOperator):
-    """Synchronise the contact list with a source (INTERFACE.md 4.9 to 4.13).
+    """Synchronise the contact list with a source (contract.md 4.9 to 4.13).
 
     The service lists no rows, so the provider records in its own database which row belongs to which key. A sync reads
     the source once, compares it with that map, and sends only rows that changed, and in them only the changed cells. If

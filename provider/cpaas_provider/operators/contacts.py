@@ -1,4 +1,4 @@
-"""Operators for the contact table and its rows (INTERFACE.md 4.9 to 4.13).
+"""Operators for the contact table and its rows (contract.md 4.9 to 4.13).
 
 Authors name columns. The provider looks up the column ids.
 """

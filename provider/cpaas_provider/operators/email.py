@@ -1,4 +1,4 @@
-"""Operators that send email, to a few recipients and to every recipient in a source (INTERFACE.md 4.2)."""
+"""Operators that send email, to a few recipients and to every recipient in a source (contract.md 4.2)."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ class SendEmailOperator(SendOperator):
 class EmailCampaignOperator(CampaignOperator):
     """Send an email to every recipient in a source, at most once each, across retries, crashes and clears.
 
-    It fails and is skipped in the same cases as ``SmsCampaignOperator`` (INTERFACE.md 4.2).
+    It fails and is skipped in the same cases as ``SmsCampaignOperator`` (contract.md 4.2).
 
     :param source: the recipients, see the arguments of both campaigns (templated)
     :param content: the body, with placeholders such as ``{name}``, required unless ``template_id`` is given (templated)

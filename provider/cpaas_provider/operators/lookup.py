@@ -1,4 +1,4 @@
-"""The operators for phone lookups, of one number and of all in a source (INTERFACE.md 4.14)."""
+"""The operators for phone lookups, of one number and of all in a source (contract.md 4.14)."""
 
 from __future__ import annotations
 

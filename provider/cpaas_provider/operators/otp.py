@@ -1,4 +1,4 @@
-"""Operators for one-time passcodes (INTERFACE.md 4.4 to 4.8). No code reaches a log, a result or a rendered field."""
+"""Operators for one-time passcodes (contract.md 4.4 to 4.8). No code reaches a log, a result or a rendered field."""
 
 from __future__ import annotations
 

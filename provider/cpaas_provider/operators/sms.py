@@ -1,4 +1,4 @@
-"""Operators that send SMS, to a few recipients and to every recipient in a source (INTERFACE.md 4.3)."""
+"""Operators that send SMS, to a few recipients and to every recipient in a source (contract.md 4.3)."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ class SmsCampaignOperator(CampaignOperator):
     """Send an SMS to every recipient in a source, at most once each, across retries, crashes and clears.
 
     The task ends without a further retry in the cases below. It first sends to all other recipients, where that is
-    possible (INTERFACE.md 4.3).
+    possible (contract.md 4.3).
 
     * It fails when a guard such as ``max_charge`` ends the campaign.
     * It fails when more recipients are rejected, not looked up or rows invalid than ``max_failure_ratio`` allows.

@@ -1,4 +1,4 @@
-"""The sensor that waits for a passcode to be verified (INTERFACE.md 3, 4.6; contract.md, OTP status)."""
+"""The sensor that waits for a passcode to be verified (contract.md 3, 4.6 and 10)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from cpaas_provider.triggers.otp import OtpStatusTrigger
 
 DEFAULT_POKE_INTERVAL = 10.0
-# No passcode outlives 60 minutes (INTERFACE.md 4.4).
+# No passcode outlives 60 minutes (contract.md 4.4).
 DEFAULT_TIMEOUT = 3660.0
 
 _check_minutes = bounds.whole_within(*bounds.OTP_MINUTES)

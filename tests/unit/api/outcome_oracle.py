@@ -307,7 +307,7 @@ def _proof_by_status(body: Any, code: int | None) -> Level:
 
 
 def documented(question: Question, body: Any) -> Level:
-    """Say whether a body is the documented error and nothing else (INTERFACE.md section 7)."""
+    """Say whether a body is the documented error and nothing else (contract.md 7)."""
     if not isinstance(body, dict):
         return Level.NO
     inner = body.get("data")

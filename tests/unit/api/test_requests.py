@@ -1,4 +1,4 @@
-"""What leaves: every request's fields, checked before anything is sent (INTERFACE.md section 4, contract.md)."""
+"""What leaves: every request's fields, checked before anything is sent (contract.md 4 and 10)."""
 
 from __future__ import annotations
 

@@ -19,6 +19,9 @@ OUTSIDE = {
 # Names that RFC 2606 keeps for examples, and this machine.
 _EXAMPLES = re.compile(r"(^|\.)(example(\.(com|org|net))?|test|invalid|localhost)$|^127\.0\.0\.1$|^host$")
 _LINK = re.compile(r"\]\(\s*<?([^)\s>]+)>?[^)]*\)|^\[[^\]]+\]:\s*(\S+)", re.M)
+_SECTION = re.compile(r"\d+(?:\.\d+)?")
+# contract.md 2.5, 4.9 to 4.13 and 7
+_CITATION = re.compile(rf"contract\.md ((?:(?:, | and | to )?{_SECTION.pattern})+)")
 _URL = re.compile(r"https?://[^\s)>\"'`\]]+")
 
 
@@ -68,6 +71,19 @@ def test_urls_of_programs_are_examples(page: Path) -> None:
 def test_every_outside_host_is_linked_to() -> None:
     linked = {urlsplit(link).hostname for page in (README, ROOT / "CHANGELOG.md", *PAGES) for link in links_of(page)}
     assert set(OUTSIDE) <= linked
+
+
+def test_cited_sections_of_the_contract_exist() -> None:
+    contract = DOCS / "contributing/contract.md"
+    sections = set(re.findall(r"^#+ (\d+(?:\.\d+)?)\.? ", contract.read_text(encoding="utf-8"), re.M))
+    cited: dict[str, list[str]] = {}
+    for folder in ("provider", "tests"):
+        for module in (ROOT / folder).rglob("*.py"):
+            for citation in _CITATION.findall(module.read_text(encoding="utf-8")):
+                for section in _SECTION.findall(citation):
+                    cited.setdefault(section, []).append(str(module.relative_to(ROOT)))
+    assert len(cited) > 20
+    assert {section: modules for section, modules in cited.items() if section not in sections} == {}
 
 
 def headings(page: Path) -> set[str]:

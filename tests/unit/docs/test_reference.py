@@ -244,7 +244,7 @@ def test_a_parameter_without_a_sentence_fails_the_build() -> None:
 
 def test_a_docstring_is_taken_apart() -> None:
     def documented() -> None:
-        """Do it, see ``that`` (INTERFACE.md 4.3).
+        """Do it, see ``that`` (contract.md 4.3).
 
         .. code-block:: python
 

@@ -1,4 +1,4 @@
-"""The row service against sections 2.5, 4.9 to 4.13, 5 and 7 of INTERFACE.md, over real HTTP."""
+"""The row service against sections 2.5, 4.9 to 4.13, 5 and 7 of contract.md, over real HTTP."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Airtime top-ups (INTERFACE.md 2.1, 4.1; deprecated by the service)."""
+"""Airtime top-ups (contract.md 2.1, 4.1; deprecated by the service)."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ _OUTCOMES = {
 
 
 def purchase_outcome(status: str | None) -> PurchaseOutcome:
-    """Return the outcome of a purchase by its status, in a response or in a delivery report (INTERFACE.md 2.1).
+    """Return the outcome of a purchase by its status, in a response or in a delivery report (contract.md 2.1).
 
     Every word that the contract does not list proves nothing.
     """

@@ -1,4 +1,4 @@
-"""The contact table, its columns and rows (INTERFACE.md 2.5, 4.9 to 4.13)."""
+"""The contact table, its columns and rows (contract.md 2.5, 4.9 to 4.13)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Phone lookup (INTERFACE.md 2.6, 4.14)."""
+"""Phone lookup (contract.md 2.6, 4.14)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class LookupPhoneRequest(WireRequest):
 
 
 class PhoneLookup(WireResource):
-    """The facts about a number; only ``msisdn`` is always set (contract.md)."""
+    """The facts about a number; only ``msisdn`` is always set (contract.md 10)."""
 
     msisdn: str
     operator: ServiceWord | None = None

@@ -1,4 +1,4 @@
-"""SMS and email (INTERFACE.md 2.2, 2.3, 4.2, 4.3).
+"""SMS and email (contract.md 2.2, 2.3, 4.2, 4.3).
 
 The contract marks some fields of a response required that are read leniently all the same: with an ``id``, the service
 accepted the message, and a missing figure must not turn that into an unknown outcome.
@@ -97,7 +97,7 @@ class EmailPersonalisation(WireRequest):
 
 
 class MessageRequest(WireRequest):
-    """The fields and rules of both kinds of message (INTERFACE.md 4.2, 4.3)."""
+    """The fields and rules of both kinds of message (contract.md 4.2, 4.3)."""
 
     recipients: list[str]
     sender_id: str
@@ -192,7 +192,7 @@ class PersonalisationOfMessage(WireResource):
 
 
 class Message(WireResource):
-    """The common fields of SMS and email messages in a response (INTERFACE.md 2.2, 2.3).
+    """The common fields of SMS and email messages in a response (contract.md 2.2, 2.3).
 
     Without an ``id`` there is no proof that the service accepted the message, so that field is required.
     """

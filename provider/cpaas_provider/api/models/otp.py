@@ -1,4 +1,4 @@
-"""One-time passcodes (INTERFACE.md 2.4, 4.4 to 4.8). A record never carries the code itself."""
+"""One-time passcodes (contract.md 2.4, 4.4 to 4.8). A record never carries the code itself."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class OtpToken(WireResource):
         success: Collection[str] = SUCCESS_STATUSES,
         failure: Collection[str] = FAILURE_STATUSES,
     ) -> OtpOutcome:
-        """Return the status of the passcode by ``status_desc``, in upper or lower case (contract.md).
+        """Return the status of the passcode by ``status_desc``, in upper or lower case (contract.md 10).
 
         :param success: descriptions that mean verified
         :param failure: descriptions that mean expired, revoked or failed; one that contract.md does not list counts as
@@ -103,7 +103,7 @@ class OtpToken(WireResource):
         return OtpOutcome.PENDING
 
     def expires_at(self, expires_in: int) -> pendulum.DateTime | None:
-        """Return the moment the passcode stops being valid; the record does not carry it (contract.md).
+        """Return the moment the passcode stops being valid; the record does not carry it (contract.md 10).
 
         ``None`` if the record has a time without a zone, which may be hours from UTC.
 

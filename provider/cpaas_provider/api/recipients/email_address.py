@@ -1,4 +1,4 @@
-"""Email addresses as the service wants them (INTERFACE.md 4.2): with their domain in ASCII and lower case."""
+"""Email addresses as the service wants them (contract.md 4.2): with their domain in ASCII and lower case."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Phone numbers as the service wants them: international digits without a plus (INTERFACE.md 4.1, contract.md).
+"""Phone numbers as the service wants them: international digits without a plus (contract.md 4.1).
 
 A number is taken only if it can be read in one way, and that number is in the numbering plan of its country.
 """

@@ -1,4 +1,4 @@
-"""Finds the recipients and fields that the error items of a rejected send name (INTERFACE.md section 7).
+"""Finds the recipients and fields that the error items of a rejected send name (contract.md 7).
 
 Services name a field in different ways (``recipients``, ``recipients.3``, ``body.personalisation[3].to``), and some
 quote the recipient. All of these are understood. Places are counted from 0.
@@ -62,7 +62,7 @@ def _is_about_recipients(item: ErrorItem, fields: Mapping[str, Any]) -> bool:
 
 
 def is_documented_item(item: Any) -> bool:
-    """Tell whether an error item has the form of INTERFACE.md section 7, and nothing else that says something."""
+    """Tell whether an error item has the form of contract.md 7, and nothing else that says something."""
     return (
         isinstance(item, Mapping)
         and isinstance(item.get("field"), str)

@@ -54,7 +54,7 @@ _ACTS = frozenset({RetrySafety.UNSAFE, RetrySafety.PURCHASE})
 _ERROR_FIELDS = frozenset(
     {"status", "type", "message", "code", "timestamp", "path", "request_id", "trace_id", "error", "errors"}
 )
-"""The fields of an error body (INTERFACE.md section 7), and others that services add to it."""
+"""The fields of an error body (contract.md 7), and others that services add to it."""
 _DOCUMENTED_FIELDS = frozenset({"status", "type", "message", "errors"})
 """The fields of an error body, and of the envelope that some deployments put around every body."""
 _NOT_JSON = object()
@@ -285,7 +285,7 @@ def _is_absent(endpoint: Endpoint[Any], response: HttpResponse, body: Any) -> bo
 
 
 def _is_documented(endpoint: Endpoint[Any], body: Any, fields: Mapping[str, Any]) -> bool:
-    """Tell whether a body is the error of INTERFACE.md section 7 alone, whose items name fields of the request."""
+    """Tell whether a body is the error of contract.md 7 alone, whose items name fields of the request."""
     if not isinstance(body, Mapping) or any(
         name not in _DOCUMENTED_FIELDS and not is_empty(value) for name, value in body.items()
     ):
@@ -336,18 +336,18 @@ def _is_whole(value: Any) -> bool:
 
 
 def _as_error_body(body: Any) -> Mapping[str, Any]:
-    """Return a body that may have the error shape of INTERFACE.md section 7; for any other, an empty one."""
+    """Return a body that may have the error shape of contract.md 7; for any other, an empty one."""
     return body if isinstance(body, Mapping) and "message" in body else {}
 
 
 def _named(body: Any) -> int:
-    """Return the status that an error body names (INTERFACE.md section 7), 0 if it names none. Text is no status."""
+    """Return the status that an error body names (contract.md 7), 0 if it names none. Text is no status."""
     status = _as_error_body(body).get("status")
     return max(0, int(status or 0)) if _is_whole(status) else 0
 
 
 def _is_error(error_body: Mapping[str, Any]) -> bool:
-    """Tell whether a body looks like the error shape of INTERFACE.md section 7, whatever the HTTP status."""
+    """Tell whether a body looks like the error shape of contract.md 7, whatever the HTTP status."""
     if error_body.get("errors"):
         return True
     status = error_body.get("status", 0)

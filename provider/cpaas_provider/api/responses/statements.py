@@ -97,7 +97,7 @@ def find_statements(body: Any, fields: Mapping[str, Any]) -> Statements:
             names = [(as_words(name), inner) for name, inner in value]
             pending += [(name, speaks or _is_id(name) or has_acceptance(name), inner) for name, inner in names]
             if is_top and ("status", 200) in names:
-                # The contract shows 200 together with a failure (INTERFACE.md section 7).
+                # The contract shows 200 together with a failure (contract.md 7).
                 pending.remove(("status", False, 200))
         elif isinstance(value, list):
             pending += [(name, speaks, item) for item in value]

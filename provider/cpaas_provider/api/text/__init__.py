@@ -98,7 +98,7 @@ def _graphemes(text: str) -> Iterator[str]:
 
 
 def substitute(content: str, substitutions: Mapping[str, object], placeholder_format: str = "{name}") -> str:
-    """Return a text with its placeholders filled, as the service presumably does (contract.md, placeholders).
+    """Return a text with its placeholders filled, as the service presumably does (contract.md 10).
 
     :param placeholder_format: how the placeholder called ``name`` is written, e.g. ``{name}`` or ``%name%``
     """

@@ -1,4 +1,4 @@
-"""Texts as SMS: how they are written in GSM-7, and their encoding, length and pages (contract.md, "Pages").
+"""Texts as SMS: how they are written in GSM-7, and their encoding, length and pages (contract.md 10).
 
 One character outside of GSM-7 makes a text UCS-2, of which a page (SMS segment) has 70 characters instead of 160.
 The length is a local estimate before a send. After the send, ``meta.estimate`` of the service's response applies.

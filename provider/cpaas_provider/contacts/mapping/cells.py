@@ -1,4 +1,4 @@
-"""Typed cells: the values that each column type accepts, and their form on the wire (INTERFACE.md 2.5; contract.md).
+"""Typed cells: the values that each column type accepts, and their form on the wire (contract.md 2.5 and 10).
 
 Single rows and whole sources use the same parser for each type.
 """

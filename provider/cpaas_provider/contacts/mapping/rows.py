@@ -68,7 +68,7 @@ class _BoundColumn:
 
 
 class RowMapping:
-    """How the rows of one source fill the columns of one contact table (INTERFACE.md 2.5).
+    """How the rows of one source fill the columns of one contact table (contract.md 2.5).
 
     It checks everything that can be checked before the first row.
 

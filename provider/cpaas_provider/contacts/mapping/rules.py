@@ -54,7 +54,7 @@ class CellTemplate:
 
 @dataclass(frozen=True)
 class ColumnRule:
-    """How one column of the contact list is filled (INTERFACE.md 2.5).
+    """How one column of the contact list is filled (contract.md 2.5).
 
     At most one of ``source``, ``constant`` and ``template`` is given; without any, the source column has the name of
     the list column. The fields from ``date_format`` on say how text is written, each for one type of column.

@@ -13,7 +13,7 @@ LATEST = dt.datetime(9000, 1, 1, tzinfo=dt.UTC).timestamp()
 
 
 def timestamp(moment: float) -> str:
-    """Return a moment in the form of INTERFACE.md section 2: ISO 8601, UTC offset, fractional seconds."""
+    """Return a moment in the form of contract.md 2: ISO 8601, UTC offset, fractional seconds."""
     return dt.datetime.fromtimestamp(moment, dt.UTC).isoformat(timespec="microseconds")
 
 

@@ -1,4 +1,4 @@
-"""Errors that reject a request, in the documented error shape (INTERFACE.md section 7)."""
+"""Errors that reject a request, in the documented error shape (contract.md 7)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The settings: each picks one reading of a point that INTERFACE.md leaves open."""
+"""The settings: each picks one reading of a point that contract.md leaves open."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The formats of a delivery report. INTERFACE.md section 6 shows none, so settings choose one of four."""
+"""The formats of a delivery report. contract.md 6 shows none, so settings choose one of four."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Schedules delivery reports (INTERFACE.md section 6): which status of which recipient, to which URL and when.
+"""Schedules delivery reports (contract.md 6): which status of which recipient, to which URL and when.
 
 Reports are stored in the transaction that accepts the request; the dispatcher sends them later. A report goes to the
 ``callback`` of the request, to the account's webhook, to both or to neither.

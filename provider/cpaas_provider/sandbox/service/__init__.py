@@ -1,1 +1,1 @@
-"""The service of INTERFACE.md: operations, requests, responses, errors, OpenAPI."""
+"""The service of contract.md: operations, requests, responses, errors, OpenAPI."""

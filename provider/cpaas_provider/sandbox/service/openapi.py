@@ -125,7 +125,7 @@ def _described(sandbox: Sandbox, operation: Operation) -> dict[str, Any]:
     described: dict[str, Any] = {
         "operationId": operation.name,
         "summary": operation.summary,
-        "description": f"INTERFACE.md section {operation.section}",
+        "description": f"contract.md {operation.section}",
         "parameters": _parameters(operation),
         "responses": _responses(sandbox, operation),
     }

@@ -1,4 +1,4 @@
-"""The fourteen operations of INTERFACE.md section 4 as data, and the routing of a method and path to one of them."""
+"""The fourteen operations of contract.md 4 as data, and the routing of a method and path to one of them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from cpaas_provider.sandbox.service.http import Request
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """One operation of the service; ``section`` is that of INTERFACE.md, ``result`` the schema of the response."""
+    """One operation of the service; ``section`` is that of contract.md, ``result`` the schema of the response."""
 
     name: str
     method: str

@@ -1,4 +1,4 @@
-"""The request bodies of INTERFACE.md section 4: each type checks a body, and its JSON schema is in the document."""
+"""The request bodies of contract.md 4: each type checks a body, and its JSON schema is in the document."""
 
 from __future__ import annotations
 
@@ -170,7 +170,7 @@ def _choice(options: tuple[str, ...]) -> Any:
     return Literal[options] if options else str
 
 
-# column type -> type of its cells, from the column's options (INTERFACE.md section 2.5)
+# column type -> type of its cells, from the column's options (contract.md 2.5)
 COLUMN_TYPES: dict[str, Callable[[tuple[str, ...]], Any]] = {
     "TEXT": lambda _: str,
     "NUMBER": lambda _: float,

@@ -1,4 +1,4 @@
-"""The JSON schemas of the resources (INTERFACE.md section 2) and of the error (section 7), for the OpenAPI document."""
+"""The JSON schemas of the resources (contract.md 2) and of the error (section 7), for the OpenAPI document."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ class Presence(Enum):
 class RowFinder:
     """Tells whether the list still has a row, however the service words that it is gone.
 
-    The contract lists no status for it (INTERFACE.md 4.12, 4.13, 7). So a row is gone if it cannot be read while the
+    The contract lists no status for it (contract.md 4.12, 4.13, 7). So a row is gone if it cannot be read while the
     table can. A failure to read is no proof, but an error. A service may reject the reading of every row, or have other
     ids for all of them. So the proof needs another row that can be read. If the map has no other row, status 404 or 410
     must have said twice that there is no such row.

@@ -1,4 +1,4 @@
-"""Checks that the service keeps the cells that an update does not send (INTERFACE.md 4.12: not shown)."""
+"""Checks that the service keeps the cells that an update does not send (contract.md 4.12)."""
 
 from __future__ import annotations
 

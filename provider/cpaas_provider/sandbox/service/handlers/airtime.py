@@ -1,4 +1,4 @@
-"""Airtime purchases: pending, then sent, then success, failed or error, by the clock (INTERFACE.md 2.1, 3, 4.1)."""
+"""Airtime purchases: pending, then sent, then success, failed or error, by the clock (contract.md 2.1, 3, 4.1)."""
 
 from __future__ import annotations
 

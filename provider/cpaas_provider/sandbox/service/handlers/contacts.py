@@ -1,4 +1,4 @@
-"""The contact list: one table with typed columns (INTERFACE.md sections 2.5 and 4.9 to 4.13)."""
+"""The contact list: one table with typed columns (contract.md 2.5 and 4.9 to 4.13)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Phone lookup: the same number always has the same result (INTERFACE.md sections 2.6 and 4.14)."""
+"""Phone lookup: the same number always has the same result (contract.md 2.6 and 4.14)."""
 
 from __future__ import annotations
 

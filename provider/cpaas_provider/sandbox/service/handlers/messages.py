@@ -1,4 +1,4 @@
-"""SMS and email: rendered for each recipient, charged and stored for the inbox (INTERFACE.md 2.2, 2.3, 4.2, 4.3)."""
+"""SMS and email: rendered for each recipient, charged and stored for the inbox (contract.md 2.2, 2.3, 4.2, 4.3)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One-time passcodes: request, verify, fetch, revoke (INTERFACE.md sections 2.4, 3 and 4.4 to 4.8)."""
+"""One-time passcodes: request, verify, fetch, revoke (contract.md 2.4, 3 and 4.4 to 4.8)."""
 
 from __future__ import annotations
 

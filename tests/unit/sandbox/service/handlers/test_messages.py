@@ -178,7 +178,7 @@ def test_without_money_nothing_is_sent(sandbox: Harness) -> None:
 
 
 def test_missing_balance_is_a_400_where_it_is_set(sandbox: Harness) -> None:
-    """INTERFACE.md section 7 lists 200 and 400 for POST /sms/send, so 400 is how the contract can show it."""
+    """contract.md 7 lists 200 and 400 for POST /sms/send, so 400 is how the contract can show it."""
     sandbox.control("PUT", "balance", {"balance": 1})
     sandbox.settings(insufficient_balance="400")
     request = {"recipients": ADA, "sender_id": "Acme", "content": "Hello"}
