@@ -354,15 +354,15 @@ _GUARDS: Mapping[str, Tests] = {
         f"{_AIRFLOW}campaigns/test_send_window.py::test_resend_is_deferred_when_the_window_closes_while_it_is_under_way",
     ),
     "skip_dnd looks a number up once within lookup_ttl": (
-        f"{_CAMPAIGN}guards/test_dnd.py::test_each_number_is_looked_up_once_within_the_time_to_live",
+        f"{_CAMPAIGN}guards/test_dnd.py::test_number_is_looked_up_once_within_the_ttl",
         f"{_AIRFLOW}campaigns/test_recipients.py::TestDoNotDisturb::test_who_must_not_be_is_left_out_and_counted",
         f"{_AIRFLOW}campaigns/test_recipients.py::TestDoNotDisturb::test_a_number_is_looked_up_once_also_over_campaigns",
         f"{_AIRFLOW}campaigns/test_recipients.py::TestDoNotDisturb::test_but_no_longer_than_the_author_says",
     ),
     "a number that cannot be looked up is skipped, sent to, or ends the campaign": (
-        f"{_CAMPAIGN}guards/test_dnd.py::TestANumberThatCannotBeLookedUp::test_is_left_out",
-        f"{_CAMPAIGN}guards/test_dnd.py::TestANumberThatCannotBeLookedUp::test_or_sent_to",
-        f"{_CAMPAIGN}guards/test_dnd.py::TestANumberThatCannotBeLookedUp::test_or_ends_the_campaign",
+        f"{_CAMPAIGN}guards/test_dnd.py::TestFailedLookup::test_skip_excludes_the_number",
+        f"{_CAMPAIGN}guards/test_dnd.py::TestFailedLookup::test_send_sends_to_the_number",
+        f"{_CAMPAIGN}guards/test_dnd.py::TestFailedLookup::test_fail_ends_the_campaign",
         f"{_AIRFLOW}campaigns/test_recipients.py::TestDoNotDisturb::test_a_number_that_cannot_be_looked_up",
     ),
     "partitions cut by recipient, duplicates meet, and boundaries are stable": (
@@ -514,7 +514,7 @@ BOTH_DATABASES: Tests = (
     "tests/unit/database/test_leases.py::test_values_come_back",
     "tests/unit/database/test_leases.py::test_of_many_threads_one_takes_it",
     "tests/unit/database/test_leases.py::test_the_loser_of_a_race_stores_nothing_after_the_taking",
-    "tests/unit/database/recipients/test_lookups.py::test_what_was_found_is_recalled_while_it_is_fresh",
+    "tests/unit/database/recipients/test_lookups.py::test_lookups_are_returned_while_they_are_recent",
     "tests/unit/database/test_bulk.py::test_every_row_is_stored_as_sqlalchemy_would_store_it",
     f"{_DELIVERY}tracking/test_report_store.py::TestWhatIsKept::test_a_report_is_kept_and_counted",
     f"{_DELIVERY}tracking/test_report_store.py::TestWhatIsKept::test_reports_of_two_connections_are_two",

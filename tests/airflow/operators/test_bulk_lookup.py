@@ -13,9 +13,9 @@ from sqlalchemy import func, select
 from cpaas_provider.api.client import AsyncCpaasClient
 from cpaas_provider.database.database import open_database
 from cpaas_provider.database.schema.lookups import phone_records
-from cpaas_provider.operators._runtime.contacts import bulk_lookup
 from cpaas_provider.operators.lookup import BulkPhoneLookupOperator
 from cpaas_provider.operators.sms import SmsCampaignOperator
+from cpaas_provider.sending.campaign.guards import lookups
 from cpaas_provider.sources import CsvSource, PhoneLookupSource
 from tests.airflow.harness.fixed_response import responding
 from tests.airflow.harness.stage import Stage, balance, fault
@@ -289,7 +289,7 @@ class TestPaidForOnce:
                 stored.append(found)
             return await look_up_number(client, call)
 
-        monkeypatch.setattr(bulk_lookup, "_STORE_EVERY", 0.01)
+        monkeypatch.setattr(lookups, "_STORE_EVERY", 0.01)
         monkeypatch.setattr(AsyncCpaasClient, "run", slow_last)
         assert look_up(stage, numbers, tmp_path / "out.jsonl").once().state == "success"
         assert stored == [len(NUMBERS) - 1]

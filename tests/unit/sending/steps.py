@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any
 
@@ -338,9 +338,9 @@ class Dnd:
         return DndFilter(
             table,
             look_up,
-            lambda address: [address.encode()],
+            [str.encode],
             None,
-            ttl=timedelta(),
+            since=datetime.now(UTC),
             on_error=self._on_error,
             at_once=2,
         )

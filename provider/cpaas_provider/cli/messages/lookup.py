@@ -6,6 +6,7 @@ import contextlib
 from argparse import Namespace
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 from cpaas_provider.api.amounts import counted
@@ -16,8 +17,9 @@ from cpaas_provider.cli.running import FAILED, STOPPED, connection_of, guarded
 from cpaas_provider.cli.terminal import print_lines, warn
 from cpaas_provider.database.database import open_database
 from cpaas_provider.database.errors import DatabaseError
-from cpaas_provider.database.recipients.lookups import LookupCache, PhoneRecord
+from cpaas_provider.database.recipients.lookups import DndCache, PhoneRecord, PhoneRecordCache
 from cpaas_provider.hooks.connection import CpaasConnection
+from cpaas_provider.sending.campaign.guards.lookups import find_cached
 from cpaas_provider.sending.hashing import lookup_hashers
 
 _FIELDS = PhoneRecord._fields
@@ -89,39 +91,36 @@ class _Cache:
     """
 
     def __init__(self, connection: CpaasConnection, opened: contextlib.ExitStack, *, read: bool, max_age: int) -> None:
-        self._cache: LookupCache | None = None
+        self._cache: PhoneRecordCache | None = None
         self._hashers = lookup_hashers(connection.hash_secrets)
         self._read = read
         self._max_age = timedelta(days=max_age)
         try:
-            self._cache = LookupCache(opened.enter_context(open_database()))
+            database = opened.enter_context(open_database())
         except DatabaseError as error:
             warn(f"{error} Lookups are not cached.")
+        else:
+            self._cache, self._dnd_cache = PhoneRecordCache(database), DndCache(database)
 
     def known(self, numbers: list[str]) -> dict[str, PhoneRecord]:
         """Return the stored records that are recent enough. Campaigns store the do-not-disturb flag only."""
         if self._cache is None or not self._read:
             return {}
-        # The newest secret comes last, so that its entries win.
-        hashes = {hash_of(number): number for hash_of in reversed(self._hashers) for number in numbers}
         since = datetime.now(UTC) - self._max_age
         try:
-            records = self._cache.get_records(list(hashes), since)
-            flags = self._cache.get_many([one for one in hashes if one not in records], since)
+            records = find_cached(numbers, self._hashers, partial(self._cache.get_many, since=since))
+            flags = find_cached(numbers, self._hashers, partial(self._dnd_cache.get_many, since=since))
         except DatabaseError as error:
             warn(f"{error} Lookups are not cached.")
             return {}
-        of_campaigns = {
-            number: PhoneRecord(None, None, None, flags[one]) for one, number in hashes.items() if one in flags
-        }
-        return of_campaigns | {number: records[one] for one, number in hashes.items() if one in records}
+        return {number: PhoneRecord(None, None, None, dnd) for number, dnd in flags.items()} | records
 
     def store(self, number: str, record: PhoneRecord) -> None:
         """Store a record."""
         if self._cache is None:
             return
         try:
-            self._cache.set_records({self._hashers[0](number): record}, datetime.now(UTC))
+            self._cache.set_many({self._hashers[0](number): record}, datetime.now(UTC))
         except DatabaseError as error:
             warn(f"{error} Lookups are not cached.")
             self._cache = None

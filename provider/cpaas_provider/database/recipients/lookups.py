@@ -24,47 +24,11 @@ class PhoneRecord(NamedTuple):
     dnd: bool | None
 
 
-class LookupCache:
-    """Do-not-disturb flags and whole records of numbers, each with the time of its lookup.
-
-    Numbers are given as keyed hashes of at most 64 bytes, which the caller computes.
-    """
+class _Cache:
+    """Lookups, each with its time. Numbers are keyed hashes of at most 64 bytes, which the caller computes."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
-
-    def get_many(self, hashes: Sequence[bytes], since: datetime) -> dict[bytes, bool]:
-        """Return the do-not-disturb flags of numbers that were looked up at ``since`` or later.
-
-        :raises DatabaseError: when the database cannot be read
-        """
-        return {row.hash: row.dnd for row in self._read((lookups.c.hash, lookups.c.dnd), hashes, since)}
-
-    def set_many(self, found: Mapping[bytes, bool], at: datetime) -> None:
-        """Store do-not-disturb flags, and replace earlier ones.
-
-        :param at: the time of the lookups
-        :raises DatabaseError: when the database cannot be written; some flags may have been stored
-        """
-        self._replace(lookups, ({"hash": key, "dnd": dnd, "looked_up_at": at} for key, dnd in found.items()))
-
-    def get_records(self, hashes: Sequence[bytes], since: datetime) -> dict[bytes, PhoneRecord]:
-        """Return the whole records of numbers that were looked up at ``since`` or later with ``set_records``.
-
-        :raises DatabaseError: when the database cannot be read
-        """
-        columns = [phone_records.c[name] for name in ("hash", *PhoneRecord._fields)]
-        return {row.hash: PhoneRecord._make(row[1:]) for row in self._read(columns, hashes, since)}
-
-    def set_records(self, found: Mapping[bytes, PhoneRecord], at: datetime) -> None:
-        """Store whole records, and their do-not-disturb flags for campaigns.
-
-        :param at: the time of the lookups
-        :raises DatabaseError: when the database cannot be written; some records may have been stored
-        """
-        rows = ({"hash": key, "looked_up_at": at, **record._asdict()} for key, record in found.items())
-        self._replace(phone_records, rows)
-        self.set_many({key: record.dnd for key, record in found.items() if record.dnd is not None}, at)
 
     def _read(self, columns: Sequence[Column[Any]], hashes: Sequence[bytes], since: datetime) -> Iterator[Row[Any]]:
         key = columns[0]
@@ -82,3 +46,45 @@ class LookupCache:
 
         for batch in batched(rows):
             self._database.write(partial(work, batch=batch))
+
+
+class DndCache(_Cache):
+    """The do-not-disturb flags of numbers."""
+
+    def get_many(self, hashes: Sequence[bytes], since: datetime) -> dict[bytes, bool]:
+        """Return the flags of numbers that were looked up at ``since`` or later.
+
+        :raises DatabaseError: when the database cannot be read
+        """
+        return {row.hash: row.dnd for row in self._read((lookups.c.hash, lookups.c.dnd), hashes, since)}
+
+    def set_many(self, found: Mapping[bytes, bool], at: datetime) -> None:
+        """Store flags, and replace earlier ones.
+
+        :param at: the time of the lookups
+        :raises DatabaseError: when the database cannot be written; some flags may have been stored
+        """
+        self._replace(lookups, ({"hash": key, "dnd": dnd, "looked_up_at": at} for key, dnd in found.items()))
+
+
+class PhoneRecordCache(_Cache):
+    """The whole records of numbers."""
+
+    def get_many(self, hashes: Sequence[bytes], since: datetime) -> dict[bytes, PhoneRecord]:
+        """Return the records of numbers that were looked up at ``since`` or later.
+
+        :raises DatabaseError: when the database cannot be read
+        """
+        columns = [phone_records.c[name] for name in ("hash", *PhoneRecord._fields)]
+        return {row.hash: PhoneRecord._make(row[1:]) for row in self._read(columns, hashes, since)}
+
+    def set_many(self, found: Mapping[bytes, PhoneRecord], at: datetime) -> None:
+        """Store records, and their do-not-disturb flags for campaigns.
+
+        :param at: the time of the lookups
+        :raises DatabaseError: when the database cannot be written; some records may have been stored
+        """
+        rows = ({"hash": key, "looked_up_at": at, **record._asdict()} for key, record in found.items())
+        self._replace(phone_records, rows)
+        flags = {key: record.dnd for key, record in found.items() if record.dnd is not None}
+        DndCache(self._database).set_many(flags, at)

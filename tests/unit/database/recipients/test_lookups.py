@@ -11,7 +11,7 @@ import sqlalchemy
 
 from cpaas_provider.database.bulk import BATCH
 from cpaas_provider.database.database import Database, open_database
-from cpaas_provider.database.recipients.lookups import LookupCache
+from cpaas_provider.database.recipients.lookups import DndCache
 from cpaas_provider.database.schema.lookups import lookups
 
 AT = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -23,48 +23,48 @@ def _hashes(count: int) -> list[bytes]:
 
 
 @pytest.fixture
-def memory(database: Database) -> LookupCache:
-    return LookupCache(database)
+def cache(database: Database) -> DndCache:
+    return DndCache(database)
 
 
-def test_what_was_found_is_recalled_while_it_is_fresh(memory: LookupCache) -> None:
-    one, other, stranger = _hashes(3)
-    memory.set_many({one: True, other: False}, AT)
-    assert memory.get_many([one, other, stranger], AT) == {one: True, other: False}
-    assert memory.get_many([one, other, stranger], AT + timedelta(seconds=1)) == {}
+def test_lookups_are_returned_while_they_are_recent(cache: DndCache) -> None:
+    one, other, unknown = _hashes(3)
+    cache.set_many({one: True, other: False}, AT)
+    assert cache.get_many([one, other, unknown], AT) == {one: True, other: False}
+    assert cache.get_many([one, other, unknown], AT + timedelta(seconds=1)) == {}
 
 
-def test_it_outlives_who_found_it(url: str) -> None:
+def test_lookups_outlive_the_connection_to_the_database(url: str) -> None:
     (one,) = _hashes(1)
     with open_database(url) as database:
-        LookupCache(database).set_many({one: True}, AT)
+        DndCache(database).set_many({one: True}, AT)
     with open_database(url) as database:
-        assert LookupCache(database).get_many([one], AT) == {one: True}
+        assert DndCache(database).get_many([one], AT) == {one: True}
 
 
-def test_a_later_look_up_counts(memory: LookupCache) -> None:
+def test_later_lookup_replaces_the_earlier_one(cache: DndCache) -> None:
     one, other = _hashes(2)
-    memory.set_many({one: True, other: True}, AT)
-    memory.set_many({one: False}, AT + DAY)
-    assert memory.get_many([one, other], AT) == {one: False, other: True}
-    assert memory.get_many([one, other], AT + DAY) == {one: False}
+    cache.set_many({one: True, other: True}, AT)
+    cache.set_many({one: False}, AT + DAY)
+    assert cache.get_many([one, other], AT) == {one: False, other: True}
+    assert cache.get_many([one, other], AT + DAY) == {one: False}
 
 
-def test_moments_are_the_same_in_every_zone(memory: LookupCache) -> None:
+def test_times_are_compared_across_time_zones(cache: DndCache) -> None:
     (one,) = _hashes(1)
     lagos = timezone(timedelta(hours=1))
-    memory.set_many({one: True}, AT.astimezone(lagos))
-    assert memory.get_many([one], AT) == {one: True}
-    assert memory.get_many([one], (AT + timedelta(minutes=1)).astimezone(timezone(timedelta(hours=9)))) == {}
+    cache.set_many({one: True}, AT.astimezone(lagos))
+    assert cache.get_many([one], AT) == {one: True}
+    assert cache.get_many([one], (AT + timedelta(minutes=1)).astimezone(timezone(timedelta(hours=9)))) == {}
 
 
-def test_nothing_is_nothing(memory: LookupCache) -> None:
-    memory.set_many({}, AT)
-    assert memory.get_many([], AT) == {}
+def test_no_hashes_return_no_lookups(cache: DndCache) -> None:
+    cache.set_many({}, AT)
+    assert cache.get_many([], AT) == {}
 
 
 def test_many_are_asked_for_in_batches(database: Database) -> None:
-    memory = LookupCache(database)
+    cache = DndCache(database)
     hashes = _hashes(2 * BATCH + 1)
     asked: list[str] = []
 
@@ -72,24 +72,24 @@ def test_many_are_asked_for_in_batches(database: Database) -> None:
         if statement.startswith("SELECT"):
             asked.append(statement)
 
-    memory.set_many({one: number % 3 == 0 for number, one in enumerate(hashes)}, AT)
+    cache.set_many({one: number % 3 == 0 for number, one in enumerate(hashes)}, AT)
     sqlalchemy.event.listen(database.engine, "before_cursor_execute", note)
-    known = memory.get_many(hashes, AT)
+    known = cache.get_many(hashes, AT)
     assert known == {one: number % 3 == 0 for number, one in enumerate(hashes)}
     assert len(asked) == 3
 
 
 def test_several_may_find_the_same_at_once(database: Database) -> None:
-    memory = LookupCache(database)
+    cache = DndCache(database)
     hashes = _hashes(BATCH * 2)
 
     def find(worker: int) -> None:
         for turn in range(5):
             ordered = hashes if worker % 2 else hashes[::-1]
-            memory.set_many(dict.fromkeys(ordered, True), AT + turn * DAY)
+            cache.set_many(dict.fromkeys(ordered, True), AT + turn * DAY)
 
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(find, range(4)))
-    assert memory.get_many(hashes, AT) == dict.fromkeys(hashes, True)
+    assert cache.get_many(hashes, AT) == dict.fromkeys(hashes, True)
     with database.connect() as reading:
         assert reading.scalar(sqlalchemy.select(sqlalchemy.func.count()).select_from(lookups)) == len(hashes)

@@ -6,7 +6,7 @@ import pytest
 from sqlalchemy import func, insert, select, update
 
 from cpaas_provider.database.database import Database
-from cpaas_provider.database.recipients.lookups import LookupCache
+from cpaas_provider.database.recipients.lookups import DndCache
 from cpaas_provider.database.schema.activity import airtime_purchases, passcodes, task_progress
 from cpaas_provider.database.schema.alerts import notifications
 from cpaas_provider.database.schema.delivery import (
@@ -166,7 +166,7 @@ class TestPruning:
 
     def test_look_ups_go_by_an_age_of_their_own(self, filled: Database) -> None:
         now = datetime.now(UTC)
-        memory = LookupCache(filled)
+        memory = DndCache(filled)
         memory.set_many({b"a": True}, now - timedelta(days=200))
         memory.set_many({b"b": True}, now - timedelta(days=400))
         gone = dict(prune(filled, now - timedelta(days=90), now - timedelta(days=365)))

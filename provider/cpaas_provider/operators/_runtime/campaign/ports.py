@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
+from airflow.sdk import timezone
+
 from cpaas_provider.api.recipients.msisdn import Msisdn
 from cpaas_provider.operators._runtime.delivery.reports import DeliveryReports, ReportOptions
 from cpaas_provider.sending.campaign.guards.dnd import DndFilter, OnLookupError
@@ -65,15 +67,14 @@ class DndLookups:
 
     def open(self, table: RecipientTable, client: Client) -> DndFilter:
         """Return the filter."""
-        from cpaas_provider.operators._runtime.campaign.store import open_lookup_cache
+        from cpaas_provider.operators._runtime.campaign.store import open_dnd_cache
 
-        hashers = lookup_hashers(self.connection.hash_secrets)
         return DndFilter(
             table,
             partial(self._look_up, client),
-            lambda address: [hash_of(address) for hash_of in hashers],
-            open_lookup_cache(self.runtime),
-            ttl=self.options.lookup_ttl,
+            lookup_hashers(self.connection.hash_secrets),
+            open_dnd_cache(self.runtime),
+            since=timezone.utcnow() - self.options.lookup_ttl,
             on_error=OnLookupError(self.options.on_lookup_error),
             at_once=self.connection.settings.max_concurrency,
         )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from cpaas_provider.database.errors import DatabaseError, OtherServiceError, PartitionsChangedError
 from cpaas_provider.database.leases import LEASE, LeasedState
-from cpaas_provider.database.recipients.lookups import LookupCache
+from cpaas_provider.database.recipients.lookups import DndCache
 from cpaas_provider.database.registry import CampaignKey, OpenCampaign, open_campaign
 from cpaas_provider.operators._runtime.database.newest_try import TaskNewestTry
 from cpaas_provider.operators._runtime.database.shared_database import check_database
@@ -155,10 +155,10 @@ def _known_writes(task_store: StateStore, name: str) -> int:
     return marker.writes if marker is not None and marker.campaign == name else 0
 
 
-def open_lookup_cache(runtime: TaskRuntime) -> LookupCache | None:
-    """Return the cache of look-ups, ``None`` without a database."""
+def open_dnd_cache(runtime: TaskRuntime) -> DndCache | None:
+    """Return the cache of do-not-disturb flags, ``None`` without a database."""
     try:
-        return LookupCache(runtime.database)
+        return DndCache(runtime.database)
     except DatabaseError as error:
         log.warning("Lookups are not cached, so every number is looked up again: %s", error)
         return None

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import json
 import re
 import time
-from collections import deque
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -19,23 +16,16 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from cpaas_provider._common.local_files import open_unnamed_file
 from cpaas_provider.api.amounts import counted
-from cpaas_provider.api.errors import (
-    CpaasAuthenticationError,
-    CpaasError,
-    CpaasInsufficientBalanceError,
-    CpaasNotSentError,
-)
 from cpaas_provider.api.operations import lookup_phone
 from cpaas_provider.api.recipients.msisdn import Msisdn, NumberReader
 from cpaas_provider.api.redact import describe_columns
 from cpaas_provider.api.values import readable_text
 from cpaas_provider.database.bulk import batched
-from cpaas_provider.database.errors import DatabaseError
-from cpaas_provider.database.recipients.lookups import LookupCache, PhoneRecord
+from cpaas_provider.database.recipients.lookups import PhoneRecord, PhoneRecordCache
 from cpaas_provider.operators._runtime.bulk import BulkAttempt
 from cpaas_provider.operators._runtime.errors import PreflightError
 from cpaas_provider.operators._runtime.runner import REPORT_KEY
-from cpaas_provider.sending.campaign.guards.dnd import MOST_FAILURES_IN_A_ROW, LookupCircuitOpenError
+from cpaas_provider.sending.campaign.guards.lookups import MOST_FAILURES_IN_A_ROW, LookupCircuitOpenError, PhoneLookups
 from cpaas_provider.sending.errors import SendingError
 from cpaas_provider.sending.hashing import lookup_hashers
 from cpaas_provider.sources.base import InvalidRow, Row, SourceError
@@ -51,8 +41,6 @@ if TYPE_CHECKING:
 
 _ROWS_AT_ONCE = 200
 """Rows whose numbers are looked up together."""
-_STORE_EVERY = 1.0
-"""Seconds after which lookups are stored. A try that is killed loses no more of what was paid for."""
 _COUNTRIES_SHOWN = 50
 _UNSTORABLE = re.compile("[\0\ud800-\udfff]")
 """What JSON may hold and databases and files do not: NUL, and half a character."""
@@ -85,16 +73,10 @@ class BulkLookupSpec:
 
 
 class _Phone(NamedTuple):
-    """A row with a number.
-
-    :param hash: the hash of the number in the cache
-    :param older: its hashes there under earlier secrets of the connection
-    """
+    """A row with a number."""
 
     row: int
     number: Msisdn
-    hash: bytes
-    older: tuple[bytes, ...]
     others: tuple[str | None, ...]
 
 
@@ -108,7 +90,6 @@ class BulkLookup(BulkAttempt):
         self._spec = spec
         self._counts = dict.fromkeys(("rows", "found", "invalid_rows", "lookup_failed", "lookups", "cached", "dnd"), 0)
         self._countries: dict[str, int] = {}
-        self._failures_in_a_row = 0
         self._reported_at = time.monotonic()
         self._is_begun = False
 
@@ -124,11 +105,16 @@ class BulkLookup(BulkAttempt):
         path = self._results_file
         source = self._read_source("source", spec.source)
         connection = runtime.connection
-        self._hash_of, *self._older_hash_of = lookup_hashers(connection.hash_secrets)
-        # Fixed at the start, so that a number with two rows is looked up once, however short lookup_ttl is.
-        self._since = timezone.utcnow() - spec.lookup_ttl
-        # Without the cache a retry would pay for every number again.
-        self._cache = LookupCache(runtime.database)
+        self._lookups = PhoneLookups(
+            self._find_record,
+            lookup_hashers(connection.hash_secrets),
+            PhoneRecordCache(runtime.database),
+            # Fixed at the start, so that a number with two rows is looked up once, however short lookup_ttl is.
+            since=timezone.utcnow() - spec.lookup_ttl,
+            at_once=connection.settings.max_concurrency,
+            # Without the cache a retry would pay for every number again.
+            needs_cache=True,
+        )
         self._is_begun = True
         # A try that fails closes the source at once.
         with self._spool() as spool, closing(self._rows(source)) as found:
@@ -179,67 +165,23 @@ class BulkLookup(BulkAttempt):
     async def _look_up(self, client: AsyncCpaasClient, rows: Sequence[Row | InvalidRow]) -> list[dict[str, Any]]:
         """Return the lines of some rows. What was paid for is stored before anything is raised."""
         read = [self._read(row, client.settings.numbers) for row in rows]
-        phones = {one.hash: one.number for one in read if isinstance(one, _Phone)}
-        names = {name: one.hash for one in read if isinstance(one, _Phone) for name in (*reversed(one.older), one.hash)}
-        stored = await asyncio.to_thread(self._cache.get_records, list(names), self._since)
-        known = {names[name]: stored[name] for name in names if name in stored}
-        self._counts["cached"] += len(known)
-        wanted = {hashed: number for hashed, number in phones.items() if hashed not in known}
-        self._refuse_too_many(len(wanted))
-        found: dict[bytes, PhoneRecord] = {}
-        stored_now = set[bytes]()
-        storing = asyncio.create_task(self._store_at_intervals(found, stored_now))
+        numbers = dict.fromkeys(row.number for row in read if isinstance(row, _Phone))
+        lookups = self._lookups
+        cached = await lookups.find_cached(list(numbers))
+        self._counts["cached"] += len(cached)
+        uncached = [number for number in numbers if number not in cached]
+        self._refuse_too_many(len(uncached))
         try:
-            await self._runtime.stop.finish(self._ask_all(client, wanted, found), client)
+            asked = await self._runtime.stop.finish(lookups.ask(uncached), client)
         finally:
-            self._counts["lookups"] += len(found)
-            storing.cancel()
-            await asyncio.wait([storing])
-            if rest := {hashed: record for hashed, record in found.items() if hashed not in stored_now}:
-                self._cache.set_records(rest, timezone.utcnow())
-        return [self._line(one, known | found) for one in read]
-
-    async def _store_at_intervals(self, found: Mapping[bytes, PhoneRecord], stored: set[bytes]) -> None:
-        """Store what is found while more is looked up, and add it to ``stored``."""
-        while True:
-            await asyncio.sleep(_STORE_EVERY)
-            new = {hashed: record for hashed, record in found.items() if hashed not in stored}
-            # A failure is raised at the end, when the rest is stored.
-            with contextlib.suppress(DatabaseError):
-                if new:
-                    await asyncio.to_thread(self._cache.set_records, new, timezone.utcnow())
-                    stored.update(new)
-
-    async def _ask_all(
-        self, client: AsyncCpaasClient, wanted: Mapping[bytes, str], found: dict[bytes, PhoneRecord]
-    ) -> None:
-        """Look numbers up, and add what the service returns to ``found``."""
-        waiting, ended = deque(wanted.items()), list[CpaasError]()
-
-        async def ask_one_after_the_other() -> None:
-            while waiting and not ended and self._failures_in_a_row < MOST_FAILURES_IN_A_ROW:
-                hashed, number = waiting.popleft()
-                try:
-                    record = await client.run(lookup_phone(number))
-                except (CpaasAuthenticationError, CpaasInsufficientBalanceError, CpaasNotSentError) as error:
-                    # None of them is about this number alone.
-                    ended.append(error)
-                except CpaasError:
-                    self._failures_in_a_row += 1
-                else:
-                    self._failures_in_a_row = 0
-                    found[hashed] = PhoneRecord(
-                        _storable(record.operator), _storable(record.country), record.ported, record.dnd
-                    )
-
-        await asyncio.gather(*(ask_one_after_the_other() for _ in range(client.settings.max_concurrency)))
-        if ended:
-            raise ended[0]
-        if self._failures_in_a_row >= MOST_FAILURES_IN_A_ROW:
+            self._counts["lookups"] = lookups.made
+            await lookups.store()
+        if lookups.is_open:
             raise LookupCircuitOpenError(
                 f"{MOST_FAILURES_IN_A_ROW} lookups in a row failed. No more were made. Numbers that were looked up "
                 "are stored. A retry of the task continues with the numbers that are left."
             )
+        return [self._line(row, cached | asked) for row in read]
 
     def _read(self, row: Row | InvalidRow, numbers: NumberReader) -> _Phone | InvalidRow:
         self._counts["rows"] += 1
@@ -251,10 +193,13 @@ class BulkLookup(BulkAttempt):
         except ValueError as error:
             return InvalidRow(row.number, f"{self._spec.phone_column} {error}")
         texts = tuple(_storable(readable_text(one)) for one in others)
-        older = tuple(hash_of(number) for hash_of in self._older_hash_of)
-        return _Phone(row.number, number, self._hash_of(number), older, texts)
+        return _Phone(row.number, number, texts)
 
-    def _line(self, row: _Phone | InvalidRow, known: Mapping[bytes, PhoneRecord]) -> dict[str, Any]:
+    async def _find_record(self, number: str) -> PhoneRecord:
+        record = await self._runtime.async_client.run(lookup_phone(number))
+        return PhoneRecord(_storable(record.operator), _storable(record.country), record.ported, record.dnd)
+
+    def _line(self, row: _Phone | InvalidRow, known: Mapping[str, PhoneRecord | None]) -> dict[str, Any]:
         line: dict[str, Any] = dict.fromkeys(self._columns)
         if isinstance(row, InvalidRow):
             self._counts["invalid_rows"] += 1
@@ -264,7 +209,7 @@ class BulkLookup(BulkAttempt):
             "phone": row.number,
             **dict(zip(self._spec.include_columns, row.others, strict=True)),
         }
-        record = known.get(row.hash)
+        record = known.get(row.number)
         if record is None:
             self._counts["lookup_failed"] += 1
             return {**line, "outcome": "lookup_failed"}

@@ -1,4 +1,4 @@
-"""Whom not to disturb: looked up once, remembered, and what is done about a number that cannot be."""
+"""The DND filter: cached lookups, failed lookups, and the circuit breaker."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from cpaas_provider.api.errors import (
 )
 from cpaas_provider.sending.campaign.guards.dnd import (
     DndFilter,
-    LookupCircuitOpenError,
     LookupFailedError,
     OnLookupError,
 )
+from cpaas_provider.sending.campaign.guards.lookups import LookupCircuitOpenError
 from cpaas_provider.sending.campaign.recipients import RecipientTable
 from tests.unit.sending.campaign.parts import phones, plan_of, statuses
 
 DAYS = timedelta(days=30)
 
 
-class Book:
-    """A memory in memory."""
+class MemoryCache:
+    """A cache of lookups in memory."""
 
     def __init__(self) -> None:
         self.found: dict[bytes, tuple[bool, datetime]] = {}
@@ -62,19 +62,28 @@ class Service:
         return answer  # type: ignore[no-any-return]  # what the test says
 
 
-def disturb(
-    service: Service, plan: RecipientTable, book: Book | None = None, on_error: str = "skip", ttl: timedelta = DAYS
+def dnd_filter_of(
+    service: Service,
+    plan: RecipientTable,
+    cache: MemoryCache | None = None,
+    on_error: str = "skip",
+    ttl: timedelta = DAYS,
 ) -> DndFilter:
+    since = datetime.now(UTC) - ttl
     return DndFilter(
-        plan, service.look_up, lambda address: [address.encode()], book, ttl=ttl, on_error=OnLookupError(on_error)
+        plan, service.look_up, [str.encode], cache, since=since, on_error=OnLookupError(on_error), at_once=8
     )
 
 
-def looking(
-    service: Service, plan: RecipientTable, book: Book | None = None, on_error: str = "skip", ttl: timedelta = DAYS
+def permitted(
+    service: Service,
+    plan: RecipientTable,
+    cache: MemoryCache | None = None,
+    on_error: str = "skip",
+    ttl: timedelta = DAYS,
 ) -> list[str]:
     """Return who of a plan may be sent to."""
-    asking = disturb(service, plan, book, on_error, ttl)
+    asking = dnd_filter_of(service, plan, cache, on_error, ttl)
     return [one.address for one in asyncio.run(asking.filter(list(plan.not_sent())))]
 
 
@@ -87,55 +96,55 @@ def service(**answers: Any) -> Service:
     return made
 
 
-def test_who_is_not_to_be_disturbed_is_left_out_and_noted() -> None:
+def test_do_not_disturb_number_is_excluded() -> None:
     plan = plan_of(A, B, C)
-    assert looking(service(b=True), plan) == [A, C]
+    assert permitted(service(b=True), plan) == [A, C]
     assert statuses(plan) == {A: "not_sent", B: "dnd", C: "not_sent"}
 
 
-def test_each_number_is_looked_up_once_within_the_time_to_live() -> None:
-    book, asked = Book(), service(b=True)
-    looking(asked, plan_of(A, B), book)
-    assert looking(asked, plan_of(A, B, C), book) == [A, C]
+def test_number_is_looked_up_once_within_the_ttl() -> None:
+    cache, asked = MemoryCache(), service(b=True)
+    permitted(asked, plan_of(A, B), cache)
+    assert permitted(asked, plan_of(A, B, C), cache) == [A, C]
     assert asked.asked == {A: 1, B: 1, C: 1}
 
 
-def test_afterwards_it_is_looked_up_again() -> None:
-    book, asked = Book(), service()
-    book.found = {A.encode(): (True, datetime.now(UTC) - timedelta(days=31))}
-    assert looking(asked, plan_of(A), book) == [A]
+def test_expired_lookup_is_repeated() -> None:
+    cache, asked = MemoryCache(), service()
+    cache.found = {A.encode(): (True, datetime.now(UTC) - timedelta(days=31))}
+    assert permitted(asked, plan_of(A), cache) == [A]
     assert asked.asked == {A: 1}
 
 
-class TestANumberThatCannotBeLookedUp:
+class TestFailedLookup:
     ERRORS = pytest.mark.parametrize(
         "error", [CpaasRejectedError("no", status=404), CpaasUnknownOutcomeError("cut", maybe_sent=False), None]
     )
 
     @ERRORS
-    def test_is_left_out(self, error: CpaasError | None) -> None:
+    def test_skip_excludes_the_number(self, error: CpaasError | None) -> None:
         plan = plan_of(A, B)
-        assert looking(service(a=error), plan) == [B]
+        assert permitted(service(a=error), plan) == [B]
         assert statuses(plan)[A] == "lookup_failed"
 
     @ERRORS
-    def test_or_sent_to(self, error: CpaasError | None) -> None:
-        assert looking(service(a=error, b=True), plan_of(A, B), on_error="send") == [A]
+    def test_send_sends_to_the_number(self, error: CpaasError | None) -> None:
+        assert permitted(service(a=error, b=True), plan_of(A, B), on_error="send") == [A]
 
     @ERRORS
-    def test_or_ends_the_campaign(self, error: CpaasError | None) -> None:
+    def test_fail_ends_the_campaign(self, error: CpaasError | None) -> None:
         with pytest.raises(LookupFailedError, match="'skip' leaves such numbers out"):
-            looking(service(a=error), plan_of(A, B), on_error="fail")
+            permitted(service(a=error), plan_of(A, B), on_error="fail")
 
     @ERRORS
-    def test_is_not_remembered(self, error: CpaasError | None) -> None:
-        book = Book()
-        looking(service(a=error), plan_of(A, B), book)
-        assert set(book.found) == {B.encode()}
+    def test_failure_is_not_cached(self, error: CpaasError | None) -> None:
+        cache = MemoryCache()
+        permitted(service(a=error), plan_of(A, B), cache)
+        assert set(cache.found) == {B.encode()}
 
 
 class TestLookupOutage:
-    """Look-ups that fail one after the other are not gone on with: each takes its attempts, and may be charged."""
+    """Lookups that fail one after the other end: each takes several attempts, and may be charged."""
 
     MANY = phones(500)
     OUTAGE = pytest.mark.parametrize(
@@ -148,12 +157,10 @@ class TestLookupOutage:
         return made
 
     @OUTAGE
-    def test_skipping_them_it_ends_the_try_and_who_was_not_asked_for_is_not_reached(
-        self, failure: CpaasError | None
-    ) -> None:
+    def test_skip_ends_the_try_and_leaves_numbers_that_were_not_looked_up(self, failure: CpaasError | None) -> None:
         plan, asked = plan_of(*self.MANY), self.failing(failure, first=20)
         with pytest.raises(LookupCircuitOpenError, match="10 lookups in a row failed") as caught:
-            looking(asked, plan)
+            permitted(asked, plan)
         assert not caught.value.permanent
         assert len(asked.asked) <= 20 + 10 + 8
         counts = Counter(statuses(plan).values())
@@ -161,28 +168,26 @@ class TestLookupOutage:
         assert counts["not_sent"] == 500 - counts["lookup_failed"]
 
     @OUTAGE
-    def test_sending_to_them_it_asks_no_more(
-        self, failure: CpaasError | None, caplog: pytest.LogCaptureFixture
-    ) -> None:
+    def test_send_makes_no_more_lookups(self, failure: CpaasError | None, caplog: pytest.LogCaptureFixture) -> None:
         asked = self.failing(failure)
-        asking = disturb(asked, plan := plan_of(*self.MANY), on_error="send")
+        asking = dnd_filter_of(asked, plan := plan_of(*self.MANY), on_error="send")
         people = list(plan.not_sent())
         for some in (people[:100], people[100:]):
             assert asyncio.run(asking.filter(some)) == some
         assert len(asked.asked) <= 18
-        assert caplog.text.count("No more recipients are looked up") == 1
+        assert caplog.text.count("No more numbers are looked up") == 1
 
-    def test_failures_that_are_not_in_a_row_go_on(self) -> None:
+    def test_failures_that_are_not_in_a_row_do_not_open_the_circuit(self) -> None:
         plan, asked = plan_of(*self.MANY), Service()
         asked.answers = dict.fromkeys(self.MANY[::2])
-        assert looking(asked, plan) == self.MANY[1::2]
+        assert permitted(asked, plan) == self.MANY[1::2]
 
-    def test_what_is_known_needs_no_look_up(self) -> None:
-        book = Book()
-        book.found = {one.encode(): (False, datetime.now(UTC)) for one in self.MANY[10:]}
+    def test_cached_number_needs_no_lookup(self) -> None:
+        cache = MemoryCache()
+        cache.found = {one.encode(): (False, datetime.now(UTC)) for one in self.MANY[10:]}
         asked = self.failing(None)
         with pytest.raises(LookupCircuitOpenError):
-            looking(asked, plan_of(*self.MANY), book)
+            permitted(asked, plan_of(*self.MANY), cache)
         assert len(asked.asked) == 10
 
 
@@ -192,17 +197,15 @@ class TestLookupOutage:
     [CpaasAuthenticationError("no"), CpaasInsufficientBalanceError("no"), CpaasNotSentError("no")],
     ids=lambda error: type(error).__name__,
 )
-def test_a_service_that_cannot_be_asked_at_all_ends_the_try_and_what_was_paid_for_is_remembered(
-    error: CpaasError, on_error: str
-) -> None:
-    book, plan = Book(), plan_of(A, B, C)
+def test_failure_of_every_number_ends_the_try_and_paid_lookups_are_cached(error: CpaasError, on_error: str) -> None:
+    cache, plan = MemoryCache(), plan_of(A, B, C)
     with pytest.raises(type(error)):
-        looking(service(b=error, c=True), plan, book, on_error)
-    assert {one: dnd for one, (dnd, _) in book.found.items()} == {A.encode(): False, C.encode(): True}
+        permitted(service(b=error, c=True), plan, cache, on_error)
+    assert {one: dnd for one, (dnd, _) in cache.found.items()} == {A.encode(): False, C.encode(): True}
 
 
-def test_a_memory_that_fails_costs_look_ups_and_nothing_else(caplog: pytest.LogCaptureFixture) -> None:
-    book, asked = Book(), service(b=True)
-    book.broken = True
-    assert looking(asked, plan_of(A, B), book) == [A]
+def test_failing_cache_costs_lookups_and_nothing_else(caplog: pytest.LogCaptureFixture) -> None:
+    cache, asked = MemoryCache(), service(b=True)
+    cache.broken = True
+    assert permitted(asked, plan_of(A, B), cache) == [A]
     assert "cannot be cached (OSError)" in caplog.text
