@@ -18,13 +18,13 @@ from airflow.api_fastapi.execution_api import routes, versions
 from airflow.api_fastapi.execution_api.app import CorrelationIdMiddleware, JWTReissueMiddleware
 from airflow.sdk.api.datamodels._generated import API_VERSION
 from airflow.sdk.execution_time.supervisor import in_process_api_server
-from cadwyn import HeadVersion, Version, VersionBundle
-from cadwyn.route_generation import _DELETED_ROUTE_TAG
 from fastapi.dependencies import utils
 
 _MOST_DEPENDENCIES = 512
 # They are about what comes over a network: tokens that run out, and an id for each request in the log of a server.
 _OF_NETWORKS = (CorrelationIdMiddleware, JWTReissueMiddleware)
+# How Cadwyn tags a route that the newest version has not. Were it another tag, Cadwyn would refuse to build.
+_OLDER_ONLY = "_CADWYN_DELETED_ROUTE"
 
 
 class _Transport(httpx.BaseTransport):
@@ -83,9 +83,10 @@ def _build_one_version() -> None:
     how the one before it differs, so the newest needs none of them, nor routes that are there for older ones only.
     """
     if versions.bundle.versions[0].value == API_VERSION:
-        versions.bundle = VersionBundle(HeadVersion(), Version(API_VERSION))
+        newest = versions.Version(API_VERSION)
+        versions.bundle = versions.VersionBundle(versions.HeadVersion(), newest)
         found = routes.execution_api_router.routes
-        found[:] = [route for route in found if _DELETED_ROUTE_TAG not in getattr(route, "tags", ())]
+        found[:] = [route for route in found if _OLDER_ONLY not in getattr(route, "tags", ())]
 
 
 def _at_once_in(thread: threading.Thread, run_sync: Any) -> Any:
