@@ -14,6 +14,7 @@ Run as a program, this module looks at what a run of the fast tests took: ``pyth
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import subprocess
 import sys
@@ -138,6 +139,30 @@ def tier_of(path: str) -> str | None:
     return None
 
 
+def is_generated(path: str) -> bool:
+    """Return whether a file may hold tests with generated input: those of hypothesis name it."""
+    return path in MACHINES or "hypothesis" in (ROOT / path).read_text(encoding="utf-8")
+
+
+def may_select(expression: str, path: str) -> bool:
+    """Return whether a mark expression may select tests of a file, so that the file has to be read at all.
+
+    :param expression: what ``-m`` was given; with marks that do not follow from a file's place, every file may do
+    """
+    try:
+        code = compile(expression.strip() or "True", "-m", "eval")
+    except SyntaxError:
+        return True  # pytest tells what is wrong with it
+    tier = tier_of(path)
+    possible: dict[str, tuple[bool, ...]] = {name: (tier == name,) for name in PLACES}
+    possible["versioned"] = (False, True) if path.startswith(VERSIONED) else (False,)
+    possible["generated"] = (False, True) if tier is None and is_generated(path) else (False,)
+    if not possible.keys() >= {*code.co_names}:
+        return True
+    marks = (dict(zip(possible, values, strict=True)) for values in itertools.product(*possible.values()))
+    return any(eval(code, {"__builtins__": {}}, marked) for marked in marks)
+
+
 def mark(items: Iterable[pytest.Item]) -> None:
     """Mark collected tests by their places. Of a function with many cases, the first for each database is versioned."""
     versioned: set[tuple[str, ...]] = set()
@@ -153,6 +178,7 @@ def mark(items: Iterable[pytest.Item]) -> None:
         if tier:
             item.add_marker(tier)
         elif path in MACHINES or item.get_closest_marker("hypothesis"):
+            assert is_generated(path), f"{path} does not name hypothesis: -m generated would leave it out"
             item.add_marker("generated")
 
 

@@ -32,8 +32,10 @@ def airflow_db(airflow_home: Path) -> Path:
     from airflow.utils.db import initdb
 
     from tests.airflow.harness.execution_api import shorten_the_way
+    from tests.airflow.harness.params import check_schemas_once
 
     initdb()
+    check_schemas_once()
     shorten_the_way()
     run_nothing()
     # See tests/conftest.py: what that loaded stays, too.

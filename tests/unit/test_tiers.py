@@ -54,12 +54,50 @@ class TestPlaces:
         assert [file.name for file in files if by_hand.search(file.read_text(encoding="utf-8"))] == []
 
 
+class TestReading:
+    """Which files are read for a tier: no other than may hold a test of it."""
+
+    @pytest.mark.parametrize(
+        ("expression", "path", "read"),
+        [
+            ("not slow and not system", "tests/unit/database/test_leases.py", True),
+            ("not slow and not system", "tests/airflow/cli/test_commands.py", False),
+            ("not slow and not system", "tests/system/test_demo.py", False),
+            ("slow or generated", "tests/airflow/cli/test_commands.py", True),
+            ("slow or generated", "tests/unit/sending/test_model.py", True),
+            ("slow or generated", "tests/unit/sources/test_csv_round_trip.py", True),
+            ("slow or generated", "tests/unit/database/test_leases.py", False),
+            ("system", "tests/system/test_demo.py", True),
+            ("system", "tests/unit/sources/test_csv_round_trip.py", False),
+            ("versioned and not slow and not system", "tests/unit/database/test_leases.py", True),
+            ("versioned and not slow and not system", "tests/unit/sending/test_engine.py", False),
+            ("versioned and not slow and not system", "tests/unit/database/test_processes_at_once.py", False),
+            ("", "tests/system/test_demo.py", True),
+            ("hypothesis and not slow", "tests/unit/database/test_leases.py", True),
+            ("slow and", "tests/unit/database/test_leases.py", True),
+        ],
+    )
+    def test_file_is_read_where_it_may_hold_what_is_selected(self, expression: str, path: str, read: bool) -> None:
+        assert tiers.may_select(expression, path) is read
+
+    def test_no_file_is_read_for_no_tier(self) -> None:
+        expressions = ("not slow and not system", "slow or generated", "system")
+        files = [file.relative_to(tiers.ROOT).as_posix() for file in (tiers.ROOT / "tests").rglob("test_*.py")]
+        assert [path for path in files if not any(tiers.may_select(each, path) for each in expressions)] == []
+
+    def test_generated_test_in_a_file_that_does_not_show_it_is_refused(self) -> None:
+        item = Item("tests/unit/database/test_leases.py::test_a", of_hypothesis=True)
+        with pytest.raises(AssertionError, match=r"test_leases\.py does not name hypothesis"):
+            tiers.mark([item])  # type: ignore[list-item]  # collecting for it would take seconds
+
+
 @dataclass
 class Item:
     """What ``mark`` uses of a collected test."""
 
     nodeid: str
     marks: list[str] = field(default_factory=list)
+    of_hypothesis: bool = False
 
     @property
     def path(self) -> Path:
@@ -68,8 +106,8 @@ class Item:
     def add_marker(self, mark: str) -> None:
         self.marks.append(mark)
 
-    def get_closest_marker(self, name: str) -> None:
-        return None
+    def get_closest_marker(self, name: str) -> bool:
+        return self.of_hypothesis and name == "hypothesis"
 
 
 def test_lowest_versions_run_one_case_of_each_function_and_database() -> None:

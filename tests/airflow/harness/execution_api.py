@@ -14,10 +14,17 @@ from typing import Any
 
 import anyio.to_thread
 import httpx
+from airflow.api_fastapi.execution_api import routes, versions
+from airflow.api_fastapi.execution_api.app import CorrelationIdMiddleware, JWTReissueMiddleware
+from airflow.sdk.api.datamodels._generated import API_VERSION
 from airflow.sdk.execution_time.supervisor import in_process_api_server
 from fastapi.dependencies import utils
 
 _MOST_DEPENDENCIES = 512
+# They are about what comes over a network: tokens that run out, and an id for each request in the log of a server.
+_OF_NETWORKS = (CorrelationIdMiddleware, JWTReissueMiddleware)
+# How Cadwyn tags a route that the newest version has not. Were it another tag, Cadwyn would refuse to build.
+_OLDER_ONLY = "_CADWYN_DELETED_ROUTE"
 
 
 class _Transport(httpx.BaseTransport):
@@ -58,13 +65,28 @@ class _Transport(httpx.BaseTransport):
 
 def shorten_the_way() -> None:
     """Have this process's tasks reach the execution API by the short way."""
+    _build_one_version()
     api = in_process_api_server()
+    api.app.user_middleware[:] = [layer for layer in api.app.user_middleware if layer.cls not in _OF_NETWORKS]
     api.transport = transport = _Transport(api.app)
     # What may block goes to worker threads, for the sake of other requests. Here there is one at a time.
     anyio.to_thread.run_sync = _at_once_in(transport.thread, anyio.to_thread.run_sync)
     # Where any dependency is overridden, and Airflow overrides that of authorization, FastAPI looks at the signatures
     # of all of them again for each request. They stay what they are.
     utils.get_dependant = _remembering(utils.get_dependant)
+
+
+def _build_one_version() -> None:
+    """Have Airflow build the version of the API that its own Task SDK asks for, and none for older ones.
+
+    An older version is made by a walk through all routes and their models, and there are eight. A version's changes say
+    how the one before it differs, so the newest needs none of them, nor routes that are there for older ones only.
+    """
+    if versions.bundle.versions[0].value == API_VERSION:
+        newest = versions.Version(API_VERSION)
+        versions.bundle = versions.VersionBundle(versions.HeadVersion(), newest)
+        found = routes.execution_api_router.routes
+        found[:] = [route for route in found if _OLDER_ONLY not in getattr(route, "tags", ())]
 
 
 def _at_once_in(thread: threading.Thread, run_sync: Any) -> Any:
