@@ -9,8 +9,6 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from airflow.sdk.exceptions import AirflowSkipException
-
 from cpaas_provider.api import bounds
 from cpaas_provider.operators import _masking as masking
 from cpaas_provider.operators import _validators as validators
@@ -311,14 +309,8 @@ class DeleteContactRowOperator(CpaasOperator):
         self.row_id = row_id
         self.skip_if_missing = skip_if_missing
 
-    def request(self, client: CpaasClient, connection: CpaasConnection) -> dict[str, Any]:
-        """Delete the row."""
-        from cpaas_provider.api.errors import CpaasNotFoundError
+    def make_attempt(self, runtime: TaskRuntime, **resumed: Any) -> Attempt:
+        """Return one try of the deletion."""
+        from cpaas_provider.operators._runtime.contacts.row import RowDeletion
 
-        try:
-            client.delete_contact_row(self.row_id)
-        except CpaasNotFoundError:
-            if self.skip_if_missing:
-                raise AirflowSkipException("There is no row with this id. Nothing was deleted.") from None
-            raise
-        return {"row_id": self.row_id, "deleted": True}
+        return RowDeletion(self.row_id, self.skip_if_missing, runtime)

@@ -31,6 +31,7 @@ _COMPARISON = re.compile(r"\b(?:same|duplicate|copy|identical|equal|repeat)\w*\b
 """Words before a recipient with which the rejected one is only compared."""
 _COMPARED_WITHIN = 200
 """How many characters before a recipient are searched for such words."""
+_ROW_FIELDS = frozenset({"id", "row", "row_id"})
 _ITEM_FIELDS = frozenset({"field", "message", "type"})
 
 
@@ -81,6 +82,8 @@ def names_field(field: str, request: type[WireRequest], fields: Mapping[str, Any
         # A passcode and a purchase have one recipient: "recipients" is a field of another request.
         others = {"recipients"} - names
         names |= (_RECIPIENT_FIELDS | {"substitutions"}) - others
+    if "row_id" in names:
+        names |= _ROW_FIELDS
     if isinstance(columns := fields.get("columns"), Mapping):
         names |= {step for column in columns for step in _steps(str(column))}
     return not names.isdisjoint(_steps(field))
