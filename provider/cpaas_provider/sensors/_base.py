@@ -17,6 +17,7 @@ from airflow.sdk.exceptions import (
     TaskDeferralTimeout,
 )
 
+from cpaas_provider.api import bounds
 from cpaas_provider.api.amounts import counted
 from cpaas_provider.provider_info import with_documentation
 
@@ -153,7 +154,7 @@ def _is_timeout(error: BaseException) -> bool:
 def is_deferrable(deferrable: bool | None) -> bool:
     """Return the author's choice, or Airflow's ``[operators] default_deferrable``."""
     if deferrable is not None:
-        return deferrable
+        return bounds.flag("deferrable", deferrable)
     return conf.getboolean("operators", "default_deferrable", fallback=False)
 
 

@@ -98,9 +98,11 @@ class OtpStatusSensor(DeferrableSensor):
             bounds.poke_interval("poke_interval", poke_interval)
             bounds.if_known(_check_minutes)("expires_in", expires_in)
             _check_statuses(success_statuses, failure_statuses)
+            deferrable = is_deferrable(deferrable)
+            fail_if_not_verified = bounds.flag("fail_if_not_verified", fail_if_not_verified)
         except ValueError as error:
             raise ValueError(f"Task {kwargs.get('task_id')}: {error}") from None
-        super().__init__(deferrable=is_deferrable(deferrable), poke_interval=poke_interval, timeout=timeout, **kwargs)
+        super().__init__(deferrable=deferrable, poke_interval=poke_interval, timeout=timeout, **kwargs)
         self.otp_id = otp_id
         self.expires_in = expires_in
         self.success_statuses = success_statuses
