@@ -45,6 +45,7 @@ def _findings(conn_id: str) -> Iterator[Finding]:
         yield from service.check_service()
         yield from database.check()
         yield from database.check_shared()
+        yield from database.check_recipient_secret()
         yield from database.check_clock()
         yield from check_rate_limit(service.connection, database.database)
         yield from check_callback_url(service.connection)
