@@ -101,9 +101,9 @@ class DeferrableSensor(BaseSensorOperator):
             waits_on = "a worker, which is free between two reads"
         else:
             waits_on = "a worker"
-        awaited, place = self._awaited()
+        awaited, source = self._awaited()
         return (
-            f"{self.task_type} waits for {awaited}, on {waits_on}: {place} is read every "
+            f"{self.task_type} waits for {awaited}, on {waits_on}: {source} is read every "
             f"{_seconds(self.poke_interval)}, for at most {_seconds(self.timeout)}."
         )
 

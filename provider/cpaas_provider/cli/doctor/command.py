@@ -22,13 +22,18 @@ def cpaas_doctor(args: Namespace) -> None:
     found = list(_findings(args.conn_id))
     print_lines(
         [
-            {"check": one.check, "status": one.status.value, "found": one.found, "what_to_do": one.advice or None}
-            for one in found
+            {
+                "check": finding.check,
+                "status": finding.status.value,
+                "found": finding.found,
+                "what_to_do": finding.advice or None,
+            }
+            for finding in found
         ],
         args.output,
     )
-    failures = sum(one.status is Status.FAILED for one in found)
-    warnings = sum(one.status is Status.WARNING for one in found)
+    failures = sum(finding.status is Status.FAILED for finding in found)
+    warnings = sum(finding.status is Status.WARNING for finding in found)
     sys.stdout.flush()
     say(f"{counted(failures, 'check')} failed, {counted(warnings, 'warning')}.", aside(args))
     if failures:

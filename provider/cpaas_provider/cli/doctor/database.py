@@ -128,7 +128,7 @@ def _why_not_created(url: URL) -> str | None:
     if url.get_backend_name() != "sqlite":
         return None
     path = Path(url.database or "")
-    folder = next((one for one in path.absolute().parents if one.exists()), Path("/"))
+    folder = next((parent for parent in path.absolute().parents if parent.exists()), Path("/"))
     if not folder.is_dir():
         return f"{folder} is no folder"
     if path.exists() or os.access(folder, os.W_OK | os.X_OK):
