@@ -243,8 +243,8 @@ class TestRecipientSecret:
 
         def make_key(secret: str) -> None:
             monkeypatch.setenv(self.VARIABLE, secret)
-            with open_database() as database, database.begin() as connection:
-                writing_hasher(connection)
+            with open_database() as database:
+                database.write(writing_hasher)
 
         return make_key
 
