@@ -1,6 +1,9 @@
-"""How deep the classes of the operators are stacked."""
+"""What is true of all classes of operators, sensors and notifiers: how deep they are stacked, and what a flag is."""
 
 from __future__ import annotations
+
+import inspect
+from typing import Any
 
 import pytest
 
@@ -37,3 +40,79 @@ def test_native_rendering_knows_for_each_templated_field_whether_it_is_text() ->
     fields = {field for kind in classes for field in getattr(kind, "template_fields", ())}
     assert fields == TEXT_FIELDS | OBJECT_FIELDS
     assert not TEXT_FIELDS & OBJECT_FIELDS
+
+
+CLASSES = {name: getattr(package, name) for package in (notifications, operators, sensors) for name in package.__all__}
+CLASSES = {name: kind for name, kind in CLASSES.items() if isinstance(kind, type)}
+ARGUMENTS: dict[str, Any] = {
+    "amount": 60,
+    "columns": {"Name": "Ada"},
+    "content": "Hello",
+    "key": "customer",
+    "network": "MTN",
+    "otp_id": "otp-1",
+    "phone": "+2348031234567",
+    "recipient": "+2348031234567",
+    "recipients": "+2348031234567",
+    "results_path": "/results.jsonl",
+    "row_id": "row-1",
+    "send_result": "cpaas-1",
+    "source": [],
+    "subject": "Hello",
+    "test_recipients": ["+2348031234567"],
+    "token": "4711",
+}
+NEEDED = {"content", "test_recipients"}
+"""Arguments with a default, without which some option cannot be used."""
+RENAMED = {"dry_run": "without_sending"}
+"""Attributes that are named otherwise than their arguments."""
+
+
+def parameters(kind: type) -> dict[str, inspect.Parameter]:
+    """Return the arguments of a class, with those of its bases that are ours."""
+    ours = [base for base in reversed(kind.__mro__) if base.__module__.startswith("cpaas_provider")]
+    return {
+        name: parameter
+        for base in ours
+        if "__init__" in vars(base)
+        for name, parameter in inspect.signature(base.__init__).parameters.items()  # type: ignore[misc]  # of a class
+    }
+
+
+def flags() -> list[tuple[str, str]]:
+    return [
+        (name, option)
+        for name, kind in CLASSES.items()
+        for option, parameter in parameters(kind).items()
+        if "bool" in str(parameter.annotation)
+    ]
+
+
+def instance(name: str, **options: Any) -> Any:
+    kind = CLASSES[name]
+    accepted = parameters(kind)
+    needed = {option for option, parameter in accepted.items() if parameter.default is parameter.empty} | NEEDED
+    given = {option: value for option, value in ARGUMENTS.items() if option in accepted and option in needed}
+    named = {} if name in notifications.__all__ else {"task_id": "task"}
+    return kind(**named, **given, **options)
+
+
+def test_classes_have_flags() -> None:
+    assert {name for name, _ in flags()} >= {"OtpStatusSensor", "DeliverySensor", "SendSmsOperator", "SmsNotifier"}
+
+
+@pytest.mark.parametrize(("name", "option"), flags())
+@pytest.mark.parametrize(
+    ("text", "value"), [("False", False), ("false", False), (" TRUE ", True), (True, True), (False, False)]
+)
+def test_flag_given_as_text_is_read(name: str, option: str, text: Any, value: bool) -> None:
+    made = instance(name, **{option: text})
+    attribute = RENAMED.get(option, option)
+    assert getattr(made, attribute) is value
+
+
+@pytest.mark.parametrize(("name", "option"), flags())
+@pytest.mark.parametrize("value", ["no", "", "1", 1, 0, [], "None"])
+def test_anything_else_is_an_error_that_names_the_flag(name: str, option: str, value: Any) -> None:
+    with pytest.raises(ValueError, match=f"{option} must be True or False; it is "):
+        instance(name, **{option: value})

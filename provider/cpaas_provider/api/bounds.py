@@ -47,6 +47,19 @@ def if_known(check: Check) -> Check:
     return lambda name, value: check(name, value) if is_known(value) else value
 
 
+def flag(name: str, value: Any) -> bool:
+    """Return a boolean, also one that a template or a parameter of a run gives as text: ``true`` or ``false``."""
+    read = to_flag(value)
+    if read is None:
+        raise ValueError(f"{name} must be True or False; it is {value!r}.")
+    return read
+
+
+def flag_or_none(name: str, value: Any) -> bool | None:
+    """Return the same, and ``None`` for an option that is not given."""
+    return None if value is None else flag(name, value)
+
+
 def network(name: str, value: Any) -> Any:
     """Check the name of a mobile network that sells airtime."""
     if str(value).strip().lower() not in {name.lower() for name in NETWORKS}:
@@ -144,6 +157,13 @@ def is_nothing(value: Any) -> bool:
     if isinstance(value, (int, float)):
         return not value > 0
     return not value
+
+
+def to_flag(value: Any) -> bool | None:
+    """Return a boolean, or what a text says in any case of letters; ``None`` for any other value."""
+    if isinstance(value, bool):
+        return value
+    return {"true": True, "false": False}.get(value.strip().lower()) if isinstance(value, str) else None
 
 
 def to_number(value: Any) -> float | None:

@@ -88,7 +88,9 @@ def _build(
     if path_fields:
         path = _PLACEHOLDER.sub(lambda match: _segment(endpoint, match[1], fields[match[1]]), path)
     url = settings.base_url + path
-    rest = {name: value for name, value in fields.items() if name not in path_fields} if path_fields else fields
+    remaining_fields = (
+        {name: value for name, value in fields.items() if name not in path_fields} if path_fields else fields
+    )
     headers = {
         "Authorization": settings.authorization,
         "Accept": "application/json",
@@ -98,10 +100,10 @@ def _build(
         "User-Agent": f"airflow-provider-cpaas/{__version__}",
     }
     if endpoint.query_params:
-        return OutgoingRequest(endpoint.method, f"{url}?{urlencode(rest)}", headers), fields
-    if not rest:
+        return OutgoingRequest(endpoint.method, f"{url}?{urlencode(remaining_fields)}", headers), fields
+    if not remaining_fields:
         return OutgoingRequest(endpoint.method, url, headers), fields
-    body = encoded if rest is fields else _json(rest)
+    body = encoded if remaining_fields is fields else _json(remaining_fields)
     return OutgoingRequest(endpoint.method, url, headers | {"Content-Type": "application/json"}, body), fields
 
 

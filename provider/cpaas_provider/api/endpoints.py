@@ -83,7 +83,7 @@ class Endpoint(Generic[T_co]):
     retry_safety: RetrySafety
     query_params: bool = False
     rejections: Mapping[int | None, type[errors.CpaasRejectedError]] = field(default_factory=dict)
-    """The error class of a rejection by its status; ``None`` stands for every status that is not listed."""
+    """The error class of a rejection by its status; ``None`` stands for every other one with an error as its body."""
     echoes: tuple[Echo, ...] = ()
     absent_field: str | None = None
     """The field of the response that is null if what the request names does not exist."""
@@ -128,7 +128,7 @@ VERIFY_OTP = Endpoint(
     VerifyOtpRequest,
     OtpToken,
     RetrySafety.UNSAFE,
-    rejections={None: errors.CpaasNotVerifiedError},
+    rejections=dict.fromkeys((404, None), errors.CpaasNotVerifiedError),
     echoes=(_OTP_ID,),
 )
 GET_OTP = Endpoint("get_otp", "GET", "/otp/{id}", OtpReference, OtpToken, RetrySafety.SAFE, echoes=(_OTP_ID,))

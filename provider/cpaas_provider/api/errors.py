@@ -49,6 +49,11 @@ class CpaasError(Exception):
         self.retry_after = retry_after
         self.items = items
 
+    @property
+    def is_permanent(self) -> bool:
+        """Whether a later retry is of no use, or could act twice."""
+        return not self.retryable
+
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the message and the attributes, so that no subclass needs a method of its own."""
         return type(self), self.args, self.__dict__
@@ -77,14 +82,22 @@ class CpaasUnavailableError(CpaasNotSentError):
 
 
 class CpaasRejectedError(CpaasError):
-    """The service read the request and rejected it (4xx, or under a 2xx an error body without a resource).
+    """The request was rejected (4xx, or under a 2xx an error body without a resource).
 
+    ``may_be_gateway`` is true if the response may be that of a gateway or of a wrong base URL: it is not the documented
+    error about the request. Then a later retry does no harm. The client itself retries no rejected request.
     ``rejected_recipients`` holds the recipients of a send that the service's error items name, in the request's own
     form. ``is_message_error`` is true if there are items, and all of them name a field that is not about recipients.
     """
 
     rejected_recipients: tuple[str, ...] = ()
     is_message_error: bool = False
+    may_be_gateway: bool = False
+
+    @property
+    def is_permanent(self) -> bool:
+        """Whether a later retry is of no use."""
+        return not self.may_be_gateway
 
 
 class CpaasAuthenticationError(CpaasRejectedError):
@@ -96,7 +109,7 @@ class CpaasInsufficientBalanceError(CpaasRejectedError):
 
 
 class CpaasNotFoundError(CpaasRejectedError):
-    """The resource that the request names does not exist (404)."""
+    """The resource that the request names does not exist (404, and the documented error that names its field)."""
 
 
 class CpaasOperationRemovedError(CpaasRejectedError):
@@ -104,7 +117,10 @@ class CpaasOperationRemovedError(CpaasRejectedError):
 
 
 class CpaasNotVerifiedError(CpaasRejectedError):
-    """The one-time passcode was not accepted: wrong, expired, used or revoked (404, or an error body)."""
+    """The one-time passcode was not accepted: wrong, expired, used or revoked (404, or an error body).
+
+    A page of a gateway, which is no JSON, is no such answer.
+    """
 
 
 class CpaasUnknownOutcomeError(CpaasError):

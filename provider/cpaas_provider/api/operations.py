@@ -128,7 +128,7 @@ def find_otps(recipient: str) -> Call[list[OtpToken]]:
 
     :param recipient: the phone number
     :return: the records, in the service's order; an empty list where there is none
-    :raises CpaasNotFoundError: when the response is 404, for a number the service does not know or a wrong base URL
+    :raises CpaasNotFoundError: when the service does not know that number
     """
     return Call(endpoints.FIND_OTPS, locals())
 

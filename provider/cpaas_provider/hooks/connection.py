@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
-from cpaas_provider.api.bounds import NUMBER_CHECKS, ROW_UPDATES
+from cpaas_provider.api.bounds import NUMBER_CHECKS, ROW_UPDATES, to_flag
 from cpaas_provider.api.errors import CpaasConfigurationError
 from cpaas_provider.provider_info import CONNECTION_FIELDS
 
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 Convert = Callable[[Any], Any]
-_TRUE = frozenset({"true", "yes", "on", "1"})
-_FALSE = frozenset({"false", "no", "off", "0"})
 _SHORTEST_SECRET = 16
 
 
@@ -276,15 +274,15 @@ def _integer(value: Any) -> int:
 
 
 def _boolean(value: Any) -> bool:
-    word = str(value).strip().lower()
-    if word not in _TRUE | _FALSE:
+    read = to_flag(value)
+    if read is None:
         raise ValueError("must be true or false")
-    return word in _TRUE
+    return read
 
 
 def _boolean_or_path(value: Any) -> bool | str:
-    word = str(value).strip()
-    return _boolean(word) if word.lower() in _TRUE | _FALSE else word
+    read = to_flag(value)
+    return str(value).strip() if read is None else read
 
 
 def _list(value: Any) -> tuple[str, ...]:

@@ -210,6 +210,6 @@ def describe_failure(error: CpaasError) -> str:
         return f"A server is reachable, but it sent no response: {error}"
     redirected = 300 <= error.status < 400
     unreadable = isinstance(error, errors.CpaasUnknownOutcomeError) and error.status < 500
-    if isinstance(error, errors.CpaasNotFoundError) or redirected or unreadable:
+    if error.status in (404, 405, 410) or redirected or unreadable:
         return f"Wrong path: a server responds, but not as the service at this base URL. {error}"
-    return f"The service responds, but not with the contact table: {error}"
+    return f"A server responds, but not with the contact table: {error}"

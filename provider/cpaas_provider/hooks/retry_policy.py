@@ -40,7 +40,7 @@ class CpaasRetryPolicy(RetryPolicy):
 
         errors = [error for error in _with_causes(exception) if isinstance(error, CpaasError)]
         for error in errors:
-            if not error.retryable:
+            if error.is_permanent:
                 reason = f"{type(error).__name__}: a retry would not help, or could act twice"
                 return RetryDecision.fail(reason=reason)
         longest = max(errors, key=lambda error: error.retry_after or 0, default=None)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.sdk import BaseNotifier
 
+from cpaas_provider.api import bounds
 from cpaas_provider.provider_info import DEFAULT_CONN_ID
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ class CpaasNotifier(BaseNotifier):
         self.sender_id = sender_id
         self.window = timedelta(seconds=seconds)
         self.group = group
-        self.include_link = include_link
+        self.include_link = bounds.flag("include_link", include_link)
         self.cpaas_conn_id = cpaas_conn_id
 
     def __call__(self, *args: Any) -> None:

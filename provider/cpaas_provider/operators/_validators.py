@@ -64,13 +64,6 @@ def _refuse_encoding(name: str, value: Any) -> Any:
 on_unknown = one_of("fail", "skip", "resend")
 
 
-def boolean(name: str, value: Any) -> bool:
-    """Accept a boolean. Text is refused, because any text would count as true."""
-    if not isinstance(value, bool):
-        raise ValueError(f"{name} must be True or False; it is {value!r}.")
-    return value
-
-
 def seconds(name: str, value: Any) -> float:
     """Accept a number of seconds."""
     if not _is_number(value) or not 0 <= value < math.inf:

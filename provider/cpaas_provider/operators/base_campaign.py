@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from cpaas_provider.api import bounds
 from cpaas_provider.operators import _masking as masking
 from cpaas_provider.operators import _validators as validators
 from cpaas_provider.operators.base import STOP_GRACE_PERIOD, CpaasOperator
@@ -192,10 +193,10 @@ class CampaignOperator(CpaasOperator):
         super().__init__(**kwargs)
         self.on_unknown = self._checked(validators.on_unknown, on_unknown=on_unknown)
         self.unknown_timeout = self._checked(validators.duration, unknown_timeout=unknown_timeout)
-        self.resend_on_clear = self._checked(validators.boolean, resend_on_clear=resend_on_clear)
+        self.resend_on_clear = self._checked(bounds.flag, resend_on_clear=resend_on_clear)
         self.stop_grace_period = self._checked(validators.seconds, stop_grace_period=stop_grace_period)
-        self.allow_backfill = self._checked(validators.boolean, allow_backfill=allow_backfill)
-        self.track_recipients = self._checked(validators.boolean, track_recipients=track_recipients)
+        self.allow_backfill = self._checked(bounds.flag, allow_backfill=allow_backfill)
+        self.track_recipients = self._checked(bounds.flag, track_recipients=track_recipients)
         self.max_lateness = self._checked(validators.duration_or_none, max_lateness=max_lateness)
         self.source = source
         self.recipient_column = recipient_column
@@ -210,10 +211,10 @@ class CampaignOperator(CpaasOperator):
         self.substitution_defaults = substitution_defaults
         self.results_path = results_path
         # BaseOperator has a method dry_run.
-        self.without_sending = self._checked(validators.boolean, dry_run=dry_run)
+        self.without_sending = self._checked(bounds.flag, dry_run=dry_run)
         self.preview_count = self._checked(validators.integer_at_least(0), preview_count=preview_count)
         self.test_recipients = test_recipients
-        self.test_only = self._checked(validators.boolean, test_only=test_only)
+        self.test_only = self._checked(bounds.flag, test_only=test_only)
         self.max_recipients = self._checked(validators.count_or_none, max_recipients=max_recipients)
         self.max_charge = self._checked(validators.amount_or_none, max_charge=max_charge)
         self.min_balance = self._checked(validators.amount_or_none, min_balance=min_balance)
@@ -228,7 +229,7 @@ class CampaignOperator(CpaasOperator):
         self.on_invalid_suppression = self._checked(
             validators.one_of("fail", "skip"), on_invalid_suppression=on_invalid_suppression
         )
-        self.use_suppression_list = self._checked(validators.boolean, use_suppression_list=use_suppression_list)
+        self.use_suppression_list = self._checked(bounds.flag, use_suppression_list=use_suppression_list)
         self.frequency_cap = self._checked(validators.frequency_cap, frequency_cap=frequency_cap)
         self.frequency_category = self._checked(validators.frequency_category, frequency_category=frequency_category)
         self.frequency_contact = frequency_contact

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from cpaas_provider.api import bounds
 from cpaas_provider.operators import _validators as validators
 from cpaas_provider.operators.base import STOP_GRACE_PERIOD, CpaasOperator
 
@@ -89,11 +90,11 @@ class SendOperator(CpaasOperator):
         super().__init__(**kwargs)
         self.on_unknown = self._checked(validators.on_unknown, on_unknown=on_unknown)
         self.unknown_timeout = self._checked(validators.duration, unknown_timeout=unknown_timeout)
-        self.resend_on_clear = self._checked(validators.boolean, resend_on_clear=resend_on_clear)
+        self.resend_on_clear = self._checked(bounds.flag, resend_on_clear=resend_on_clear)
         self.stop_grace_period = self._checked(validators.seconds, stop_grace_period=stop_grace_period)
-        self.allow_backfill = self._checked(validators.boolean, allow_backfill=allow_backfill)
-        self.track_recipients = self._checked(validators.boolean, track_recipients=track_recipients)
-        self.use_suppression_list = self._checked(validators.boolean, use_suppression_list=use_suppression_list)
+        self.allow_backfill = self._checked(bounds.flag, allow_backfill=allow_backfill)
+        self.track_recipients = self._checked(bounds.flag, track_recipients=track_recipients)
+        self.use_suppression_list = self._checked(bounds.flag, use_suppression_list=use_suppression_list)
         self.max_lateness = self._checked(validators.duration_or_none, max_lateness=max_lateness)
 
     def build_request(self) -> SingleRequest:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from airflow.sdk import AssetAlias
 
+from cpaas_provider.api import bounds
 from cpaas_provider.operators import _masking as masking
 from cpaas_provider.operators import _validators as validators
 from cpaas_provider.operators._runtime.contacts.spec import CONTACTS_ALIAS
@@ -146,13 +147,13 @@ class SyncContactsOperator(CpaasOperator):
         "cpaas_conn_id",
     )
     typed_fields: ClassVar[Mapping[str, validators.Check]] = {
-        "dry_run": validators.boolean,
-        "resync": validators.boolean,
-        "retry_rejected": validators.boolean,
+        "dry_run": bounds.flag,
+        "resync": bounds.flag,
+        "retry_rejected": bounds.flag,
         "max_deletes": validators.or_none(validators.count_or_ratio),
         "max_changes": validators.or_none(validators.count_or_ratio),
         "max_new": validators.or_none(validators.count_or_ratio),
-        "new_map": validators.boolean,
+        "new_map": bounds.flag,
         "max_failure_ratio": validators.ratio,
     }
     masked_fields: ClassVar[Mapping[str, Callable[[Any], Any]]] = {"source": masking.source}
@@ -224,7 +225,7 @@ class SyncContactsOperator(CpaasOperator):
             validators.one_of("wait", "fail"), on_concurrent_sync=on_concurrent_sync
         )
         self.lease_timeout = self._checked(validators.duration, lease_timeout=lease_timeout)
-        self.allow_backfill = self._checked(validators.boolean, allow_backfill=allow_backfill)
+        self.allow_backfill = self._checked(bounds.flag, allow_backfill=allow_backfill)
         self.max_lateness = self._checked(validators.duration_or_none, max_lateness=max_lateness)
         # BaseOperator has a method dry_run.
         self.without_sending = self._checked_if_known(dry_run=dry_run)

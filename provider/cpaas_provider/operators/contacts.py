@@ -9,8 +9,6 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from airflow.sdk.exceptions import AirflowSkipException
-
 from cpaas_provider.api import bounds
 from cpaas_provider.operators import _masking as masking
 from cpaas_provider.operators import _validators as validators
@@ -112,7 +110,7 @@ class ContactRowOperator(CpaasOperator):
         self.empty_cell_value = empty_cell_value
         self.on_unknown = self._checked(validators.on_unknown, on_unknown=on_unknown)
         self.unknown_timeout = self._checked(validators.duration, unknown_timeout=unknown_timeout)
-        self.resend_on_clear = self._checked(validators.boolean, resend_on_clear=resend_on_clear)
+        self.resend_on_clear = self._checked(bounds.flag, resend_on_clear=resend_on_clear)
         self.stop_grace_period = self._checked(validators.seconds, stop_grace_period=stop_grace_period)
 
     def make_attempt(self, runtime: TaskRuntime, **resumed: Any) -> Attempt:
@@ -260,9 +258,9 @@ class UpsertContactRowOperator(ContactRowOperator):
         self.row_id = row_id
         self.key = key_value
         self.map_name = map_name
-        self.new_map = self._checked(validators.boolean, new_map=new_map)
-        self.create_if_missing = create_if_missing
-        self.allow_backfill = self._checked(validators.boolean, allow_backfill=allow_backfill)
+        self.new_map = self._checked(bounds.flag, new_map=new_map)
+        self.create_if_missing = self._checked(bounds.flag, create_if_missing=create_if_missing)
+        self.allow_backfill = self._checked(bounds.flag, allow_backfill=allow_backfill)
         self.max_lateness = self._checked(validators.duration_or_none, max_lateness=max_lateness)
         # A mapped task may get the key None. It must not create a row without a key in each run.
         self.has_key = key is not _NO_KEY and row_id is None
@@ -309,16 +307,10 @@ class DeleteContactRowOperator(CpaasOperator):
     def __init__(self, *, row_id: str, skip_if_missing: bool = False, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.row_id = row_id
-        self.skip_if_missing = skip_if_missing
+        self.skip_if_missing = self._checked(bounds.flag, skip_if_missing=skip_if_missing)
 
-    def request(self, client: CpaasClient, connection: CpaasConnection) -> dict[str, Any]:
-        """Delete the row."""
-        from cpaas_provider.api.errors import CpaasNotFoundError
+    def make_attempt(self, runtime: TaskRuntime, **resumed: Any) -> Attempt:
+        """Return one try of the deletion."""
+        from cpaas_provider.operators._runtime.contacts.row import RowDeletion
 
-        try:
-            client.delete_contact_row(self.row_id)
-        except CpaasNotFoundError:
-            if self.skip_if_missing:
-                raise AirflowSkipException("There is no row with this id. Nothing was deleted.") from None
-            raise
-        return {"row_id": self.row_id, "deleted": True}
+        return RowDeletion(self.row_id, self.skip_if_missing, runtime)

@@ -127,8 +127,8 @@ class VerifyOtpOperator(CpaasOperator):
         super().__init__(**kwargs)
         self.otp_id = otp_id
         self.token = token
-        self.require_verified_status = require_verified_status
-        self.fail_if_not_verified = fail_if_not_verified
+        self.require_verified_status = self._checked(bounds.flag, require_verified_status=require_verified_status)
+        self.fail_if_not_verified = self._checked(bounds.flag, fail_if_not_verified=fail_if_not_verified)
 
     def request(self, client: CpaasClient, connection: CpaasConnection) -> dict[str, Any]:
         """Verify the code."""
@@ -225,7 +225,7 @@ class RevokeOtpOperator(CpaasOperator):
     def __init__(self, *, otp_id: str, skip_if_missing: bool = False, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.otp_id = otp_id
-        self.skip_if_missing = skip_if_missing
+        self.skip_if_missing = self._checked(bounds.flag, skip_if_missing=skip_if_missing)
 
     def request(self, client: CpaasClient, connection: CpaasConnection) -> dict[str, Any]:
         """Revoke the passcode."""

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from cpaas_provider.api import bounds
 from cpaas_provider.operators import _validators as validators
 from cpaas_provider.operators._masking import MASKED_MESSAGE_FIELDS
 from cpaas_provider.operators.base_campaign import CampaignOperator
@@ -106,7 +107,7 @@ class SendSmsOperator(SendOperator):
         self.template_id = template_id
         self.personalisation = personalisation
         self.channel = self._checked(validators.one_of("sms", "whatsapp"), channel=channel)
-        self.is_trackable = is_trackable
+        self.is_trackable = self._checked(bounds.flag_or_none, is_trackable=is_trackable)
         self.encoding = self._checked(validators.sms_encoding(channel), encoding=encoding)
         self.external_ref = external_ref
         self.callback = callback
@@ -208,9 +209,9 @@ class SmsCampaignOperator(CampaignOperator):
     ) -> None:
         super().__init__(source=source, recipient_column=recipient_column, **kwargs)
         self.channel = self._checked(validators.one_of("sms", "whatsapp"), channel=channel)
-        self.is_trackable = is_trackable
+        self.is_trackable = self._checked(bounds.flag_or_none, is_trackable=is_trackable)
         self.encoding = self._checked(validators.sms_encoding(channel), encoding=encoding)
-        self.skip_dnd = self._checked(validators.boolean, skip_dnd=skip_dnd)
+        self.skip_dnd = self._checked(bounds.flag, skip_dnd=skip_dnd)
         self.lookup_ttl = self._checked(validators.duration, lookup_ttl=lookup_ttl)
         self.on_lookup_error = self._checked(validators.one_of("skip", "send", "fail"), on_lookup_error=on_lookup_error)
 

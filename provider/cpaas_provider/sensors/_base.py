@@ -17,6 +17,7 @@ from airflow.sdk.exceptions import (
     TaskDeferralTimeout,
 )
 
+from cpaas_provider.api import bounds
 from cpaas_provider.api.amounts import counted
 from cpaas_provider.provider_info import with_documentation
 
@@ -100,9 +101,9 @@ class DeferrableSensor(BaseSensorOperator):
             waits_on = "a worker, which is free between two reads"
         else:
             waits_on = "a worker"
-        awaited, place = self._awaited()
+        awaited, source = self._awaited()
         return (
-            f"{self.task_type} waits for {awaited}, on {waits_on}: {place} is read every "
+            f"{self.task_type} waits for {awaited}, on {waits_on}: {source} is read every "
             f"{_seconds(self.poke_interval)}, for at most {_seconds(self.timeout)}."
         )
 
@@ -153,7 +154,7 @@ def _is_timeout(error: BaseException) -> bool:
 def is_deferrable(deferrable: bool | None) -> bool:
     """Return the author's choice, or Airflow's ``[operators] default_deferrable``."""
     if deferrable is not None:
-        return deferrable
+        return bounds.flag("deferrable", deferrable)
     return conf.getboolean("operators", "default_deferrable", fallback=False)
 
 

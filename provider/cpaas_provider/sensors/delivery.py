@@ -94,10 +94,11 @@ class DeliverySensor(DeferrableSensor):
         timeout: timedelta | float = DEFAULT_TIMEOUT,
         **kwargs: Any,
     ) -> None:
-        deferrable = is_deferrable(deferrable)
-        if poke_interval is None:
-            poke_interval = DEFAULT_ROUND if deferrable else DEFAULT_POKE_INTERVAL
         try:
+            deferrable = is_deferrable(deferrable)
+            wait_for_unknown = bounds.flag("wait_for_unknown", wait_for_unknown)
+            if poke_interval is None:
+                poke_interval = DEFAULT_ROUND if deferrable else DEFAULT_POKE_INTERVAL
             bounds.poke_interval("poke_interval", poke_interval)
             if results_path is not None:
                 from cpaas_provider.sources.results_file import SUFFIXES

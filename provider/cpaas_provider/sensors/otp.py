@@ -49,9 +49,10 @@ class OtpStatusSensor(DeferrableSensor):
     ``outcome``.
 
     A temporary error while reading, such as a timeout or an HTTP 500, does not end the wait. Three other failures do if
-    they go on for three minutes: a rejected key, a response that is not about the passcode, such as a redirect, and an
-    unusable connection. Then a retry of the task waits again. Neither the code nor the number appears in the result or
-    a log.
+    they go on for three minutes: a rejected key, a response that is not about the passcode, such as a redirect or the
+    404 of a gateway, and an unusable connection. Then a retry of the task waits again. A 404 or 400 is about the
+    passcode only as the documented error that names the field ``id``. Neither the code nor the number appears in the
+    result or a log.
 
     :param otp_id: the passcode's id, as ``RequestOtpOperator`` returned it (templated)
     :param expires_in: minutes for which the code is valid, as given in the request. The wait then ends when the
@@ -97,9 +98,11 @@ class OtpStatusSensor(DeferrableSensor):
             bounds.poke_interval("poke_interval", poke_interval)
             bounds.if_known(_check_minutes)("expires_in", expires_in)
             _check_statuses(success_statuses, failure_statuses)
+            deferrable = is_deferrable(deferrable)
+            fail_if_not_verified = bounds.flag("fail_if_not_verified", fail_if_not_verified)
         except ValueError as error:
             raise ValueError(f"Task {kwargs.get('task_id')}: {error}") from None
-        super().__init__(deferrable=is_deferrable(deferrable), poke_interval=poke_interval, timeout=timeout, **kwargs)
+        super().__init__(deferrable=deferrable, poke_interval=poke_interval, timeout=timeout, **kwargs)
         self.otp_id = otp_id
         self.expires_in = expires_in
         self.success_statuses = success_statuses
@@ -164,12 +167,11 @@ class OtpStatusSensor(DeferrableSensor):
 
     def _ends_wait(self, error: Exception, streak: FailureStreak, *, is_first: bool) -> bool:
         """Return whether a failed read ends the wait, by the same rules as on the triggerer."""
-        from cpaas_provider.triggers._polling.criteria import is_about_passcode
+        from cpaas_provider.triggers._polling.criteria import ReadFailure, classify_failure
 
-        if isinstance(error, CpaasError) and error.retryable:
-            return False
-        if is_about_passcode(error):
-            return True
+        failure = classify_failure(error)
+        if failure is not ReadFailure.INCONCLUSIVE:
+            return failure is ReadFailure.FINAL
         if is_first and (isinstance(error, CpaasConfigurationError) or not isinstance(error, CpaasError)):
             # The connection never worked.
             return True

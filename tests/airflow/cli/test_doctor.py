@@ -21,6 +21,7 @@ from cpaas_provider.cli.doctor.report import Status, clock
 from cpaas_provider.cli.doctor.service import _service_clock
 from cpaas_provider.database.database import open_database
 from cpaas_provider.database.migrations import REVISIONS
+from cpaas_provider.database.recipients.hash_keys import writing_hasher
 from cpaas_provider.database.schema.base import alembic_version
 from cpaas_provider.delivery.receiver.app import create_app
 from cpaas_provider.hooks._receiver import get_receiver_connection
@@ -229,6 +230,62 @@ class TestDatabase:
             Variable.set(f"{CAMPAIGN_DATABASE}.another.bb", "sqlite:////elsewhere.db")
             ((found, words, _),) = of(doctor(), "database of campaigns")
         assert (found, "sqlite:////elsewhere.db" in words) == ("failed", True)
+
+
+class TestRecipientSecret:
+    CHECK = "recipient secret"
+    VARIABLE = "AIRFLOW__CPAAS__RECIPIENT_SECRET"
+    OLD, NEW = "an old and long secret", "a new and long secret"
+
+    @pytest.fixture
+    def hashed(self, doctor: Doctor, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+        """Make a key of a secret in the database."""
+
+        def make_key(secret: str) -> None:
+            monkeypatch.setenv(self.VARIABLE, secret)
+            with open_database() as database:
+                database.write(writing_hasher)
+
+        return make_key
+
+    def test_missing_one_is_warned_of(self, doctor: Doctor) -> None:
+        ((found, words, _),) = of(doctor(), self.CHECK)
+        assert (found, "recipient_secret is not set" in words) == ("warning", True)
+
+    def test_secret_of_the_database_is_ok(self, doctor: Doctor, hashed: Callable[[str], None]) -> None:
+        hashed(self.OLD)
+        assert status(doctor(), self.CHECK) == "ok"
+
+    def test_new_secret_in_front_of_the_old_one_is_ok(
+        self, doctor: Doctor, hashed: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        hashed(self.OLD)
+        monkeypatch.setenv(self.VARIABLE, f"{self.NEW},{self.OLD}")
+        assert status(doctor(), self.CHECK) == "ok"
+
+    @pytest.mark.parametrize("configured", ["", "a new and long secret"])
+    def test_secret_that_differs_from_that_of_the_database_is_failed_and_not_shown(
+        self, doctor: Doctor, hashed: Callable[[str], None], monkeypatch: pytest.MonkeyPatch, configured: str
+    ) -> None:
+        hashed(self.OLD)
+        monkeypatch.setenv(self.VARIABLE, configured)
+        said = doctor()
+        assert status(said, self.CHECK) == "failed"
+        assert not any(secret in json.dumps(said.lines) for secret in (self.OLD, self.NEW))
+
+    def test_short_one_is_warned_of_and_not_shown(self, doctor: Doctor, hashed: Callable[[str], None]) -> None:
+        hashed("hunter2")
+        said = doctor()
+        assert status(said, self.CHECK) == "warning"
+        assert "hunter2" not in json.dumps(said.lines)
+
+    def test_hashes_of_the_time_before_it_was_set_are_warned_of(
+        self, doctor: Doctor, hashed: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        hashed("")
+        monkeypatch.setenv(self.VARIABLE, self.NEW)
+        ((found, words, _),) = of(doctor(), self.CHECK)
+        assert (found, "before [cpaas] recipient_secret was set" in words) == ("warning", True)
 
 
 class TestReceiver:

@@ -84,8 +84,8 @@ def test_param_that_cannot_be_used_fails_before_the_first_request(
 
 
 def test_text_that_is_no_template_is_refused_where_the_dag_is_written(stage: Stage) -> None:
-    with pytest.raises(ValueError, match="dry_run must be True or False; it is 'False'"):
-        sync(stage, people(1), "text", dry_run="False")
+    with pytest.raises(ValueError, match="dry_run must be True or False; it is 'no'"):
+        sync(stage, people(1), "text", dry_run="no")
     with pytest.raises(ValueError, match="max_deletes must be a whole number"):
         sync(stage, people(1), "text", max_deletes="0.1")
 

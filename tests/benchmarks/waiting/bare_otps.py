@@ -15,6 +15,7 @@ from typing import Self
 from tests.benchmarks.campaign.bare_server import BACKLOG, LATENCY, Bare, Notes, Server, answered
 
 OPEN, VERIFIED = "SENT", "VERIFIED"
+NOT_FOUND = "not found"
 MOST_NOTED = 100_000
 
 _READ = re.compile(rb"GET /otp/([^ /]+) ")
@@ -23,6 +24,7 @@ _RECORD = (
     b'{"id":"%s","recipient":"2348030000000","status":1,"status_desc":"%s","created_datetime":"2026-01-31T10:00:00Z"}'
 )
 _ERROR = b'{"status":%d,"message":"No","errors":[]}'
+_NOT_FOUND = b'{"status":404,"message":"Not found","errors":[{"field":"id","message":"No passcode has this id"}]}'
 _REASONS = {401: b"401 Unauthorized", 404: b"404 Not Found", 429: b"429 Too Many Requests", 500: b"500 Server Error"}
 
 
@@ -56,7 +58,8 @@ class OtpServer(Server):
     """What all connections share. ``async with OtpServer() as server`` runs it on the event loop of a test.
 
     ``says`` holds the description, or the HTTP status, of each passcode of which something else is to be said than that
-    it is open; ``keys`` are those that are accepted, or ``None`` for all.
+    it is open. A status says nothing about the passcode, ``NOT_FOUND`` is the documented error. ``keys`` are those that
+    are accepted, or ``None`` for all.
     """
 
     def __init__(self, latency: float = 0.0) -> None:
@@ -73,6 +76,8 @@ class OtpServer(Server):
         said = self.says.get(otp_id, OPEN)
         if self.keys is not None and key not in self.keys:
             said = 401
+        if said == NOT_FOUND:
+            return answered(_NOT_FOUND, _REASONS[404])
         if isinstance(said, int):
             return answered(_ERROR % said, _REASONS[said])
         return answered(_RECORD % (otp_id.encode(), said.encode()))

@@ -116,7 +116,8 @@ def test_a_client_that_cannot_work_is_not_made() -> None:
 def test_a_call_gives_the_resource_or_raises(ask: Ask) -> None:
     def answer(connection: socket.socket, seen: Seen) -> None:
         if seen.target.endswith("/missing"):
-            connection.sendall(http(404, {"status": 404, "message": "not found"}))
+            item = {"field": "id", "message": "is unknown"}
+            connection.sendall(http(404, {"status": 404, "message": "not found", "errors": [item]}))
         else:
             echo(connection, seen)
 

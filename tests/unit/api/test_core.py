@@ -165,28 +165,47 @@ def test_max_retries_is_an_option(max_retries: int) -> None:
 # What is gone after an attempt that may have worked -------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("call", [REVOKE, DELETE], ids=["revoke", "delete"])
-@pytest.mark.parametrize(
+def not_found(call: Call[Any]) -> HttpResponse:
+    (field,) = {"id", "row_id"} & call.endpoint.request.model_fields.keys()
+    body = {"status": 404, "message": "Not found", "errors": [{"field": field, "message": "is unknown"}]}
+    return HttpResponse(404, None, json.dumps(body).encode())
+
+
+may_have_worked = pytest.mark.parametrize(
     "first", [TransportFailure.CONNECTION_LOST, TransportFailure.RESPONSE_TIMEOUT, HttpResponse(502), GARBLED]
 )
+
+
+@pytest.mark.parametrize("call", [REVOKE, DELETE], ids=["revoke", "delete"])
+@may_have_worked
 def test_not_found_after_an_attempt_that_may_have_worked_is_gone(
     settings: ClientSettings, call: Call[Any], first: HttpResponse | TransportFailure
 ) -> None:
-    done = talk(call, settings, first, HttpResponse(404))
+    done = talk(call, settings, first, not_found(call))
     assert (done.result, done.error) == (None, None)
+
+
+@pytest.mark.parametrize("call", [REVOKE, DELETE], ids=["revoke", "delete"])
+@may_have_worked
+def test_404_of_a_gateway_after_an_attempt_that_may_have_worked_proves_no_deletion(
+    settings: ClientSettings, call: Call[Any], first: HttpResponse | TransportFailure
+) -> None:
+    done = talk(call, settings, first, HttpResponse(404, None, b"<html>"))
+    assert isinstance(done.error, errors.CpaasRejectedError)
+    assert not done.error.is_permanent
 
 
 @pytest.mark.parametrize("first", [TransportFailure.REFUSED, HttpResponse(429), HttpResponse(503, "0")])
 def test_not_found_after_an_attempt_that_did_nothing_is_an_error(
     settings: ClientSettings, first: HttpResponse | TransportFailure
 ) -> None:
-    assert isinstance(talk(DELETE, settings, first, HttpResponse(404)).error, errors.CpaasNotFoundError)
+    assert isinstance(talk(DELETE, settings, first, not_found(DELETE)).error, errors.CpaasNotFoundError)
 
 
 def test_an_update_of_what_is_not_there_stays_an_error(settings: ClientSettings) -> None:
     call = ask.update_contact_row("row-1", {"c-1": "Ada"})
     assert isinstance(
-        talk(call, settings, TransportFailure.CONNECTION_LOST, HttpResponse(404)).error, errors.CpaasNotFoundError
+        talk(call, settings, TransportFailure.CONNECTION_LOST, not_found(call)).error, errors.CpaasNotFoundError
     )
 
 

@@ -409,12 +409,67 @@ def test_402_is_no_balance(endpoint: Endpoint[Any]) -> None:
 
 
 @every_kind
-def test_404(endpoint: Endpoint[Any]) -> None:
+def test_404_without_a_body(endpoint: Endpoint[Any]) -> None:
     kinds = {
         "verify_otp": errors.CpaasNotVerifiedError,
         "buy_airtime": errors.CpaasOperationRemovedError,
     }
-    assert type(error_of(endpoint, answer(404))) is kinds.get(endpoint.operation, errors.CpaasNotFoundError)
+    assert type(error_of(endpoint, answer(404))) is kinds.get(endpoint.operation, errors.CpaasRejectedError)
+
+
+OF_ONE_RECORD = [
+    (endpoints.GET_OTP, "id"),
+    (endpoints.REVOKE_OTP, "id"),
+    (endpoints.FIND_OTPS, "recipient"),
+    (endpoints.GET_CONTACT_ROW, "row_id"),
+    (endpoints.UPDATE_CONTACT_ROW, "row_id"),
+    (endpoints.DELETE_CONTACT_ROW, "row_id"),
+    (endpoints.LOOKUP_PHONE, "phone"),
+]
+of_one_record = pytest.mark.parametrize(
+    ("endpoint", "field"), OF_ONE_RECORD, ids=[endpoint.operation for endpoint, _ in OF_ONE_RECORD]
+)
+
+
+@of_one_record
+@pytest.mark.parametrize("status", [400, 404, 410, 422])
+def test_documented_error_that_names_the_record_is_a_verdict(endpoint: Endpoint[Any], field: str, status: int) -> None:
+    body = {"status": status, "message": "Not found", "errors": [{"field": field, "message": "is unknown"}]}
+    error = error_of(endpoint, answer(status, body))
+    assert type(error) is (errors.CpaasNotFoundError if status == 404 else errors.CpaasRejectedError)
+    assert error.is_permanent
+
+
+FOREIGN = [
+    b"",
+    b"<html><h1>404 Not Found</h1></html>",
+    b'{"message": "no Route matched with those values"}',
+    b'{"detail": "Not Found"}',
+    b'{"statusCode": 404, "message": "Cannot GET /v2/otp/otp-1", "error": "Not Found"}',
+    b'{"status": 404, "message": "Not Found", "errors": []}',
+    b'{"status": 404, "message": "Not Found", "errors": [{"field": "path", "message": "no such route"}]}',
+]
+
+
+@of_one_record
+@pytest.mark.parametrize("body", FOREIGN)
+@pytest.mark.parametrize("status", [400, 404, 410, 422])
+def test_response_that_may_be_that_of_a_gateway_is_no_verdict(
+    endpoint: Endpoint[Any], field: str, status: int, body: bytes
+) -> None:
+    error = error_of(endpoint, answer(status, body))
+    assert type(error) is errors.CpaasRejectedError
+    assert not error.is_permanent
+    assert "Check the base URL" in str(error)
+
+
+@pytest.mark.parametrize("status", [404, 400, 405, 422])
+def test_page_of_a_gateway_says_nothing_about_a_code(status: int) -> None:
+    assert type(error_of(endpoints.VERIFY_OTP, answer(status, b"<html>"))) is errors.CpaasRejectedError
+
+
+def test_page_of_a_gateway_says_nothing_about_the_sale_of_airtime() -> None:
+    assert type(error_of(endpoints.BUY_AIRTIME, answer(404, b"<html>"))) is errors.CpaasRejectedError
 
 
 OF_THE_CODE = {"status": 200, "message": "no", "errors": [{"field": "token", "message": "is wrong"}]}
@@ -422,7 +477,7 @@ OF_THE_CODE = {"status": 200, "message": "no", "errors": [{"field": "token", "me
 
 @pytest.mark.parametrize(
     ("status", "body"),
-    [(404, b""), (400, ERROR), (422, b""), (200, OF_THE_CODE), (200, {"status": 404, "message": "no"})],
+    [(404, b""), (400, ERROR), (422, ERROR), (200, OF_THE_CODE), (200, {"status": 404, "message": "no"})],
 )
 def test_a_code_that_was_not_accepted(status: int, body: Any) -> None:
     error = error_of(endpoints.VERIFY_OTP, answer(status, body))
@@ -473,7 +528,7 @@ def test_an_error_body_is_a_rejection_under_success_too(endpoint: Endpoint[Any],
     [
         (401, errors.CpaasAuthenticationError),
         (402, errors.CpaasInsufficientBalanceError),
-        (404, errors.CpaasNotFoundError),
+        (404, errors.CpaasRejectedError),
         (400, errors.CpaasRejectedError),
     ],
 )

@@ -61,7 +61,7 @@ class TestAddress:
 NUMBER = [("5", 5.0), (2.5, 2.5), (" 3 ", 3.0)]
 WHOLE = [("5", 5), (7, 7), (8.0, 8)]
 WORD = [("some", "some"), (" some ", "some")]
-SWITCH = [(True, True), ("true", True), ("Yes", True), (1, True), (False, False), ("off", False), ("0", False)]
+SWITCH = [(True, True), ("true", True), (" TRUE ", True), (False, False), ("False", False)]
 EXTRAS: dict[str, tuple[list[tuple[Any, Any]], list[Any]]] = {
     "auth_scheme": ([*WORD, ("", "")], [5, ["Bearer"]]),
     "default_region": ([("NG", "NG")], [234]),

@@ -165,7 +165,7 @@ class TestConnectionTest:
         [
             ("rate_limit", {"retry_after": 300}, "The host responds, but accepts requests only later (HTTP 429)."),
             ("unavailable", {"retry_after": 300}, "The host responds, but accepts requests only later (HTTP 503)."),
-            ("error_500", {}, "The service responds, but not with the contact table: "),
+            ("error_500", {}, "A server responds, but not with the contact table: "),
             ("cut_before", {}, "A server is reachable, but it sent no response: "),
             ("latency", {"ms": 3000}, "A server is reachable, but it sent no response: "),
         ],

@@ -20,7 +20,8 @@ from cpaas_provider.triggers import otp
 from cpaas_provider.triggers._polling import backoff, client, poller
 from cpaas_provider.triggers._polling.poller import WaitEndedError
 from cpaas_provider.triggers.otp import OtpStatusTrigger
-from tests.benchmarks.waiting.bare_otps import VERIFIED, OtpServer
+from tests.airflow.harness.fixed_response import responding
+from tests.benchmarks.waiting.bare_otps import NOT_FOUND, VERIFIED, OtpServer
 from tests.certificates import Authority
 from tests.sandbox import Sandbox, connection_json
 from tests.tls_server import TlsServer, relay_to
@@ -259,7 +260,7 @@ class TestLimits:
 
 class TestEnds:
     async def test_error_of_one_passcode_ends_that_wait_only(self, server: OtpServer) -> None:
-        server.says["gone"] = 404
+        server.says["gone"] = NOT_FOUND
         tasks = begun(*names(10))
         (gone,) = await events("gone")
         assert gone["outcome"] == "not_found"
@@ -280,6 +281,26 @@ class TestEnds:
         await until_reads(server, 301)
         server.says = dict.fromkeys(["stray", *names(300)], VERIFIED)
         assert [(await task)["outcome"] for task in tasks] == ["verified"] * 301
+
+    async def test_404_that_names_no_passcode_ends_no_wait(self, server: OtpServer) -> None:
+        server.says["stray"] = 404
+        tasks = begun("stray", *names(10))
+        await until_reads(server, 100)
+        server.says = dict.fromkeys(["stray", *names(10)], VERIFIED)
+        assert [(await task)["outcome"] for task in tasks] == ["verified"] * 11
+
+    async def test_404_that_names_no_passcode_for_minutes_ends_its_own_wait_so_that_a_retry_waits_again(
+        self, server: OtpServer, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(backoff, "MIN_FAILURE_SECONDS", 0.3)
+        server.says["stray"] = 404
+        tasks = begun(*names(10))
+        (stray,) = await events("stray")
+        assert (stray["outcome"], stray["retry"]) == ("error", True)
+        assert "Check the base URL" in stray["message"]
+        assert server.read.count("stray") >= backoff.MIN_FAILURES
+        server.says |= dict.fromkeys(names(10), VERIFIED)
+        assert [(await task)["outcome"] for task in tasks] == ["verified"] * 10
 
     async def test_key_that_is_rejected_for_a_moment_ends_no_wait(self, server: OtpServer) -> None:
         tasks = begun(*names(100))
@@ -363,6 +384,24 @@ class TestConnection:
             monkeypatch.setenv(CONN, connection(elsewhere.url))
             assert [(await task)["outcome"] for task in tasks] == ["verified"] * 5
             assert sorted(elsewhere.read) == names(5)
+
+    @pytest.mark.parametrize("status", [400, 404, 405, 410, 422])
+    async def test_base_url_edited_to_one_of_another_server_and_back_ends_no_wait(
+        self, server: OtpServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, status: int
+    ) -> None:
+        monkeypatch.setattr(client, "RELOAD_SECONDS", 0.05)
+        tasks = begun(*names(20))
+        await until_reads(server, 20)
+        with responding(status, b"<html>Not here</html>") as elsewhere:
+            monkeypatch.setenv(CONN, connection(elsewhere))
+            async with asyncio.timeout(20):
+                while f"HTTP {status}" not in caplog.text:  # noqa: ASYNC110 - the log is what is watched
+                    await asyncio.sleep(0.01)
+            # As long as in production: the connection is read again because of the responses.
+            monkeypatch.setattr(client, "RELOAD_SECONDS", 300)
+            server.says = dict.fromkeys(names(20), VERIFIED)
+            monkeypatch.setenv(CONN, connection(server.url))
+            assert [(await task)["outcome"] for task in tasks] == ["verified"] * 20
 
     async def test_renewed_client_certificate_is_used_after_the_reload_and_a_broken_one_is_waited_for(
         self, server: OtpServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path

@@ -31,6 +31,7 @@ _COMPARISON = re.compile(r"\b(?:same|duplicate|copy|identical|equal|repeat)\w*\b
 """Words before a recipient with which the rejected one is only compared."""
 _COMPARED_WITHIN = 200
 """How many characters before a recipient are searched for such words."""
+_ROW_FIELDS = frozenset({"id", "row", "row_id"})
 _ITEM_FIELDS = frozenset({"field", "message", "type"})
 
 
@@ -81,6 +82,8 @@ def names_field(field: str, request: type[WireRequest], fields: Mapping[str, Any
         # A passcode and a purchase have one recipient: "recipients" is a field of another request.
         others = {"recipients"} - names
         names |= (_RECIPIENT_FIELDS | {"substitutions"}) - others
+    if "row_id" in names:
+        names |= _ROW_FIELDS
     if isinstance(columns := fields.get("columns"), Mapping):
         names |= {step for column in columns for step in _steps(str(column))}
     return not names.isdisjoint(_steps(field))
@@ -119,7 +122,7 @@ def _about(item: ErrorItem, fields: Mapping[str, Any], counts_from_0: bool) -> t
     recipients, personalised = fields.get("recipients", "").split(","), fields.get("personalisation") or ()
     known = {recipient.lower(): recipient for recipient in recipients}
     texts = [text or "" for text in (item.field, item.message)]
-    quoted = {one for text in texts for one in _quoted(text, known, with_compared=True)}
+    quoted = {recipient for text in texts for recipient in _quoted(text, known, with_compared=True)}
     steps = _steps(item.field)
     placed = set(_placed(steps, recipients, personalised))
     others = set() if counts_from_0 else set(_placed(steps, recipients, personalised, first=1))
@@ -139,7 +142,7 @@ def _named(
         # An error about the text may quote a number that stands in it.
         return
     placed = list(_placed(steps, recipients, personalised))
-    quoted = [one for text in (item.field, item.message) for one in _quoted(text or "", known)]
+    quoted = [recipient for text in (item.field, item.message) for recipient in _quoted(text or "", known)]
     if not quoted:
         yield from placed
     elif not placed:
@@ -147,7 +150,7 @@ def _named(
     else:
         # Some services count from 1. A recipient at another place is only compared with the one that is meant.
         nearby = {*placed, *_placed(steps, recipients, personalised, first=1)}
-        yield from (one for one in quoted if one in nearby)
+        yield from (recipient for recipient in quoted if recipient in nearby)
 
 
 def _placed(
@@ -157,8 +160,8 @@ def _placed(
 
     :param first: the number of the first place
     """
-    for step, place in itertools.pairwise(steps):
-        index = int(place) - first if place.isdecimal() else -1
+    for step, position in itertools.pairwise(steps):
+        index = int(position) - first if position.isdecimal() else -1
         if step in _RECIPIENTS and 0 <= index < len(recipients):
             yield recipients[index]
         elif step in _PERSONALISATION and 0 <= index < len(personalised):
@@ -196,6 +199,6 @@ def _quotes_other_address(text: str, known: Mapping[str, str]) -> bool:
     return any(match[0].strip("'").rstrip(".!?'") not in known for match in _ADDRESS.finditer(text.lower()))
 
 
-def _is_compared(text: str, place: int) -> bool:
-    """Tell whether another recipient is only compared with the one that a text quotes at a place."""
-    return _COMPARISON.search(text, max(0, place - _COMPARED_WITHIN), place) is not None
+def _is_compared(text: str, position: int) -> bool:
+    """Tell whether another recipient is only compared with the one that a text quotes at a position."""
+    return _COMPARISON.search(text, max(0, position - _COMPARED_WITHIN), position) is not None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from enum import Enum
 from http import HTTPStatus
 from typing import Any
 
@@ -33,7 +34,7 @@ NOT_SENT_STATUSES = _NOT_SENT.keys()
 _NEXT_STEP: dict[type[errors.CpaasError], str] = {
     errors.CpaasAuthenticationError: "Check the API key (the connection's password) and auth_scheme.",
     errors.CpaasInsufficientBalanceError: "Top up the account, then run this again.",
-    errors.CpaasNotFoundError: "What the request names does not exist, or the path of the base URL is wrong.",
+    errors.CpaasNotFoundError: "What the request names does not exist. Check its id.",
     errors.CpaasNotVerifiedError: "The code is wrong, used, expired or revoked. Request a new one.",
     errors.CpaasOperationRemovedError: (
         "This operation is deprecated, and the service at this base URL no longer offers it. Buy airtime elsewhere."
@@ -43,6 +44,10 @@ _NEXT_STEP: dict[type[errors.CpaasError], str] = {
     errors.CpaasRateLimitedError: "Wait as long as the service asks, or lower requests_per_second.",
     errors.CpaasUnavailableError: "Wait as long as the service asks.",
 }
+_CHECK_BASE_URL = (
+    "The response names nothing of the request, so it may be that of a gateway, or of another path than the service's. "
+    "Check the base URL, or try again. A retry is safe."
+)
 
 _BILLED = frozenset({RetrySafety.UNSAFE, RetrySafety.PURCHASE, RetrySafety.BILLED_READ})
 _UNDONE = " Nothing was done."
@@ -66,15 +71,22 @@ def failure(endpoint: Endpoint[Any], reason: TransportFailure, origin: str) -> e
     )
 
 
+def _is_harmless(endpoint: Endpoint[Any], *, answered: bool) -> bool:
+    """Tell whether a repeated request does no harm.
+
+    :param answered: whether the service responded with a success, which it may charge for
+    """
+    return endpoint.retry_safety in {RetrySafety.SAFE, RetrySafety.IDEMPOTENT} or (
+        endpoint.retry_safety is RetrySafety.BILLED_READ and not answered
+    )
+
+
 def unknown_outcome(endpoint: Endpoint[Any], what: str, *, status: int | None = None) -> errors.CpaasError:
     """Return the error for a request that left, if the response does not show its outcome.
 
     :param what: why the outcome is unknown
     """
-    answered = status is not None and status < HTTPStatus.MULTIPLE_CHOICES
-    harmless = endpoint.retry_safety in {RetrySafety.SAFE, RetrySafety.IDEMPOTENT} or (
-        endpoint.retry_safety is RetrySafety.BILLED_READ and not answered
-    )
+    harmless = _is_harmless(endpoint, answered=status is not None and status < HTTPStatus.MULTIPLE_CHOICES)
     changes = endpoint.retry_safety not in {RetrySafety.SAFE, RetrySafety.BILLED_READ}
     advice = (
         "A retry is safe."
@@ -115,38 +127,65 @@ def not_sent(endpoint: Endpoint[Any], status: int, named: int, retry_after: floa
 
 def redirected(endpoint: Endpoint[Any], status: int) -> errors.CpaasRejectedError:
     """Return the error for a redirect of a request that must not change or buy anything."""
-    return errors.CpaasRejectedError(
+    error = errors.CpaasRejectedError(
         f"{endpoint.operation}: the service redirected the request (HTTP {status}). The redirect was not followed, "
         "because the API key must not go to another address. Nothing was done. Set the base URL to the final address.",
         operation=endpoint.operation,
         status=status,
     )
+    error.may_be_gateway = True
+    return error
+
+
+class Proof(Enum):
+    """What a rejection proves about what the request names."""
+
+    DOCUMENTED = "documented"
+    """The body is the error of INTERFACE.md section 7, and names a field of the request. It is about that."""
+    ERROR = "error"
+    """The body looks like an error of the service."""
+    NONE = "none"
+    """The body may be that of the service."""
+    FOREIGN = "foreign"
+    """The body is no JSON, so the response is not the service's, but that of a gateway."""
 
 
 def rejection(
-    endpoint: Endpoint[Any], status: int, named: int, body: Any, private: Iterable[str]
+    endpoint: Endpoint[Any], status: int, named: int, body: Any, private: Iterable[str], proof: Proof
 ) -> errors.CpaasRejectedError:
-    """Return the error for a request that the service rejected.
+    """Return the error for a request that was rejected. Only a documented error is about what the request names.
 
     :param status: the status of the status line
     :param named: the status that decided: that of the status line, or the one that the body names
     :param private: values that must not appear in the error's message
     """
-    kind = endpoint.rejections.get(named)
-    if kind is None and named not in _ACCOUNT_STATUSES:
-        kind = endpoint.rejections.get(None)
-    kind = kind or _REJECTIONS.get(named, errors.CpaasRejectedError)
+    kind = _kind_of_rejection(endpoint, named, proof)
+    is_account = issubclass(kind, (errors.CpaasAuthenticationError, errors.CpaasInsufficientBalanceError))
+    answered = status < HTTPStatus.MULTIPLE_CHOICES
+    may_be_gateway = proof is not Proof.DOCUMENTED and not is_account and _is_harmless(endpoint, answered=answered)
     items = error_items(body)
     detail = redact(error_text(body), private)
     # A refused code has used up an attempt.
     undone = "" if kind is errors.CpaasNotVerifiedError else " Nothing was done."
-    return kind(
+    advice = _CHECK_BASE_URL if may_be_gateway else _NEXT_STEP[kind]
+    error = kind(
         f"{endpoint.operation}: the service rejected the request (HTTP {status})"
-        f"{': ' + detail.rstrip('.') if detail else ''}.{undone} {_NEXT_STEP[kind]}",
+        f"{': ' + detail.rstrip('.') if detail else ''}.{undone} {advice}",
         operation=endpoint.operation,
         status=status,
         items=items,
     )
+    error.may_be_gateway = may_be_gateway
+    return error
+
+
+def _kind_of_rejection(endpoint: Endpoint[Any], named: int, proof: Proof) -> type[errors.CpaasRejectedError]:
+    kind = None if proof is Proof.FOREIGN else endpoint.rejections.get(named)
+    if kind is None and proof in (Proof.DOCUMENTED, Proof.ERROR) and named not in _ACCOUNT_STATUSES:
+        kind = endpoint.rejections.get(None)
+    kind = kind or _REJECTIONS.get(named, errors.CpaasRejectedError)
+    is_unproved = kind is errors.CpaasNotFoundError and proof is not Proof.DOCUMENTED
+    return errors.CpaasRejectedError if is_unproved else kind
 
 
 def check_for_insufficient_balance(

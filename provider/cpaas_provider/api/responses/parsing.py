@@ -153,7 +153,8 @@ def parse_response(
             raise failures.unknown_outcome(endpoint, reason, status=response.status)
         return _with_rejected(endpoint, resource, body, private, fields)
     if _is_absent(endpoint, response, body):
-        raise failures.rejection(endpoint, response.status, HTTPStatus.NOT_FOUND, body, private)
+        documented = failures.Proof.DOCUMENTED
+        raise failures.rejection(endpoint, response.status, HTTPStatus.NOT_FOUND, body, private, documented)
     retry_after = _seconds(response.retry_after)
     facts = _facts(endpoint, response, body, fields, waits=retry_after is not None)
     outcome = classify(facts)
@@ -168,7 +169,15 @@ def parse_response(
     if not is_success and response.status < HTTPStatus.BAD_REQUEST:
         raise failures.redirected(endpoint, response.status)
     deciding = facts.named if is_success and facts.named else response.status
-    raise failures.rejection(endpoint, response.status, deciding, body, private)
+    raise failures.rejection(endpoint, response.status, deciding, body, private, _proof(response, body, facts))
+
+
+def _proof(response: HttpResponse, body: Any, facts: Facts) -> failures.Proof:
+    if facts.is_documented:
+        return failures.Proof.DOCUMENTED
+    if facts.looks_like_error:
+        return failures.Proof.ERROR
+    return failures.Proof.FOREIGN if body is _NOT_JSON and response.body.strip() else failures.Proof.NONE
 
 
 def _facts(
@@ -180,6 +189,7 @@ def _facts(
         _named(body),
         waits,
         is_whole=response.body_error is None,
+        is_documented=response.body_error is None and _is_documented(endpoint, body, fields),
         looks_like_error=_is_error(_as_error_body(body)) or _is_message_alone(endpoint, body),
     )
     if not facts.acts:
@@ -188,7 +198,6 @@ def _facts(
         facts,
         states=_statements(response, fields),
         is_error_alone=_is_error_alone(endpoint, body),
-        is_documented=_is_documented(endpoint, body, fields),
     )
 
 

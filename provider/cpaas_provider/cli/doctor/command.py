@@ -22,13 +22,18 @@ def cpaas_doctor(args: Namespace) -> None:
     found = list(_findings(args.conn_id))
     print_lines(
         [
-            {"check": one.check, "status": one.status.value, "found": one.found, "what_to_do": one.advice or None}
-            for one in found
+            {
+                "check": finding.check,
+                "status": finding.status.value,
+                "found": finding.found,
+                "what_to_do": finding.advice or None,
+            }
+            for finding in found
         ],
         args.output,
     )
-    failures = sum(one.status is Status.FAILED for one in found)
-    warnings = sum(one.status is Status.WARNING for one in found)
+    failures = sum(finding.status is Status.FAILED for finding in found)
+    warnings = sum(finding.status is Status.WARNING for finding in found)
     sys.stdout.flush()
     say(f"{counted(failures, 'check')} failed, {counted(warnings, 'warning')}.", aside(args))
     if failures:
@@ -45,6 +50,7 @@ def _findings(conn_id: str) -> Iterator[Finding]:
         yield from service.check_service()
         yield from database.check()
         yield from database.check_shared()
+        yield from database.check_recipient_secret()
         yield from database.check_clock()
         yield from check_rate_limit(service.connection, database.database)
         yield from check_callback_url(service.connection)

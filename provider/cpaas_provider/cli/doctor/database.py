@@ -15,12 +15,18 @@ from cpaas_provider.cli.messages.campaign_database import recorded_databases
 from cpaas_provider.database.database import Database, open_database, stored_revision
 from cpaas_provider.database.errors import DatabaseError
 from cpaas_provider.database.migrations import REVISIONS
+from cpaas_provider.database.recipients.hash_keys import weak_secret_reason
 from cpaas_provider.database.schema.base import REPORT_DIALECTS
 from cpaas_provider.database.url import resolve_url
 
 CHECK = "database"
 _CLOCK = "clock of the database"
 _SHARED = "database of campaigns"
+_HASHES = "recipient secret"
+_SET_SAME = "Set the same secrets on all machines. List an old secret behind a new one."
+_SET_RANDOM = (
+    "Set a long random text on all machines, in front of earlier secrets. New hashes are keyed with the first."
+)
 _MIGRATE = "Run `airflow cpaas db migrate`. The provider also does it on first use."
 _CORRECT = "Correct [cpaas] database (AIRFLOW__CPAAS__DATABASE), or see that the database can be reached."
 
@@ -57,6 +63,27 @@ class DatabaseChecks:
         yield ok(CHECK, f"{url} is writable, table version {revision}")
         if self.database.engine.dialect.name not in REPORT_DIALECTS:
             yield warning(CHECK, "Delivery reports cannot be stored in this database.", "Use PostgreSQL or SQLite.")
+
+    def check_recipient_secret(self) -> Findings:
+        """Check that the secret that keys the hashes of recipients is set, and is that of the hashes in the database.
+
+        A finding shows no secret.
+        """
+        try:
+            if self.database is None:
+                reason = weak_secret_reason(None)
+            else:
+                with self.database.connect() as connection:
+                    reason = weak_secret_reason(connection)
+        except DatabaseError as error:
+            yield failed(_HASHES, str(error), _SET_SAME)
+            return
+        if reason is not None:
+            yield warning(_HASHES, reason, _SET_RANDOM)
+        elif self.database is None:
+            yield skipped(_HASHES, "[cpaas] recipient_secret is set, and there is no usable database to compare with.")
+        else:
+            yield ok(_HASHES, "set, and that of the hashes in the database")
 
     def check_clock(self) -> Findings:
         """Compare the clock of a database server with ours."""
@@ -101,7 +128,7 @@ def _why_not_created(url: URL) -> str | None:
     if url.get_backend_name() != "sqlite":
         return None
     path = Path(url.database or "")
-    folder = next((one for one in path.absolute().parents if one.exists()), Path("/"))
+    folder = next((parent for parent in path.absolute().parents if parent.exists()), Path("/"))
     if not folder.is_dir():
         return f"{folder} is no folder"
     if path.exists() or os.access(folder, os.W_OK | os.X_OK):

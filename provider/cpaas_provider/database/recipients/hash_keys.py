@@ -22,6 +22,8 @@ from cpaas_provider.database.recipients.locks import lock_for_writing
 from cpaas_provider.database.schema.recipients import hash_keys
 
 HASH_BYTES = 16
+SHORTEST_SECRET = 16
+"""The characters of a secret below which it can be guessed."""
 
 
 class HashSecretMissingError(DatabaseError):
@@ -112,6 +114,28 @@ def delete_rows(
     for hashes in batched(hasher.by_hash(recipients)):
         deleted += connection.execute(delete(table).where(table.c.recipient_hash.in_(hashes), *conditions)).rowcount
     return deleted
+
+
+def weak_secret_reason(connection: Connection | None) -> str | None:
+    """Return what is wrong with the configured secret, ``None`` if nothing is. Shows no secret.
+
+    :param connection: ``None`` without a database
+    :raises HashSecretMissingError: when this process lacks the secret of a key in the database
+    """
+    configured = _configured()
+    keys = [] if connection is None else _read(connection)[0]
+    if configured == [""]:
+        return "[cpaas] recipient_secret is not set. A copy of the database is enough to find the number of each hash."
+    if any(len(secret) < SHORTEST_SECRET for secret in configured):
+        return f"[cpaas] recipient_secret has a secret of less than {SHORTEST_SECRET} characters, which can be guessed."
+    if connection is not None:
+        rows = connection.execute(select(hash_keys.c.key_id, hash_keys.c.salt))
+        if any(_id_of(_derive("", row.salt)) == row.key_id for row in rows) and keys:
+            return (
+                "The database has a key of the time before [cpaas] recipient_secret was set. A copy of the database is "
+                "enough to find the numbers of the hashes of that time."
+            )
+    return None
 
 
 def _read(connection: Connection) -> tuple[list[tuple[str, bytes]], bool]:

@@ -16,6 +16,7 @@ from weakref import WeakValueDictionary
 from airflow.sdk import timezone
 from airflow.sdk.exceptions import AirflowFailException
 
+from cpaas_provider.api import bounds
 from cpaas_provider.api.values import no_value_reason
 from cpaas_provider.operators import _validators as validators
 from cpaas_provider.operators._runtime.delivery.reports import ReportOptions
@@ -43,11 +44,11 @@ log = logging.getLogger(__name__)
 _CHECKS: dict[str, Callable[[str, Any], Any]] = {
     "on_unknown": validators.on_unknown,
     "unknown_timeout": validators.duration,
-    "resend_on_clear": validators.boolean,
-    "allow_backfill": validators.boolean,
+    "resend_on_clear": bounds.flag,
+    "allow_backfill": bounds.flag,
     "max_lateness": validators.duration_or_none,
-    "track_recipients": validators.boolean,
-    "use_suppression_list": validators.boolean,
+    "track_recipients": bounds.flag,
+    "use_suppression_list": bounds.flag,
     "frequency_cap": validators.frequency_cap,
     "frequency_category": validators.frequency_category,
     "stop_grace_period": validators.seconds,

@@ -123,7 +123,7 @@ def _run(attempt: Attempt, runtime: TaskRuntime, deadline: str | None) -> Any:
 
 def _is_permanent(error: Exception) -> bool:
     if isinstance(error, CpaasError):
-        return not error.retryable
+        return error.is_permanent
     return isinstance(error, (errors.SendingError, ContactsError)) and error.permanent
 
 
@@ -161,7 +161,7 @@ def airflow_exception(error: Exception) -> Exception:
 
 def _of_service(error: CpaasError, attempt: Attempt, runtime: TaskRuntime, deadline: str | None) -> BaseException:
     """Fail for good, wait for as long as the service asked, or leave the error to the task's retries."""
-    if not error.retryable:
+    if error.is_permanent:
         return AirflowFailException(str(error))
     if error.retry_after is None or error.retry_after <= runtime.connection.settings.max_retry_after:
         return error

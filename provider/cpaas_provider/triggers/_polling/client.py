@@ -8,7 +8,7 @@ import math
 import time
 from typing import TYPE_CHECKING
 
-from cpaas_provider.api.errors import CpaasConfigurationError, CpaasError
+from cpaas_provider.api.errors import CpaasAuthenticationError, CpaasConfigurationError, CpaasError
 from cpaas_provider.triggers._polling.backoff import MIN_FAILURE_SECONDS, FailureStreak, LogInterval
 from cpaas_provider.triggers._polling.poller import WaitEndedError, backoff
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 RELOAD_SECONDS = 300.0
 """Seconds after which an edited connection is noticed."""
 REJECTED_RELOAD_SECONDS = 5.0
-"""The same after the service rejected the key, which may have been replaced."""
+"""The same after a response that may be due to an old key or a wrong base URL, which may have been corrected."""
 RELOAD_TIMEOUT = 20.0
 
 log = logging.getLogger(__name__)
@@ -47,12 +47,12 @@ class ReloadingClient:
         """Note that the service accepted the key."""
         self._rejected.reset()
 
-    def on_auth_error(self, client: AsyncCpaasClient, error: CpaasError) -> None:
-        """Count a rejection of a client's key, and read the connection again soon; it may have a new key already."""
+    def on_inconclusive(self, client: AsyncCpaasClient, error: CpaasError) -> None:
+        """Read the connection again soon: it may have a new key or base URL already. Count a rejection of the key."""
         if client is not self._client:
             return
         self._reload_at = min(self._reload_at, self._read_at + REJECTED_RELOAD_SECONDS)
-        if self._rejected.add(time.monotonic()):
+        if isinstance(error, CpaasAuthenticationError) and self._rejected.add(time.monotonic()):
             self._final_error = error
 
     async def get(self) -> AsyncCpaasClient:

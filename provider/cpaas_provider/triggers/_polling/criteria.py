@@ -6,6 +6,7 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -125,17 +126,29 @@ class OtpCriteria:
         return None
 
 
-_OF_THE_PASSCODE = frozenset({400, 410, 422})
-"""Statuses that reject the id of a passcode. Others may be those of a gateway, or of a server with a fault."""
+class ReadFailure(Enum):
+    """What a read of a passcode that failed means for its wait."""
+
+    TEMPORARY = "temporary"
+    """No answer of the service, such as a timeout or a server error: the wait continues, however often."""
+    INCONCLUSIVE = "inconclusive"
+    """A rejected key, an unusable connection, or a response that may be that of a gateway or of an edited base URL. It
+    ends the wait only if it goes on for minutes."""
+    FINAL = "final"
+    """The service's own answer about this very passcode: it ends the wait."""
 
 
-def is_about_passcode(error: Exception) -> bool:
-    """Tell whether a read failed because of its passcode. Else the cause is shared by all waits of the connection."""
-    from cpaas_provider.api.errors import CpaasError, CpaasInvalidRequestError, CpaasNotFoundError
+def classify_failure(error: Exception) -> ReadFailure:
+    """Return what a failed read means for the wait, for the sensor and the trigger alike."""
+    from cpaas_provider.api import errors
 
-    if isinstance(error, (CpaasInvalidRequestError, CpaasNotFoundError)):
-        return True
-    return isinstance(error, CpaasError) and error.status in _OF_THE_PASSCODE
+    if isinstance(error, errors.CpaasInvalidRequestError):
+        return ReadFailure.FINAL
+    if isinstance(error, errors.CpaasRejectedError):
+        is_account = isinstance(error, (errors.CpaasAuthenticationError, errors.CpaasInsufficientBalanceError))
+        return ReadFailure.INCONCLUSIVE if error.may_be_gateway or is_account else ReadFailure.FINAL
+    is_temporary = isinstance(error, errors.CpaasError) and error.retryable
+    return ReadFailure.TEMPORARY if is_temporary else ReadFailure.INCONCLUSIVE
 
 
 def otp_error_result(otp_id: str, error: Exception) -> dict[str, Any]:
@@ -147,4 +160,4 @@ def otp_error_result(otp_id: str, error: Exception) -> dict[str, Any]:
 
     outcome = NOT_FOUND if isinstance(error, CpaasNotFoundError) else ERROR
     result = {"outcome": outcome, "id": otp_id, "message": str(error)}
-    return result if is_about_passcode(error) else {**result, "retry": True}
+    return result if classify_failure(error) is ReadFailure.FINAL else {**result, "retry": True}

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import timezone
 
-from cpaas_provider.api.errors import CpaasAuthenticationError, CpaasError
+from cpaas_provider.api.errors import CpaasError
 from cpaas_provider.triggers._polling.backoff import FailureBackoff, FailureStreak, OverloadReporter
 from cpaas_provider.triggers._polling.client import ReloadingClient
-from cpaas_provider.triggers._polling.criteria import is_about_passcode
+from cpaas_provider.triggers._polling.criteria import ReadFailure, classify_failure
 from cpaas_provider.triggers._polling.poller import SHORTEST_INTERVAL, Poller, Waiter, backoff
 from cpaas_provider.triggers._polling.read_queue import ReadQueue
 
@@ -155,12 +155,12 @@ class OtpPoller(Poller[OtpWaiter]):
 
     def _on_error(self, waiter: OtpWaiter, client: AsyncCpaasClient, error: CpaasError, started: float) -> float:
         """End a wait, or return the seconds until its passcode may be read again; meanwhile others are read."""
-        if isinstance(error, CpaasAuthenticationError):
-            self._reloading_client.on_auth_error(client, error)
-        if not error.retryable:
-            if is_about_passcode(error):
-                waiter.set_exception(error)
-                return 0.0
+        failure = classify_failure(error)
+        if failure is ReadFailure.FINAL:
+            waiter.set_exception(error)
+            return 0.0
+        if failure is ReadFailure.INCONCLUSIVE:
+            self._reloading_client.on_inconclusive(client, error)
             if waiter.rejections.add(time.monotonic()):
                 waiter.set_exception(error)
         self._backoff.on_failure(error, started)

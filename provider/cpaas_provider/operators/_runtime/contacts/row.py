@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
-from airflow.sdk.exceptions import AirflowFailException
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from cpaas_provider.api import operations
-from cpaas_provider.api.errors import CpaasNotFoundError
+from cpaas_provider.api.errors import CpaasError, CpaasNotFoundError, CpaasRejectedError
 from cpaas_provider.api.recipients.msisdn import NumberReader
 from cpaas_provider.api.values import no_value_reason
 from cpaas_provider.contacts.errors import StoppedError
 from cpaas_provider.contacts.key_map.maps import check_new_map, open_map
 from cpaas_provider.contacts.mapping.columns import ContactColumns
 from cpaas_provider.contacts.sync.decisions import SyncRules
+from cpaas_provider.contacts.sync.rows.finder import Presence, RowFinder
 from cpaas_provider.contacts.sync.rows.single_row import RowUpsert, SingleRow, key_hash
 from cpaas_provider.operators._runtime.database.shared_database import check_database
 from cpaas_provider.operators._runtime.runner import Attempt
@@ -26,6 +27,7 @@ from cpaas_provider.sending.shutdown import AnswerNotAwaitedError
 from cpaas_provider.sending.spec import RequestResult, SendSpec
 
 if TYPE_CHECKING:
+    from cpaas_provider.api.client import AsyncCpaasClient
     from cpaas_provider.api.core import Call
     from cpaas_provider.api.models.contacts import ContactRowRecord
     from cpaas_provider.operators._runtime.delivery.reports import DeliveryReports
@@ -158,8 +160,8 @@ class RowUpsertById(Attempt):
         runtime.log_begin()
         try:
             row = runtime.run(self.cells.update(row_id, runtime.async_client)).row
-        except CpaasNotFoundError:
-            if not self.create_if_missing:
+        except CpaasRejectedError as error:
+            if not self.create_if_missing or not runtime.run(is_row_gone(runtime.async_client, row_id, error)):
                 raise
             runtime.log.info("The list no longer has a row with this id. Creating a new one.")
             return self.creation.send()
@@ -170,6 +172,58 @@ class RowUpsertById(Attempt):
     def push_report(self, *, quietly: bool) -> bool:
         """Push the report of the creation."""
         return self.creation.push_report(quietly=quietly)
+
+
+@dataclass(frozen=True)
+class RowDeletion(Attempt):
+    """One try that deletes the row of an id.
+
+    :param skip_if_missing: skip the task if the list has no such row
+    """
+
+    row_id: str
+    skip_if_missing: bool
+    runtime: TaskRuntime
+
+    def run(self) -> dict[str, Any]:
+        """Delete the row."""
+        runtime = self.runtime
+        runtime.log_begin()
+        try:
+            runtime.client.delete_contact_row(self.row_id)
+        except CpaasRejectedError as error:
+            if self.skip_if_missing and runtime.run(is_row_gone(runtime.async_client, self.row_id, error)):
+                raise AirflowSkipException("There is no row with this id. Nothing was deleted.") from None
+            raise
+        result = {"row_id": self.row_id, "deleted": True}
+        runtime.log_done(result)
+        return result
+
+
+async def is_row_gone(client: AsyncCpaasClient, row_id: str, rejection: CpaasRejectedError) -> bool:
+    """Tell whether the list has no row of an id, by the rule of a sync that has no other row in its map.
+
+    Unless the service names the row as unknown, status 404 or 410 is no proof: a gateway responds alike. Then the row
+    is gone if it cannot be read either, while the table can. It is read twice, with the table in between, because the
+    service may have come back between the reading of the row and that of the table.
+
+    :param rejection: of an update or deletion of the row
+    """
+    if isinstance(rejection, CpaasNotFoundError):
+        return True
+    key_map: Any = _NoOtherRows()
+    finder = RowFinder(client, key_map, {})
+    try:
+        return all([await finder.find(row_id, rejection) is Presence.GONE for _ in range(2)])
+    except CpaasError:
+        return False
+
+
+class _NoOtherRows:
+    """A key map without a row."""
+
+    def pages(self, **_: object) -> Iterator[Any]:
+        return iter(())
 
 
 @dataclass(frozen=True)

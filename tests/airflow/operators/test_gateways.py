@@ -1,0 +1,152 @@
+"""Operators and sensors as real task instances, behind a gateway or a base URL that is not the service's.
+
+Such a response says nothing about a passcode, a row or a number. Only the documented error does.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from airflow.sdk import BaseOperator
+
+from cpaas_provider.operators import contacts, lookup, otp
+from cpaas_provider.sensors.otp import OtpStatusSensor
+from cpaas_provider.triggers._polling import backoff
+from tests.airflow.harness.fixed_response import responding, responding_in_turn
+from tests.airflow.harness.stage import Stage
+from tests.airflow.harness.tries import Run, new_dag
+from tests.row_service.server import RowService
+from tests.row_service.switches import Switches
+from tests.row_service.table import Column
+
+PAGE = b"<html><h1>404 Not Found</h1></html>"
+TABLE = {"id": "t", "columns": [{"id": "c", "name": "Name", "type": "TEXT"}]}
+ROW = {"row": {"id": "row-1", "columns": {"c": "Ada"}}, "table": TABLE}
+RECORD = {
+    "id": "otp-1",
+    "recipient": "2348031234567",
+    "status": 2,
+    "status_desc": "VERIFIED",
+    "created_datetime": "2026-01-31T10:00:00Z",
+}
+CELLS = {"columns": {"Name": "Ada"}}
+OPERATORS: dict[str, tuple[Callable[..., BaseOperator], dict[str, Any]]] = {
+    "get_otp": (otp.GetOtpOperator, {"otp_id": "otp-1"}),
+    "find_otps": (otp.FindOtpsOperator, {"recipient": "+2348031234567"}),
+    "revoke_otp": (otp.RevokeOtpOperator, {"otp_id": "otp-1", "skip_if_missing": True}),
+    "get_table": (contacts.GetContactTableOperator, {}),
+    "get_row": (contacts.GetContactRowOperator, {"row_id": "row-1"}),
+    "update_row": (contacts.UpdateContactRowOperator, {"row_id": "row-1", **CELLS}),
+    "upsert_row": (contacts.UpsertContactRowOperator, {"row_id": "row-1", **CELLS}),
+    "delete_row": (contacts.DeleteContactRowOperator, {"row_id": "row-1", "skip_if_missing": True}),
+    "lookup": (lookup.PhoneLookupOperator, {"phone": "+2348031234567"}),
+}
+WAITS = {
+    "poke": {"mode": "poke", "deferrable": False},
+    "reschedule": {"mode": "reschedule", "deferrable": False},
+    "deferrable": {"deferrable": True},
+}
+
+
+def run_of(stage: Stage, url: str, operator: Callable[..., BaseOperator], **arguments: Any) -> Run:
+    stage.connect("cpaas_default", host=url, password="sk_test")
+    with new_dag() as dag:
+        operator(task_id="task", **arguments)
+    return Run(stage, dag)
+
+
+def to_json(body: Any) -> bytes:
+    return json.dumps(body).encode()
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+@pytest.mark.parametrize("status", [404, 400, 410, 422])
+def test_page_of_a_gateway_leaves_the_task_to_its_retries(stage: Stage, name: str, status: int) -> None:
+    operator, arguments = OPERATORS[name]
+    with responding(status, PAGE) as url:
+        ended = run_of(stage, url, operator, **arguments).once()
+    assert ended.state == "up_for_retry", ended.error
+    assert "Check the base URL" in ended.error
+
+
+@pytest.mark.parametrize("status", [404, 405, 422])
+def test_page_of_a_gateway_does_not_make_a_code_a_wrong_one(stage: Stage, status: int) -> None:
+    arguments = {"otp_id": "otp-1", "token": "4711", "fail_if_not_verified": False}
+    with responding(status, PAGE) as url:
+        ended = run_of(stage, url, otp.VerifyOtpOperator, **arguments).once()
+    assert ended.state == "failed"
+    assert ended.result is None
+
+
+@pytest.fixture
+def row_service() -> Iterator[RowService]:
+    """A service that rejects a request for a row that does not exist without a word."""
+    switches = Switches(patch_gone="404_empty", get_gone="404_empty", delete_gone="404_empty")
+    with RowService([Column("c", "Name", "TEXT")], switches) as running:
+        yield running
+
+
+def run_of_rows(stage: Stage, service: RowService, operator: Callable[..., BaseOperator], **arguments: Any) -> Run:
+    run = run_of(stage, service.url, operator, row_id="row-1", **arguments)
+    stage.connect("cpaas_default", host=service.url, password=service.api_key)
+    return run
+
+
+def test_row_that_cannot_be_read_while_the_table_can_is_created(stage: Stage, row_service: RowService) -> None:
+    ended = run_of_rows(stage, row_service, contacts.UpsertContactRowOperator, **CELLS).once()
+    assert ended.state == "success", ended.error
+    assert ended.result["created"] is True
+
+
+def test_row_that_cannot_be_read_while_the_table_can_is_skipped(stage: Stage, row_service: RowService) -> None:
+    ended = run_of_rows(stage, row_service, contacts.DeleteContactRowOperator, skip_if_missing=True).once()
+    assert ended.state == "skipped", ended.error
+
+
+def test_row_of_a_service_that_came_back_between_two_reads_is_not_created_again(stage: Stage) -> None:
+    table = (200, to_json(TABLE))
+    responses = [table, (404, PAGE), (404, PAGE), table, (200, to_json(ROW))]
+    with responding_in_turn(*responses) as url:
+        ended = run_of(stage, url, contacts.UpsertContactRowOperator, row_id="row-1", **CELLS).once()
+    assert ended.state == "up_for_retry", ended.error
+
+
+@pytest.mark.parametrize("mode", WAITS)
+@pytest.mark.parametrize("status", [404, 400, 410, 422])
+def test_page_of_a_gateway_does_not_end_a_wait(stage: Stage, mode: str, status: int) -> None:
+    responses = [*[(status, PAGE)] * 3, (200, to_json(RECORD))]
+    with responding_in_turn(*responses) as url:
+        run = run_of(stage, url, OtpStatusSensor, otp_id="otp-1", poke_interval=1, **WAITS[mode])
+        while (ended := run.once()).state in ("up_for_reschedule", "deferred"):
+            if ended.trigger:
+                run.fires()
+    assert ended.state == "success", ended.error
+    assert ended.result["outcome"] == "verified"
+
+
+@pytest.mark.parametrize("mode", WAITS)
+def test_page_of_a_gateway_for_minutes_ends_the_try_so_that_a_retry_waits_again(
+    stage: Stage, mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(backoff, "MIN_FAILURE_SECONDS", 0)
+    with responding(404, PAGE) as url:
+        run = run_of(stage, url, OtpStatusSensor, otp_id="otp-1", poke_interval=1, soft_fail=True, **WAITS[mode])
+        while (ended := run.once()).state in ("up_for_reschedule", "deferred"):
+            if ended.trigger:
+                run.fires()
+    assert ended.state == "up_for_retry", ended.error
+    assert "Check the base URL" in ended.error
+
+
+@pytest.mark.parametrize("mode", WAITS)
+def test_documented_error_that_names_the_passcode_ends_the_wait_at_once(stage: Stage, mode: str) -> None:
+    body = {"status": 404, "message": "Not found", "errors": [{"field": "id", "message": "No passcode has this id"}]}
+    with responding_in_turn((500, b""), (404, to_json(body))) as url:
+        run = run_of(stage, url, OtpStatusSensor, otp_id="otp-1", poke_interval=1, **WAITS[mode])
+        while (ended := run.once()).state in ("up_for_reschedule", "deferred"):
+            if ended.trigger:
+                run.fires()
+    assert ended.state == "failed", ended.error
