@@ -141,7 +141,7 @@ class Proof(Enum):
     """What a rejection proves about what the request names."""
 
     DOCUMENTED = "documented"
-    """The body is the error of INTERFACE.md section 7, and names a field of the request. It is about that."""
+    """The body is the error of contract.md 7, and names a field of the request. It is about that."""
     ERROR = "error"
     """The body looks like an error of the service."""
     NONE = "none"
