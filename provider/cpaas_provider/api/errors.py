@@ -96,7 +96,13 @@ class CpaasInsufficientBalanceError(CpaasRejectedError):
 
 
 class CpaasNotFoundError(CpaasRejectedError):
-    """The resource that the request names does not exist (404)."""
+    """The resource that the request names does not exist (404).
+
+    ``maybe_done`` is true if an earlier attempt of the same call may have succeeded without a readable response. A 404
+    after a deletion then means that the row is gone, or that a gateway does not know it.
+    """
+
+    maybe_done: bool = False
 
 
 class CpaasOperationRemovedError(CpaasRejectedError):

@@ -165,22 +165,35 @@ def test_max_retries_is_an_option(max_retries: int) -> None:
 # What is gone after an attempt that may have worked -------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("call", [REVOKE, DELETE], ids=["revoke", "delete"])
-@pytest.mark.parametrize(
+MAY_HAVE_WORKED = pytest.mark.parametrize(
     "first", [TransportFailure.CONNECTION_LOST, TransportFailure.RESPONSE_TIMEOUT, HttpResponse(502), GARBLED]
 )
-def test_not_found_after_an_attempt_that_may_have_worked_is_gone(
-    settings: ClientSettings, call: Call[Any], first: HttpResponse | TransportFailure
+
+
+@MAY_HAVE_WORKED
+def test_not_found_after_a_revocation_that_may_have_worked_is_revoked(
+    settings: ClientSettings, first: HttpResponse | TransportFailure
 ) -> None:
-    done = talk(call, settings, first, HttpResponse(404))
+    done = talk(REVOKE, settings, first, HttpResponse(404))
     assert (done.result, done.error) == (None, None)
+
+
+@MAY_HAVE_WORKED
+def test_not_found_after_a_deletion_that_may_have_worked_proves_nothing(
+    settings: ClientSettings, first: HttpResponse | TransportFailure
+) -> None:
+    error = talk(DELETE, settings, first, HttpResponse(404)).error
+    assert isinstance(error, errors.CpaasNotFoundError)
+    assert error.maybe_done
 
 
 @pytest.mark.parametrize("first", [TransportFailure.REFUSED, HttpResponse(429), HttpResponse(503, "0")])
 def test_not_found_after_an_attempt_that_did_nothing_is_an_error(
     settings: ClientSettings, first: HttpResponse | TransportFailure
 ) -> None:
-    assert isinstance(talk(DELETE, settings, first, HttpResponse(404)).error, errors.CpaasNotFoundError)
+    error = talk(DELETE, settings, first, HttpResponse(404)).error
+    assert isinstance(error, errors.CpaasNotFoundError)
+    assert not error.maybe_done
 
 
 def test_an_update_of_what_is_not_there_stays_an_error(settings: ClientSettings) -> None:

@@ -94,7 +94,7 @@ class RowRequests:
         self._client = client
         self._mapping = mapping
         self._names = columns
-        self._finder = RowFinder(client, key_map, columns)
+        self._finder = RowFinder(client, [key_map], columns)
         self._updates = CheckedUpdates(client, columns, key_map.hashes)
         self._table_read = -_TABLE_SECONDS
         self.count = 0
@@ -157,7 +157,8 @@ class RowRequests:
         reason = str(error)
         try:
             if pending.decision.action is not Action.CREATE:
-                presence = await self._presence(pending, error)
+                find = self._finder.find_updated if pending.decision.action is Action.UPDATE else self._finder.find
+                presence = await find(str(pending.intent.row_id), error)
                 if presence is Presence.GONE and pending.decision.action is Action.DELETE:
                     return Result(pending, Response.ACCEPTED, pending.intent.row_id)
                 if presence is Presence.GONE:
@@ -175,11 +176,6 @@ class RowRequests:
         if fatal is not None:
             return Result(pending, Response.NOT_SENT, reason=reason, fatal=fatal)
         return Result(pending, Response.REJECTED, reason=reason)
-
-    async def _presence(self, pending: Pending, error: errors.CpaasRejectedError) -> Presence:
-        if pending.decision.action is Action.UPDATE and self._finder.is_about_cells(error):
-            return Presence.PRESENT
-        return await self._finder.find(str(pending.intent.row_id), error)
 
     async def _changed_columns(self) -> Exception | None:
         """Return the error that ends the sync if a column was changed at the service, at most every ten seconds."""

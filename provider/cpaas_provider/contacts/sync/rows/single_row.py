@@ -34,7 +34,6 @@ from cpaas_provider.contacts.sync.decisions import (
     undone,
 )
 from cpaas_provider.contacts.sync.rows.finder import (
-    ACCOUNT_ERRORS,
     Presence,
     RowFinder,
     unstored_columns,
@@ -213,11 +212,9 @@ class RowUpsert:
         return record
 
     async def _is_gone(self, row_id: str, rejection: api_errors.CpaasRejectedError) -> bool:
-        if isinstance(rejection, ACCOUNT_ERRORS):
-            return False
-        finder = RowFinder(_RowCalls(self.requests), self.key_map, self.columns)
+        finder = RowFinder(_RowCalls(self.requests), [self.key_map], self.columns)
         try:
-            return not finder.is_about_cells(rejection) and await finder.find(row_id, rejection) is Presence.GONE
+            return await finder.find_updated(row_id, rejection) is Presence.GONE
         except (api_errors.CpaasError, StoppedError):
             return False
 
