@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
-from airflow.sdk.exceptions import AirflowFailException
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from cpaas_provider.api import operations
-from cpaas_provider.api.errors import CpaasNotFoundError
+from cpaas_provider.api.errors import CpaasNotFoundError, CpaasRejectedError
 from cpaas_provider.api.recipients.msisdn import NumberReader
 from cpaas_provider.api.values import no_value_reason
 from cpaas_provider.contacts.errors import StoppedError
-from cpaas_provider.contacts.key_map.maps import check_new_map, open_map
+from cpaas_provider.contacts.key_map.maps import check_new_map, maps_of_list, open_map
 from cpaas_provider.contacts.mapping.columns import ContactColumns
 from cpaas_provider.contacts.sync.decisions import SyncRules
+from cpaas_provider.contacts.sync.rows.finder import Presence, RowFinder
 from cpaas_provider.contacts.sync.rows.single_row import RowUpsert, SingleRow, key_hash
+from cpaas_provider.database.errors import DatabaseError
 from cpaas_provider.operators._runtime.database.shared_database import check_database
-from cpaas_provider.operators._runtime.runner import Attempt
+from cpaas_provider.operators._runtime.runner import Attempt, ReadAttempt
 from cpaas_provider.operators._runtime.single.request import SingleRequest, latest_result
 from cpaas_provider.sending.errors import StoppedError as NotBegunError
 from cpaas_provider.sending.shutdown import AnswerNotAwaitedError
@@ -27,7 +30,8 @@ from cpaas_provider.sending.spec import RequestResult, SendSpec
 
 if TYPE_CHECKING:
     from cpaas_provider.api.core import Call
-    from cpaas_provider.api.models.contacts import ContactRowRecord
+    from cpaas_provider.api.models.contacts import ContactRowRecord, ContactTable
+    from cpaas_provider.contacts.key_map.key_map import KeyMap
     from cpaas_provider.operators._runtime.delivery.reports import DeliveryReports
     from cpaas_provider.operators._runtime.runtime import TaskRuntime
     from cpaas_provider.operators._runtime.single.send import SingleSend
@@ -158,8 +162,8 @@ class RowUpsertById(Attempt):
         runtime.log_begin()
         try:
             row = runtime.run(self.cells.update(row_id, runtime.async_client)).row
-        except CpaasNotFoundError:
-            if not self.create_if_missing:
+        except CpaasRejectedError as rejection:
+            if not self.create_if_missing or not runtime.run(_is_gone(runtime, row_id, rejection, updates=True)):
                 raise
             runtime.log.info("The list no longer has a row with this id. Creating a new one.")
             return self.creation.send()
@@ -170,6 +174,72 @@ class RowUpsertById(Attempt):
     def push_report(self, *, quietly: bool) -> bool:
         """Push the report of the creation."""
         return self.creation.push_report(quietly=quietly)
+
+
+@dataclass(frozen=True)
+class RowUpdate(ReadAttempt):
+    """One try that updates the row of an id. A retry may make the same update again."""
+
+    is_send = True
+
+    run_guard: RunGuard = field(kw_only=True)
+
+    def run(self) -> Any:
+        """Update the row."""
+        self.run_guard.check(self.runtime)
+        return super().run()
+
+
+@dataclass(frozen=True)
+class RowDeletion(Attempt):
+    """One try that deletes the row of an id.
+
+    :param row_id: as rendered
+    """
+
+    row_id: Any
+    runtime: TaskRuntime
+    skip_if_missing: bool = field(kw_only=True)
+
+    def run(self) -> dict[str, Any]:
+        """Delete the row."""
+        runtime, client = self.runtime, self.runtime.client
+        runtime.log_begin()
+        try:
+            client.delete_contact_row(self.row_id)
+        except CpaasRejectedError as rejection:
+            maybe_done = isinstance(rejection, CpaasNotFoundError) and rejection.maybe_done
+            if not (maybe_done or self.skip_if_missing):
+                raise
+            if not runtime.run(_is_gone(runtime, str(self.row_id), rejection)):
+                raise
+            if not maybe_done:
+                raise AirflowSkipException("There is no row with this id. Nothing was deleted.") from None
+        result = {"row_id": self.row_id, "deleted": True}
+        runtime.log_done(result)
+        return result
+
+
+async def _is_gone(runtime: TaskRuntime, row_id: str, rejection: CpaasRejectedError, *, updates: bool = False) -> bool:
+    """Tell whether the list no longer has a row whose update or deletion was rejected.
+
+    :raises CpaasError: when the row or the table cannot be read for a reason that is not about the row
+    """
+    client = runtime.async_client
+    table = await client.get_contact_table()
+    key_maps = await asyncio.to_thread(_maps_of_list, runtime, table)
+    finder = RowFinder(client, key_maps, {column.id: column.name for column in table.columns})
+    find = finder.find_updated if updates else finder.find
+    return await find(row_id, rejection) is Presence.GONE
+
+
+def _maps_of_list(runtime: TaskRuntime, table: ContactTable) -> list[KeyMap]:
+    try:
+        return maps_of_list(runtime.database, runtime.connection.base_url, table.id)
+    except DatabaseError as error:
+        # The operators of one row need no database. Then only a 404 or 410 shows that a row is gone.
+        runtime.log.warning("No other row of the list is known, because the database cannot be read: %s", error)
+        return []
 
 
 @dataclass(frozen=True)
