@@ -76,8 +76,8 @@ class SyncContactsOperator(CpaasOperator):
     :param clear_columns: the list columns that ``on_missing="clear"`` empties
     :param max_deletes: how many rows may be deleted, cleared or set because they are gone from the source: a count, a
         share of the rows in the map (a float from 0 to 1), or ``None`` for any number. If there are more, the sync
-        stops before its first request. Each partition counts its own rows. An empty source never deletes a row
-        (templated)
+        stops before its first request. Each partition counts its own rows. An empty source never deletes a row.
+        A template gives ``unlimited`` for any number (templated)
     :param max_changes: the same for all rows that would be created, updated or deleted. A share does not limit the
         first sync, which finds an empty map (templated)
     :param max_new: how many rows may be created if the map has rows already: a count, a share of the rows in the map,
@@ -149,9 +149,9 @@ class SyncContactsOperator(CpaasOperator):
         "dry_run": validators.boolean,
         "resync": validators.boolean,
         "retry_rejected": validators.boolean,
-        "max_deletes": validators.or_none(validators.count_or_ratio),
-        "max_changes": validators.or_none(validators.count_or_ratio),
-        "max_new": validators.or_none(validators.count_or_ratio),
+        "max_deletes": validators.row_limit,
+        "max_changes": validators.row_limit,
+        "max_new": validators.row_limit,
         "new_map": validators.boolean,
         "max_failure_ratio": validators.ratio,
     }
