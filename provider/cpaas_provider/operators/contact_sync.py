@@ -116,8 +116,8 @@ class SyncContactsOperator(CpaasOperator):
     :param preview_count: number of changed rows to push as the XCom ``preview``: row number, masked key, key hash, row
         id, action, and the masked cells that the request sets
     :param results_path: path of the results file, ``.jsonl`` or ``.parquet``. It has a line for each row that
-        this run created, updated or deleted, or that is rejected, invalid, unknown or not sent. A retry continues the
-        file of the earlier tries, except for rows that a killed try changed (templated)
+        this run created, updated or deleted, or that is rejected, invalid, unknown or not sent. The file of a retry has
+        the rows of the earlier tries, too (templated)
     :param partition: one of the values of ``partitions(count)``, to map the operator over
     :param map_name: distinguishes several key maps of one list, such as those of two sources (templated)
     :param empty_cell_value: how a cleared cell is sent: ``null`` or ``empty`` (an empty string)
