@@ -10,6 +10,7 @@ from typing import Protocol
 
 #: `..._before`: the request is not carried out. `..._after`: it is carried out, and the answer does not say so.
 #: `in_body`: HTTP 200 with the status in the body (section 7). `404_before` is the 404 of a gateway.
+#: `other_row`, `other_id`: a POST is carried out, and the answer has another row, or the id of another row.
 FAULTS = (
     "429",
     "429_retry_after",
@@ -25,7 +26,10 @@ FAULTS = (
     "cut_after",
     "cut_within",
     "slow",
+    "other_row",
+    "other_id",
 )
+OTHER = ("other_row", "other_id")
 
 
 class Faults(Protocol):
@@ -84,4 +88,5 @@ class DrawnFaults:
         drawn = random.Random(f"{self._seed} {request} {count}")
         fault = drawn.choice(self._kinds) if drawn.random() < self._share else None
         # A row that cannot be read while the table and another row can is gone: nothing else would show it.
-        return None if (method, fault) == ("GET", "404_before") else fault
+        is_unfit = (method == "GET" and fault == "404_before") or (method != "POST" and fault in OTHER)
+        return None if is_unfit else fault

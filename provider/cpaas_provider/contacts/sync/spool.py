@@ -124,6 +124,12 @@ class Spool(DiskRows):
             stored = self._select_in("SELECT key, number FROM seen WHERE key IN", numbers)
             return {key: number for key, number in stored if numbers[key] != number}
 
+    def number_of(self, key_hash: bytes) -> int | None:
+        """Return the number of the row of a key, ``None`` if the source does not have it."""
+        with self._disk_errors():
+            row = self._rows.execute("SELECT number FROM seen WHERE key = ?", [key_hash]).fetchone()
+        return None if row is None else int(row[0])
+
     def unseen(self, key_hashes: Iterable[bytes]) -> set[bytes]:
         """Return those of these keys that the source does not have."""
         unseen = set(key_hashes)

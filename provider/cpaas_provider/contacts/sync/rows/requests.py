@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 
 from cpaas_provider.api import errors
 from cpaas_provider.api.redact import redact, sensitive_values
-from cpaas_provider.contacts.errors import ColumnsChangedError, RowUpdatesError
+from cpaas_provider.contacts.errors import ColumnsChangedError, OtherRowError, RowUpdatesError
 from cpaas_provider.contacts.key_map.entries import MapEntry
 from cpaas_provider.contacts.key_map.key_map import KeyMap
+from cpaas_provider.contacts.mapping.returned import is_other_row
 from cpaas_provider.contacts.mapping.rows import RowMapping
 from cpaas_provider.contacts.sync.decisions import Action, Decision
 from cpaas_provider.contacts.sync.rows.finder import (
@@ -79,6 +80,23 @@ class Result:
     fatal: Exception | None = None
     unstored: tuple[str, ...] = ()
 
+    @property
+    def created_id(self) -> str | None:
+        """The id of the row that the request created, ``None`` if it created none."""
+        return self.row_id if self.pending.decision.action is Action.CREATE else None
+
+
+def other_row_error(item: WorkItem, what: str) -> OtherRowError:
+    """Return the error for the response to a creation that is about another row.
+
+    :param what: what the response has
+    """
+    return OtherRowError(
+        f"The response to the creation of row {item.number} of the source {what}. So the outcome of this creation is "
+        "unknown, and its row id is not recorded. What was sent before is recorded; nothing more was sent. Look for "
+        "these rows in the list, then resolve the unknown creations with: airflow cpaas contacts resolve"
+    )
+
 
 class RowRequests:
     """Makes the requests of a sync.
@@ -138,6 +156,9 @@ class RowRequests:
         if decision.action is Action.CREATE:
             record = await self._client.create_contact_row(cells)
             row_id = record.row.id
+            if is_other_row(record.row.columns, cells, self._mapping.key_columns):
+                other = other_row_error(pending.item, "has the cells of another row")
+                return Result(pending, Response.UNKNOWN, reason=str(other), fatal=other)
         elif decision.is_whole:
             record = await self._client.update_contact_row(str(row_id), cells)
         else:

@@ -24,6 +24,7 @@ from cpaas_provider.contacts.key_map.hashes import CellHashes
 from cpaas_provider.contacts.key_map.key_map import LEASE, KeyMap, Lease
 from cpaas_provider.contacts.key_map.overview import KEY_COLUMNS
 from cpaas_provider.contacts.mapping.keys import key_texts
+from cpaas_provider.contacts.mapping.returned import is_other_row
 from cpaas_provider.contacts.sync.decisions import (
     Action,
     Decision,
@@ -185,6 +186,9 @@ class RowUpsert:
             lease.write([Change(intent, undone(decision, intent, before))])
             raise
         row_id = str(record.row.id if creates else intent.row_id)
+        if creates and (is_other_row(record.row.columns, decision.cells) or self.key_map.entries_of_rows([row_id])):
+            lease.write([Change(intent, replace(intent, state=RowState.UNKNOWN, fencing_token=None))])
+            return self._unknown("the response has the id or the cells of another row")
         hashes = self.key_map.hashes
         after = in_step(item, before, row_id, self.rules, hashes, is_whole=decision.is_whole)
         after = replace(after, raw_hash=None, version=intent.version + 1)
