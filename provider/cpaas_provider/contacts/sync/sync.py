@@ -386,11 +386,9 @@ class ContactSync:
                 "Nothing was sent. If a column was renamed, map it in columns, such as columns={'List column': "
                 "'source_column'}. If it should no longer be sent, name the others in columns."
             )
-        if unfilled := [self._names[column] for column in rules.missing_cells if not self._is_filled(column)]:
+        names = [self._names[column] for column in rules.missing_cells]
+        if unfilled := [name for name in names if name not in self.column_sources]:
             raise CpaasInvalidRequestError(unfilled_message(unfilled))
-
-    def _is_filled(self, column: str) -> bool:
-        return self._names[column] in self.column_sources
 
     def _log_changed_types(self, key_map: KeyMap, mapping: RowMapping) -> None:
         stored = key_map.value(COLUMN_TYPES)
