@@ -9,11 +9,13 @@ from collections.abc import Iterable
 from typing import Protocol
 
 #: `..._before`: the request is not carried out. `..._after`: it is carried out, and the answer does not say so.
-#: `in_body`: HTTP 200 with the status in the body (section 7).
+#: `in_body`: HTTP 200 with the status in the body (section 7). `404_before` is the 404 of a gateway.
+#: `other_row`, `other_id`: a POST is carried out, and the answer has another row, or the id of another row.
 FAULTS = (
     "429",
     "429_retry_after",
     "429_in_body",
+    "404_before",
     "500_before",
     "500_after",
     "500_in_body_before",
@@ -24,7 +26,10 @@ FAULTS = (
     "cut_after",
     "cut_within",
     "slow",
+    "other_row",
+    "other_id",
 )
+OTHER = ("other_row", "other_id")
 
 
 class Faults(Protocol):
@@ -81,4 +86,7 @@ class DrawnFaults:
         if method not in self._methods or count > self._at_most or not self._kinds:
             return None
         drawn = random.Random(f"{self._seed} {request} {count}")
-        return drawn.choice(self._kinds) if drawn.random() < self._share else None
+        fault = drawn.choice(self._kinds) if drawn.random() < self._share else None
+        # A row that cannot be read while the table and another row can is gone: nothing else would show it.
+        is_unfit = (method == "GET" and fault == "404_before") or (method != "POST" and fault in OTHER)
+        return None if is_unfit else fault

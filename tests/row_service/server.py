@@ -17,7 +17,7 @@ from urllib.parse import unquote, urlsplit
 from tests.row_service import answers
 from tests.row_service.answers import Answer, Refused
 from tests.row_service.control import Control
-from tests.row_service.faults import Faults, ScriptedFaults
+from tests.row_service.faults import OTHER, Faults, ScriptedFaults
 from tests.row_service.switches import Switches
 from tests.row_service.table import Column, ContactTable, cell_error
 
@@ -114,6 +114,17 @@ class RowService:
                 return self._carry_out(method, urlsplit(path).path, body)
             except Refused as refused:
                 return refused.answer
+
+    def mix_up(self, answer: Answer, fault: str) -> Answer:
+        """The answer to a creation, with another row of the table or with its id, if there is one."""
+        with self._lock:
+            rows = list(self.table.rows.values())
+            if answer.status >= 400 or len(rows) < 2:
+                return answer
+            row = rows[0] if fault == "other_row" else replace(rows[-1], id=rows[0].id)
+            return answers.success(
+                self.switches, answers.row_and_table(self.switches, self.table, row), status=answer.status
+            )
 
     def _check_credentials(self, authorization: str | None) -> None:
         switches = self.switches
@@ -238,7 +249,9 @@ class _Handler(BaseHTTPRequestHandler):
             self._send_fault(fault or "")
             return
         answer = service.answer(self.command, self.path, self.headers.get("Authorization"), body)
-        if fault in ("cut_within", "slow"):
+        if fault in OTHER:
+            self._send(service.mix_up(answer, fault))
+        elif fault in ("cut_within", "slow"):
             self._send(answer, fault)
         elif fault is not None:
             self._send_fault(fault)

@@ -48,8 +48,8 @@ CONTACT_OUTCOMES = {
     "deleted": "The service deleted the row.",
     "rejected": "The service rejected the row, in this run or unchanged in an earlier one.",
     "invalid_row": "The row cannot be used. A cell does not fit, or the key is blank or of another row.",
-    "invalid_cell": 'The cells of `columns` cannot be used. The others are synced (`on_invalid_cell="skip_cell"`). '
-    "A change of these has a line of its own.",
+    "invalid_cell": 'The cells of `columns` cannot be used. The list has the others (`on_invalid_cell="skip_cell"`). '
+    "A row whose other cells were sent has the outcome of that request. Its `reason` names the cells.",
     "unknown": "The provider cannot determine whether the service created a row.",
     "not_sent": "No request for this row was accepted yet. A retry sends it.",
     "to_create": "A dry run: the sync would create a row.",

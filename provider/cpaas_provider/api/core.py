@@ -118,10 +118,11 @@ def run_call(call: RunnableCall[T_co], settings: ClientSettings, rate_limiter: P
     for attempt in itertools.count(1):
         try:
             return _outcome(call, settings, fields, (yield request))
-        except errors.CpaasNotFoundError:
-            if maybe_done and call.endpoint.allows_empty_response:
-                # An earlier attempt of this deletion may have succeeded without a readable response.
+        except errors.CpaasRejectedError as error:
+            if maybe_done and call.endpoint.is_done_when_absent and isinstance(error, errors.CpaasNotFoundError):
+                # An earlier attempt may have succeeded without a readable response.
                 return None  # type: ignore[return-value]  # such endpoints return None
+            error.maybe_done = maybe_done
             raise
         except errors.CpaasError as error:
             pause = _retry_delay(error, attempt, settings)

@@ -87,6 +87,8 @@ class Endpoint(Generic[T_co]):
     echoes: tuple[Echo, ...] = ()
     absent_field: str | None = None
     """The field of the response that is null if what the request names does not exist."""
+    is_done_when_absent: bool = False
+    """Whether a 404 means success after an attempt that may have succeeded. A row can be read instead."""
 
     @property
     def allows_empty_response(self) -> bool:
@@ -142,7 +144,9 @@ FIND_OTPS = Endpoint(
     query_params=True,
     echoes=(_RECIPIENT,),
 )
-REVOKE_OTP = Endpoint("revoke_otp", "DELETE", "/otp/{id}", OtpReference, NoneType, RetrySafety.IDEMPOTENT)
+REVOKE_OTP = Endpoint(
+    "revoke_otp", "DELETE", "/otp/{id}", OtpReference, NoneType, RetrySafety.IDEMPOTENT, is_done_when_absent=True
+)
 BUY_AIRTIME = Endpoint(
     "buy_airtime",
     "POST",

@@ -88,11 +88,14 @@ class CpaasRejectedError(CpaasError):
     error about the request. Then a later retry does no harm. The client itself retries no rejected request.
     ``rejected_recipients`` holds the recipients of a send that the service's error items name, in the request's own
     form. ``is_message_error`` is true if there are items, and all of them name a field that is not about recipients.
+    ``maybe_done`` is true if an earlier attempt of the same call may have succeeded without a readable response. A
+    rejected deletion then means that the row is gone, or that a gateway does not know it.
     """
 
     rejected_recipients: tuple[str, ...] = ()
     is_message_error: bool = False
     may_be_gateway: bool = False
+    maybe_done: bool = False
 
     @property
     def is_permanent(self) -> bool:

@@ -103,6 +103,10 @@ class UncheckedUpdateError(RowUpdatesError):
     permanent = False
 
 
+class OtherRowError(PermanentContactsError):
+    """The response to a creation has the id or the cells of another row, so the outcome of the creation is unknown."""
+
+
 class UnstoredCellsError(PermanentContactsError):
     """The service accepted a row, and did not store some of its cells."""
 

@@ -91,11 +91,22 @@ def ratio(name: str, value: Any) -> float:
     return float(value)
 
 
-def count_or_ratio(name: str, value: Any) -> Any:
-    """Accept a count of rows (a whole number), or a share of them (a float from 0 to 1)."""
+UNLIMITED = "unlimited"
+"""Sets no limit on rows, as ``None`` does. A template may not give ``None``, which may be a value that is missing."""
+
+
+def row_limit(name: str, value: Any) -> Any:
+    """Accept a count of rows (a whole number), or a share of them (a float from 0 to 1).
+
+    :return: ``None`` for no limit: for ``None`` and for the word ``unlimited``
+    """
+    if value is None or value == UNLIMITED:
+        return None
     is_share = isinstance(value, float) and 0 <= value <= 1
     if not is_share and (isinstance(value, (bool, float)) or not isinstance(value, int) or value < 0):
-        raise ValueError(f"{name} must be a whole number of at least 0, or a float from 0 to 1; it is {value!r}.")
+        raise ValueError(
+            f"{name} must be a whole number of at least 0, 'unlimited', or a float from 0 to 1; it is {value!r}."
+        )
     return value
 
 

@@ -77,8 +77,8 @@ class SyncContactsOperator(CpaasOperator):
     :param clear_columns: the list columns that ``on_missing="clear"`` empties
     :param max_deletes: how many rows may be deleted, cleared or set because they are gone from the source: a count, a
         share of the rows in the map (a float from 0 to 1), or ``None`` for any number. If there are more, the sync
-        stops before its first request. Each partition counts its own rows. An empty source never deletes a row
-        (templated)
+        stops before its first request. Each partition counts its own rows. An empty source never deletes a row.
+        A template gives ``unlimited`` for any number (templated)
     :param max_changes: the same for all rows that would be created, updated or deleted. A share does not limit the
         first sync, which finds an empty map (templated)
     :param max_new: how many rows may be created if the map has rows already: a count, a share of the rows in the map,
@@ -117,8 +117,8 @@ class SyncContactsOperator(CpaasOperator):
     :param preview_count: number of changed rows to push as the XCom ``preview``: row number, masked key, key hash, row
         id, action, and the masked cells that the request sets
     :param results_path: path of the results file, ``.jsonl`` or ``.parquet``. It has a line for each row that
-        this run created, updated or deleted, or that is rejected, invalid, unknown or not sent. A retry continues the
-        file of the earlier tries, except for rows that a killed try changed (templated)
+        this run created, updated or deleted, or that is rejected, invalid, unknown or not sent. The file of a retry has
+        the rows of the earlier tries, too (templated)
     :param partition: one of the values of ``partitions(count)``, to map the operator over
     :param map_name: distinguishes several key maps of one list, such as those of two sources (templated)
     :param empty_cell_value: how a cleared cell is sent: ``null`` or ``empty`` (an empty string)
@@ -150,9 +150,9 @@ class SyncContactsOperator(CpaasOperator):
         "dry_run": bounds.flag,
         "resync": bounds.flag,
         "retry_rejected": bounds.flag,
-        "max_deletes": validators.or_none(validators.count_or_ratio),
-        "max_changes": validators.or_none(validators.count_or_ratio),
-        "max_new": validators.or_none(validators.count_or_ratio),
+        "max_deletes": validators.row_limit,
+        "max_changes": validators.row_limit,
+        "max_new": validators.row_limit,
         "new_map": bounds.flag,
         "max_failure_ratio": validators.ratio,
     }

@@ -168,6 +168,9 @@ class UpdateContactRowOperator(CpaasOperator):
     :param row_id: the row's id (templated)
     :param columns: cells by column name; ``None`` or blank text clears a cell (templated)
     :param empty_cell_value: how a cleared cell is sent: ``null`` or ``empty`` (an empty string)
+    :param allow_backfill: let backfills and catch-up runs send, too. Their cells may be older than the row's
+    :param max_lateness: how long after ``run_after`` any other run may still send, such as one that was cleared.
+        ``None`` sets no limit
     :returns: ``{"row_id", "created": false}``
     """
 
@@ -181,12 +184,22 @@ class UpdateContactRowOperator(CpaasOperator):
         row_id: str,
         columns: Mapping[str, Any],
         empty_cell_value: Literal["null", "empty"] = "null",
+        allow_backfill: bool = False,
+        max_lateness: timedelta | None = timedelta(days=1),
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         self.row_id = row_id
         self.columns = columns
         self.empty_cell_value = empty_cell_value
+        self.allow_backfill = self._checked(bounds.flag, allow_backfill=allow_backfill)
+        self.max_lateness = self._checked(validators.duration_or_none, max_lateness=max_lateness)
+
+    def make_attempt(self, runtime: TaskRuntime, **resumed: Any) -> Attempt:
+        """Return one try of the update."""
+        from cpaas_provider.operators._runtime.contacts.row import RowUpdate, RunGuard
+
+        return RowUpdate(runtime, self.request, run_guard=RunGuard(self.allow_backfill, self.max_lateness))
 
     def request(self, client: CpaasClient, connection: CpaasConnection) -> dict[str, Any]:
         """Update the row."""
@@ -313,4 +326,4 @@ class DeleteContactRowOperator(CpaasOperator):
         """Return one try of the deletion."""
         from cpaas_provider.operators._runtime.contacts.row import RowDeletion
 
-        return RowDeletion(self.row_id, self.skip_if_missing, runtime)
+        return RowDeletion(self.row_id, runtime, skip_if_missing=self.skip_if_missing)

@@ -17,13 +17,15 @@ from tests.airflow.harness.stage import Stage, fault
 from tests.airflow.harness.tries import Run, Try, new_dag
 from tests.unit.contacts.listed import listed
 
-SWITCHES = ("dry_run", "resync", "retry_rejected", "max_deletes", "max_changes", "max_failure_ratio")
+LIMITS = ("max_deletes", "max_changes", "max_new")
+SWITCHES = ("dry_run", "resync", "retry_rejected", "max_failure_ratio", *LIMITS)
 PARAMS: dict[str, Any] = {
     "dry_run": False,
     "resync": False,
     "retry_rejected": False,
     "max_deletes": 0.1,
     "max_changes": 1000,
+    "max_new": 0.5,
     "max_failure_ratio": 0.0,
 }
 
@@ -61,6 +63,19 @@ def test_params_of_one_run_set_switches_and_limits(stage: Stage, native: bool) -
     assert raised.result["deleted"] == 10, raised.error
 
 
+@pytest.mark.parametrize("native", [False, True])
+def test_params_of_one_run_lift_each_limit(stage: Stage, native: bool) -> None:
+    name = f"lifted {native}"
+    assert run_of(stage, people(4), name, native=native).state == "success"
+    grown = people(16)[4:]
+    stopped = run_of(stage, grown, name, native=native, max_deletes=1.0)
+    assert "max_new='unlimited'" in stopped.error
+    lifted = run_of(stage, grown, name, native=native, **dict.fromkeys(LIMITS, "unlimited"))
+    assert (lifted.result["created"], lifted.result["deleted"]) == (12, 4), lifted.error
+    missing = run_of(stage, people(4), name, native=native, max_new=None)
+    assert missing.state == "failed"
+
+
 @pytest.mark.parametrize(
     ("params", "words"),
     [
@@ -69,6 +84,7 @@ def test_params_of_one_run_set_switches_and_limits(stage: Stage, native: bool) -
         ({"resync": 1}, "resync must be True or False; it is 1. Nothing was sent."),
         ({"max_deletes": "all"}, "or a float from 0 to 1; it is 'all'. Nothing was sent."),
         ({"max_deletes": "None"}, "or a float from 0 to 1; it is 'None'. Nothing was sent."),
+        ({"max_new": "None"}, "or a float from 0 to 1; it is 'None'. Nothing was sent."),
         ({"max_changes": -1}, "max_changes must be a whole number of at least 0"),
         ({"max_failure_ratio": 2}, "max_failure_ratio must be a number from 0 to 1; it is 2."),
     ],

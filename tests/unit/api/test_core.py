@@ -171,22 +171,32 @@ def not_found(call: Call[Any]) -> HttpResponse:
     return HttpResponse(404, None, json.dumps(body).encode())
 
 
-may_have_worked = pytest.mark.parametrize(
+MAY_HAVE_WORKED = pytest.mark.parametrize(
     "first", [TransportFailure.CONNECTION_LOST, TransportFailure.RESPONSE_TIMEOUT, HttpResponse(502), GARBLED]
 )
 
 
-@pytest.mark.parametrize("call", [REVOKE, DELETE], ids=["revoke", "delete"])
-@may_have_worked
-def test_not_found_after_an_attempt_that_may_have_worked_is_gone(
-    settings: ClientSettings, call: Call[Any], first: HttpResponse | TransportFailure
+@MAY_HAVE_WORKED
+def test_not_found_after_a_revocation_that_may_have_worked_is_revoked(
+    settings: ClientSettings, first: HttpResponse | TransportFailure
 ) -> None:
-    done = talk(call, settings, first, not_found(call))
+    done = talk(REVOKE, settings, first, not_found(REVOKE))
     assert (done.result, done.error) == (None, None)
 
 
+@MAY_HAVE_WORKED
+@pytest.mark.parametrize("is_documented", [True, False])
+def test_not_found_after_a_deletion_that_may_have_worked_proves_nothing(
+    settings: ClientSettings, first: HttpResponse | TransportFailure, is_documented: bool
+) -> None:
+    error = talk(DELETE, settings, first, not_found(DELETE) if is_documented else HttpResponse(404)).error
+    assert isinstance(error, errors.CpaasNotFoundError) is is_documented
+    assert isinstance(error, errors.CpaasRejectedError)
+    assert error.maybe_done
+
+
+@MAY_HAVE_WORKED
 @pytest.mark.parametrize("call", [REVOKE, DELETE], ids=["revoke", "delete"])
-@may_have_worked
 def test_404_of_a_gateway_after_an_attempt_that_may_have_worked_proves_no_deletion(
     settings: ClientSettings, call: Call[Any], first: HttpResponse | TransportFailure
 ) -> None:
@@ -199,7 +209,9 @@ def test_404_of_a_gateway_after_an_attempt_that_may_have_worked_proves_no_deleti
 def test_not_found_after_an_attempt_that_did_nothing_is_an_error(
     settings: ClientSettings, first: HttpResponse | TransportFailure
 ) -> None:
-    assert isinstance(talk(DELETE, settings, first, not_found(DELETE)).error, errors.CpaasNotFoundError)
+    error = talk(DELETE, settings, first, not_found(DELETE)).error
+    assert isinstance(error, errors.CpaasNotFoundError)
+    assert not error.maybe_done
 
 
 def test_an_update_of_what_is_not_there_stays_an_error(settings: ClientSettings) -> None:

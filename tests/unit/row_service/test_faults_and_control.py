@@ -11,6 +11,7 @@ import httpx
 import pytest
 
 from tests.row_service import FAULTS, Column, ContactTable, DrawnFaults, RowService, ScriptedFaults
+from tests.row_service.faults import OTHER
 
 ROWS = "/lists/contact/rows"
 ROW = {"columns": {"col_1": "Ann"}}
@@ -29,7 +30,7 @@ def client(service: RowService) -> Iterator[httpx.Client]:
         yield running
 
 
-@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("fault", [fault for fault in FAULTS if fault not in OTHER])
 def test_fault_says_whether_the_request_is_carried_out(service: RowService, client: httpx.Client, fault: str) -> None:
     service.faults = ScriptedFaults([("POST", fault)])
 

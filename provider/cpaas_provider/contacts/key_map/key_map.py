@@ -72,6 +72,18 @@ class KeyMap:
         with self.database.connect() as connection:
             return self._entries(connection, key_hashes)
 
+    def entries_of_rows(self, row_ids: Iterable[str]) -> dict[str, MapEntry]:
+        """Return the entries that have these rows, by row id. A row that no key has is left out.
+
+        :raises DatabaseError: when the database cannot be read
+        """
+        entries: dict[str, MapEntry] = {}
+        with self.database.connect() as connection:
+            for batch in batched(row_ids):
+                query = self._select_entries().where(self._in_map, contact_rows.c.row_id.in_(batch))
+                entries.update((row.row_id, entry_of(row)) for row in connection.execute(query))
+        return entries
+
     def pages(
         self, buckets: tuple[int, int] = (0, BUCKETS), *, states: Iterable[RowState] | None = None, size: int = _PAGE
     ) -> Iterator[list[MapEntry]]:

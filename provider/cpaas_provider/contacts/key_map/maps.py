@@ -142,6 +142,14 @@ def all_maps(database: Database) -> list[KeyMap]:
         return [KeyMap(database, _facts(row)) for row in connection.execute(query)]
 
 
+def maps_of_list(database: Database, base_url: str, table_id: str) -> list[KeyMap]:
+    """Return the key maps of a contact list, of whatever connection.
+
+    :raises DatabaseError: when the database cannot be read
+    """
+    return [key_map for key_map in all_maps(database) if is_list_of(key_map.facts, base_url, table_id)]
+
+
 def forget_map(key_map: KeyMap) -> int:
     """Remove a map with all its entries, and return the number of entries. The contact list keeps its rows.
 

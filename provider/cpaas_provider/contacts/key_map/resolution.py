@@ -9,8 +9,6 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from sqlalchemy import select
-
 from cpaas_provider.api.client import CpaasClient
 from cpaas_provider.api.errors import CpaasNotFoundError
 from cpaas_provider.contacts.errors import CannotResolveError
@@ -22,7 +20,6 @@ from cpaas_provider.contacts.key_map.rejections import RETRY, of_source_row
 from cpaas_provider.contacts.key_map.rejections import pages as rejection_pages
 from cpaas_provider.contacts.mapping.keys import key_texts
 from cpaas_provider.database.bulk import batched
-from cpaas_provider.database.schema.contacts import contact_rows
 
 _RESOLVED_STATES = {
     RowState.SYNCED: "its row is known",
@@ -168,7 +165,7 @@ def check_created(key_map: KeyMap, row_id: str, read_row: Callable[[str], Any]) 
         raise CannotResolveError("The contact list has no row of this id. Nothing was changed.") from None
     except ValueError as error:
         raise CannotResolveError(f"This is no row id: {error}. Nothing was changed.") from None
-    if _has_row(key_map, row_id):
+    if key_map.entries_of_rows([row_id]):
         raise CannotResolveError(
             "The contact map has this row for another key already. Nothing was changed. Check the row id."
         )
@@ -203,14 +200,6 @@ def forget_row(key_map: KeyMap, entry: MapEntry) -> None:
         )
     if write_resolved(key_map, [(entry, None)], "forget-row"):
         raise CannotResolveError("Another task changed this entry meanwhile. Nothing was changed. Look at it again.")
-
-
-def _has_row(key_map: KeyMap, row_id: str) -> bool:
-    query = select(contact_rows.c.key_hash).where(
-        contact_rows.c.map_id == key_map.facts.map_id, contact_rows.c.row_id == row_id
-    )
-    with key_map.database.connect() as connection:
-        return connection.execute(query).first() is not None
 
 
 def write_resolved(

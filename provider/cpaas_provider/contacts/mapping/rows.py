@@ -121,6 +121,8 @@ class RowMapping:
         """
         self.type_signature = json.dumps(sorted([column.id, column.type] for column in columns))
         """The ids and types of the written columns, as text to store for ``changed_types``."""
+        self.key_columns = frozenset(column.id for column in columns if column.reads and set(column.reads) <= set(key))
+        """The ids of the columns that hold nothing but the key."""
         self._columns = columns
         self._cleared = CLEARED[empty_cell_value]
 

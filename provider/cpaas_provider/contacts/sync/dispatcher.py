@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, TypeVarTuple
 
 from cpaas_provider.api.errors import CpaasError
 from cpaas_provider.contacts.errors import LeaseLostError, SpoolError, StoppedError
-from cpaas_provider.contacts.key_map.entries import Change, MapEntry
+from cpaas_provider.contacts.key_map.entries import Change, MapEntry, RowState
 from cpaas_provider.contacts.key_map.key_map import Lease
 from cpaas_provider.contacts.mapping.rows import RowMapping
 from cpaas_provider.contacts.sync.decisions import Action, Decision, SyncRules, decide, in_step, requested
 from cpaas_provider.contacts.sync.limits import Cause, FailureLimits
 from cpaas_provider.contacts.sync.results import Counts, ResultRecorder
-from cpaas_provider.contacts.sync.rows.requests import Pending, Response, Result, RowRequests
+from cpaas_provider.contacts.sync.rows.requests import Pending, Response, Result, RowRequests, other_row_error
 from cpaas_provider.contacts.sync.spool import Outcome, Spool, WorkItem
 from cpaas_provider.contacts.sync.work import PendingWindow, ProbedWork
 from cpaas_provider.database.errors import DatabaseError
@@ -156,9 +156,10 @@ class Dispatcher:
             self._table_check.add_done_callback(self._on_table)
         finished, self._finished = self._finished, []
         self._window.add_results(len(finished))
+        finished, disproved = await self._check_created(finished)
         handled = self._handled
         started = await self._start_rows()
-        changes = [self._results.change_of(result) for result in finished]
+        changes = disproved + [self._results.change_of(result) for result in finished]
         changes += [Change(before, after) for _, _, before, after in started]
         if changes:
             await self._write(changes, finished, started)
@@ -170,6 +171,41 @@ class Dispatcher:
             return False
         await self._wait()
         return True
+
+    async def _check_created(self, finished: list[Result]) -> tuple[list[Result], list[Change]]:
+        """Compare the ids of created rows with those of other keys. Two keys with one row have an unknown creation.
+
+        :return: the results, and the changes of rows that this run recorded before with such an id
+        """
+        keys: dict[str, list[bytes]] = {}
+        for result in finished:
+            if result.created_id is not None:
+                keys.setdefault(result.created_id, []).append(result.pending.item.key_hash)
+        if not keys:
+            return finished, []
+        try:
+            owners = await self._in_database(self._map.entries_of_rows, list(keys))
+        except DatabaseError as error:
+            self._end_unrecorded(error, finished)
+            return [], []
+        for row_id, owner in owners.items():
+            keys[row_id].append(owner.key_hash)
+        checked: list[Result] = []
+        for result in finished:
+            others = [key for key in keys.get(result.created_id or "", ()) if key != result.pending.item.key_hash]
+            if others:
+                number = self._spool.number_of(others[0])
+                where = "a row that the source does not have" if number is None else f"row {number}"
+                other = other_row_error(result.pending.item, f"has the id of {where}")
+                self._finish(other)
+                checked.append(Result(result.pending, Response.UNKNOWN, reason=str(other), fatal=other))
+            else:
+                checked.append(result)
+        own = (*self._counts.earlier.tokens, self._lease.fencing_token)
+        # A row that another run recorded has proved its id since. Of two rows of this run, either may be the wrong one.
+        doubtful = [entry for entry in owners.values() if entry.fencing_token in own and entry.source_row is not None]
+        unknown = [MapEntry(entry.key_hash, RowState.UNKNOWN, source_row=entry.source_row) for entry in doubtful]
+        return checked, list(map(Change, doubtful, unknown))
 
     @property
     def _pending(self) -> int:

@@ -17,6 +17,7 @@ from cpaas_provider.contacts.key_map.key_map import Lease
 from cpaas_provider.contacts.mapping.rows import InvalidRowError, RowMapping
 from cpaas_provider.contacts.sync.cursors.cursor import Cursor
 from cpaas_provider.contacts.sync.decisions import Action, SyncRules, decide
+from cpaas_provider.contacts.sync.run_totals import RunTotals
 from cpaas_provider.contacts.sync.spool import KEY_SEPARATOR, Outcome, OutcomeLine, Spool, WorkItem
 from cpaas_provider.sources.base import NO_ABSENT_COLUMNS, InvalidRow, Row, Table
 
@@ -120,6 +121,7 @@ UNKNOWN_ROWS = 100
 class Planner:
     """Reads a source, and stores the rows that may differ in a spool.
 
+    :param earlier: what earlier tries of the run changed; their rows have a line in the results of this try, too
     :param check: called between groups of rows; raises if the task has to stop
     :param progress: called between groups of rows with the plan so far
     """
@@ -132,6 +134,7 @@ class Planner:
         spool: Spool,
         *,
         cursor: Cursor | None,
+        earlier: RunTotals,
         check: Callable[[], None],
         progress: Callable[[Plan], None],
     ) -> None:
@@ -142,6 +145,7 @@ class Planner:
         self._spool = spool
         self._row_secret = self._map.hashes.row_secret(mapping.rules_signature + mapping.type_signature)
         self._cursor = cursor
+        self._earlier = earlier
         self._check = check
         self._progress = progress
         self.plan = Plan()
@@ -176,6 +180,8 @@ class Planner:
             self.plan.rejected_before_cursor = len(self._spool.unseen(self._map.rejected()))
         self._check_absent_columns(table)
         self._count_unread_unknown()
+        for row_id in self._earlier.earlier_deleted_ids(self._map):
+            self._spool.add_outcome(OutcomeLine(None, None, Outcome.DELETED, row_id))
         if self._rules.on_missing != "keep" and whole:
             self._add_missing_rows()
         return self.plan
@@ -242,6 +248,9 @@ class Planner:
         :param rows: by key hash
         """
         plan = self.plan
+        if self._earlier.tokens:
+            for key_hash, known_entry in self._map.entries(rows).items():
+                self._add_earlier(known_entry, *rows[key_hash][:2])
         known = {} if self._rules.resends_cells else self._map.raw_hashes(list(rows))
         differing = {key_hash: row for key_hash, row in rows.items() if known.get(key_hash) != row[2]}
         plan.unchanged += len(rows) - len(differing)
@@ -277,6 +286,11 @@ class Planner:
         self._spool.add_work(work)
         if rejected:
             self._add_rejected_before(rejected)
+
+    def _add_earlier(self, entry: MapEntry, number: int | None = None, name: str | None = None) -> None:
+        """Write the line of a row that an earlier try of the run changed."""
+        if (outcome := self._earlier.outcome_of(entry)) is not None:
+            self._spool.add_outcome(OutcomeLine(number, name, outcome, entry.row_id))
 
     def _add_rejected_before(self, items: Sequence[WorkItem]) -> None:
         """Write the lines of rows that the service rejected, and that did not change since."""
@@ -356,7 +370,8 @@ class Planner:
         since = "" if entry.requested is None else f" since {entry.requested:%Y-%m-%d %H:%M} UTC"
         where = entry.source_row if number is None else number
         reason = f"the outcome of its creation is unknown{since}"
-        self._spool.add_outcome(OutcomeLine(where, name, Outcome.UNKNOWN, reason=reason))
+        line = OutcomeLine(where, name, Outcome.UNKNOWN, reason=reason)
+        self._spool.add_outcome(line, is_of_source=number is not None)
         named = {"row": where, "key_hash": entry.key_hash.hex()}
         bisect.insort(self.plan.unknown_rows, named, key=lambda named: (named["row"] is None, named["row"] or 0))
         del self.plan.unknown_rows[UNKNOWN_ROWS:]
@@ -370,6 +385,7 @@ class Planner:
             for entry in page:
                 if entry.key_hash not in absent or entry.state in (RowState.CREATING, RowState.UNKNOWN):
                     continue
+                self._add_earlier(entry)
                 item = WorkItem(entry.key_hash, None, None, b"", {})
                 plan.missing += 1
                 action = decide(item, entry, self._rules, hashes, self._lease.fencing_token).action

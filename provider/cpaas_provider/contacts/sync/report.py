@@ -308,7 +308,7 @@ def _check_new(plan: Plan, max_new: Limit) -> None:
         f"This sync would create {counted(plan.creates, 'row')}, and max_new allows {_allowed(max_new, plan)}. The "
         f"map has {counted(plan.mapped, 'row')}, and the source has {plan.known:,} of these. Nothing was sent. If the "
         "source writes keys in another form now, such as 1.0 for 1, correct it. If it has other contacts, set map_name "
-        "to another map, and new_map=True. If the rows are new, set max_new=None for one run."
+        "to another map, and new_map=True. If the rows are new, set max_new='unlimited' for one run."
     )
 
 

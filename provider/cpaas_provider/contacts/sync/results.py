@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from cpaas_provider.contacts.errors import LeaseLostError, SpoolError
@@ -50,7 +50,7 @@ class Counts:
     requests: int = 0
     done: int = 0
     """Rows of the spool that are finished."""
-    earlier: RunTotals | None = None
+    earlier: RunTotals = field(default_factory=lambda: RunTotals("", ""))
     """What earlier tries of the run changed."""
 
     def add_without_request(self, item: WorkItem, action: Action) -> None:
@@ -110,6 +110,13 @@ class ResultRecorder:
             return None
         hashes, is_whole = self._lease.key_map.hashes, pending.decision.is_whole
         entry = in_step(pending.item, pending.before, result.row_id, self._rules, hashes, is_whole=is_whole)
+        # A later try of the run writes the line of this row, if this one is killed.
+        is_created = (
+            pending.decision.action is Action.CREATE
+            or self._counts.earlier.outcome_of(pending.before) is Outcome.CREATED
+        )
+        number = pending.item.number if is_created else None
+        entry = replace(entry, fencing_token=self._lease.fencing_token, source_row=number)
         if not result.unstored:
             return entry
         stored = CellHashes.from_bytes(entry.cell_hashes).without(result.unstored)
@@ -154,11 +161,13 @@ class ResultRecorder:
 
     def run_values(self, finished: Sequence[Result]) -> Mapping[str, Any] | None:
         """Return the value that counts what all tries of the run changed, these results included."""
-        if self._counts.earlier is None or not finished:
+        if not finished:
             return None
-        accepted = [result.pending.decision.action for result in finished if result.response is Response.ACCEPTED]
-        created, updated, deleted = map(accepted.count, _ACCEPTED)
-        return self._counts.earlier.value(self._counts, (created, updated, deleted))
+        accepted = [result for result in finished if result.response is Response.ACCEPTED]
+        actions = [result.pending.decision.action for result in accepted]
+        created, updated, deleted = map(actions.count, _ACCEPTED)
+        deleted_ids = [result.row_id for result in accepted if result.pending.decision.action is Action.DELETE]
+        return self._counts.earlier.value(self._counts, (created, updated, deleted), deleted_ids)
 
     def _rejection(self, result: Result) -> Rejection:
         """Return what to store of a rejected row. Its columns are those that the error names, or all that were sent."""
@@ -191,6 +200,8 @@ class ResultRecorder:
             outcome = _ACCEPTED[pending.decision.action]
             self._to_reject += self._in_a_row
             self._in_a_row.clear()
+            if outcome is Outcome.DELETED:
+                self._counts.earlier.add_deleted(result.row_id)
         elif response in (Response.REJECTED, Response.NOT_FOUND, Response.NOT_STORED):
             outcome = Outcome.REJECTED
             (self._in_a_row if response is Response.REJECTED else self._to_reject).append(result)

@@ -19,8 +19,21 @@ CREATE TABLE work (
   seq INTEGER PRIMARY KEY, key BLOB NOT NULL UNIQUE, number INTEGER, name TEXT, payload BLOB, action TEXT NOT NULL
 );
 CREATE TABLE outcomes (
-  seq INTEGER PRIMARY KEY, number INTEGER, name TEXT, outcome TEXT NOT NULL, row_id TEXT, columns TEXT, reason TEXT
+  seq INTEGER PRIMARY KEY, row TEXT UNIQUE, number INTEGER, name TEXT, outcome TEXT NOT NULL, row_id TEXT, columns TEXT,
+  reason TEXT
 );
+"""
+_ADD_OUTCOME = """
+INSERT INTO outcomes (row, number, name, outcome, row_id, columns, reason) VALUES (?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT (row) DO UPDATE SET
+  name = excluded.name,
+  outcome = CASE WHEN outcome = 'created' AND excluded.outcome = 'updated' THEN outcome ELSE excluded.outcome END,
+  row_id = excluded.row_id,
+  columns = excluded.columns,
+  reason = CASE
+    WHEN outcome <> 'invalid_cell' OR excluded.outcome = 'invalid_row' THEN excluded.reason
+    ELSE coalesce(excluded.reason || '; ', '') || reason
+  END
 """
 
 
@@ -111,6 +124,12 @@ class Spool(DiskRows):
             stored = self._select_in("SELECT key, number FROM seen WHERE key IN", numbers)
             return {key: number for key, number in stored if numbers[key] != number}
 
+    def number_of(self, key_hash: bytes) -> int | None:
+        """Return the number of the row of a key, ``None`` if the source does not have it."""
+        with self._disk_errors():
+            row = self._rows.execute("SELECT number FROM seen WHERE key = ?", [key_hash]).fetchone()
+        return None if row is None else int(row[0])
+
     def unseen(self, key_hashes: Iterable[bytes]) -> set[bytes]:
         """Return those of these keys that the source does not have."""
         unseen = set(key_hashes)
@@ -166,13 +185,18 @@ class Spool(DiskRows):
         with self._disk_errors():
             return int(self._rows.execute("SELECT coalesce(max(seq), 0) FROM work").fetchone()[0])
 
-    def add_outcome(self, line: OutcomeLine) -> None:
-        """Add a line of the results file."""
+    def add_outcome(self, line: OutcomeLine, *, is_of_source: bool = True) -> None:
+        """Add a line of the results file, in place of the earlier line of its row.
+
+        A row that an earlier try created stays created, and the reason why cells cannot be used is kept.
+
+        :param is_of_source: whether the line's number is that of a row of this source, not of an earlier one
+        """
+        row = None if line.row_id is None else f"id {line.row_id}"
+        if line.number is not None:
+            row = f"row {line.number}" if is_of_source else None
         with self._disk_errors():
-            self._rows.execute(
-                "INSERT INTO outcomes (number, name, outcome, row_id, columns, reason) VALUES (?, ?, ?, ?, ?, ?)",
-                [_without_surrogates(value) for value in line],
-            )
+            self._rows.execute(_ADD_OUTCOME, [_without_surrogates(value) for value in (row, *line)])
 
     def outcomes(self) -> Iterator[OutcomeLine]:
         """Yield the lines of the results file: rows of the source in its order, then those that are missing from it."""

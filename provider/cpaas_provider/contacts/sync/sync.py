@@ -7,7 +7,7 @@ import contextlib
 import json
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import astuple, dataclass, field, replace
 from hashlib import blake2b
@@ -46,7 +46,7 @@ from cpaas_provider.contacts.sync.report import (
     preview,
 )
 from cpaas_provider.contacts.sync.results import Counts
-from cpaas_provider.contacts.sync.run_totals import CHANGED, RunTotals
+from cpaas_provider.contacts.sync.run_totals import RunTotals
 from cpaas_provider.contacts.sync.spool import OutcomeLine, Spool
 from cpaas_provider.database.database import Database
 from cpaas_provider.database.errors import DatabaseError
@@ -174,16 +174,15 @@ class ContactSync:
         self._open.callback(_release, self._lease)
         if may_double:
             check_new_map(self._database, **contact_list)
-        self.counts.earlier = RunTotals.read(key_map, self._lease.buckets, spec.run)
+        self.counts.earlier = RunTotals.read(self._lease, spec.run)
         if spec.cursor_column is None:
             return None
         self._cursor = StoredCursor(self._lease, spec.cursor_column, self._cursor_settings, self._date_format)
         return self._cursor.cursor.sql_parameter
 
-    def run(self, source: Source, earlier: Iterable[OutcomeLine] = ()) -> None:
+    def run(self, source: Source) -> None:
         """Read the source and send the rows that differ.
 
-        :param earlier: the results file of earlier tries; its rows that were changed are in that of this try, too
         :raises SourceError: when the source cannot be read; nothing was sent
         :raises CpaasInvalidRequestError: when the mapping fits neither table nor source; nothing was sent
         :raises ContactsError: see its subclasses
@@ -192,9 +191,6 @@ class ContactSync:
         """
         spec, key_map = self._spec, self._lease.key_map
         spool = self._spool = self._open.enter_context(Spool(spec.spool_path))
-        for line in earlier:
-            if line.outcome.value in CHANGED:
-                spool.add_outcome(line)
         resends_cells = spec.resync and spec.dry_run and not self._is_resynced(key_map)
         rules = replace(spec.rules, missing_cells=self._missing_cells(), resends_cells=resends_cells)
         with source.open() as table:
@@ -219,6 +215,7 @@ class ContactSync:
                 rules,
                 spool,
                 cursor=self._cursor.cursor if self._cursor else None,
+                earlier=self.counts.earlier,
                 check=self._check,
                 progress=self._progress.reading,
             )
@@ -243,6 +240,7 @@ class ContactSync:
             return
         self._check_changes()
         values: dict[str, Any] = {
+            **self.counts.earlier.removed_values(),
             KEY_COLUMNS: list(spec.key),
             COLUMN_TYPES: mapping.type_signature,
             COLUMNS: sorted(mapping.column_sources),
@@ -264,20 +262,6 @@ class ContactSync:
         if self.changed:
             self._lease.write([], {self._changed_key: None})
 
-    def has_results(self, digest: str) -> bool:
-        """Return whether an earlier try of this run wrote the results file of this digest."""
-        return self.counts.earlier is not None and self.counts.earlier.results == digest
-
-    def mark_results(self, digest: str) -> None:
-        """Record that this try wrote the results file, so that a later try continues it.
-
-        :raises ContactsError: when the lease ended
-        :raises DatabaseError: when the database cannot be written
-        """
-        if self.counts.earlier is not None and not self._spec.dry_run:
-            self.counts.earlier.results = digest
-            self._lease.write([], self.counts.earlier.value(self.counts))
-
     def report(self) -> dict[str, Any]:
         """Return the result of the sync, as small JSON."""
         spec = self._spec
@@ -290,7 +274,7 @@ class ContactSync:
             "complete": not causes,
             "incomplete_because": causes,
             "dry_run": spec.dry_run,
-            "run": (self.counts.earlier or RunTotals("", spec.run)).figures(self.counts),
+            "run": self.counts.earlier.figures(self.counts),
         }
 
     def outcomes(self) -> Iterator[OutcomeLine]:
@@ -402,11 +386,9 @@ class ContactSync:
                 "Nothing was sent. If a column was renamed, map it in columns, such as columns={'List column': "
                 "'source_column'}. If it should no longer be sent, name the others in columns."
             )
-        if unfilled := [self._names[column] for column in rules.missing_cells if not self._is_filled(column)]:
+        names = [self._names[column] for column in rules.missing_cells]
+        if unfilled := [name for name in names if name not in self.column_sources]:
             raise CpaasInvalidRequestError(unfilled_message(unfilled))
-
-    def _is_filled(self, column: str) -> bool:
-        return self._names[column] in self.column_sources
 
     def _log_changed_types(self, key_map: KeyMap, mapping: RowMapping) -> None:
         stored = key_map.value(COLUMN_TYPES)

@@ -98,7 +98,7 @@ class Verification:
     ) -> None:
         self._map = key_map
         self._client = client
-        self._finder = RowFinder(client, key_map, {column.id: column.name for column in table.columns})
+        self._finder = RowFinder(client, [key_map], {column.id: column.name for column in table.columns})
         self._comparer = RowComparer(table, key_map.hashes, numbers)
         self._names = {column.id: column.name for column in table.columns}
         self._mend = mend

@@ -71,6 +71,8 @@ contact_rows = Table(
     Column("requested", UtcDateTime),
     # A partial index of the few rows that are not in sync.
     Index("cpaas_contact_rows_open", "map_id", "state", **index_where(text("state <> 0"))),
+    # Shows that another key has the row of a response.
+    Index("cpaas_contact_rows_row_id", "map_id", "row_id"),
     sqlite_with_rowid=False,
 )
 

@@ -32,7 +32,7 @@ COLUMNS = (
 )
 RULES = {name: ColumnRule(source=name.lower()) for name in ("Key", "Name", "Plan")}
 
-_names = itertools.count()
+_names, _runs = itertools.count(), itertools.count()
 
 
 class Stop:
@@ -106,7 +106,7 @@ class Contacts:
         rules = SyncRules(**options.pop("rules", {}))
         spec = SyncSpec(
             key=("key",),
-            run="run",
+            run=f"run {next(_runs)}",
             owner="task",
             rules=rules,
             map_name=self.map_name,

@@ -457,6 +457,8 @@ class RowWorld:
     def _check_figures(self, end: Ended) -> None:
         """See that each row of the source, and each that is missing from it, is counted once."""
         report = end.report
+        lines = Counter(line.number or line.row_id for line in end.lines if line.key or line.number is None)
+        assert all(count == 1 for row, count in lines.items() if row), f"a row has two lines: {end.lines}"
         assert bool(report["incomplete_because"]) != report["complete"], report
         if "ended_early" not in report["incomplete_because"]:
             counted = sum(report[name] for name in SUMMANDS) - report["unknown_missing"]

@@ -185,3 +185,30 @@ def test_verify_counts_a_gone_row_however_the_service_says_it(contacts: Contacts
     report = contacts.verify(mend=True)
     assert (report.gone, report.unreadable, report.equal, report.mended) == (2, 0, 4, 2)
     assert contacts.sync(rows(6)).report["created"] == 2
+
+
+@pytest.mark.parametrize("fault", ["500_before", "500_in_body_before", "cut_before"])
+def test_retried_deletion_that_a_gateway_answers_404_is_not_done(contacts: Contacts, fault: str) -> None:
+    contacts.sync(rows(4))
+    contacts.service.faults = ScriptedFaults([("DELETE", fault), ("DELETE", "404_before")])
+    ended = contacts.sync(rows(3), rules={"on_missing": "delete"}, client={"max_retries": 1})
+    assert (ended.report["deleted"], ended.report["rejected"], ended.report["complete"]) == (0, 1, False)
+    assert contacts.row_id("k4")
+    assert contacts.entry("k4") is not None
+    ended = contacts.sync(rows(3), rules={"on_missing": "delete"})
+    assert (ended.report["deleted"], ended.report["complete"]) == (1, True)
+
+
+@pytest.mark.parametrize("fault", ["500_after", "500_in_body_after", "cut_after"])
+def test_retried_deletion_of_a_row_that_the_first_attempt_deleted_is_done(contacts: Contacts, fault: str) -> None:
+    contacts.sync(rows(4))
+    contacts.service.faults = ScriptedFaults([("DELETE", fault)])
+    ended = contacts.sync(rows(3), rules={"on_missing": "delete"}, client={"max_retries": 1})
+    assert (ended.report["deleted"], ended.report["complete"]) == (1, True)
+    assert contacts.entry("k4") is None
+
+
+def test_accepted_deletions_cost_no_reading(contacts: Contacts) -> None:
+    contacts.sync(rows(9))
+    ended = contacts.sync(rows(3), rules={"on_missing": "delete"})
+    assert (ended.report["deleted"], ended.requests) == (6, 6)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 
 import pytest
@@ -216,3 +217,46 @@ def test_cells_of_missing_rows_are_refused_with_whole_rows_unless_they_are_all(c
     ended = contacts.sync(rows(1), rules=rules, missing_cells=every)
     assert ended.error is None
     assert contacts.listed()["k2"] == {"c_key": "k2", "c_name": None, "c_plan": "gone"}
+
+
+def clear_from(service: RowService, number: int) -> None:
+    """Have the service clear omitted cells from its PATCH of that number on."""
+    carry_out, updates = service._carry_out, itertools.count(1)
+
+    def answer(method: str, path: str, body: bytes) -> Answer:
+        if method == "PATCH" and next(updates) == number:
+            service.switch(patch_omitted="clear")
+        return carry_out(method, path, body)
+
+    service._carry_out = answer  # type: ignore[method-assign]  # as another service
+
+
+@pytest.mark.parametrize("empty_form", READINGS["empty_form"])
+def test_service_that_begins_to_clear_known_cells_amid_a_run_is_noticed_at_once(
+    contacts: Contacts, empty_form: str
+) -> None:
+    contacts.sync(rows(20))
+    contacts.service.switch(empty_form=empty_form)
+    clear_from(contacts.service, 11)
+    ended = contacts.sync(rows(20, "gold"), client={"max_concurrency": 1})
+    assert isinstance(ended.error, RowUpdatesError)
+    assert len([cells for cells in contacts.listed().values() if not cells.get("c_name")]) == 1
+
+
+def test_service_that_begins_to_clear_cells_that_the_map_does_not_know_is_noticed_at_the_next_row(
+    contacts: Contacts,
+) -> None:
+    contacts.sync(rows(20))
+    clear_from(contacts.service, 11)
+    mapping = {name: RULES[name] for name in ("Key", "Name")}
+    ended = contacts.sync(rows(20), columns=mapping, resync=True, client={"max_concurrency": 1})
+    assert isinstance(ended.error, RowUpdatesError)
+    assert [cells.get("c_plan") for cells in contacts.listed().values()].count("basic") == 18
+
+
+def test_rows_without_unmapped_cells_among_others_raise_no_alarm(contacts: Contacts) -> None:
+    contacts.sync([*rows(10), *rows(10, None, first=11), *rows(10, first=21)])
+    mapping = {name: RULES[name] for name in ("Key", "Name")}
+    ended = contacts.sync(rows(30), columns=mapping, resync=True, client={"max_concurrency": 1})
+    assert (ended.error, ended.report["updated"]) == (None, 30)
+    assert ended.requests <= 30 + 1 + 11

@@ -62,13 +62,13 @@ class RowFinder:
     ids for all of them. So the proof needs another row that can be read. If the map has no other row, status 404 or 410
     must have said twice that there is no such row.
 
-    :param key_map: names other rows of the list
+    :param key_maps: name other rows of the list
     :param columns: the names of the list's columns, by id
     """
 
-    def __init__(self, reads: ReadRequests, key_map: KeyMap, columns: Mapping[str, str]) -> None:
+    def __init__(self, reads: ReadRequests, key_maps: Iterable[KeyMap], columns: Mapping[str, str]) -> None:
         self._reads = reads
-        self._map = key_map
+        self._maps = key_maps
         self._columns = {text.casefold() for text in chain(columns, columns.values())} - _ROW_FIELDS
         self._may_read_rows = False
         self._known_row: str | None = None
@@ -103,6 +103,15 @@ class RowFinder:
         # Counted before the row is read, because several rows are under way at a time.
         self._seen[words] += 1
         return seen >= READ_EACH and seen % READ_EVERY != 0
+
+    async def find_updated(self, row_id: str, rejection: errors.CpaasRejectedError) -> Presence:
+        """Tell whether the list has a row whose update was rejected. Some rejections show it without a reading.
+
+        :raises CpaasError: as of ``find``
+        """
+        if isinstance(rejection, ACCOUNT_ERRORS) or self.is_about_cells(rejection):
+            return Presence.PRESENT
+        return await self.find(row_id, rejection)
 
     async def find(self, row_id: str, rejection: errors.CpaasRejectedError) -> Presence:
         """Tell whether the list has a row whose update or deletion was rejected.
@@ -149,9 +158,10 @@ class RowFinder:
 
     async def _prove_gone(self, row_id: str, *, is_named: bool) -> Presence:
         await self.check_table()
-        if await self._can_read_rows(row_id, alone=is_named):
-            return Presence.GONE
-        return Presence.NOT_PROVED
+        if not await self._can_read_rows(row_id, alone=is_named):
+            return Presence.NOT_PROVED
+        # The service may have come back between the reading of the row and that of the table.
+        return Presence.PRESENT if await self._can_read(row_id) else Presence.GONE
 
     async def _can_read_rows(self, row_id: str, *, alone: bool) -> bool:
         """Tell whether another row can be read.
@@ -181,7 +191,8 @@ class RowFinder:
         return True
 
     def _some_rows(self) -> list[str]:
-        entries = chain.from_iterable(self._map.pages(states=_WITH_ROW, size=_SAMPLE))
+        pages = chain.from_iterable(key_map.pages(states=_WITH_ROW, size=_SAMPLE) for key_map in self._maps)
+        entries = chain.from_iterable(pages)
         return [entry.row_id for entry in islice(entries, _SAMPLE) if entry.row_id is not None]
 
 

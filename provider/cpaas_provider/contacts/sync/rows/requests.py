@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 
 from cpaas_provider.api import errors
 from cpaas_provider.api.redact import redact, sensitive_values
-from cpaas_provider.contacts.errors import ColumnsChangedError, RowUpdatesError
+from cpaas_provider.contacts.errors import ColumnsChangedError, OtherRowError, RowUpdatesError
 from cpaas_provider.contacts.key_map.entries import MapEntry
 from cpaas_provider.contacts.key_map.key_map import KeyMap
+from cpaas_provider.contacts.mapping.returned import is_other_row
 from cpaas_provider.contacts.mapping.rows import RowMapping
 from cpaas_provider.contacts.sync.decisions import Action, Decision
 from cpaas_provider.contacts.sync.rows.finder import (
@@ -79,6 +80,23 @@ class Result:
     fatal: Exception | None = None
     unstored: tuple[str, ...] = ()
 
+    @property
+    def created_id(self) -> str | None:
+        """The id of the row that the request created, ``None`` if it created none."""
+        return self.row_id if self.pending.decision.action is Action.CREATE else None
+
+
+def other_row_error(item: WorkItem, what: str) -> OtherRowError:
+    """Return the error for the response to a creation that is about another row.
+
+    :param what: what the response has
+    """
+    return OtherRowError(
+        f"The response to the creation of row {item.number} of the source {what}. So the outcome of this creation is "
+        "unknown, and its row id is not recorded. What was sent before is recorded; nothing more was sent. Look for "
+        "these rows in the list, then resolve the unknown creations with: airflow cpaas contacts resolve"
+    )
+
 
 class RowRequests:
     """Makes the requests of a sync.
@@ -94,7 +112,7 @@ class RowRequests:
         self._client = client
         self._mapping = mapping
         self._names = columns
-        self._finder = RowFinder(client, key_map, columns)
+        self._finder = RowFinder(client, [key_map], columns)
         self._updates = CheckedUpdates(client, columns, key_map.hashes)
         self._table_read = -_TABLE_SECONDS
         self.count = 0
@@ -138,6 +156,9 @@ class RowRequests:
         if decision.action is Action.CREATE:
             record = await self._client.create_contact_row(cells)
             row_id = record.row.id
+            if is_other_row(record.row.columns, cells, self._mapping.key_columns):
+                other = other_row_error(pending.item, "has the cells of another row")
+                return Result(pending, Response.UNKNOWN, reason=str(other), fatal=other)
         elif decision.is_whole:
             record = await self._client.update_contact_row(str(row_id), cells)
         else:
@@ -157,7 +178,8 @@ class RowRequests:
         reason = str(error)
         try:
             if pending.decision.action is not Action.CREATE:
-                presence = await self._presence(pending, error)
+                find = self._finder.find_updated if pending.decision.action is Action.UPDATE else self._finder.find
+                presence = await find(str(pending.intent.row_id), error)
                 if presence is Presence.GONE and pending.decision.action is Action.DELETE:
                     return Result(pending, Response.ACCEPTED, pending.intent.row_id)
                 if presence is Presence.GONE:
@@ -175,11 +197,6 @@ class RowRequests:
         if fatal is not None:
             return Result(pending, Response.NOT_SENT, reason=reason, fatal=fatal)
         return Result(pending, Response.REJECTED, reason=reason)
-
-    async def _presence(self, pending: Pending, error: errors.CpaasRejectedError) -> Presence:
-        if pending.decision.action is Action.UPDATE and self._finder.is_about_cells(error):
-            return Presence.PRESENT
-        return await self._finder.find(str(pending.intent.row_id), error)
 
     async def _changed_columns(self) -> Exception | None:
         """Return the error that ends the sync if a column was changed at the service, at most every ten seconds."""

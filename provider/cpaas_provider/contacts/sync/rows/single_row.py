@@ -24,6 +24,7 @@ from cpaas_provider.contacts.key_map.hashes import CellHashes
 from cpaas_provider.contacts.key_map.key_map import LEASE, KeyMap, Lease
 from cpaas_provider.contacts.key_map.overview import KEY_COLUMNS
 from cpaas_provider.contacts.mapping.keys import key_texts
+from cpaas_provider.contacts.mapping.returned import is_other_row
 from cpaas_provider.contacts.sync.decisions import (
     Action,
     Decision,
@@ -34,7 +35,6 @@ from cpaas_provider.contacts.sync.decisions import (
     undone,
 )
 from cpaas_provider.contacts.sync.rows.finder import (
-    ACCOUNT_ERRORS,
     Presence,
     RowFinder,
     unstored_columns,
@@ -186,6 +186,9 @@ class RowUpsert:
             lease.write([Change(intent, undone(decision, intent, before))])
             raise
         row_id = str(record.row.id if creates else intent.row_id)
+        if creates and (is_other_row(record.row.columns, decision.cells) or self.key_map.entries_of_rows([row_id])):
+            lease.write([Change(intent, replace(intent, state=RowState.UNKNOWN, fencing_token=None))])
+            return self._unknown("the response has the id or the cells of another row")
         hashes = self.key_map.hashes
         after = in_step(item, before, row_id, self.rules, hashes, is_whole=decision.is_whole)
         after = replace(after, raw_hash=None, version=intent.version + 1)
@@ -213,11 +216,9 @@ class RowUpsert:
         return record
 
     async def _is_gone(self, row_id: str, rejection: api_errors.CpaasRejectedError) -> bool:
-        if isinstance(rejection, ACCOUNT_ERRORS):
-            return False
-        finder = RowFinder(_RowCalls(self.requests), self.key_map, self.columns)
+        finder = RowFinder(_RowCalls(self.requests), [self.key_map], self.columns)
         try:
-            return not finder.is_about_cells(rejection) and await finder.find(row_id, rejection) is Presence.GONE
+            return await finder.find_updated(row_id, rejection) is Presence.GONE
         except (api_errors.CpaasError, StoppedError):
             return False
 

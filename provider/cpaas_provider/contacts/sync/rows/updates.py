@@ -33,7 +33,8 @@ class CheckedUpdates:
     Otherwise another client had done so.
 
     The first update that shows it goes alone, so that a wrong ``row_updates`` damages one row. If no other cell of a
-    row is known, the row is read before, until one update has shown that the service keeps such cells.
+    row is known, the row is read before, until one update has shown that the service keeps such cells. If responses had
+    cells that were not sent, and one has none, rows are read before their updates again.
 
     :param columns: the ids of the list's columns
     :param hashes: of the key map
@@ -47,6 +48,7 @@ class CheckedUpdates:
         self._first = asyncio.Lock()
         self._keeps = False
         self._answers_sent_cells = False
+        self._answers_unsent_cells = False
         self._unknown = 0
         self.clears = False
 
@@ -63,7 +65,7 @@ class CheckedUpdates:
         """
         omitted = self._omitted(cells, CellHashes.from_bytes(known))
         if not omitted and (self._keeps or not self._is_read_before(cells)):
-            return await self._requests.update_contact_row(row_id, cells)
+            return self._compared(await self._requests.update_contact_row(row_id, cells), cells)
         if self._keeps:
             return await self._update(row_id, cells, omitted, source)
         async with self._first:
@@ -72,6 +74,15 @@ class CheckedUpdates:
             if not omitted and not self._keeps:
                 omitted = await self._filled(row_id, cells)
             return await self._update(row_id, cells, omitted, source)
+
+    def _compared(self, record: ContactRowRecord, cells: Mapping[str, Any]) -> ContactRowRecord:
+        """Return a response. If it lacks the cells that earlier ones had, the service may no longer keep them."""
+        unsent = self._columns.keys() - cells.keys()
+        if len(empty_columns(record, unsent)) < len(unsent):
+            self._answers_unsent_cells = True
+        elif unsent and self._answers_unsent_cells:
+            self._keeps = False
+        return record
 
     def _is_read_before(self, cells: Mapping[str, Any]) -> bool:
         """Tell whether to read a row first of which no other cell is known: the first hundred, then every tenth."""
@@ -105,7 +116,7 @@ class CheckedUpdates:
     async def _update(
         self, row_id: str, cells: Mapping[str, Any], omitted: list[str], source: Mapping[str, Any]
     ) -> ContactRowRecord:
-        record = await self._requests.update_contact_row(row_id, cells)
+        record = self._compared(await self._requests.update_contact_row(row_id, cells), cells)
         if not omitted:
             return record
         if not empty_columns(record, omitted):

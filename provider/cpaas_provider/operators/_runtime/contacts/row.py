@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import asyncio
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
@@ -10,26 +11,27 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from cpaas_provider.api import operations
-from cpaas_provider.api.errors import CpaasError, CpaasNotFoundError, CpaasRejectedError
+from cpaas_provider.api.errors import CpaasRejectedError
 from cpaas_provider.api.recipients.msisdn import NumberReader
 from cpaas_provider.api.values import no_value_reason
 from cpaas_provider.contacts.errors import StoppedError
-from cpaas_provider.contacts.key_map.maps import check_new_map, open_map
+from cpaas_provider.contacts.key_map.maps import check_new_map, maps_of_list, open_map
 from cpaas_provider.contacts.mapping.columns import ContactColumns
 from cpaas_provider.contacts.sync.decisions import SyncRules
 from cpaas_provider.contacts.sync.rows.finder import Presence, RowFinder
 from cpaas_provider.contacts.sync.rows.single_row import RowUpsert, SingleRow, key_hash
+from cpaas_provider.database.errors import DatabaseError
 from cpaas_provider.operators._runtime.database.shared_database import check_database
-from cpaas_provider.operators._runtime.runner import Attempt
+from cpaas_provider.operators._runtime.runner import Attempt, ReadAttempt
 from cpaas_provider.operators._runtime.single.request import SingleRequest, latest_result
 from cpaas_provider.sending.errors import StoppedError as NotBegunError
 from cpaas_provider.sending.shutdown import AnswerNotAwaitedError
 from cpaas_provider.sending.spec import RequestResult, SendSpec
 
 if TYPE_CHECKING:
-    from cpaas_provider.api.client import AsyncCpaasClient
     from cpaas_provider.api.core import Call
-    from cpaas_provider.api.models.contacts import ContactRowRecord
+    from cpaas_provider.api.models.contacts import ContactRowRecord, ContactTable
+    from cpaas_provider.contacts.key_map.key_map import KeyMap
     from cpaas_provider.operators._runtime.delivery.reports import DeliveryReports
     from cpaas_provider.operators._runtime.runtime import TaskRuntime
     from cpaas_provider.operators._runtime.single.send import SingleSend
@@ -160,8 +162,8 @@ class RowUpsertById(Attempt):
         runtime.log_begin()
         try:
             row = runtime.run(self.cells.update(row_id, runtime.async_client)).row
-        except CpaasRejectedError as error:
-            if not self.create_if_missing or not runtime.run(is_row_gone(runtime.async_client, row_id, error)):
+        except CpaasRejectedError as rejection:
+            if not self.create_if_missing or not runtime.run(_is_gone(runtime, row_id, rejection, updates=True)):
                 raise
             runtime.log.info("The list no longer has a row with this id. Creating a new one.")
             return self.creation.send()
@@ -175,55 +177,68 @@ class RowUpsertById(Attempt):
 
 
 @dataclass(frozen=True)
+class RowUpdate(ReadAttempt):
+    """One try that updates the row of an id. A retry may make the same update again."""
+
+    is_send = True
+
+    run_guard: RunGuard = field(kw_only=True)
+
+    def run(self) -> Any:
+        """Update the row."""
+        self.run_guard.check(self.runtime)
+        return super().run()
+
+
+@dataclass(frozen=True)
 class RowDeletion(Attempt):
     """One try that deletes the row of an id.
 
-    :param skip_if_missing: skip the task if the list has no such row
+    :param row_id: as rendered
     """
 
-    row_id: str
-    skip_if_missing: bool
+    row_id: Any
     runtime: TaskRuntime
+    skip_if_missing: bool = field(kw_only=True)
 
     def run(self) -> dict[str, Any]:
         """Delete the row."""
-        runtime = self.runtime
+        runtime, client = self.runtime, self.runtime.client
         runtime.log_begin()
         try:
-            runtime.client.delete_contact_row(self.row_id)
-        except CpaasRejectedError as error:
-            if self.skip_if_missing and runtime.run(is_row_gone(runtime.async_client, self.row_id, error)):
+            client.delete_contact_row(self.row_id)
+        except CpaasRejectedError as rejection:
+            if not (rejection.maybe_done or self.skip_if_missing):
+                raise
+            if not runtime.run(_is_gone(runtime, str(self.row_id), rejection)):
+                raise
+            if not rejection.maybe_done:
                 raise AirflowSkipException("There is no row with this id. Nothing was deleted.") from None
-            raise
         result = {"row_id": self.row_id, "deleted": True}
         runtime.log_done(result)
         return result
 
 
-async def is_row_gone(client: AsyncCpaasClient, row_id: str, rejection: CpaasRejectedError) -> bool:
-    """Tell whether the list has no row of an id, by the rule of a sync that has no other row in its map.
+async def _is_gone(runtime: TaskRuntime, row_id: str, rejection: CpaasRejectedError, *, updates: bool = False) -> bool:
+    """Tell whether the list no longer has a row whose update or deletion was rejected.
 
-    Unless the service names the row as unknown, status 404 or 410 is no proof: a gateway responds alike. Then the row
-    is gone if it cannot be read either, while the table can. It is read twice, with the table in between, because the
-    service may have come back between the reading of the row and that of the table.
-
-    :param rejection: of an update or deletion of the row
+    :raises CpaasError: when the row or the table cannot be read for a reason that is not about the row
     """
-    if isinstance(rejection, CpaasNotFoundError):
-        return True
-    key_map: Any = _NoOtherRows()
-    finder = RowFinder(client, key_map, {})
+    client = runtime.async_client
+    table = await client.get_contact_table()
+    key_maps = await asyncio.to_thread(_maps_of_list, runtime, table)
+    finder = RowFinder(client, key_maps, {column.id: column.name for column in table.columns})
+    find = finder.find_updated if updates else finder.find
+    return await find(row_id, rejection) is Presence.GONE
+
+
+def _maps_of_list(runtime: TaskRuntime, table: ContactTable) -> list[KeyMap]:
     try:
-        return all([await finder.find(row_id, rejection) is Presence.GONE for _ in range(2)])
-    except CpaasError:
-        return False
-
-
-class _NoOtherRows:
-    """A key map without a row."""
-
-    def pages(self, **_: object) -> Iterator[Any]:
-        return iter(())
+        return maps_of_list(runtime.database, runtime.connection.base_url, table.id)
+    except DatabaseError as error:
+        # The operators of one row need no database. Then only a 404 or 410 shows that a row is gone.
+        runtime.log.warning("No other row of the list is known, because the database cannot be read: %s", error)
+        return []
 
 
 @dataclass(frozen=True)

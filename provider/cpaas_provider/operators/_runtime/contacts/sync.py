@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Mapping
 from datetime import datetime, timedelta
-from functools import cached_property
-from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import timezone
 from airflow.sdk.exceptions import AirflowFailException
 
 from cpaas_provider.api.amounts import counted
-from cpaas_provider.contacts.errors import ContactsError, LeaseTakenError
+from cpaas_provider.contacts.errors import LeaseTakenError
 from cpaas_provider.contacts.mapping.rules import parse_mapping
 from cpaas_provider.contacts.sync.decisions import SyncRules
 from cpaas_provider.contacts.sync.report import in_words
-from cpaas_provider.contacts.sync.spool import Outcome, OutcomeLine
 from cpaas_provider.contacts.sync.sync import ContactSync, SyncSpec
 from cpaas_provider.database.activity.progress import CONTACT_SYNC, FAILED, FINISHED, WAITING
-from cpaas_provider.database.errors import DatabaseError
 from cpaas_provider.hooks.metrics import CONTACTS
 from cpaas_provider.operators._runtime.bulk import PREVIEW_KEY, BulkAttempt
 from cpaas_provider.operators._runtime.contacts.lineage import SyncLineage
@@ -30,8 +26,6 @@ from cpaas_provider.operators._runtime.errors import PreflightError
 from cpaas_provider.operators._runtime.runner import REPORT_KEY
 from cpaas_provider.operators._runtime.state.progress import ProgressRecorder
 from cpaas_provider.sending.errors import RetryLaterError
-from cpaas_provider.sources import as_source
-from cpaas_provider.sources.base import InvalidRow, SourceError
 from cpaas_provider.sources.files import redacted_path
 from cpaas_provider.sources.results_file import Columns, ResultsFileError
 
@@ -118,7 +112,7 @@ class ContactSyncTry(BulkAttempt):
             )
             self._progress.begin({})
         try:
-            sync.run(source, self._earlier_lines(sync))
+            sync.run(source)
             self._write_outcomes(sync)
         except Exception as error:
             self._report_failure(sync, error)
@@ -248,29 +242,6 @@ class ContactSyncTry(BulkAttempt):
             for line in sync.outcomes()
         )
         self._write_results(lines, OF_A_SYNC)
-        if self._results_path is not None:
-            with contextlib.suppress(ContactsError, DatabaseError):
-                sync.mark_results(self._results_digest)
-
-    def _earlier_lines(self, sync: ContactSync) -> Iterator[OutcomeLine]:
-        """Yield the lines of the results file, if an earlier try of this run wrote it."""
-        if self._results_path is None or self._spec.dry_run or not sync.has_results(self._results_digest):
-            return
-        try:
-            with as_source(str(self._results_file)).open() as table:
-                for row in table.rows(list(OF_A_SYNC)):
-                    if not isinstance(row, InvalidRow):
-                        number, key, outcome, row_id, columns, reason = row.values
-                        yield OutcomeLine(number, key, Outcome(outcome), row_id, columns, reason)
-        except (SourceError, ValueError) as error:
-            self._runtime.log.warning(
-                "The results file of an earlier try cannot be read. The new file has only what this try changes. %s",
-                error,
-            )
-
-    @cached_property
-    def _results_digest(self) -> str:
-        return blake2b(str(self._results_file).encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
 
     def _publish_change(self) -> None:
         """Have DAGs start that are scheduled on changes of this list."""

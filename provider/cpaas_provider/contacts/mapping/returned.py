@@ -1,0 +1,48 @@
+"""Compares the cells of a response with those that were sent, to see whether it is about another row."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from cpaas_provider.contacts.mapping.cells import EMPTY_CELLS
+
+
+def is_other_row(returned: Mapping[str, Any], sent: Mapping[str, Any], key_columns: Collection[str] = ()) -> bool:
+    """Tell whether the response to a creation has the cells of another row.
+
+    A service may return a cell in another notation, or change one. So a row is another one if a cell of its key
+    differs, or most of its cells do. Empty cells, and cells that the response leaves out, say nothing.
+
+    :param returned: the cells of the response, by column id
+    :param sent: the cells of the request
+    :param key_columns: the ids of the columns that hold the row's key
+    """
+    compared = [column for column, cell in sent.items() if not (_is_empty(cell) or _is_empty(returned.get(column)))]
+    differing = [column for column in compared if not _is_same(returned[column], sent[column])]
+    return not set(key_columns).isdisjoint(differing) or 2 * len(differing) > len(compared)
+
+
+def _is_empty(cell: Any) -> bool:
+    return cell in EMPTY_CELLS
+
+
+def _is_same(returned: Any, sent: Any) -> bool:
+    if isinstance(sent, list):
+        options = returned.split(",") if isinstance(returned, str) else returned
+        return isinstance(options, list) and set(map(_comparable, options)) == set(map(_comparable, sent))
+    if isinstance(sent, (int, float)):
+        try:
+            return float(returned) == float(sent)
+        except (TypeError, ValueError):
+            return False
+    known, seen = _comparable(sent), _comparable(returned)
+    # A date may be returned with a time.
+    return known == seen or (len(known) == 8 and known.isdigit() and seen.startswith(f"{known}t"))
+
+
+def _comparable(cell: Any) -> str:
+    """Return the letters and digits of a cell, whatever their case, spaces and punctuation."""
+    text = unicodedata.normalize("NFKC", str(cell)).casefold()
+    return "".join(filter(str.isalnum, text)) or text.strip()

@@ -1,0 +1,96 @@
+"""Operators of one row whose id the list no longer has, in whatever words the service says it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from cpaas_provider.operators.contacts import DeleteContactRowOperator, UpsertContactRowOperator
+from tests.airflow.contacts.test_row_updates import connect, listed, sync
+from tests.airflow.harness.stage import Stage
+from tests.airflow.harness.tries import Run, Try, new_dag
+from tests.row_service import Column, RowService, ScriptedFaults
+
+
+@pytest.fixture
+def service(stage: Stage) -> Iterator[RowService]:
+    columns = [Column("c_key", "Key"), Column("c_name", "Name"), Column("c_plan", "Plan")]
+    with RowService(columns) as running:
+        connect(stage, running)
+        yield running
+
+
+def upsert(stage: Stage, row_id: str, **given: Any) -> Try:
+    with new_dag() as dag:
+        UpsertContactRowOperator(task_id="upsert", row_id=row_id, **{"columns": {"Name": "Bola"}, **given})
+    return Run(stage, dag).once()
+
+
+def delete(stage: Stage, row_id: str, **given: Any) -> Try:
+    with new_dag() as dag:
+        DeleteContactRowOperator(task_id="delete", row_id=row_id, **given)
+    return Run(stage, dag).once()
+
+
+@pytest.mark.parametrize("form", ["200_bare", "200_missing", "400_bare", "400_items", "404_empty", "410_bare"])
+def test_upsert_by_id_creates_a_gone_row_however_the_service_says_it(
+    stage: Stage, service: RowService, form: str
+) -> None:
+    sync(stage, f"gone {form}", "basic")
+    service.switch(patch_gone=form, get_gone=form)
+    done = upsert(stage, "row-that-is-gone")
+    assert done.state == "success", done.error
+    assert done.result["created"] is True
+    assert len(listed(service)) == 2
+    failed = upsert(stage, "row-that-is-gone", create_if_missing=False)
+    assert (failed.state, len(listed(service))) == ("failed", 2)
+
+
+@pytest.mark.parametrize("form", ["200_missing", "400_bare", "400_items", "404_empty", "410_bare"])
+def test_deletion_of_a_gone_row_is_skipped_however_the_service_says_it(
+    stage: Stage, service: RowService, form: str
+) -> None:
+    sync(stage, f"skipped {form}", "basic")
+    service.switch(delete_gone=form, get_gone=form)
+    assert delete(stage, "row-that-is-gone", skip_if_missing=True).state == "skipped"
+    assert delete(stage, "row-that-is-gone").state == "failed"
+    assert len(listed(service)) == 1
+
+
+def test_upsert_by_id_whose_cells_are_rejected_creates_no_second_row(stage: Stage, service: RowService) -> None:
+    sync(stage, "rejected cells", "basic")
+    service.refused_values = ["bad"]
+    service.switch(invalid_errors="bare")
+    (row_id,) = service.table.rows
+    failed = upsert(stage, row_id, columns={"Name": "bad"})
+    assert (failed.state, len(listed(service))) == ("failed", 1)
+
+
+def test_update_that_a_gateway_answers_404_creates_no_second_row(stage: Stage, service: RowService) -> None:
+    sync(stage, "gateway update", "basic")
+    (row_id,) = service.table.rows
+    service.faults = ScriptedFaults([("PATCH", "404_before")])
+    failed = upsert(stage, row_id)
+    assert (failed.state, len(listed(service))) == ("failed", 1)
+
+
+@pytest.mark.parametrize("faults", [["404_before"], ["500_before", "404_before"]])
+def test_deletion_that_a_gateway_answers_404_is_neither_done_nor_skipped(
+    stage: Stage, service: RowService, faults: list[str]
+) -> None:
+    sync(stage, f"gateway {len(faults)}", "basic")
+    (row_id,) = service.table.rows
+    service.faults = ScriptedFaults([("DELETE", fault) for fault in faults])
+    failed = delete(stage, row_id, skip_if_missing=True)
+    assert (failed.state, len(listed(service))) == ("failed", 1)
+
+
+def test_retried_deletion_of_a_row_that_the_first_attempt_deleted_is_done(stage: Stage, service: RowService) -> None:
+    sync(stage, "deleted at first", "basic")
+    (row_id,) = service.table.rows
+    service.faults = ScriptedFaults([("DELETE", "500_after")])
+    done = delete(stage, row_id)
+    assert done.state == "success", done.error
+    assert done.result == {"row_id": row_id, "deleted": True}
