@@ -49,7 +49,7 @@ def test_update_that_was_carried_out_and_failed_when_repeated_is_undone(
 def test_single_update_that_was_carried_out_and_failed_when_repeated_is_undone(stage: Stage) -> None:
     sync(stage, people(1), "single").once()
     _in_doubt(stage, UPDATE, "reject", message="No")
-    assert upsert(stage, "c-0", "single", columns={"Points": 500}).once().state == "failed"
+    assert upsert(stage, "c-0", "single", columns={"Points": 500}).once().state == "up_for_retry"
     stage.sandbox.control("DELETE", "faults", None)
     assert names(stage)["Person 0"][POINTS] == 500
     sync(stage, people(1), "single").once()

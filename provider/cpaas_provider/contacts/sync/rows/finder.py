@@ -97,7 +97,7 @@ class RowFinder:
         fields = [(item.field or "").casefold().rpartition(".")[2] for item in error.items]
         if fields and self._columns.issuperset(fields):
             return True
-        if words in self._absent or _names_absence(error):
+        if words in self._absent or names_absence(error):
             return False
         seen = self._seen[words]
         # Counted before the row is read, because several rows are under way at a time.
@@ -125,7 +125,7 @@ class RowFinder:
         except errors.CpaasRejectedError as unread:
             if not _is_about_row(unread):
                 raise
-            is_named = _names_absence(rejection) and _names_absence(unread)
+            is_named = names_absence(rejection) and names_absence(unread)
             presence = await self._prove_gone(row_id, is_named=is_named)
             if presence is Presence.GONE:
                 self._absent.add(_words(rejection))
@@ -140,7 +140,7 @@ class RowFinder:
         """
         if isinstance(unread, ACCOUNT_ERRORS) or not _is_about_row(unread):
             raise unread
-        return await self._prove_gone(row_id, is_named=_names_absence(unread))
+        return await self._prove_gone(row_id, is_named=names_absence(unread))
 
     async def check_table(self) -> None:
         """Read the table. Rows that wait for this at the same time share one reading.
@@ -202,7 +202,8 @@ def _is_about_row(unread: errors.CpaasRejectedError) -> bool:
     return status < 300 or status in (400, 404, 409, 410, 422)
 
 
-def _names_absence(error: errors.CpaasRejectedError) -> bool:
+def names_absence(error: errors.CpaasRejectedError) -> bool:
+    """Tell whether a rejection names, by its status, a row that is not there."""
     return error.status in _NOT_THERE or isinstance(error, errors.CpaasNotFoundError)
 
 

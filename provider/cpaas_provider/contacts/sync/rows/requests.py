@@ -20,6 +20,7 @@ from cpaas_provider.contacts.sync.rows.finder import (
     ACCOUNT_ERRORS,
     Presence,
     RowFinder,
+    names_absence,
     unstored_columns,
     unstored_reason,
 )
@@ -184,7 +185,7 @@ class RowRequests:
                     return Result(pending, Response.ACCEPTED, pending.intent.row_id)
                 if presence is Presence.GONE:
                     return Result(pending, Response.NOT_FOUND, reason="the list no longer has this row")
-                if presence is Presence.NOT_PROVED and isinstance(error, errors.CpaasNotFoundError):
+                if presence is Presence.NOT_PROVED and names_absence(error):
                     reason = (
                         "the service finds neither this row nor another row of the map. The ids of all rows may have "
                         "changed. If the list was emptied on purpose, run: airflow cpaas contacts forget-map"
