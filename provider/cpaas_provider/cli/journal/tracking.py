@@ -41,7 +41,7 @@ def record_in_database(
     except DatabaseError as error:
         return f"The resolution could not be recorded for delivery tracking. {error} {_NOT_RECORDED}"
     if campaign is None:
-        return f"The database {where} has no record of this send, so no delivery of it is tracked there."
+        return f"The database {where} has no record of a campaign of this task, so nothing was changed there."
     return f"Recorded for delivery tracking: {counted(len(resolved), 'request')} of {campaign}, in {where}."
 
 

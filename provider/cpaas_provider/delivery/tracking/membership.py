@@ -246,8 +246,9 @@ def lock(connection: Connection, changing: Iterable[Request], *, sharing: Iterab
         alone, shared = _numbers(changing), _numbers(sharing)
         # In a fixed order, so that two processes cannot deadlock. One number can stand for several requests.
         numbers = sorted(alone | shared)
-        alone_at = [number in alone for number in numbers]
-        connection.execute(_LOCKING, {"space": _REQUEST_LOCKS, "numbers": numbers, "alone": alone_at})
+        if numbers:
+            alone_at = [number in alone for number in numbers]
+            connection.execute(_LOCKING, {"space": _REQUEST_LOCKS, "numbers": numbers, "alone": alone_at})
 
 
 def lock_to_change(connection: Connection, changing: Iterable[Request]) -> None:

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, Row, and_, case, delete, func, or_, select, update
+from sqlalchemy import Connection, Row, and_, case, delete, exists, func, or_, select, update
 
 from cpaas_provider.database.activity.upsert import insert_into
 from cpaas_provider.database.bulk import batched, insert_many
@@ -197,15 +197,19 @@ def record_resolution(
 
 
 def _find_send(connection: Connection, place: tuple[str, str, str, int], known: Collection[str]) -> Row[Any] | None:
-    """Return the send of a campaign by its requests, or by its task instance if that has only one."""
+    """Return the send of a campaign by its requests, or by its task instance if that has only one.
+
+    A request that is a campaign by itself is none: its task records it when it is accepted.
+    """
+    is_single = exists().where(requests.c.reference == sends.c.campaign, requests.c.campaign == sends.c.campaign)
+    query = select(sends).where(~is_single).limit(2).with_for_update(of=sends)
     for references in batched(known):
         named = select(requests.c.campaign).where(requests.c.reference.in_(references))
-        query = select(sends).where(sends.c.campaign.in_(named)).limit(1).with_for_update()
-        if (send := connection.execute(query).first()) is not None:
+        if (send := connection.execute(query.where(sends.c.campaign.in_(named))).first()) is not None:
             return send
     columns = (sends.c.dag_id, sends.c.run_id, sends.c.task_id, sends.c.map_index)
-    query = select(sends).where(*(column == value for column, value in zip(columns, place, strict=True)))
-    found = connection.execute(query.limit(2).with_for_update()).all()
+    is_place = (column == value for column, value in zip(columns, place, strict=True))
+    found = connection.execute(query.where(*is_place)).all()
     return found[0] if len(found) == 1 else None
 
 

@@ -306,3 +306,9 @@ class TestStatesOfRequests:
             known.write(lambda connection: record_resolution(connection, place, ["lost-elsewhere"], resolved)) is None
         )
         assert sent_counts(known) == (1, 2)
+
+    def test_resolution_of_a_single_request_adds_it_to_no_other(self, database: Database) -> None:
+        begun(database, "alone")
+        noted(database, SentRequest("alone", 1), campaign="alone")
+        ended(database, "alone", expected=1)
+        assert resolve(database, RequestState.ACCEPTED, "alone") is None
