@@ -209,7 +209,7 @@ class TestCampaignFinished:
         erase(database, f"+{OBI}")
         assert found(database) == []
         save_reports(database, report(ADA, "clicked", token=to(ADA, OBI)))
-        assert [one.key for one in found(database)] == ["spring"]
+        assert [one.key for one in found(database, CAMPAIGN_FINISHED)] == ["spring"]
 
     def test_is_told_when_the_task_ends_after_somebody_was_erased(self, database):
         begin(database)
