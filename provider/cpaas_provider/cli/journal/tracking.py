@@ -1,4 +1,4 @@
-"""Tells the database of delivery reports how a person resolved requests, so that nothing waits for them in vain."""
+"""Records manual resolutions in the database of delivery reports, so that nothing waits for the requests in vain."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from cpaas_provider.sending.journal.model import members_of, reached_by
 from cpaas_provider.sending.journal.resolution import Resolution, ResolutionResult
 
 _NOT_RECORDED = (
-    "The journal has the resolution. Sensors and DAGs that wait for the delivery of these requests learn of it when "
-    "the task's next try ends, at the latest 72 hours after the last one."
+    "The journal has the resolution. Clear the task: the end of its next try records it. Until then, sensors and DAGs "
+    "wait for these requests, at most 72 hours."
 )
 
 
 def record_in_database(
     instance: Instance, found: Found, decided: ResolutionResult, decision: Resolution, result_id: str | None
 ) -> str | None:
-    """Record a resolution for delivery tracking, and return what to tell the user.
+    """Record a resolution for delivery tracking, and return the text to show.
 
     :param found: the journal before the resolution
     :param result_id: the service's id of the message
