@@ -14,7 +14,7 @@ from sqlalchemy import Connection, Row, Select, select, tuple_
 from cpaas_provider.database.activity.progress import FAILED, FINISHED, RUNNING, WAITING
 from cpaas_provider.database.schema.activity import task_progress
 from cpaas_provider.database.schema.delivery import sends
-from cpaas_provider.delivery.tracking.counts import DeliveryCounts
+from cpaas_provider.delivery.tracking.counts import DeliveryCounts, SendCounts, read_sends
 from cpaas_provider.delivery.tracking.sent_requests import count_recorded_recipients
 from cpaas_provider.pages.summaries import Summary
 
@@ -89,6 +89,8 @@ class CampaignRow:
     """One campaign.
 
     :param figures: the campaign's report as its task last recorded it
+    :param accepted: the number of recipients the service accepted
+    :param unknown: the number of recipients of unknown outcome that no report is about
     :param summary: the delivery summary; ``None`` while it is being counted, or if no reports can arrive
     """
 
@@ -105,6 +107,8 @@ class CampaignRow:
     ended_at: datetime | None
     figures: Mapping[str, Any]
     settings: Mapping[str, Any]
+    accepted: int
+    unknown: int
     summary: Summary | None = None
 
     @property
@@ -122,7 +126,7 @@ class CampaignRow:
         """The state to show, in one word."""
         if self.recorded_state == RUNNING and datetime.now(UTC) - self.updated_at > SILENT_AFTER:
             return "silent"
-        if self.recorded_state == FINISHED and self.is_tracked and self.open:
+        if self.recorded_state == FINISHED and self.is_tracked and (self.open or self.unknown):
             return "reporting"
         if self.recorded_state == FINISHED and self.is_tracked and self.summary is not None:
             return "complete"
@@ -137,17 +141,6 @@ class CampaignRow:
     def counts(self) -> DeliveryCounts | None:
         """The delivery counts, ``None`` while they are being counted."""
         return self.summary.counts if self.is_tracked and self.summary is not None else None
-
-    @property
-    def accepted(self) -> int:
-        """The number of recipients the service accepted."""
-        return int(self.figures.get("sent", 0))
-
-    @property
-    def unknown(self) -> int:
-        """The number of recipients of requests whose outcome is unknown, without those that a report is about."""
-        number = int(self.figures.get("unknown_recipients", 0))
-        return number if self.counts is None else self.counts.unknown_without_report(number)
 
     @property
     def open(self) -> int | None:
@@ -218,34 +211,36 @@ def list_rows(connection: Connection, dag_ids: Iterable[str], wanted: Filter, ki
     if wanted.last is not None:
         # Not "before the next midnight": the last possible date has none.
         query = query.where(columns.started_at <= datetime.combine(wanted.last, time.max, UTC))
-    return [
-        _row(row) for row in connection.execute(page_of(query, columns.started_at, columns.reference, wanted.before))
-    ]
+    rows = connection.execute(page_of(query, columns.started_at, columns.reference, wanted.before)).all()
+    known = read_sends(connection, (row.reference for row in rows))
+    return [_row(row, known[row.reference]) for row in rows]
 
 
 def find_campaign(connection: Connection, reference: str) -> CampaignRow | None:
     """Return a campaign, or a single message that was sent with a callback; ``None`` if there is neither."""
     progress = connection.execute(select(task_progress).where(task_progress.c.reference == reference)).first()
+    known = read_sends(connection, [reference]).get(reference, SendCounts())
     if progress is not None:
-        return _row(progress)
+        return _row(progress, known)
     send = connection.execute(select(sends).where(sends.c.campaign == reference)).first()
-    return None if send is None else _of_send(connection, send)
+    return None if send is None else _of_send(connection, send, known)
 
 
-def _row(row: Row[Any]) -> CampaignRow:
+def _row(row: Row[Any], known: SendCounts) -> CampaignRow:
     values = dict(row._mapping)
     del values["kind"]
     values["recorded_state"] = values.pop("state")
     values["figures"] = json.loads(values["figures"])
     values["settings"] = json.loads(values["settings"])
-    return CampaignRow(**values)
+    return CampaignRow(**values, accepted=known.accepted or 0, unknown=known.unknown or 0)
 
 
-def _of_send(connection: Connection, send: Row[Any]) -> CampaignRow:
+def _of_send(connection: Connection, send: Row[Any], known: SendCounts) -> CampaignRow:
     """Return the row of a send of which only the records for delivery tracking exist."""
-    expected = send.expected
-    accepted = count_recorded_recipients(connection, send.campaign) if expected is None else expected
-    unknown = send.unknown or 0
+    accepted = known.accepted
+    if accepted is None:
+        accepted = count_recorded_recipients(connection, send.campaign)
+    unknown = known.unknown or 0
     same = ("operation", "conn_id", "dag_id", "run_id", "task_id", "map_index", "started_at", "ended_at")
     return CampaignRow(
         **{name: send._mapping[name] for name in same},
@@ -259,4 +254,6 @@ def _of_send(connection: Connection, send: Row[Any]) -> CampaignRow:
             "delivery_reports": "callback",
         },
         settings={},
+        accepted=accepted,
+        unknown=unknown,
     )

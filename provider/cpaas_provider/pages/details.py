@@ -16,7 +16,7 @@ from cpaas_provider.database.errors import DatabaseError
 from cpaas_provider.database.schema.base import CAMPAIGN_LENGTH
 from cpaas_provider.database.schema.delivery import report_counts, sends
 from cpaas_provider.delivery.reports import DeliveryStatus
-from cpaas_provider.delivery.tracking.counts import DeliveryCounts, read_counts
+from cpaas_provider.delivery.tracking.counts import DeliveryCounts, SendCounts, read_counts, read_sends
 from cpaas_provider.delivery.tracking.permanent_failures.entries import read_brakes
 from cpaas_provider.pages.access import Viewer
 from cpaas_provider.pages.base import REFRESH, Pages, fail, not_found, respond
@@ -105,16 +105,19 @@ def _read_statuses(connection: Connection, viewer: Viewer, wanted: list[str]) ->
     """Return the delivery counts of campaigns in their order. Those that may not be seen look like missing ones."""
     rows = connection.execute(select(sends).where(sends.c.campaign.in_(wanted)))
     visible = {row.campaign: row for row in viewer.visible(rows)}
-    counts = read_counts(connection, visible)
-    return [_line(name, counts.get(name, DeliveryCounts()), visible.get(name)) for name in wanted]
+    counts, known = read_counts(connection, visible), read_sends(connection, visible)
+    return [
+        _line(name, counts.get(name, DeliveryCounts()), known.get(name, SendCounts()), visible.get(name))
+        for name in wanted
+    ]
 
 
-def _line(campaign: str, counts: DeliveryCounts, send: Any) -> dict[str, Any]:
-    accepted = None if send is None else send.expected
-    expected = None if accepted is None else counts.expected(accepted)
+def _line(campaign: str, counts: DeliveryCounts, sent: SendCounts, send: Any) -> dict[str, Any]:
     # Until the task has ended, the number of its recipients is unknown.
+    has_ended = send is not None and send.expected is not None and sent.accepted is not None
+    expected = counts.expected(sent.accepted or 0) if has_ended else None
     unreported = None if expected is None else expected - counts.known
-    unknown = None if send is None or send.unknown is None else counts.unknown_without_report(send.unknown)
+    unknown = sent.unknown
     return {
         "campaign": campaign,
         "task": None if send is None else _task(send),

@@ -27,11 +27,11 @@ from cpaas_provider.database.schema.delivery import deliveries, delivery_summari
 from cpaas_provider.delivery.reports import DeliveryStatus
 from cpaas_provider.delivery.tracking.counts import (
     COMMIT_LAG,
-    IS_ACCEPTED,
     IS_COUNTED,
     IS_REACHED,
     IS_UNDELIVERED,
     DeliveryCounts,
+    is_counted,
     read_counts,
 )
 from cpaas_provider.pages.html.rendering import words
@@ -233,8 +233,7 @@ def _counted(connection: Connection, campaign: str) -> ColumnElement[bool]:
     send = connection.execute(select(sends.c.conn_id, sends.c.unknown).where(sends.c.campaign == campaign)).first()
     if send is None:
         return and_(of_campaign, IS_COUNTED)
-    of_send = and_(of_campaign, deliveries.c.conn_id == send.conn_id)
-    return of_send if send.unknown is None or send.unknown > 0 else and_(of_send, IS_ACCEPTED)
+    return and_(of_campaign, deliveries.c.conn_id == send.conn_id, is_counted(send.unknown))
 
 
 def _by_status(connection: Connection, which: ColumnElement[bool]) -> dict[str, int]:

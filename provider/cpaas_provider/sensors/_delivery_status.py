@@ -15,6 +15,7 @@ from cpaas_provider.delivery.tracking.counts import (
     open_report_database,
     read_counts,
     read_recipients,
+    read_sends,
 )
 from cpaas_provider.sources.results_file import Columns, write_outcomes
 from cpaas_provider.triggers._polling.criteria import DeliveryCriteria
@@ -61,6 +62,7 @@ def read_status(sent: AwaitedSends) -> DeliverySnapshot:
     with open_report_database() as database, database.connect() as connection:
         sent = _with_counts(connection, sent)
         found = read_counts(connection, sent.campaigns)
+        sent = _settled(connection, sent, found)
         is_unknown = not found and not known_campaigns(connection, sent.campaigns)
     unknown = frozenset(sent.unknown)
     counts = (one.as_unknown() if name in unknown else one for name, one in found.items())
@@ -102,3 +104,13 @@ def _with_counts(connection: Connection, sent: AwaitedSends) -> AwaitedSends:
     criteria = DeliveryCriteria(sent.expected, unknown=sent.unknown_recipients)
     criteria = criteria.with_references(sent.without_count, expected_recipients(connection, sent.without_count))
     return replace(sent, expected=criteria.expected, without_count=())
+
+
+def _settled(connection: Connection, sent: AwaitedSends, counts: Mapping[str, DeliveryCounts]) -> AwaitedSends:
+    """Return the awaited sends with what probes and people have established since their tasks ended."""
+    if not sent.unsettled:
+        return sent
+    known = read_sends(connection, (one.campaign for one in sent.unsettled))
+    now = tuple(one.now(known.get(one.campaign), counts.get(one.campaign)) for one in sent.unsettled)
+    criteria = DeliveryCriteria(sent.expected, unknown=sent.unknown_recipients).with_settled(sent.unsettled, now)
+    return replace(sent, expected=criteria.expected, unknown_recipients=criteria.unknown, unsettled=now)

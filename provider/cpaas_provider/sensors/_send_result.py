@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cpaas_provider.api.values import no_value_reason
-from cpaas_provider.triggers._polling.criteria import NOTHING_ACCEPTED
+from cpaas_provider.triggers._polling.criteria import NOTHING_ACCEPTED, Unsettled
 
 MAX_CAMPAIGNS = 100_000
 
@@ -39,6 +39,7 @@ class AwaitedSends:
     :param without_count: the campaigns without such a number: references given as text
     :param unknown: the campaigns that are requests of unknown outcome
     :param unknown_recipients: the number of recipients of unknown outcome to wait for, too
+    :param unsettled: those of the campaigns that had recipients of unknown outcome, whether to wait for them or not
     """
 
     campaigns: tuple[str, ...]
@@ -46,6 +47,7 @@ class AwaitedSends:
     without_count: tuple[str, ...] = ()
     unknown: tuple[str, ...] = ()
     unknown_recipients: int = 0
+    unsettled: tuple[Unsettled, ...] = ()
 
 
 def parse_send_result(given: Any, *, wait_for_unknown: bool = False) -> AwaitedSends:
@@ -58,6 +60,7 @@ def parse_send_result(given: Any, *, wait_for_unknown: bool = False) -> AwaitedS
     campaigns: dict[str, None] = {}
     without_count: list[str] = []
     unknown: list[str] = []
+    unsettled: list[Unsettled] = []
     expected = unknown_recipients = 0
     for entry in _iter_results(given):
         open_recipients = _unknown_recipients(entry) if wait_for_unknown else 0
@@ -71,13 +74,17 @@ def parse_send_result(given: Any, *, wait_for_unknown: bool = False) -> AwaitedS
         else:
             expected += recipients
             unknown_recipients += open_recipients
+            if isinstance(entry, Mapping) and entry.get("reference") and _unknown_recipients(entry):
+                unsettled.append(Unsettled(names[0], recipients, open_recipients))
         if len(campaigns) > MAX_CAMPAIGNS:
             raise ValueError(
                 f"send_result names more than {MAX_CAMPAIGNS:,} requests, more than one sensor can wait for."
             )
     if not expected and not unknown_recipients and not without_count:
         raise ValueError(NOTHING_ACCEPTED)
-    return AwaitedSends(tuple(campaigns), expected, tuple(without_count), tuple(unknown), unknown_recipients)
+    return AwaitedSends(
+        tuple(campaigns), expected, tuple(without_count), tuple(unknown), unknown_recipients, tuple(unsettled)
+    )
 
 
 def _iter_results(given: Any) -> Iterator[Any]:

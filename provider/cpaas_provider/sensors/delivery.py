@@ -58,7 +58,8 @@ class DeliverySensor(DeferrableSensor):
     :param min_delivered: share of the expected recipients that must be delivered, above 0 and up to 1, at least one of
         them. Default: none
     :param wait_for_unknown: wait for a delivery report of each recipient of unknown outcome, too. ``expected`` counts
-        them. A request that the service did not accept has no report, so the wait may last until ``timeout``
+        them. A request that the service did not accept has no report, so the wait may last until ``timeout``, or until
+        ``airflow cpaas journal resolve`` establishes its outcome
     :param results_path: path of the results file, ``.jsonl`` or ``.parquet``, also written if the sensor fails. It has
         one line for each recipient that the database has a record of. A file of an earlier wait is removed when the
         wait begins (templated)
@@ -163,6 +164,7 @@ class DeliverySensor(DeferrableSensor):
             unknown=list(sent.unknown),
             unknown_recipients=sent.unknown_recipients,
             without_count=list(sent.without_count),
+            unsettled=[list(one) for one in sent.unsettled],
         )
 
     def _time_out(self, context: Context) -> dict[str, Any]:

@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from fastapi.testclient import TestClient
 
 from cpaas_provider.database.database import Database, open_database
 from cpaas_provider.delivery.callbacks.tokens import CallbackToken
-from cpaas_provider.delivery.tracking.sent_requests import SentRequest, TrackedSend, record_send_started
+from cpaas_provider.delivery.tracking.request_state import RequestState
+from cpaas_provider.delivery.tracking.sent_requests import (
+    SentRequest,
+    TrackedSend,
+    record_resolution,
+    record_send_started,
+)
 from tests.airflow.harness.command_line import CommandLine, Said
 from tests.unit.database.conftest import postgres_url as postgres_url
 from tests.unit.delivery.report_builders import ADA, OBI, UMA, begun, ended, noted, report, save_reports
+from tests.unit.pages.conftest import ALL, mounted
 from tests.unit.pages.recorded import campaign
 
 Cli = Callable[..., Said]
@@ -201,3 +210,29 @@ class TestDeliveries:
 
     def test_none_is_explained(self, cli: Cli) -> None:
         assert "No delivery report found." in cli("deliveries", "show").out
+
+
+def test_unknown_recipients_are_one_figure_in_command_json_and_page(database: Database, cli: Cli) -> None:
+    campaign(database, "spring", sent=1, not_sent=0, unknown_recipients=3)
+    begun(database)
+    lost = SentRequest("lost", 3, state=RequestState.UNKNOWN, unknown=3)
+    noted(database, SentRequest("pack", 1), lost)
+    ended(database, expected=1)
+    save_reports(database, report(OBI, "delivered", token=CallbackToken("spring", "lost", 3)))
+    headers = {"x-dags": ALL, "x-totals": "yes"}
+
+    def shown() -> tuple[int, int, str]:
+        with TestClient(mounted(database), base_url="http://testserver", headers=headers) as pages:
+            address = "/cpaas/deliveries?campaign=spring"
+            (line,) = pages.get(address, headers={"accept": "application/json"}).json()
+            page = re.sub(r"\s+", " ", pages.get(address).text)
+        (command,) = cli("campaigns", "list", "--output", "json").lines
+        on_page = re.search(r"Unknown</dt> ?<dd[^>]*>(\d+)", page)
+        assert on_page is not None
+        return command["unknown"], line["unknown"], on_page[1]
+
+    assert shown() == (2, 2, "2")
+    resolved = [SentRequest("lost", 3, state=RequestState.NOT_SENT)]
+    place = ("dag", "run", "send", -1)
+    database.write(lambda connection: record_resolution(connection, place, ["lost"], resolved))
+    assert shown() == (0, 0, "0")

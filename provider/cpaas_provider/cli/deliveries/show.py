@@ -23,11 +23,15 @@ from cpaas_provider.delivery.reports import DeliveryStatus
 from cpaas_provider.delivery.tracking.counts import (
     IS_COUNTED,
     DeliveryCounts,
+    SendCounts,
     expected_recipients,
+    is_in_state,
     open_report_database,
     read_counts,
+    read_sends,
 )
 from cpaas_provider.delivery.tracking.request_recipients import UNTRACKED_PREFIX
+from cpaas_provider.delivery.tracking.request_state import RequestState
 
 _COPIED = frozenset({"reference", "campaign"})
 # The columns of a table. Other formats have all columns.
@@ -160,14 +164,14 @@ class _Send:
 
     :param row: the row with its task and times
     :param figures: the figures that its task recorded; empty for a single request
-    :param accepted: the number of recipients accepted; ``None`` while it is unknown
+    :param counts: the numbers of recipients accepted and unknown
     :param tracked: whether its deliveries are counted
     """
 
     reference: str
     row: Row[Any]
     figures: Mapping[str, Any]
-    accepted: int | None
+    counts: SendCounts
     tracked: bool
 
 
@@ -203,12 +207,14 @@ def _find_send(connection: Connection, reference: str) -> _Send | None:
 
 
 def _sends(connection: Connection, rows: Mapping[str, Row[Any]]) -> list[_Send]:
-    tracked = expected_recipients(connection, rows)
+    tracked, known = expected_recipients(connection, rows), read_sends(connection, rows)
     found = []
     for name, row in rows.items():
         figures = json.loads(row.figures) if "figures" in row._mapping else {}
-        accepted = figures["sent"] if isinstance(figures.get("sent"), int) else tracked.get(name)
-        found.append(_Send(name, row, figures, accepted, not figures or name in tracked))
+        counts = known.get(name, SendCounts())
+        if counts.accepted is None:
+            counts = counts._replace(accepted=tracked.get(name))
+        found.append(_Send(name, row, figures, counts, not figures or name in tracked))
     return found
 
 
@@ -221,8 +227,9 @@ def _describe(connection: Connection, found: Sequence[_Send]) -> list[dict[str, 
 def _described(send: _Send, counts: DeliveryCounts) -> dict[str, Any]:
     row, figures = send.row, send.figures
     is_counted = send.tracked or counts.known > 0
-    unreported = counts.expected(send.accepted) - counts.known if is_counted and send.accepted is not None else None
-    missing = counts.in_flight + (unreported or 0)
+    accepted, unknown = send.counts
+    unreported = counts.expected(accepted) - counts.known if is_counted and accepted is not None else None
+    missing = counts.in_flight + (unreported or 0) + (unknown or 0)
     if figures and row.state != FINISHED:
         state = row.state
     elif row.ended_at is None:
@@ -235,10 +242,10 @@ def _described(send: _Send, counts: DeliveryCounts) -> dict[str, Any]:
         "started_at": _time(row.started_at),
         "state": state,
         "recipients": figures.get("recipients"),
-        "accepted": send.accepted,
+        "accepted": accepted,
         "rejected": figures.get("rejected"),
         "not_sent": figures.get("not_sent"),
-        "unknown": figures["unknown_recipients"] if "unknown_recipients" in figures else row._mapping.get("unknown"),
+        "unknown": unknown,
         "invalid_rows": figures.get("invalid_rows"),
         **{name: getattr(counts, name) if is_counted else None for name in ("delivered", "undelivered", "in_flight")},
         "unreported": unreported,
@@ -249,7 +256,8 @@ def _described(send: _Send, counts: DeliveryCounts) -> dict[str, Any]:
 
 def _details(connection: Connection, send: _Send) -> dict[str, Any]:
     """Return everything about one send, except its reasons."""
-    made = select(func.count()).select_from(requests).where(requests.c.campaign == send.reference)
+    is_made = and_(requests.c.campaign == send.reference, is_in_state(RequestState.ACCEPTED))
+    made = select(func.count()).select_from(requests).where(is_made)
     counts = read_counts(connection, [send.reference]).get(send.reference, DeliveryCounts())
     number = send.figures.get("requests")
     return {

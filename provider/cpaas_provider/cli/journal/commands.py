@@ -17,6 +17,7 @@ from cpaas_provider.api.amounts import counted
 from cpaas_provider.cli.journal import messages as words
 from cpaas_provider.cli.journal import repository
 from cpaas_provider.cli.journal.instances import Found, Instance, JournalError
+from cpaas_provider.cli.journal.tracking import record_in_database
 from cpaas_provider.cli.running import guarded
 from cpaas_provider.cli.terminal import READABLE, aside, confirm, print_lines, print_record, say, warn
 from cpaas_provider.sending.journal.model import CAMPAIGN_MARKER, RequestRecord, State
@@ -99,6 +100,8 @@ def cpaas_journal_resolve(args: Namespace) -> None:
     say(f"Resolved as {decision.words}: {words.counts(decided.before)} of {instance}.")
     for line in words.references(decided.before):
         say(line)
+    if recorded := record_in_database(instance, found, decided, decision, args.result_id):
+        say(recorded)
     say(words.what_comes_next(instance, decided, decision, campaign=found.campaign is not None))
     needs_id = not _NEEDED_BY_ID.isdisjoint(one.operation for one in decided.before)
     if decision is Resolution.SENT and args.result_id is None and needs_id:

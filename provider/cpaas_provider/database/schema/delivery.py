@@ -39,13 +39,15 @@ sends = Table(
     Column("ended_at", UtcDateTime),
     # When the publisher found that the campaign is finished.
     Column("finished_at", UtcDateTime),
-    # The number of recipients of requests whose outcome was unknown when the task ended.
+    # The number of recipients of unknown outcome when the task ended, without those of requests in cpaas_requests:
+    # their journal is lost, or an earlier version of the provider recorded the end.
     Column("unknown", Integer),
     Index("cpaas_sends_started_at", "started_at"),
     Index("cpaas_sends_unfinished", "ended_at", **index_where(text("finished_at IS NULL"))),
 )
 
-# The requests that the service is known to have accepted. References and message ids are unique within a connection.
+# The requests of sends: accepted ones while the task sends, the others once it has ended. References and message ids
+# are unique within a connection.
 requests = Table(
     "cpaas_requests",
     metadata,
@@ -59,7 +61,12 @@ requests = Table(
     # The keyed hashes of the recipients that the service rejected from the request, in hexadecimal digits.
     Column("rejected", Text),
     Column("recorded_at", UtcDateTime, nullable=False),
+    # A value of RequestState. Earlier versions of the provider record accepted requests only.
+    Column("state", String(10), nullable=False, server_default="accepted"),
+    # The number of its recipients whose outcome is unknown: in the state unknown at least one, else none.
+    Column("unknown", Integer, nullable=False, server_default="0"),
     Index("cpaas_requests_campaign", "campaign"),
+    Index("cpaas_requests_unknown", "campaign", **index_where(text("state = 'unknown'"))),
     Index("cpaas_requests_message_id", "conn_id", "message_id"),
 )
 

@@ -21,6 +21,7 @@ from sqlalchemy import (
     and_,
     bindparam,
     case,
+    exists,
     false,
     func,
     insert,
@@ -44,19 +45,25 @@ from cpaas_provider.database.schema.delivery import (
 from cpaas_provider.delivery.reports import DeliveryStatus
 from cpaas_provider.delivery.tracking.counts import (
     COMMIT_LAG,
+    HAS_REQUEST,
     IS_ACCEPTED,
     IS_FINAL,
     IS_REACHED,
+    IS_SENT_AGAIN,
     IS_SUPERSEDED,
     IS_UNDELIVERED,
     MAX_REPORT_WAIT,
     MAX_SEND_DURATION,
     DeliveryCounts,
     exists_for_row,
+    is_in_state,
+    number_of_request,
     overdue,
     read_counts,
+    read_sends,
 )
 from cpaas_provider.delivery.tracking.request_recipients import UNTRACKED_PREFIX
+from cpaas_provider.delivery.tracking.request_state import RequestState
 
 CAMPAIGN_FINISHED: Final = "campaign_finished"
 MESSAGES_FAILED: Final = "messages_failed"
@@ -206,16 +213,33 @@ def _of_send(value: ColumnElement[Any], *conditions: ColumnElement[bool]) -> Col
 _number = partial(_of_send, func.count())
 _last_change = partial(_of_send, func.max(deliveries.c.updated_at))
 
-_UNKNOWN = func.coalesce(sends.c.unknown, 0)
+_IS_REQUEST_OF_SEND = and_(requests.c.campaign == sends.c.campaign, requests.c.conn_id == sends.c.conn_id)
+_IS_UNKNOWN = is_in_state(RequestState.UNKNOWN)
 _IS_ERASED = and_(IS_FINAL, deliveries.c.delivered.is_(false()), deliveries.c.failed.is_(false()))
 """The condition on a row of ``deliveries``: it is final because the recipient was erased, not by a report."""
 
+
+def _has_request(*conditions: ColumnElement[bool]) -> ColumnElement[bool]:
+    """Return whether a request of a send meets conditions on its row."""
+    return exists().where(_IS_REQUEST_OF_SEND, *conditions).correlate(sends)
+
+
+_UNKNOWN = func.coalesce(sends.c.unknown, 0) + func.coalesce(
+    select(func.sum(requests.c.unknown)).where(_IS_REQUEST_OF_SEND, _IS_UNKNOWN).correlate(sends).scalar_subquery(), 0
+)
 _ALL_ARE_FINAL = case(
-    # The first condition needs only an index, and settles most campaigns. The others read all rows of a campaign.
+    # The first condition needs only an index, and settles most campaigns. The others look at each request.
     (sends.c.expected + _UNKNOWN > _number(IS_FINAL), false()),
-    (_UNKNOWN == 0, sends.c.expected <= _number(IS_FINAL, IS_ACCEPTED)),
-    # Recipients of requests of unknown outcome count in addition to the expected, see ``DeliveryCounts.expected``.
-    else_=sends.c.expected + _number(~IS_ACCEPTED) <= _number(IS_FINAL),
+    (
+        _has_request(_IS_UNKNOWN, requests.c.unknown > number_of_request(IS_FINAL, ~IS_SENT_AGAIN)),
+        false(),
+    ),
+    (
+        _has_request(is_in_state(RequestState.ACCEPTED), requests.c.recipients > number_of_request(IS_FINAL)),
+        false(),
+    ),
+    # Recipients of unknown outcome whose requests are not recorded count in addition to all others.
+    else_=func.coalesce(sends.c.unknown, 0) <= case((sends.c.unknown > 0, _number(IS_FINAL, ~HAS_REQUEST)), else_=0),
 )
 _LAST_ERASURE = func.coalesce(_last_change(_IS_ERASED), sends.c.started_at)
 _IS_COMPLETE = and_(
@@ -246,7 +270,7 @@ def _finished(connection: Connection, now: datetime, scanned_at: datetime | None
 def _record_finished(connection: Connection, finished: list[Row[Any]], since: datetime, now: datetime) -> None:
     _advisory_lock(connection)
     names = [row.campaign for row in finished]
-    counts = read_counts(connection, names)
+    counts, known_sends = read_counts(connection, names), read_sends(connection, names)
     is_single = and_(requests.c.reference.in_(names), requests.c.reference == requests.c.campaign)
     single = set(connection.execute(select(requests.c.reference).where(is_single)).scalars())
     existing = select(events.c.campaign).where(events.c.kind == CAMPAIGN_FINISHED, events.c.campaign.in_(names))
@@ -259,27 +283,31 @@ def _record_finished(connection: Connection, finished: list[Row[Any]], since: da
         if not connection.execute(unchanged.values(finished_at=now)).rowcount:
             continue
         count = counts.get(send.campaign, DeliveryCounts())
-        if _finished_at(send, count) >= since and send.campaign not in known:
-            facts = {**_facts_of(send, count), "single": send.campaign in single}
+        unknown = known_sends[send.campaign].unknown or 0 if send.campaign in known_sends else 0
+        if _finished_at(send, count, unknown) >= since and send.campaign not in known:
+            facts = {**_facts_of(send, count), "unknown": unknown, "single": send.campaign in single}
             rows.append(_event(CAMPAIGN_FINISHED, send.campaign, NO_BATCH, send.conn_id, facts, now))
     _insert(connection, rows)
 
 
-def _finished_at(send: Row[Any], count: DeliveryCounts) -> datetime:
-    """Return when a campaign was finished, whenever that is detected."""
+def _finished_at(send: Row[Any], count: DeliveryCounts, unknown: int) -> datetime:
+    """Return when a campaign was finished, whenever that is detected.
+
+    :param unknown: the number of recipients of unknown outcome without a report
+    """
     started_at: datetime = send.started_at
     ended_at: datetime | None = send.ended_at
     if ended_at is None:
         return started_at + MAX_SEND_DURATION
     deadline = ended_at + MAX_REPORT_WAIT
-    if count.final < count.expected(send.expected) or count.unknown_without_report(send.unknown or 0):
+    if count.final < count.expected(send.expected) or unknown:
         return deadline
     # A status can still become stronger after all were final, such as by a click.
     return min(deadline, max(ended_at, count.updated_at or ended_at))
 
 
 def _facts_of(send: Row[Any], count: DeliveryCounts) -> dict[str, Any]:
-    """Return the counts of a finished campaign; those after ``recipients``, without ``unknown``, add up to it."""
+    """Return the counts of a finished campaign; those after ``recipients`` add up to it."""
     expected = count.expected(send.expected or 0)
     return {
         **{name: getattr(send, name) for name in ("operation", "dag_id", "run_id", "task_id", "map_index")},
@@ -288,7 +316,6 @@ def _facts_of(send: Row[Any], count: DeliveryCounts) -> dict[str, Any]:
         "undelivered": count.undelivered,
         "in_flight": count.in_flight,
         "unreported": expected - count.known,
-        "unknown": count.unknown_without_report(send.unknown or 0),
     }
 
 

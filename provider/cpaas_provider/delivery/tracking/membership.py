@@ -3,6 +3,10 @@
 A token or signature proves a report for one request. If the recipients of the request are recorded
 (``track_recipients``), only their reports count. Otherwise the first reported recipients count, up to the number of the
 request, without those that the service rejected. Reports of a request with one recipient need not name it.
+
+Every transaction takes its locks in one order, so that no two deadlock: rows of sends and requests, names, requests,
+rows of recipients, kept numbers, and last the suppression list. Whatever changes the recipients of a request has its
+lock alone. Processes that only add reports to it share the lock.
 """
 
 from __future__ import annotations
@@ -69,6 +73,9 @@ def record_statuses(connection: Connection, reported: Sequence[tuple[Row, int | 
         if that is not known; the name may be empty if that number is 1
     :return: ``None`` for a recipient that does not belong to the request
     """
+    # A number without its country code may be another row's recipient. Two processes would move rows in any order.
+    alone = {request_of(row) for row, most in reported if most == 1 or (most and is_national(row["recipient"]))}
+    lock(connection, alone, sharing={request_of(row) for row, _ in reported} - alone)
     single = [place for place, (_, most) in enumerate(reported) if most == 1]
     rows: list[Row | None] = [row for row, _ in reported]
     for place, named in zip(single, _resolve_single(connection, [reported[place][0] for place in single]), strict=True):
@@ -167,7 +174,6 @@ def _resolve_single(connection: Connection, rows: Sequence[Row]) -> list[Row | N
     if not rows:
         return []
     requests_ = dict.fromkeys(map(request_of, rows), 1)
-    lock(connection, requests_)
     known = _read(connection, requests_, most_rows=_MOST_ROWS_OF_SINGLE)
     for recipients in known.values():
         recipients.unite()
@@ -182,24 +188,28 @@ def _resolve_single(connection: Connection, rows: Sequence[Row]) -> list[Row | N
 
 
 def merge_recipients(
-    connection: Connection, campaign: str, conn_id: str, made: Mapping[str, int], known: Collection[str] | None = None
-) -> set[str]:
-    """Keep only the rows of a request's own recipients, one each, now that the request is recorded.
+    connection: Connection,
+    campaign: str,
+    conn_id: str,
+    made: Mapping[str, int],
+    known: Mapping[str, Collection[str]] = MappingProxyType({}),
+) -> dict[str, Collection[str]]:
+    """Keep only the rows of requests' own recipients, one each, now that the requests are recorded.
 
     :param made: the number of recipients of each request, by its reference
-    :param known: the recipients, if they are recorded; ``made`` has one request then
-    :return: the names of the recipients
+    :param known: their recipients, if they are recorded
+    :return: the names of the recipients of each
     """
     ours = {(campaign, conn_id, reference): number for reference, number in made.items()}
-    lock(connection, ours)
     # Concurrent reports of them wait for the lock, and are counted after it.
+    lock_to_change(connection, ours)
     add_to_numbers(connection, dict.fromkeys(ours, 0), anew=True)
-    names: set[str] = set()
-    for recipients in _read(connection, ours).values():
+    names: dict[str, Collection[str]] = {}
+    for request, recipients in _read(connection, ours).items():
         reported = list(recipients.names)
-        recipients.begin(known)
+        recipients.begin(known.get(request[2]))
         _place(connection, recipients, reported)
-        names.update(recipients.names)
+        names[request[2]] = recipients.names.keys()
     return names
 
 
@@ -226,10 +236,31 @@ def replace_name(connection: Connection, request: Request, recipient: str, name:
     add_to_numbers(connection, {request: 0}, anew=True)
 
 
-def lock(connection: Connection, changing: Iterable[Request]) -> None:
-    """Lock requests, so that no other process adds rows to them. SQLite has one writer at a time anyway."""
+def lock(connection: Connection, changing: Iterable[Request], *, sharing: Iterable[Request] = ()) -> None:
+    """Lock requests before any row of their recipients is. SQLite has one writer at a time anyway.
+
+    :param changing: requests to which no other process adds rows meanwhile
+    :param sharing: requests to which others may add rows, too
+    """
     if connection.dialect.name == "postgresql":
-        connection.execute(_LOCKING, _locks(_REQUEST_LOCKS, changing))
+        alone, shared = _numbers(changing), _numbers(sharing)
+        # In a fixed order, so that two processes cannot deadlock. One number can stand for several requests.
+        numbers = sorted(alone | shared)
+        if numbers:
+            alone_at = [number in alone for number in numbers]
+            connection.execute(_LOCKING, {"space": _REQUEST_LOCKS, "numbers": numbers, "alone": alone_at})
+
+
+def lock_to_change(connection: Connection, changing: Iterable[Request]) -> None:
+    """Lock requests whose recipients a sender records."""
+    _limit_standstill(connection)
+    lock(connection, changing)
+
+
+def _limit_standstill(connection: Connection) -> None:
+    """Have the server end this transaction if its process stands still, because receivers wait for it."""
+    if connection.dialect.name == "postgresql":
+        connection.execute(text(f"SET LOCAL idle_in_transaction_session_timeout = '{_FROZEN_AFTER}s'"))
 
 
 def lock_names(connection: Connection, conn_id: str, names: Iterable[str]) -> None:
@@ -240,9 +271,9 @@ def lock_names(connection: Connection, conn_id: str, names: Iterable[str]) -> No
     recipient is locked: a process that stores reports locks names first, too.
     """
     if connection.dialect.name == "postgresql":
-        # Receivers wait for these locks, and must not wait for a process that is stopped or cut off.
-        connection.execute(text(f"SET LOCAL idle_in_transaction_session_timeout = '{_FROZEN_AFTER}s'"))
-        connection.execute(_LOCKING, _locks(_NAME_LOCKS, ((conn_id, name) for name in names)))
+        _limit_standstill(connection)
+        numbers = sorted(_numbers((conn_id, name) for name in names))
+        connection.execute(_LOCKING, {"space": _NAME_LOCKS, "numbers": numbers, "alone": [True] * len(numbers)})
 
 
 def hold_names(connection: Connection, names: Iterable[tuple[str, str]]) -> bool:
@@ -252,13 +283,14 @@ def hold_names(connection: Connection, names: Iterable[tuple[str, str]]) -> bool
     """
     if connection.dialect.name != "postgresql":
         return False
-    connection.execute(_HOLDING, _locks(_NAME_LOCKS, names))
+    numbers = sorted(_numbers(names))
+    connection.execute(_LOCKING, {"space": _NAME_LOCKS, "numbers": numbers, "alone": [False] * len(numbers)})
     return True
 
 
-def _locks(space: int, names: Iterable[tuple[str, ...]]) -> dict[str, Any]:
-    # In a fixed order, so that two processes cannot deadlock.
-    return {"space": space, "numbers": sorted({sha256(json.dumps(name).encode()).digest()[0] for name in names})}
+def _numbers(names: Iterable[tuple[str, ...]]) -> set[int]:
+    """Return the numbers of the advisory locks that stand for requests or names."""
+    return {sha256(json.dumps(name).encode()).digest()[0] for name in names}
 
 
 def _read(
@@ -344,6 +376,8 @@ class _Find:
 
 
 _find = functools.cache(_Find)
-_EACH = "FROM unnest(CAST(:numbers AS integer[])) AS number"
-_LOCKING = text(f"SELECT pg_advisory_xact_lock(:space, number) {_EACH}")
-_HOLDING = text(f"SELECT pg_advisory_xact_lock_shared(:space, number) {_EACH}")
+_LOCKING = text(
+    "SELECT CASE WHEN alone THEN CAST(pg_advisory_xact_lock(:space, number) AS text) "
+    "ELSE CAST(pg_advisory_xact_lock_shared(:space, number) AS text) END "
+    "FROM unnest(CAST(:numbers AS integer[]), CAST(:alone AS boolean[])) AS locks (number, alone)"
+)

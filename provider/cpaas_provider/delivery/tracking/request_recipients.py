@@ -198,6 +198,8 @@ def hasher_for(connection: Connection, requests: Iterable[RequestRecipients]) ->
         return None
 
 
+# Asked before and after the rows are written.
+@functools.lru_cache(maxsize=10_000)
 def is_national(name: str) -> bool:
     """Return whether a name is a number that lacks its country code."""
     return "@" not in name and not name.startswith(UNNAMED_PREFIX) and _read(name, None) != name

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import functools
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, and_, case, delete, func, or_, select, update
+from sqlalchemy import Connection, Row, and_, case, delete, exists, func, or_, select, update
 
 from cpaas_provider.database.activity.upsert import insert_into
-from cpaas_provider.database.bulk import batched
-from cpaas_provider.database.schema.delivery import deliveries, requests, sends
+from cpaas_provider.database.bulk import batched, insert_many
+from cpaas_provider.database.schema.delivery import deliveries, delivery_summaries, requests, sends
 from cpaas_provider.delivery.reports import DeliveryStatus
-from cpaas_provider.delivery.tracking.membership import lock_names, merge_recipients
+from cpaas_provider.delivery.tracking.counts import is_in_state
+from cpaas_provider.delivery.tracking.membership import lock_names, lock_to_change, merge_recipients
 from cpaas_provider.delivery.tracking.permanent_failures.entries import BRAKE_MINIMUM, update_brake, update_entries
 from cpaas_provider.delivery.tracking.recipient_status import key_of, merge_rows, upsert_statuses
 from cpaas_provider.delivery.tracking.report_store import (
@@ -22,6 +24,7 @@ from cpaas_provider.delivery.tracking.report_store import (
     OF_REPEATED_PURCHASE,
 )
 from cpaas_provider.delivery.tracking.request_recipients import UNNAMED_PREFIX, UNTRACKED_PREFIX, hash_in_request
+from cpaas_provider.delivery.tracking.request_state import RequestState
 
 _NEWEST_SENDS = 10_000
 
@@ -40,17 +43,20 @@ class TrackedSend:
 
 
 class SentRequest(NamedTuple):
-    """One request that the service accepted.
+    """One request.
 
     :param recipients: the number of recipients
     :param message_id: the service's id, if known
     :param rejected: the recipients that the service rejected from it, in the form of ``reports.normalise_recipient``
+    :param unknown: the number of recipients whose outcome is unknown, in that state
     """
 
     reference: str
     recipients: int
     message_id: str | None = None
     rejected: tuple[str, ...] = ()
+    state: RequestState = RequestState.ACCEPTED
+    unknown: int = 0
 
 
 def record_send_started(connection: Connection, send: TrackedSend) -> None:
@@ -67,7 +73,7 @@ def record_send_started(connection: Connection, send: TrackedSend) -> None:
 
 
 def record_requests(connection: Connection, campaign: str, conn_id: str, made: Sequence[SentRequest]) -> None:
-    """Record requests of a campaign that the service accepted.
+    """Record the states of requests of a campaign. An accepted request stays accepted, whatever is recorded later.
 
     Reports that arrived earlier, under the requests' own references or message ids, move to the campaign. Call this
     once in a transaction, before the rows of recipients are written: it locks the references and message ids.
@@ -77,6 +83,8 @@ def record_requests(connection: Connection, campaign: str, conn_id: str, made: S
     now = datetime.now(UTC)
     insert = insert_into(connection.dialect.name, requests)
     message_id, rejected = insert.excluded.message_id, insert.excluded.rejected
+    is_open = requests.c.state != RequestState.ACCEPTED
+    changed = ("state", "unknown", "recipients")
     common = {"campaign": campaign, "conn_id": conn_id, "recorded_at": now, "tracked": False}
     connection.execute(
         insert.on_conflict_do_update(
@@ -84,10 +92,12 @@ def record_requests(connection: Connection, campaign: str, conn_id: str, made: S
             set_={
                 "message_id": func.coalesce(message_id, requests.c.message_id),
                 "rejected": func.coalesce(requests.c.rejected, rejected),
+                **{name: case((is_open, insert.excluded[name]), else_=requests.c[name]) for name in changed},
             },
             where=or_(
                 message_id.is_not(None) & requests.c.message_id.is_distinct_from(message_id),
                 requests.c.rejected.is_(None) & rejected.is_not(None),
+                and_(is_open, or_(*(requests.c[name] != insert.excluded[name] for name in changed))),
             ),
         ),
         [
@@ -125,21 +135,106 @@ def _hashes_of_rejected(connection: Connection, campaign: str, conn_id: str, req
 
 
 def count_recorded_recipients(connection: Connection, campaign: str) -> int:
-    """Return the number of recipients of a campaign's recorded requests."""
-    recorded = select(func.coalesce(func.sum(requests.c.recipients), 0)).where(requests.c.campaign == campaign)
+    """Return the number of recipients of a campaign's requests that are recorded as accepted."""
+    is_accepted = and_(requests.c.campaign == campaign, is_in_state(RequestState.ACCEPTED))
+    recorded = select(func.coalesce(func.sum(requests.c.recipients), 0)).where(is_accepted)
     return int(connection.execute(recorded).scalar_one())
+
+
+def record_states(connection: Connection, campaign: str, conn_id: str, made: Sequence[SentRequest]) -> None:
+    """Record the states of all requests of a campaign, now that its task has ended.
+
+    A request of unknown outcome that is recorded and not among them is superseded.
+    """
+    of_campaign = and_(requests.c.campaign == campaign, requests.c.conn_id == conn_id)
+    # Accepted requests were recorded while the task sent. Only those are written again that could not be.
+    recorded = select(requests.c.reference).where(of_campaign, is_in_state(RequestState.ACCEPTED))
+    accepted = set(connection.execute(recorded).scalars())
+    named = {request.reference for request in made}
+    unknown = select(requests.c.reference).where(of_campaign, is_in_state(RequestState.UNKNOWN))
+    superseded = [
+        SentRequest(reference, recipients, state=RequestState.SUPERSEDED)
+        for reference, recipients in connection.execute(unknown.add_columns(requests.c.recipients))
+        if reference not in named
+    ]
+    missing = [request for request in made if request.reference not in accepted]
+    record_requests(connection, campaign, conn_id, [*missing, *superseded])
+
+
+def record_resolution(
+    connection: Connection, place: tuple[str, str, str, int], known: Collection[str], resolved: Sequence[SentRequest]
+) -> str | None:
+    """Record that a person established the outcome of requests of a campaign.
+
+    :param place: the task instance that sends it: DAG, run, task and map index
+    :param known: the references of all of its requests
+    :param resolved: the resolved requests in their new states, each with the number of recipients that it resolves
+    :return: the campaign; ``None`` if the database has no record of it
+    """
+    send = _find_send(connection, place, known)
+    if send is None:
+        return None
+    before = {
+        row.reference: row for row in _read_requests(connection, send.conn_id, [one.reference for one in resolved])
+    }
+    made, accepted, without_request = [], 0, 0
+    for request in resolved:
+        row = before.get(request.reference)
+        if row is not None and row.state == RequestState.ACCEPTED:
+            continue
+        # Of a recorded request, the journal may name fewer recipients than it has.
+        recipients, number = (request.recipients,) * 2 if row is None else (row.recipients, row.unknown)
+        made.append(request._replace(recipients=recipients))
+        without_request += 0 if row is not None else number
+        accepted += number if request.state is RequestState.ACCEPTED else 0
+    record_requests(connection, send.campaign, send.conn_id, made)
+    if send.expected is not None:
+        unknown = max(0, (send.unknown or 0) - without_request)
+        values = {"expected": send.expected + accepted, "unknown": unknown}
+        connection.execute(update(sends).where(sends.c.campaign == send.campaign).values(values))
+    _outdate_summary(connection, send.campaign)
+    return str(send.campaign)
+
+
+def _find_send(connection: Connection, place: tuple[str, str, str, int], known: Collection[str]) -> Row[Any] | None:
+    """Return the send of a campaign by its requests, or by its task instance if that has only one.
+
+    A request that is a campaign by itself is none: its task records it when it is accepted.
+    """
+    is_single = exists().where(requests.c.reference == sends.c.campaign, requests.c.campaign == sends.c.campaign)
+    query = select(sends).where(~is_single).limit(2).with_for_update(of=sends)
+    for references in batched(known):
+        named = select(requests.c.campaign).where(requests.c.reference.in_(references))
+        if (send := connection.execute(query.where(sends.c.campaign.in_(named))).first()) is not None:
+            return send
+    columns = (sends.c.dag_id, sends.c.run_id, sends.c.task_id, sends.c.map_index)
+    is_place = (column == value for column, value in zip(columns, place, strict=True))
+    found = connection.execute(query.where(*is_place)).all()
+    return found[0] if len(found) == 1 else None
+
+
+def _read_requests(connection: Connection, conn_id: str, references: Collection[str]) -> Iterator[Row[Any]]:
+    for batch in batched(references):
+        query = select(requests).where(requests.c.conn_id == conn_id, requests.c.reference.in_(batch))
+        yield from connection.execute(query)
+
+
+def _outdate_summary(connection: Connection, campaign: str) -> None:
+    """Have the pages count a campaign again: no report tells them that the state of a request changed."""
+    connection.execute(delete(delivery_summaries).where(delivery_summaries.c.campaign == campaign))
 
 
 def record_send_finished(connection: Connection, campaign: str, expected: int, unknown: int = 0) -> None:
     """Record the number of recipients of all tries, so that the publisher can see when all have a final status.
 
     :param expected: the number of recipients the service accepted; all their requests are recorded
-    :param unknown: the number of recipients of requests whose outcome is unknown
+    :param unknown: the number of recipients of unknown outcome, without those of recorded requests
     """
     # The campaign stays finished only if this try accepted no further recipient.
     finished_at = case((sends.c.expected.is_not_distinct_from(expected), sends.c.finished_at))
     ended = {"expected": expected, "unknown": unknown, "ended_at": datetime.now(UTC), "finished_at": finished_at}
     connection.execute(update(sends).where(sends.c.campaign == campaign).values(ended))
+    _outdate_summary(connection, campaign)
     if expected >= BRAKE_MINIMUM:
         # Only now the number of recipients is complete.
         update_brake(connection, campaign)
@@ -151,16 +246,19 @@ def _attach_untracked_reports(
     """Move reports of requests that arrived before the requests were recorded to the campaign."""
     waiting = {f"{UNTRACKED_PREFIX}{request.message_id}": request for request in made if request.message_id}
     waiting |= {request.reference: request for request in made if request.reference != campaign}
-    by_reference = {request.reference: request for request in made}
-    lock_names(connection, conn_id, {*by_reference, *(request.message_id for request in made if request.message_id)})
+    names = {name for request in made for name in (request.reference, request.message_id) if name}
+    lock_names(connection, conn_id, names)
     # Earlier reports of a single request are stored under its reference, which is the campaign already.
     attached = {
         request.reference: request.recipients for request in made if request.reference == campaign or request.rejected
     }
+    # No other process adds rows under the names now, and the requests are locked before the rows.
+    found_under = _names_with_reports(connection, conn_id, waiting)
+    attached |= {waiting[name].reference: waiting[name].recipients for name in found_under}
+    lock_to_change(connection, ((campaign, conn_id, reference) for reference in attached))
     has_failures = False
-    for names in batched(waiting):
-        # Deleted and read by one statement, so that a row which another process adds meanwhile is not lost.
-        under_names = and_(deliveries.c.conn_id == conn_id, deliveries.c.campaign.in_(names))
+    for batch in batched(found_under):
+        under_names = and_(deliveries.c.conn_id == conn_id, deliveries.c.campaign.in_(batch))
         taken = delete(deliveries).where(under_names).returning(deliveries)
         found = [(row, waiting[row["campaign"]]) for row in connection.execute(taken).mappings()]
         rows = merge_rows(
@@ -169,12 +267,20 @@ def _attach_untracked_reports(
             if row["recipient"] or request.recipients == 1
         )
         upsert_statuses(connection, rows)
-        attached |= {reference: by_reference[reference].recipients for _, _, reference, _ in rows}
         has_failures = has_failures or any(row["permanent_failure_at"] for row in rows.values())
     if attached:
         merge_recipients(connection, campaign, conn_id, attached)
     if has_failures:
         update_brake(connection, campaign)
+
+
+def _names_with_reports(connection: Connection, conn_id: str, names: Iterable[str]) -> list[str]:
+    """Return the references and message ids, as ``campaign`` has them, under which reports are stored."""
+    found: list[str] = []
+    for batch in batched(names):
+        under_names = and_(deliveries.c.conn_id == conn_id, deliveries.c.campaign.in_(batch))
+        found += connection.execute(select(deliveries.c.campaign).where(under_names).distinct()).scalars()
+    return found
 
 
 def record_recipients(connection: Connection, campaign: str, conn_id: str, made: Mapping[str, Iterable[str]]) -> None:
@@ -185,34 +291,22 @@ def record_recipients(connection: Connection, campaign: str, conn_id: str, made:
 
     :param made: the recipients of each request in the form of ``reports.normalise_recipient``, by its reference
     """
-    single = {
-        reference
-        for reference, recipients in made.items()
-        if len(_record_recipients(connection, campaign, conn_id, reference, recipients)) == 1
-    }
-    rows = deliveries.c
-    for references in batched(single):
-        of_requests = and_(rows.campaign == campaign, rows.conn_id == conn_id, rows.reference.in_(references))
-        named = and_(of_requests, ~rows.recipient.startswith(UNNAMED_PREFIX))
-        found = [dict(row) for row in connection.execute(select(deliveries).where(named)).mappings()]
-        failed = {key_of(row) for row in found if row["permanent_failure_at"]}
-        update_entries(connection, failed, {key_of(row) for row in found if row["reached_at"]} - failed)
-
-
-def _record_recipients(
-    connection: Connection, campaign: str, conn_id: str, reference: str, recipients: Iterable[str]
-) -> list[str]:
-    """Record the recipients of one request, and return those that are new."""
-    now, names = datetime.now(UTC), sorted(set(recipients))
-    is_request = and_(requests.c.conn_id == conn_id, requests.c.reference == reference)
+    names = {reference: sorted(set(recipients)) for reference, recipients in made.items()}
     # Only once, so that a recipient that was erased since then is not recorded again.
-    if not names or connection.execute(select(requests.c.tracked).where(is_request)).scalar():
-        return []
-    known = merge_recipients(connection, campaign, conn_id, {reference: len(names)}, names)
-    connection.execute(update(requests).where(is_request).values(tracked=True))
+    tracked = _tracked(connection, conn_id, names)
+    names = {
+        reference: names[reference] for reference in sorted(names) if names[reference] and reference not in tracked
+    }
+    if not names:
+        return
+    for batch in batched(names):
+        is_one = and_(requests.c.conn_id == conn_id, requests.c.reference.in_(batch))
+        connection.execute(update(requests).where(is_one).values(tracked=True))
+    sizes = {reference: len(recipients) for reference, recipients in names.items()}
+    kept = merge_recipients(connection, campaign, conn_id, sizes, names)
+    now = datetime.now(UTC)
     common = {
         "campaign": campaign,
-        "reference": reference,
         "message_id": None,
         "conn_id": conn_id,
         "kind": None,
@@ -224,10 +318,39 @@ def _record_recipients(
         "reported_at": now,
         "updated_at": now,
     }
-    insert = insert_into(connection.dialect.name, deliveries)
-    missing = insert.on_conflict_do_nothing(index_elements=[*deliveries.primary_key.columns])
-    connection.execute(missing, [{**common, "recipient": recipient} for recipient in names if recipient in known])
-    return names
+    rows = [
+        {**common, "reference": reference, "recipient": recipient}
+        for reference, recipients in names.items()
+        for recipient in recipients
+        if recipient in kept[reference]
+    ]
+    insert_many(connection, _missing(connection.dialect.name), rows)
+    _update_entries_of_single(connection, campaign, conn_id, [name for name, number in sizes.items() if number == 1])
+
+
+def _tracked(connection: Connection, conn_id: str, references: Iterable[str]) -> set[str]:
+    found: set[str] = set()
+    for batch in batched(references):
+        is_tracked = (requests.c.conn_id == conn_id, requests.c.reference.in_(batch), requests.c.tracked)
+        found.update(connection.execute(select(requests.c.reference).where(*is_tracked)).scalars())
+    return found
+
+
+def _update_entries_of_single(connection: Connection, campaign: str, conn_id: str, references: Collection[str]) -> None:
+    """Update the suppression list by reports that are about the only recipients of requests."""
+    rows = deliveries.c
+    for batch in batched(references):
+        of_requests = and_(rows.campaign == campaign, rows.conn_id == conn_id, rows.reference.in_(batch))
+        named = and_(of_requests, ~rows.recipient.startswith(UNNAMED_PREFIX))
+        found = [dict(row) for row in connection.execute(select(deliveries).where(named)).mappings()]
+        failed = {key_of(row) for row in found if row["permanent_failure_at"]}
+        update_entries(connection, failed, {key_of(row) for row in found if row["reached_at"]} - failed)
+
+
+# Built once: SQLAlchemy takes longer to build a statement than the database to run it.
+@functools.cache
+def _missing(dialect: str) -> Any:
+    return insert_into(dialect, deliveries).on_conflict_do_nothing(index_elements=[*deliveries.primary_key.columns])
 
 
 def sending_connections(connection: Connection) -> set[str]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from typing import NamedTuple
 
 from cpaas_provider.api.amounts import to_decimal, total
 from cpaas_provider.sending.campaign.guards.spending import EarlierRequest
@@ -23,7 +24,35 @@ from cpaas_provider.sending.journal.model import (
 
 _REJECTED, _UNKNOWN, _ACCEPTED = 1, 2, 3
 _STATUSES = {_REJECTED: RecipientStatus.REJECTED, _UNKNOWN: RecipientStatus.UNKNOWN, _ACCEPTED: RecipientStatus.SENT}
+_STATES = {strength: state for state, strength in PRECEDENCE.items() if state is not State.PENDING}
+"""A request without a result is of unknown outcome."""
+
 _REMOVED_FROM_SOURCE = "no longer in the source"
+
+
+class TrackedRequest(NamedTuple):
+    """What delivery tracking records of a request.
+
+    :param recipients: the number of its recipients, without those that the service rejected from it
+    :param unknown: how many of them are of unknown outcome because of it
+    :param message_id: the service's id of the message
+    :param rejected: the addresses that the service rejected from it, as far as the source has them
+    """
+
+    reference: str
+    state: State
+    recipients: int
+    unknown: int
+    message_id: str | None
+    rejected: tuple[str, ...]
+
+    def or_stronger(self, earlier: TrackedRequest | None) -> TrackedRequest:
+        """Return this request, or an earlier one of its reference if that is stronger."""
+        if earlier is None:
+            return self
+        stronger = self if PRECEDENCE[self.state] >= PRECEDENCE[earlier.state] else earlier
+        unknown = 0 if stronger.state is State.ACCEPTED else max(self.unknown, earlier.unknown)
+        return stronger._replace(unknown=unknown)
 
 
 @dataclass(eq=False, repr=False)
@@ -89,24 +118,36 @@ class JournalIndex:
         ).fetchall()
         return [self._unknown_request(*row) for row in rows]
 
-    def accepted(self) -> Iterator[tuple[str, int, str | None, tuple[str, ...]]]:
-        """Yield each accepted request: its reference, its number of recipients, and the service's id of the message.
-
-        The last value are the addresses that the service rejected from the request, as far as the source has them.
-        """
-        left_out: dict[int, dict[str, None]] = {}
-        for number, address in self.plan.database.execute(
-            """SELECT left_out.request, address FROM left_out JOIN recipient ON recipient.member = left_out.member
-            WHERE address IS NOT NULL"""
+    def requests(self) -> Iterable[TrackedRequest]:
+        """Return the requests of all tries, those of one reference as one."""
+        members: dict[int, set[bytes]] = {}
+        addresses: dict[int, dict[str, None]] = {}
+        for number, member, address in self.plan.database.execute(
+            """SELECT left_out.request, left_out.member, address FROM left_out
+            LEFT JOIN recipient ON recipient.member = left_out.member"""
         ):
-            left_out.setdefault(number, {})[address] = None
-        for number, *request in self.plan.database.execute(
-            """SELECT number, reference, count(*), id FROM recipient JOIN request ON number = recipient.request
-            WHERE status = ? GROUP BY number ORDER BY number""",
-            (RecipientStatus.SENT,),
+            members.setdefault(number, set()).add(member)
+            if address is not None:
+                addresses.setdefault(number, {})[address] = None
+        unknown = dict(
+            self.plan.database.execute(
+                "SELECT request, count(*) FROM recipient WHERE status = ? GROUP BY request", (RecipientStatus.UNKNOWN,)
+            ).fetchall()
+        )
+        found: dict[str, TrackedRequest] = {}
+        for number, reference, strength, size, message_id in self.plan.database.execute(
+            "SELECT number, reference, state, size, id FROM request ORDER BY number"
         ):
-            reference, recipients, message_id = request
-            yield reference, recipients, message_id, tuple(left_out.get(number, ()))
+            request = TrackedRequest(
+                reference,
+                _STATES[strength],
+                size - len(members.get(number, ())),
+                unknown.get(number, 0),
+                message_id,
+                tuple(addresses.get(number, ())),
+            )
+            found[reference] = request.or_stronger(found.get(reference))
+        return found.values()
 
     def accepted_ids(self) -> dict[str, set[str | None]]:
         """Return the service's ids of accepted requests whose reference an unresolved request has, too.

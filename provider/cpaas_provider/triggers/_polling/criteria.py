@@ -3,21 +3,41 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from cpaas_provider.api.models.otp import OtpToken
-    from cpaas_provider.delivery.tracking.counts import DeliveryCounts
+    from cpaas_provider.delivery.tracking.counts import DeliveryCounts, SendCounts
 
 DONE, MISSED, TIMED_OUT, ERROR, NOT_FOUND = "done", "missed", "timed_out", "error", "not_found"
 NOTHING_ACCEPTED = "send_result names no accepted recipient, so there is no delivery to wait for."
 FIGURES = ("expected", "delivered", "undelivered", "in_flight", "unreported")
 
 _ROUNDING = 1e-9
+
+
+class Unsettled(NamedTuple):
+    """A campaign that had recipients of unknown outcome when its task ended. A person may resolve them meanwhile.
+
+    :param accepted: the number of recipients accepted
+    :param unknown: the number of recipients of unknown outcome to wait for
+    """
+
+    campaign: str
+    accepted: int
+    unknown: int
+
+    def now(self, send: SendCounts | None, counts: DeliveryCounts | None) -> Unsettled:
+        """Return the same campaign with the numbers that the database has, as far as it knows them."""
+        if send is None or send.accepted is None:
+            return self
+        # Recipients with a report are among ``counts``, and no longer among those without one.
+        unknown = (send.unknown or 0) + (counts.unknown if counts else 0) if self.unknown else 0
+        return self._replace(accepted=send.accepted, unknown=unknown)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +72,17 @@ class DeliveryCriteria:
         if not expected and not self.unknown:
             raise ValueError(NOTHING_ACCEPTED)
         return replace(self, expected=expected)
+
+    def with_settled(self, before: Iterable[Unsettled], after: Iterable[Unsettled]) -> DeliveryCriteria:
+        """Return the criteria with other numbers for campaigns that they count.
+
+        :param before: the campaigns with the numbers that the criteria have of them
+        """
+        changes = [
+            (new.accepted - old.accepted, new.unknown - old.unknown) for old, new in zip(before, after, strict=True)
+        ]
+        accepted, unknown = (sum(change[position] for change in changes) for position in range(2))
+        return replace(self, expected=self.expected + accepted, unknown=self.unknown + unknown)
 
     def summary(self, counts: DeliveryCounts) -> dict[str, int]:
         """Return the delivery figures, as plain JSON that adds up to ``expected``.

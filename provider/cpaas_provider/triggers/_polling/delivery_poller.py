@@ -18,13 +18,15 @@ from cpaas_provider.database.errors import DatabaseError, ReportsNotSupportedErr
 from cpaas_provider.delivery.tracking.counts import (
     NOT_IN_DATABASE,
     DeliveryCounts,
+    SendCounts,
     counts_changed_since,
     expected_recipients,
     known_campaigns,
     open_report_database,
     read_counts,
+    read_sends,
 )
-from cpaas_provider.triggers._polling.criteria import ERROR, TIMED_OUT
+from cpaas_provider.triggers._polling.criteria import ERROR, TIMED_OUT, Unsettled
 from cpaas_provider.triggers._polling.poller import (
     SHORTEST_INTERVAL,
     Poller,
@@ -63,11 +65,13 @@ class DeliveryWaiter(Waiter[dict[str, Any]]):
         interval: float,
         unknown: Iterable[str] = (),
         without_count: Iterable[str] = (),
+        unsettled: Iterable[Unsettled] = (),
     ) -> None:
         super().__init__(interval)
         self.campaigns = tuple(dict.fromkeys(campaigns))
         self.criteria = criteria
         self.without_count = tuple(without_count)
+        self.unsettled = tuple(unsettled)
         self._unknown = frozenset(unknown)
         self.was_read = False
         self._counts: dict[str, DeliveryCounts] = {}
@@ -99,6 +103,17 @@ class DeliveryWaiter(Waiter[dict[str, Any]]):
             self.set_result({"outcome": ERROR, "message": str(error)})
         self.without_count = ()
 
+    def settle(self, sends: Mapping[str, SendCounts]) -> bool:
+        """Have the criteria count what probes and people have established since the tasks ended.
+
+        :param sends: by campaign, the numbers that the database has
+        :return: whether that is new, so that the counts must be read again
+        """
+        now = tuple(one.now(sends.get(one.campaign), self._counts.get(one.campaign)) for one in self.unsettled)
+        is_new = now != self.unsettled
+        self.criteria, self.unsettled = self.criteria.with_settled(self.unsettled, now), now
+        return is_new
+
     def check(self) -> None:
         """Set the result if the wait is over; not before all campaigns were read."""
         if self.was_read and (
@@ -123,12 +138,14 @@ class _ReadResult:
     :param recipients: the number of recipients of those without a count
     :param unknown: those that the database has no record of
     :param changed: the counts that changed
+    :param sends: the numbers of campaigns that had recipients of unknown outcome
     """
 
     requested: dict[str, DeliveryCounts] = field(default_factory=dict)
     recipients: dict[str, int] = field(default_factory=dict)
     unknown: set[str] = field(default_factory=set)
     changed: dict[str, DeliveryCounts] = field(default_factory=dict)
+    sends: dict[str, SendCounts] = field(default_factory=dict)
 
 
 class DeliveryPoller(Poller[DeliveryWaiter]):
@@ -143,6 +160,7 @@ class DeliveryPoller(Poller[DeliveryWaiter]):
         self._by_campaign: defaultdict[str, set[DeliveryWaiter]] = defaultdict(set)
         self._intervals: Counter[float] = Counter()
         self._unread: set[DeliveryWaiter] = set()
+        self._unsettled: set[DeliveryWaiter] = set()
         self._since = datetime.now(UTC)
         self._queried_at, self._query_seconds = -math.inf, 0.0
         self._full_read_at = time.monotonic()
@@ -152,6 +170,8 @@ class DeliveryPoller(Poller[DeliveryWaiter]):
         """Have the waiter's campaigns read."""
         self._intervals[waiter.interval] += 1
         self._unread.add(waiter)
+        if waiter.unsettled:
+            self._unsettled.add(waiter)
         for campaign in waiter.campaigns:
             self._by_campaign[campaign].add(waiter)
 
@@ -160,6 +180,7 @@ class DeliveryPoller(Poller[DeliveryWaiter]):
         self._intervals[waiter.interval] -= 1
         self._intervals += Counter()  # removes intervals without a waiter
         self._unread.discard(waiter)
+        self._unsettled.discard(waiter)
         for campaign in waiter.campaigns:
             self._by_campaign[campaign].discard(waiter)
             if not self._by_campaign[campaign]:
@@ -186,7 +207,10 @@ class DeliveryPoller(Poller[DeliveryWaiter]):
         try:
             requested = {name for waiter in new for name in waiter.campaigns}
             uncounted = {name for waiter in new for name in waiter.without_count}
-            result = await asyncio.to_thread(self._read, requested, uncounted, since, list(self._by_campaign))
+            unsettled = {one.campaign for waiter in self._unsettled for one in waiter.unsettled}
+            result = await asyncio.to_thread(
+                self._read, requested, uncounted, since, list(self._by_campaign), unsettled
+            )
         except ReportsNotSupportedError as error:
             raise WaitEndedError(str(error)) from error
         except DatabaseError as error:
@@ -206,7 +230,9 @@ class DeliveryPoller(Poller[DeliveryWaiter]):
             min(self._intervals, default=SHORTEST_INTERVAL), _MIN_PAUSE_RATIO * self._query_seconds
         )
 
-    def _read(self, campaigns: set[str], uncounted: set[str], since: datetime | None, wanted: list[str]) -> _ReadResult:
+    def _read(
+        self, campaigns: set[str], uncounted: set[str], since: datetime | None, wanted: list[str], unsettled: set[str]
+    ) -> _ReadResult:
         """Read the database. Called in a thread, by one thread at a time."""
         if self._database is None:
             self._database = open_report_database()
@@ -222,6 +248,8 @@ class DeliveryPoller(Poller[DeliveryWaiter]):
                 result.changed = counts_changed_since(connection, since, wanted)
                 self._since, self._queried_at = now, time.monotonic()
                 self._query_seconds = self._queried_at - started
+            # After the counts: who was counted as unknown then may be accepted now, and not the other way round.
+            result.sends = read_sends(connection, unsettled)
         return result
 
     async def _update_waiters(self, new: set[DeliveryWaiter], result: _ReadResult) -> None:
@@ -232,6 +260,7 @@ class DeliveryPoller(Poller[DeliveryWaiter]):
                     waiter.update(campaign, result.requested.get(campaign, DeliveryCounts()))
                 if not waiter.was_read and result.unknown.issuperset(waiter.campaigns):
                     waiter.warn_unknown()
+                waiter.settle(result.sends)
                 waiter.was_read = True
                 waiter.check()
             await yield_to_loop(number)
@@ -239,7 +268,14 @@ class DeliveryPoller(Poller[DeliveryWaiter]):
             for waiter in tuple(self._by_campaign.get(campaign, ())):
                 with _own_failures(waiter):
                     waiter.update(campaign, counts)
+                    waiter.settle(result.sends)
                     waiter.check()
+            await yield_to_loop(number)
+        for number, waiter in enumerate(self._unsettled & self.waiters, 1):
+            with _own_failures(waiter):
+                if waiter.settle(result.sends):
+                    self._unread.add(waiter)
+                waiter.check()
             await yield_to_loop(number)
 
     async def _back_off(self, error: DatabaseError) -> float:

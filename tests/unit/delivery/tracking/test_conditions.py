@@ -21,7 +21,10 @@ from tests.unit.delivery.report_builders import counts as numbers
 
 MODULES = ("counts", "events", "event_source", "membership", "report_store", "retention", "sent_requests")
 
-OF_SENDS = {"events._UNKNOWN", "events._ALL_ARE_FINAL", "events._LAST_ERASURE", "events._IS_COMPLETE"}
+OF_SENDS = {
+    *("events._UNKNOWN", "events._ALL_ARE_FINAL", "events._LAST_ERASURE", "events._IS_COMPLETE"),
+    *("counts._REPORTED_WITHOUT_REQUEST", "counts._UNREPORTED_WITHOUT_REQUEST"),
+}
 
 
 def conditions() -> Iterator[tuple[str, Table, ColumnElement[bool]]]:

@@ -203,6 +203,14 @@ class TestCampaignFinished:
         save_reports(database, report(ADA, "delivered", token=to(ADA, OBI)))
         assert [one.key for one in found(database)] == ["spring"]
 
+    def test_next_report_finishes_a_campaign_whose_last_open_recipient_was_erased(self, database):
+        sent(database, expected=2)
+        save_reports(database, report(ADA, "delivered", token=to(ADA, OBI)), report(OBI, "sent", token=to(ADA, OBI)))
+        erase(database, f"+{OBI}")
+        assert found(database) == []
+        save_reports(database, report(ADA, "clicked", token=to(ADA, OBI)))
+        assert [one.key for one in found(database, CAMPAIGN_FINISHED)] == ["spring"]
+
     def test_is_told_when_the_task_ends_after_somebody_was_erased(self, database):
         begin(database)
         noted(database, recipients=1)

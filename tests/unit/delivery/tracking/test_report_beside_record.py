@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import random
+import secrets
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from sqlalchemy import event, select, text
+from sqlalchemy import Engine, create_engine, event, select, text
 
 from cpaas_provider.database.database import Database, open_database
 from cpaas_provider.database.errors import DatabaseError
 from cpaas_provider.database.schema.delivery import deliveries
+from cpaas_provider.delivery.callbacks.tokens import CallbackToken
 from cpaas_provider.delivery.receiver.writer import ReceivedReport
 from cpaas_provider.delivery.tracking.sent_requests import SentRequest, record_requests
+from cpaas_provider.operators._runtime.delivery.tracker import DeliveryTracker
+from tests.unit.database.migrated import POSTGRES
 from tests.unit.delivery.report_builders import ADA, OBI, begun, counts, outcomes, report, save_reports, to
 
 OURS = "cpaas-" + "a" * 24
@@ -194,6 +200,89 @@ def test_batch_needs_the_same_number_of_statements_whatever_it_holds(database: D
     is_postgres = database.engine.dialect.name == "postgresql"
     # SQLite inserts 64 rows with a statement, and the webhook's reports of recorded requests are bounded.
     more = 0 if is_postgres else 4 * (number // 64)
-    assert of_recorded <= (10 if is_postgres else 12) + more
+    assert of_recorded <= (11 if is_postgres else 12) + more
     # The lock, and a second look for the requests by reference and by id.
     assert of_unrecorded <= of_recorded + (3 if is_postgres else 0)
+
+
+def deadlocks(engine: Engine, name: str) -> int:
+    """Return the number of deadlocks of a database. A session reports its own when it ends, or after a second."""
+    time.sleep(1.1)
+    with engine.connect() as connection:
+        query = text("SELECT deadlocks FROM pg_stat_database WHERE datname = :name")
+        return int(connection.execute(query, {"name": name}).scalar_one())
+
+
+@pytest.fixture
+def own_database() -> Iterator[tuple[str, Callable[[], int]]]:
+    """A database of PostgreSQL that nothing else uses, and the number of its deadlocks."""
+    name = f"cpaas_test_{secrets.token_hex(6)}"
+    engine = create_engine(POSTGRES, isolation_level="AUTOCOMMIT")
+    with engine.connect() as connection:
+        connection.execute(text(f"CREATE DATABASE {name}"))
+    try:
+        yield POSTGRES.rpartition("/")[0] + f"/{name}", lambda: deadlocks(engine, name)
+    finally:
+        with engine.connect() as connection:
+            connection.execute(text(f"DROP DATABASE {name} WITH (FORCE)"))
+        engine.dispose()
+
+
+def test_reports_beside_the_records_of_their_recipients_never_deadlock(
+    own_database: tuple[str, Callable[[], int]],
+) -> None:
+    """Campaigns with ``track_recipients``: group commits of reports on what is being recorded."""
+    url, count_deadlocks = own_database
+    blocks, requests_of_block, size = 12, 20, 10
+    made: list[tuple[str, str, list[str]]] = []
+    failures: list[str] = []
+    ended = threading.Event()
+
+    def send(number: int) -> None:
+        with open_database(url) as database:
+            runtime: Any = SimpleNamespace(conn_id="shop", database=database, place=("dag", "run", "send", number))
+            tracker = DeliveryTracker("send_sms", runtime, track_recipients=True)
+            campaign = f"spring{number}"
+            tracker.record_begin(campaign)
+            for block in range(blocks):
+                requests = []
+                for position in range(requests_of_block):
+                    reference = f"{campaign}-{block}-{position}"
+                    recipients = [f"234803{block:03}{position:02}{one:02}" for one in range(size)]
+                    requests.append((SentRequest(reference, size, f"m-{reference}"), recipients))
+                    made.append((campaign, reference, recipients))
+                if not tracker.record_accepted(campaign, requests):
+                    failures.append("a block was not recorded")
+
+    def receive(number: int) -> None:
+        choice = random.Random(number)
+        with open_database(url, write_timeout=30) as database:
+            while not ended.is_set():
+                incoming = []
+                for _ in range(60 if made else 0):
+                    campaign, reference, recipients = choice.choice(made[-50:])
+                    recipient = choice.choice(recipients)
+                    named = f"0{recipient[3:]}" if choice.random() < 0.3 else recipient
+                    word = choice.choice(["sent", "delivered", "failed"])
+                    incoming.append(report(named, word, token=CallbackToken(campaign, reference, size)))
+                try:
+                    save_reports(database, *incoming)
+                except DatabaseError as error:
+                    failures.append(str(error))
+
+    open_database(url).close()
+    before = count_deadlocks()
+    senders, receivers = ([threading.Thread(target=work, args=(one,)) for one in range(2)] for work in (send, receive))
+    for thread in (*senders, *receivers):
+        thread.start()
+    for thread in senders:
+        thread.join(120)
+    ended.set()
+    for thread in receivers:
+        thread.join(60)
+    assert failures == []
+    assert count_deadlocks() - before == 0
+    with open_database(url) as database:
+        assert sum(map(sum, (counts(database, f"spring{one}") for one in range(2)))) == (
+            2 * blocks * requests_of_block * size
+        )

@@ -11,7 +11,7 @@ from sqlalchemy import select, update
 from cpaas_provider.database.database import Database
 from cpaas_provider.database.schema.delivery import sends
 from cpaas_provider.delivery.callbacks.tokens import CallbackToken
-from cpaas_provider.delivery.tracking.counts import read_counts
+from cpaas_provider.delivery.tracking.counts import read_counts, read_sends
 from cpaas_provider.delivery.tracking.events import (
     CAMPAIGN_FINISHED,
     KINDS,
@@ -20,7 +20,9 @@ from cpaas_provider.delivery.tracking.events import (
     detect_events,
     unpublished,
 )
-from cpaas_provider.delivery.tracking.sent_requests import SentRequest
+from cpaas_provider.delivery.tracking.request_state import RequestState
+from cpaas_provider.delivery.tracking.sent_requests import SentRequest, record_resolution, record_states
+from cpaas_provider.sensors.delivery import DeliverySensor
 from cpaas_provider.sources.delivery_events import DeliveryEventSource
 from cpaas_provider.triggers.delivery import DeliveryTrigger
 from tests.unit.delivery.report_builders import ADA, OBI, UMA, begun, ended, noted, outcomes, report, save_reports, to
@@ -56,11 +58,8 @@ def finished(database: Database) -> list[DeliveryEvent]:
         return [one for one in unpublished(connection) if one.kind == CAMPAIGN_FINISHED]
 
 
-async def looked(
-    *campaigns: str, accepted: int = 2, share: float | None = None, unknown: tuple[str, ...] = ()
-) -> dict[str, Any]:
+async def looked(*campaigns: str, accepted: int = 2, share: float | None = None, **more: Any) -> dict[str, Any]:
     """Return what a sensor is told that looks now."""
-    more: dict[str, Any] = {"unknown": unknown} if unknown else {}
     now = dt.datetime.now(dt.UTC).isoformat()
     trigger = DeliveryTrigger(list(campaigns or ["spring"]), accepted, share, now, 1, **more)
     (found,) = [dict(event.payload) async for event in trigger.run()]
@@ -213,3 +212,103 @@ class TestACampaign:
         with DeliveryEventSource("spring").open() as table:
             assert [row.values for row in table.rows(["recipient"])] == [(f"+{ADA}",), (f"+{UMA}",)]
         assert outcomes(sent).keys() == {ADA, UMA}
+
+
+UNKNOWN = SentRequest("lost", 2, state=RequestState.UNKNOWN, unknown=2)
+PLACE = ("dag", "run", "send", -1)
+
+
+def resolve(database: Database, state: RequestState, *known: str) -> str | None:
+    """Have a person resolve the request ``lost``."""
+    resolved = SentRequest("lost", 2, state=state)
+    return database.write(lambda connection: record_resolution(connection, PLACE, ["lost", *known], [resolved]))
+
+
+def sent_counts(database: Database) -> tuple[int | None, int | None]:
+    with database.connect() as connection:
+        return read_sends(connection, ["spring"])["spring"]
+
+
+class TestStatesOfRequests:
+    """The state of each request is in the database once the task has ended."""
+
+    @pytest.fixture
+    def known(self, database: Database, monkeypatch: pytest.MonkeyPatch) -> Database:
+        """A campaign with a request of one that was accepted, and one of two whose outcome is unknown."""
+        monkeypatch.setenv("AIRFLOW__CPAAS__DATABASE", database.engine.url.render_as_string(hide_password=False))
+        begun(database)
+        noted(database, SentRequest("sure", 1), UNKNOWN)
+        ended(database, expected=1)
+        save_reports(database, report(ADA, "delivered", token=to(ADA, reference="sure")))
+        return database
+
+    def test_resend_of_one_request_finishes_no_campaign_for_another(self, known: Database) -> None:
+        noted(known, SentRequest("repeated", 1, state=RequestState.SUPERSEDED))
+        save_reports(known, *(report(one, "delivered", token=to(OBI, UMA, reference="repeated")) for one in (OBI, UMA)))
+        assert finished(known) == []
+        assert sent_counts(known) == (1, 2)
+        save_reports(known, *(report(one, "failed", token=to(OBI, UMA, reference="lost")) for one in (OBI, UMA)))
+        (one,) = finished(known)
+        assert [one.facts[name] for name in (*FIGURES, "unknown")] == [3, 1, 2, 0, 0]
+
+    def test_later_end_without_a_request_supersedes_it(self, known: Database) -> None:
+        known.write(lambda connection: record_states(connection, "spring", "shop", [SentRequest("sure", 1)]))
+        ended(known, expected=1)
+        assert len(finished(known)) == 1
+
+    def test_accepted_request_stays_accepted(self, known: Database) -> None:
+        noted(known, SentRequest("sure", 1, state=RequestState.UNKNOWN, unknown=1))
+        assert sent_counts(known) == (1, 2)
+
+    def test_report_to_the_webhook_of_an_unknown_request_counts_for_its_campaign(self, known: Database) -> None:
+        save_reports(known, report(OBI, "delivered", external_ref="lost"))
+        assert sent_counts(known) == (1, 1)
+
+    async def test_sensor_waits_for_what_a_person_resolved_as_sent(self, known: Database) -> None:
+        unsettled = [["spring", 1, 0]]
+        assert await looked(accepted=1, unsettled=unsettled) == told("done", 1, 1, 0, 0, 0)
+        assert resolve(known, RequestState.ACCEPTED) == "spring"
+        assert await looked(accepted=1, unsettled=unsettled) == told("timed_out", 3, 1, 0, 0, 2)
+        assert finished(known) == []
+
+    async def test_sensor_waits_no_longer_for_what_a_person_resolved_as_not_sent(self, known: Database) -> None:
+        waiting: dict[str, Any] = {"unsettled": [["spring", 1, 2]], "unknown_recipients": 2}
+        assert await looked(accepted=1, **waiting) == told("timed_out", 3, 1, 0, 0, 2)
+        assert resolve(known, RequestState.NOT_SENT) == "spring"
+        assert await looked(accepted=1, **waiting) == told("done", 1, 1, 0, 0, 0)
+        assert len(finished(known)) == 1
+
+    def test_sensor_on_a_worker_follows_a_resolution(self, known: Database) -> None:
+        result = {"reference": "spring", "sent": 1, "unknown_recipients": 2, "delivery_reports": "callback"}
+        sensor = DeliverySensor(task_id="wait", send_result=result, wait_for_unknown=True, deferrable=False)
+        assert sensor.poke({}) is False
+        resolve(known, RequestState.NOT_SENT)
+        assert sensor.poke({})
+
+    @pytest.mark.parametrize("state", [RequestState.ACCEPTED, RequestState.NOT_SENT])
+    def test_of_an_earlier_version_only_the_number_of_unknown_recipients_is_known(
+        self, database: Database, state: RequestState
+    ) -> None:
+        begun(database)
+        noted(database, SentRequest("sure", 1))
+        ended(database, expected=1, unknown=5)
+        save_reports(database, report(ADA, "delivered", token=to(ADA, reference="sure")))
+        save_reports(database, report(OBI, "delivered", token=to(OBI, UMA, reference="lost")))
+        assert sent_counts(database) == (1, 4)
+        assert resolve(database, state) == "spring"
+        is_accepted = state is RequestState.ACCEPTED
+        assert sent_counts(database) == (3 if is_accepted else 1, 3)
+
+    def test_resolution_of_another_send_changes_nothing(self, known: Database) -> None:
+        resolved = [SentRequest("lost-elsewhere", 2)]
+        place = ("other", "run", "send", -1)
+        assert (
+            known.write(lambda connection: record_resolution(connection, place, ["lost-elsewhere"], resolved)) is None
+        )
+        assert sent_counts(known) == (1, 2)
+
+    def test_resolution_of_a_single_request_adds_it_to_no_other(self, database: Database) -> None:
+        begun(database, "alone")
+        noted(database, SentRequest("alone", 1), campaign="alone")
+        ended(database, "alone", expected=1)
+        assert resolve(database, RequestState.ACCEPTED, "alone") is None

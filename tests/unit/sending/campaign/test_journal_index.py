@@ -178,11 +178,33 @@ class TestAcceptedRequests:
         _, index = restored(batch([claim(0, ADA, OBI)], [settled(0)._replace(left_out=member(OBI))]))
         index.record(claim(1, UMA, OBI), WHEN.timestamp(), settled(1)._replace(left_out=member(OBI)))
         index.plan.set_status([3], RecipientStatus.SENT, 1)
-        assert [(size, rejected) for _, size, _, rejected in index.accepted()] == [(1, (OBI,)), (1, (OBI,))]
+        made = index.requests()
+        assert [(request.recipients, request.rejected) for request in made] == [(1, (OBI,)), (1, (OBI,))]
 
     def test_without_a_rejection_have_none(self) -> None:
         _, index = restored(batch([claim(0, ADA, OBI)], [settled(0)]))
-        assert list(index.accepted()) == [(claim(0, ADA, OBI).reference, 2, "m0", ())]
+        assert list(index.requests()) == [(claim(0, ADA, OBI).reference, State.ACCEPTED, 2, 0, "m0", ())]
+
+
+class TestRequestsOfDeliveryTracking:
+    def test_unknown_request_names_only_the_recipients_that_no_later_one_reached(self) -> None:
+        _, index = restored(batch([claim(0, ADA, OBI), claim(1, ADA)], [settled(1)]))
+        made = [(request.state, request.recipients, request.unknown) for request in index.requests()]
+        assert made == [(State.UNKNOWN, 2, 1), (State.ACCEPTED, 1, 0)]
+
+    def test_unknown_request_whose_recipients_were_all_reached_later_has_none(self) -> None:
+        _, index = restored(batch([claim(0, ADA, OBI), claim(1, ADA), claim(2, OBI)], [settled(1), settled(2)]))
+        made = [(request.state, request.unknown) for request in index.requests()]
+        assert made == [(State.UNKNOWN, 0), (State.ACCEPTED, 0), (State.ACCEPTED, 0)]
+
+    def test_resend_under_the_same_reference_is_the_same_request(self) -> None:
+        _, index = restored(batch([claim(0, ADA, OBI), claim(1, OBI, ADA)], [settled(1)]))
+        made = [(request.state, request.recipients, request.unknown) for request in index.requests()]
+        assert made == [(State.ACCEPTED, 2, 0)]
+
+    def test_request_that_was_accepted_twice_for_a_recipient_keeps_its_size(self) -> None:
+        _, index = restored(batch([claim(0, ADA, OBI), claim(1, ADA)], [settled(0), settled(1)]))
+        assert [request.recipients for request in index.requests()] == [2, 1]
 
 
 class TestWhatIsSummed:

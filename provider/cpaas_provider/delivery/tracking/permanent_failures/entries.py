@@ -24,7 +24,9 @@ from cpaas_provider.database.recipients.suppressions import HARD_BOUNCE, INVALID
 from cpaas_provider.database.schema.delivery import deliveries, requests, suppression_brakes
 from cpaas_provider.database.schema.recipients import suppressions
 from cpaas_provider.delivery.reports import DeliveryStatus
+from cpaas_provider.delivery.tracking.counts import is_in_state
 from cpaas_provider.delivery.tracking.recipient_status import Key
+from cpaas_provider.delivery.tracking.request_state import RequestState
 
 log = logging.getLogger(__name__)
 
@@ -115,7 +117,8 @@ def _apply_brake(connection: Connection, campaign: str, *, attached: bool = Fals
 
 def _recipients(connection: Connection, campaign: str, failures: int) -> int:
     """Return the number of recipients of a campaign, as far as its requests are recorded, else by its reports."""
-    recorded = select(func.sum(requests.c.recipients)).where(requests.c.campaign == campaign)
+    is_accepted = and_(requests.c.campaign == campaign, is_in_state(RequestState.ACCEPTED))
+    recorded = select(func.sum(requests.c.recipients)).where(is_accepted)
     if size := connection.execute(recorded).scalar():
         return int(size)
     # No more than it takes to decide.

@@ -11,6 +11,7 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from cpaas_provider.api.amounts import counted
 from cpaas_provider.database.activity.progress import FAILED, FINISHED, WAITING
+from cpaas_provider.delivery.tracking.request_state import RequestState
 from cpaas_provider.delivery.tracking.sent_requests import SentRequest
 from cpaas_provider.hooks.metrics import CAMPAIGN
 from cpaas_provider.links.delivery import page_url, push_link
@@ -36,6 +37,7 @@ from cpaas_provider.sending.engine import SendEngine
 from cpaas_provider.sending.errors import PartitionChangedError, RetryLaterError, SendingError
 from cpaas_provider.sending.hashing import campaign_identity
 from cpaas_provider.sending.journal.log import JournalLog
+from cpaas_provider.sending.journal.model import State
 from cpaas_provider.sending.journal.store import StateStore, TryInfo
 from cpaas_provider.sending.spec import OnUnknown, UnknownPolicy, channel_of
 from cpaas_provider.sources import ListSource
@@ -46,6 +48,7 @@ if TYPE_CHECKING:
     from cpaas_provider.operators._runtime.campaign.spec import CampaignSpec
     from cpaas_provider.operators._runtime.delivery.tracker import DeliveryTracker
     from cpaas_provider.operators._runtime.runtime import TaskRuntime
+    from cpaas_provider.sending.campaign.journal_index import TrackedRequest
     from cpaas_provider.sources.base import Source
 
 
@@ -151,9 +154,9 @@ class CampaignRunner(BulkAttempt):
             return
         counts = campaign.plan.counts()
         # What an earlier try was killed before recording is in the journal.
-        accepted = [SentRequest(*one) for one in campaign.index.accepted()]
+        made = [_sent_request(request) for request in campaign.index.requests()]
         tracker.record_send_finished(
-            campaign.reference, counts[RecipientStatus.SENT], counts[RecipientStatus.UNKNOWN], accepted
+            campaign.reference, counts[RecipientStatus.SENT], counts[RecipientStatus.UNKNOWN], made
         )
         self._runtime.delivery_link = page_url([campaign.reference])
 
@@ -333,3 +336,14 @@ class CampaignRunner(BulkAttempt):
         ]
         self._runtime.push(PREVIEW_KEY, shown)
         self._runtime.log.info("Stored %d rendered messages in the XCom %r.", len(shown), PREVIEW_KEY)
+
+
+def _sent_request(request: TrackedRequest) -> SentRequest:
+    """Return a request of the journal as delivery tracking records it."""
+    state = RequestState.NOT_SENT
+    if request.state is State.ACCEPTED:
+        state = RequestState.ACCEPTED
+    elif request.state is State.UNKNOWN:
+        state = RequestState.UNKNOWN if request.unknown else RequestState.SUPERSEDED
+    recipients, message_id, rejected = request.recipients, request.message_id, request.rejected
+    return SentRequest(request.reference, recipients, message_id, rejected, state, request.unknown)

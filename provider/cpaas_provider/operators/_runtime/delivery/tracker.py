@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cached_property, partial
@@ -26,11 +26,11 @@ from cpaas_provider.delivery.tracking import counts
 from cpaas_provider.delivery.tracking.sent_requests import (
     SentRequest,
     TrackedSend,
-    count_recorded_recipients,
     record_recipients,
     record_requests,
     record_send_finished,
     record_send_started,
+    record_states,
 )
 from cpaas_provider.operators._runtime.errors import PreflightError
 from cpaas_provider.sending.errors import RefutedError
@@ -44,6 +44,9 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _REQUESTS_PER_WRITE = 500
+_TRACKED_REQUESTS_PER_WRITE, _RECIPIENTS_PER_WRITE = 50, 2000
+"""The most requests of which the recipients are recorded in one transaction, and the most recipients of several."""
+
 _WRITE_INTERVAL = 1.0
 _READ_AGAIN_AFTER = 1.0
 """Seconds for which confirmed requests are not read again: a probe is asked about one request after the other."""
@@ -109,19 +112,19 @@ class DeliveryTracker:
         """Record that a campaign begins."""
         self._write(partial(self._record_started, campaign=campaign))
 
-    def record_send_finished(self, campaign: str, expected: int, unknown: int, accepted: Sequence[SentRequest]) -> None:
-        """Record the number of recipients sent to in all tries, and how many of them are unknown.
+    def record_send_finished(self, campaign: str, expected: int, unknown: int, made: Sequence[SentRequest]) -> None:
+        """Record the number of recipients sent to in all tries, how many of them are unknown, and of which requests.
 
-        :param accepted: all requests the service accepted, in case that some are not recorded, each with the addresses
-            of those that it rejected
+        :param unknown: the number of recipients of unknown outcome, also of those whose requests are lost
+        :param made: all requests of all tries in their states, each with the addresses that the service rejected
         """
+        recorded = [request._replace(rejected=_keys(request.rejected)) for request in made]
+        without_request = max(0, unknown - sum(request.unknown for request in recorded))
 
         def work(connection: Connection) -> None:
             self._record_started(connection, campaign)
-            if count_recorded_recipients(connection, campaign) < expected:
-                made = [request._replace(rejected=_keys(request.rejected)) for request in accepted]
-                record_requests(connection, campaign, self.conn_id, made)
-            record_send_finished(connection, campaign, expected, unknown)
+            record_states(connection, campaign, self.conn_id, recorded)
+            record_send_finished(connection, campaign, expected, without_request)
 
         self._write(work)
 
@@ -130,10 +133,10 @@ class DeliveryTracker:
         accepted = [request for request, _ in made]
         if not self._write(lambda connection: record_requests(connection, campaign, self.conn_id, accepted)):
             return False
-        # In a transaction of their own, because there may be many, and the first one locks the requests' names.
-        if self.track_recipients and any(recipients for _, recipients in made):
-            return self._write(partial(self._record_recipients, campaign=campaign, made=made))
-        return True
+        # In transactions of their own, because there may be many, and the first one locks the requests' names.
+        return not self.track_recipients or all(
+            self._write(partial(self._record_recipients, campaign=campaign, made=part)) for part in _small_parts(made)
+        )
 
     def record_outcome(self, outcome: Outcome, recipients: Sequence[str], rejected: Sequence[str]) -> None:
         """Record requests each of which is a campaign by itself.
@@ -175,6 +178,24 @@ class DeliveryTracker:
             log.warning("The requests could not be recorded for delivery tracking: %s", error)
             return False
         return True
+
+
+def _small_parts(
+    made: Sequence[tuple[SentRequest, Sequence[str]]],
+) -> Iterator[Sequence[tuple[SentRequest, Sequence[str]]]]:
+    """Yield requests with recipients in parts that are recorded quickly: the receiver waits meanwhile."""
+    part: list[tuple[SentRequest, Sequence[str]]] = []
+    for request, recipients in made:
+        if part and (
+            len(part) >= _TRACKED_REQUESTS_PER_WRITE
+            or sum(len(others) for _, others in part) + len(recipients) > _RECIPIENTS_PER_WRITE
+        ):
+            yield part
+            part = []
+        if recipients:
+            part.append((request, recipients))
+    if part:
+        yield part
 
 
 def _keys(recipients: Iterable[str]) -> tuple[str, ...]:

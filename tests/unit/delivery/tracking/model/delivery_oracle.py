@@ -71,10 +71,9 @@ class DeliveryOracle:
         request.outcome, request.rejected, request.message_id = outcome, frozenset(rejected), message_id
 
     def resolve(self, reference: str, *, is_sent: bool) -> None:
-        """Have a person decide an unknown outcome."""
+        """Have a person decide an unknown outcome. That ends no try, and the campaign's wait follows it at once."""
         request = self.requests[reference]
         request.outcome = Outcome.ACCEPTED if is_sent else Outcome.NOT_SENT
-        self.campaigns[request.campaign].is_continued = True
 
     def report(
         self,

@@ -26,11 +26,12 @@ from cpaas_provider.delivery.receiver.writer import ReportWriter
 from cpaas_provider.delivery.tracking.erasure import erase
 from cpaas_provider.delivery.tracking.events import KINDS, DeliveryEvent, detect_events, mark_published, unpublished
 from cpaas_provider.delivery.tracking.report_store import ReportStore
+from cpaas_provider.delivery.tracking.request_state import RequestState
 from cpaas_provider.delivery.tracking.retention import prune
-from cpaas_provider.delivery.tracking.sent_requests import SentRequest
+from cpaas_provider.delivery.tracking.sent_requests import SentRequest, record_resolution
 from cpaas_provider.operators._runtime.delivery.tracker import DeliveryReportProbe, DeliveryTracker
 from tests.unit.delivery.tracking.model.delivery_oracle import DeliveryOracle
-from tests.unit.delivery.tracking.model.delivery_records import STRANGER, Outcome
+from tests.unit.delivery.tracking.model.delivery_records import STRANGER, Outcome, Request
 
 RECIPIENTS = ("2348030000001", "2348030000002", "2348030000003", "2348030000004")
 STRANGERS_NUMBER = "2348039999999"
@@ -167,7 +168,17 @@ class DeliveryWorld:
         self.database.calm()
 
     def resolve(self, reference: str, *, is_sent: bool) -> None:
-        """Have a person resolve an unknown request. The next end of a try records it."""
+        """Have a person resolve an unknown request, by a command that reaches the database."""
+        request = self.oracle.requests[reference]
+        known = [one.reference for one in self.oracle.requests.values() if one.campaign == request.campaign]
+        accepted = self.oracle.accepted_recipients(request.campaign)
+        resolved = SentRequest(
+            reference,
+            len(set(request.recipients) - accepted),
+            state=RequestState.ACCEPTED if is_sent else RequestState.NOT_SENT,
+        )
+        place = ("dag", "run", request.campaign, -1)
+        self.database.write(lambda connection: record_resolution(connection, place, known, [resolved]))
         self.oracle.resolve(reference, is_sent=is_sent)
 
     def probe(self, reference: str) -> bool:
@@ -180,6 +191,7 @@ class DeliveryWorld:
         result = asyncio.run(probe.check(client, entry))
         if result is not None:
             self.oracle.resolve(reference, is_sent=True)
+            self.oracle.campaigns[request.campaign].is_continued = True
             request.message_id = result["id"]
         return result is not None
 
@@ -191,15 +203,26 @@ class DeliveryWorld:
         accepted = self.oracle.accepted_recipients(campaign)
         requests = [request for request in self.oracle.requests.values() if request.campaign == campaign]
         unknown = {name for one in requests if one.outcome is Outcome.UNKNOWN for name in one.recipients} - accepted
-        sent = [SentRequest(one.reference, len(one.accepted), one.message_id) for one in requests if one.accepted]
+        made = [self._in_its_state(request, accepted) for request in requests]
         if dies:
             self.database.kill_at(1, dies)
-            self._end(campaign, len(accepted), len(unknown), sent)
+            self._end(campaign, len(accepted), len(unknown), made)
             self.database.calm()
-        self._end(campaign, len(accepted), len(unknown), sent)
+        self._end(campaign, len(accepted), len(unknown), made)
 
-    def _end(self, campaign: str, accepted: int, unknown: int, sent: Sequence[SentRequest]) -> None:
-        self._tracker(campaign).record_send_finished(self.reference_of(campaign), accepted, unknown, sent)
+    def _in_its_state(self, request: Request, accepted: set[str]) -> SentRequest:
+        """Return a request as the end of a try records it."""
+        if request.outcome is Outcome.ACCEPTED:
+            state = RequestState.ACCEPTED if request.accepted else RequestState.NOT_SENT
+            return SentRequest(request.reference, len(request.accepted), request.message_id, state=state)
+        if request.outcome is not Outcome.UNKNOWN:
+            return SentRequest(request.reference, len(request.recipients), state=RequestState.NOT_SENT)
+        unknown = len(set(request.recipients) - accepted)
+        state = RequestState.UNKNOWN if unknown else RequestState.SUPERSEDED
+        return SentRequest(request.reference, len(request.recipients), state=state, unknown=unknown)
+
+    def _end(self, campaign: str, accepted: int, unknown: int, made: Sequence[SentRequest]) -> None:
+        self._tracker(campaign).record_send_finished(self.reference_of(campaign), accepted, unknown, made)
 
     def _tracker(self, campaign: str) -> DeliveryTracker:
         place = ("dag", "run", campaign, -1)

@@ -1,0 +1,57 @@
+"""Records manual resolutions in the database of delivery reports, so that nothing waits for the requests in vain."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from cpaas_provider.api.amounts import counted
+from cpaas_provider.cli.journal.instances import Found, Instance
+from cpaas_provider.database.default_file import may_exist
+from cpaas_provider.database.errors import DatabaseError
+from cpaas_provider.delivery.tracking.counts import open_report_database
+from cpaas_provider.delivery.tracking.request_state import RequestState
+from cpaas_provider.delivery.tracking.sent_requests import SentRequest, record_resolution
+from cpaas_provider.sending.journal.model import members_of, reached_by
+from cpaas_provider.sending.journal.resolution import Resolution, ResolutionResult
+
+_NOT_RECORDED = (
+    "The journal has the resolution. Clear the task: the end of its next try records it. Until then, sensors and DAGs "
+    "wait for these requests, at most 72 hours."
+)
+
+
+def record_in_database(
+    instance: Instance, found: Found, decided: ResolutionResult, decision: Resolution, result_id: str | None
+) -> str | None:
+    """Record a resolution for delivery tracking, and return the text to show.
+
+    :param found: the journal before the resolution
+    :param result_id: the service's id of the message
+    :return: ``None`` if there is no database, so that no delivery is tracked
+    """
+    if not may_exist():
+        return None
+    place = instance.dag_id, instance.run_id, instance.task_id, instance.map_index
+    known = [request.reference for request in found.journal.entries()]
+    resolved = _resolved(found, decided, decision, result_id)
+    try:
+        with open_report_database() as database:
+            where = database.redacted_url
+            campaign = database.write(partial(record_resolution, place=place, known=known, resolved=resolved))
+    except DatabaseError as error:
+        return f"The resolution could not be recorded for delivery tracking. {error} {_NOT_RECORDED}"
+    if campaign is None:
+        return f"The database {where} has no record of a campaign of this task, so nothing was changed there."
+    return f"Recorded for delivery tracking: {counted(len(resolved), 'request')} of {campaign}, in {where}."
+
+
+def _resolved(
+    found: Found, decided: ResolutionResult, decision: Resolution, result_id: str | None
+) -> list[SentRequest]:
+    """Return the resolved requests, each with the number of recipients that no other request was accepted for."""
+    state = RequestState.ACCEPTED if decision is Resolution.SENT else RequestState.NOT_SENT
+    members: dict[str, set[bytes]] = {}
+    for request in decided.before:
+        members.setdefault(request.reference, set()).update(request.members)
+    reached = reached_by(found.journal.entries(), members_of(decided.before))
+    return [SentRequest(name, len(of_one - reached), result_id, state=state) for name, of_one in members.items()]
