@@ -13,15 +13,15 @@ from cpaas_provider.database.activity.upsert import insert_into
 from cpaas_provider.database.bulk import batched
 from cpaas_provider.database.schema.delivery import deliveries, requests, sends
 from cpaas_provider.delivery.reports import DeliveryStatus
-from cpaas_provider.delivery.tracking.membership import lock_names, merge_recipients
+from cpaas_provider.delivery.tracking.membership import Moved, lock_names, merge_recipients
 from cpaas_provider.delivery.tracking.permanent_failures.entries import BRAKE_MINIMUM, update_brake, update_entries
-from cpaas_provider.delivery.tracking.recipient_status import key_of, merge_rows, upsert_statuses
+from cpaas_provider.delivery.tracking.recipient_status import Key, key_of, merge_rows, upsert_statuses
 from cpaas_provider.delivery.tracking.report_store import (
     DUPLICATE,
     KINDS,
     OF_REPEATED_PURCHASE,
 )
-from cpaas_provider.delivery.tracking.request_recipients import UNNAMED_PREFIX, UNTRACKED_PREFIX, hash_in_request
+from cpaas_provider.delivery.tracking.request_recipients import UNTRACKED_PREFIX, hash_in_request
 
 _NEWEST_SENDS = 10_000
 
@@ -95,17 +95,29 @@ def record_requests(connection: Connection, campaign: str, conn_id: str, made: S
             for request in sorted(made)
         ],
     )
-    _attach_untracked_reports(connection, campaign, conn_id, made, now)
+    moved: Moved = []
+    failed = _attach_untracked_reports(connection, campaign, conn_id, made, now, moved)
     if made[0].reference == campaign:
-        _complete_purchase(connection, campaign, conn_id)
+        failed |= _complete_kind(connection, campaign, conn_id)
+    update_entries(connection, failed, (), moved)
 
 
-def _complete_purchase(connection: Connection, campaign: str, conn_id: str) -> None:
-    """Set the kind of reports that arrived before their purchase was recorded, because they may not contain it."""
-    is_purchase = (sends.c.campaign == campaign, sends.c.conn_id == conn_id, sends.c.operation == "buy_airtime")
-    if connection.execute(select(sends.c.campaign).where(*is_purchase)).first() is not None:
-        of_purchase = (deliveries.c.campaign == campaign, deliveries.c.conn_id == conn_id, deliveries.c.kind.is_(None))
-        connection.execute(update(deliveries).where(*of_purchase).values(kind=KINDS["buy_airtime"]))
+def _kind_of(connection: Connection, campaign: str, conn_id: str) -> str | None:
+    operation = select(sends.c.operation).where(sends.c.campaign == campaign, sends.c.conn_id == conn_id)
+    return KINDS.get(connection.execute(operation).scalar() or "")
+
+
+def _complete_kind(connection: Connection, campaign: str, conn_id: str) -> set[Key]:
+    """Set the kind of reports that arrived before their request was recorded, because they may not contain it.
+
+    :return: the rows that may have a permanent failure of this kind
+    """
+    if (kind := _kind_of(connection, campaign, conn_id)) is None:
+        return set()
+    rows = deliveries.c
+    incomplete = (rows.campaign == campaign, rows.conn_id == conn_id, rows.kind.is_(None))
+    changed = update(deliveries).where(*incomplete).values(kind=kind).returning(deliveries)
+    return {key_of(dict(row)) for row in connection.execute(changed).mappings() if row["permanent_failure_at"]}
 
 
 def record_repeated_purchase(connection: Connection, conn_id: str, reference: str) -> None:
@@ -146,9 +158,18 @@ def record_send_finished(connection: Connection, campaign: str, expected: int, u
 
 
 def _attach_untracked_reports(
-    connection: Connection, campaign: str, conn_id: str, made: Sequence[SentRequest], now: datetime
-) -> None:
-    """Move reports of requests that arrived before the requests were recorded to the campaign."""
+    connection: Connection,
+    campaign: str,
+    conn_id: str,
+    made: Sequence[SentRequest],
+    now: datetime,
+    moved_rows: Moved,
+) -> set[Key]:
+    """Move reports of requests that arrived before the requests were recorded to the campaign.
+
+    :param moved_rows: gets the rows that turned out to be another recipient's
+    :return: the rows with a permanent failure
+    """
     waiting = {f"{UNTRACKED_PREFIX}{request.message_id}": request for request in made if request.message_id}
     waiting |= {request.reference: request for request in made if request.reference != campaign}
     by_reference = {request.reference: request for request in made}
@@ -157,24 +178,30 @@ def _attach_untracked_reports(
     attached = {
         request.reference: request.recipients for request in made if request.reference == campaign or request.rejected
     }
-    has_failures = False
+    failed: set[Key] = set()
     for names in batched(waiting):
         # Deleted and read by one statement, so that a row which another process adds meanwhile is not lost.
         under_names = and_(deliveries.c.conn_id == conn_id, deliveries.c.campaign.in_(names))
         taken = delete(deliveries).where(under_names).returning(deliveries)
         found = [(row, waiting[row["campaign"]]) for row in connection.execute(taken).mappings()]
+        kind = _kind_of(connection, campaign, conn_id) if found else None
         rows = merge_rows(
-            {**row, "campaign": campaign, "reference": request.reference, "updated_at": now}
+            {
+                **row,
+                "campaign": campaign,
+                "reference": request.reference,
+                "kind": row["kind"] or kind,
+                "updated_at": now,
+            }
             for row, request in found
             if row["recipient"] or request.recipients == 1
         )
         upsert_statuses(connection, rows)
         attached |= {reference: by_reference[reference].recipients for _, _, reference, _ in rows}
-        has_failures = has_failures or any(row["permanent_failure_at"] for row in rows.values())
+        failed |= {key for key, row in rows.items() if row["permanent_failure_at"]}
     if attached:
-        merge_recipients(connection, campaign, conn_id, attached)
-    if has_failures:
-        update_brake(connection, campaign)
+        merge_recipients(connection, campaign, conn_id, attached, moved_rows)
+    return failed
 
 
 def record_recipients(connection: Connection, campaign: str, conn_id: str, made: Mapping[str, Iterable[str]]) -> None:
@@ -185,30 +212,26 @@ def record_recipients(connection: Connection, campaign: str, conn_id: str, made:
 
     :param made: the recipients of each request in the form of ``reports.normalise_recipient``, by its reference
     """
-    single = {
-        reference
-        for reference, recipients in made.items()
-        if len(_record_recipients(connection, campaign, conn_id, reference, recipients)) == 1
-    }
-    rows = deliveries.c
-    for references in batched(single):
-        of_requests = and_(rows.campaign == campaign, rows.conn_id == conn_id, rows.reference.in_(references))
-        named = and_(of_requests, ~rows.recipient.startswith(UNNAMED_PREFIX))
-        found = [dict(row) for row in connection.execute(select(deliveries).where(named)).mappings()]
-        failed = {key_of(row) for row in found if row["permanent_failure_at"]}
-        update_entries(connection, failed, {key_of(row) for row in found if row["reached_at"]} - failed)
+    moved: Moved = []
+    for reference, recipients in made.items():
+        _record_recipients(connection, campaign, conn_id, reference, recipients, moved)
+    update_entries(connection, (), (), moved)
 
 
 def _record_recipients(
-    connection: Connection, campaign: str, conn_id: str, reference: str, recipients: Iterable[str]
-) -> list[str]:
-    """Record the recipients of one request, and return those that are new."""
+    connection: Connection,
+    campaign: str,
+    conn_id: str,
+    reference: str,
+    recipients: Iterable[str],
+    moved_rows: Moved,
+) -> None:
     now, names = datetime.now(UTC), sorted(set(recipients))
     is_request = and_(requests.c.conn_id == conn_id, requests.c.reference == reference)
     # Only once, so that a recipient that was erased since then is not recorded again.
     if not names or connection.execute(select(requests.c.tracked).where(is_request)).scalar():
-        return []
-    known = merge_recipients(connection, campaign, conn_id, {reference: len(names)}, names)
+        return
+    known = merge_recipients(connection, campaign, conn_id, {reference: len(names)}, moved_rows, names)
     connection.execute(update(requests).where(is_request).values(tracked=True))
     common = {
         "campaign": campaign,
@@ -227,7 +250,6 @@ def _record_recipients(
     insert = insert_into(connection.dialect.name, deliveries)
     missing = insert.on_conflict_do_nothing(index_elements=[*deliveries.primary_key.columns])
     connection.execute(missing, [{**common, "recipient": recipient} for recipient in names if recipient in known])
-    return names
 
 
 def sending_connections(connection: Connection) -> set[str]:

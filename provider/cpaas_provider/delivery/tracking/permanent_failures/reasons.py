@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from cpaas_provider.delivery.reports import DeliveryStatus, Report
 from cpaas_provider.provider_info import HARD_BOUNCE_REASONS, INVALID_NUMBER_REASONS
 
-_KINDS = {DeliveryStatus.UNDELIVERED: "sms", DeliveryStatus.BOUNCED: "email"}
+KINDS = {DeliveryStatus.UNDELIVERED: "sms", DeliveryStatus.BOUNCED: "email"}
 """The kind of message whose permanent failures have this status. Airtime has none: it reaches no handset."""
 
 _CAMEL_CASE = re.compile(r"(?<=[a-z])(?=[A-Z])")
@@ -79,12 +79,13 @@ class PermanentFailures:
     def reports_one(self, report: Report, kind: str | None) -> bool:
         """Return whether a report is of a permanent failure.
 
-        :param kind: the kind of the report's request, used if the report does not name one
+        If the kind is not known yet, it may be one. It counts once its row has the kind of ``KINDS``.
+
+        :param kind: the kind of the message, see ``kind_of``
         """
-        if report.delivery_status is None or (of_status := _KINDS.get(report.delivery_status)) is None:
+        if report.delivery_status is None or (of_status := KINDS.get(report.delivery_status)) is None:
             return False
-        kind = report.kind or kind or _kind_of(report)
-        return kind == of_status and _is_listed(report, self._reasons[kind])
+        return kind in (None, of_status) and _is_listed(report, self._reasons[of_status])
 
 
 def proves_reachable(report: Report, kind: str | None) -> bool:
@@ -93,8 +94,13 @@ def proves_reachable(report: Report, kind: str | None) -> bool:
     return report.delivery_status is not None and report.delivery_status.reached and kind != "airtime"
 
 
-def _kind_of(report: Report) -> str | None:
-    """Return the kind of a report whose request is not recorded yet. The status ``undelivered`` excludes airtime."""
+def kind_of(report: Report, kind: str | None) -> str | None:
+    """Return the kind of message that a report is about, if it is known. The status ``undelivered`` excludes airtime.
+
+    :param kind: the kind of the report's request, used if the report does not name one
+    """
+    if known := report.kind or kind:
+        return known
     if report.delivery_status is DeliveryStatus.BOUNCED or "@" in report.recipient:
         return "email"
     return "sms" if report.status == "undelivered" else None
