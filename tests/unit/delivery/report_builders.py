@@ -88,6 +88,16 @@ def tracked(
     database.write(lambda connection: record_recipients(connection, campaign, conn_id, {reference: recipients}))
 
 
+def recorded(
+    database: Database, *recipients: str, is_tracked: bool, campaign: str = "spring", reference: str = "pack"
+) -> None:
+    """Record a request of a campaign, and its recipients only if they are tracked."""
+    begun(database, campaign)
+    noted(database, SentRequest(reference, len(recipients), "m1"), campaign=campaign)
+    if is_tracked:
+        tracked(database, *recipients, campaign=campaign, reference=reference)
+
+
 def counts(database: Database, campaign: str = "spring") -> tuple[int, int, int]:
     """Return how many are delivered, undelivered and in flight."""
     with database.connect() as connection:
