@@ -48,9 +48,12 @@ INVALID_NUMBER_REASONS = ", ".join(
         "recipient number does not exist",
         "recipient number doesn't exist",
         "nonexistent number",
+        "non-existent number",
+        "unknown msisdn",
         "unassigned number",
         "unallocated number",
         "unallocated unassigned number",
+        "unassigned unallocated number",
         "number unallocated",
         "number not allocated",
         "number not assigned",
@@ -81,6 +84,7 @@ HARD_BOUNCE_REASONS = ", ".join(
         "recipient not found",
         "recipient does not exist",
         "account does not exist",
+        "email account that you tried to reach does not exist",
         "no such account",
         "invalid recipient",
         "invalid mailbox",
@@ -339,8 +343,9 @@ def get_provider_info() -> dict[str, object]:
                     },
                     "invalid_number_reasons": {
                         "description": (
-                            "Comma-separated. A delivery report of an undelivered SMS with one of these as a clause of "
-                            "its reason puts the number on the suppression list. Empty adds none."
+                            "Comma-separated. A delivery report of an undelivered SMS puts the number on the "
+                            "suppression list if one of these is a clause of its reason, and no clause is unknown. "
+                            "Empty adds none."
                         ),
                         "version_added": "0.1.0",
                         "type": "string",
@@ -349,9 +354,10 @@ def get_provider_info() -> dict[str, object]:
                     },
                     "hard_bounce_reasons": {
                         "description": (
-                            "Comma-separated. A delivery report of a bounced email with one of these puts the address "
-                            "on the suppression list. Its enhanced status code decides, else a clause of its reason. "
-                            "The word bounced adds addresses whose bounce has no reason. Empty adds none."
+                            "Comma-separated. A delivery report of a bounced email puts the address on the suppression "
+                            "list if one of these is a clause or the enhanced status code of its reason, and no clause "
+                            "or code is unknown. The word bounced adds addresses whose bounce has no reason. Empty "
+                            "adds none."
                         ),
                         "version_added": "0.1.0",
                         "type": "string",

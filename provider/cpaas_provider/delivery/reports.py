@@ -6,6 +6,7 @@ import functools
 import re
 from collections.abc import Callable
 from datetime import UTC, datetime
+from email.utils import parseaddr
 from enum import IntEnum
 from typing import Any, NamedTuple
 
@@ -78,8 +79,8 @@ _CHANNELS = ("channel", "kind", "type")
 
 _NUMBER = re.compile(r"\+?[0-9][0-9 ().-]*")
 _NO_DIGIT = re.compile(r"[^0-9]")
-_DIGITS = re.compile(r"\+?[1-9][0-9]*")
-_ASCII_ADDRESS = re.compile(r"[\x00-\x7f]*@[\x00-\x7f]*")
+_HAS_NAME = re.compile(r"[\s<>()\"]")
+_MAILTO = re.compile(r"^(?:rfc822;\s*)?(?:mailto:)?", re.IGNORECASE)
 _LONGEST_NUMBER = 20
 _MILLISECONDS_FROM = 1e11
 
@@ -110,8 +111,11 @@ class Report(NamedTuple):
     reported_at: datetime | None = None
 
 
-def read_report(body: Any) -> Report:
-    """Return what a report says, whatever JSON it is; what cannot be read stays empty."""
+def read_report(body: Any, region: str | None = None) -> Report:
+    """Return what a report says, whatever JSON it is; what cannot be read stays empty.
+
+    :param region: the two-letter region of national numbers, ``default_region`` of the connection
+    """
     fields = _fields(body)
     family, _, happened = (_first(fields, ("event",), _word) or "").rpartition(".")
     status = _first(_with_status(fields), ("status",), _status)
@@ -119,7 +123,7 @@ def read_report(body: Any) -> Report:
     return Report(
         delivery_status=STATUS_WORDS.get(told),
         status=told if told in STATUS_WORDS else service_word(told, ()),
-        recipient=_first(fields, _RECIPIENTS, normalise_recipient) or "",
+        recipient=_first(fields, _RECIPIENTS, functools.partial(normalise_recipient, region=region)) or "",
         message_id=_first(fields, _IDS, _identifier),
         reference=_first(fields, _REFERENCES, _identifier),
         reason=_first(fields, _REASONS, _reason) or _first(fields, ("status",), _description),
@@ -128,52 +132,76 @@ def read_report(body: Any) -> Report:
     )
 
 
-def normalise_recipient(value: Any) -> str | None:
+def normalise_recipient(value: Any, region: str | None = None) -> str | None:
     """Return how a recipient is filed: a number's digits alone, an address in lower case, or ``None``.
 
     As the reader of recipients reads it, so that a report finds the recipient that was sent to. What that does not
-    take, such as a national number, is filed as it is written.
+    take, such as a national number of no known region, is filed as it is written.
+
+    :param region: the two-letter region of national numbers
     """
     if isinstance(value, list) and len(value) == 1:
         value = value[0]
     text = _text(value)
-    # Most reports write an address in ASCII, which is read as it is.
-    if text and not _ASCII_ADDRESS.fullmatch(text):
-        text = _reader()(text)
     if text and "@" in text:
-        # Measured as it is stored: a few letters are longer in lower case.
-        text = text.lower()
-    if not text or len(text) > MAX_RECIPIENT:
-        return None
-    if "@" in text:
-        return text
-    if not _NUMBER.fullmatch(text):
+        return _filed_address(text)
+    if text and (number := read_number(text, region)):
+        return number
+    if not text or not _NUMBER.fullmatch(text):
         return None
     # 00 is how a phone dials +; no number begins with 0 in its international form.
     digits = _NO_DIGIT.sub("", text).removeprefix("00")
     return digits if 0 < len(digits) <= _LONGEST_NUMBER else None
 
 
-@functools.cache
-def _reader() -> Callable[[str], str]:
-    """Return what reads a recipient as the sender's reader does. An import takes too long for each report."""
-    from cpaas_provider.api.recipients.invalid import InvalidRecipientError
-    from cpaas_provider.api.recipients.msisdn import NumberReader
-    from cpaas_provider.api.recipients.reader import RecipientReader
+def read_number(text: str, region: str | None = None) -> str | None:
+    """Return the international digits of a number, as a report or a row has it; ``None`` if it is national or none.
 
-    read_any = RecipientReader("any", NumberReader(number_check="possible")).read
-    read_valid = NumberReader().read
+    Reports have international digits without a plus. So digits that are valid as such are no national number.
 
-    def read(text: str) -> str:
+    :param region: the two-letter region of national numbers
+    """
+    for read, prefix in _number_readers(region):
         try:
-            if not _DIGITS.fullmatch(text):
-                return read_any(text)
-            # Digits may be a national number of any country, so they must make a valid international one.
-            return read_valid(text if text[0] == "+" else f"+{text}")
-        except InvalidRecipientError:
-            return text
+            # A plain text, because database drivers do not take other kinds.
+            return str(read(f"{prefix}{text}" if text.isdecimal() else text))
+        except ValueError:
+            continue
+    return None
 
-    return read
+
+@functools.cache
+def _number_readers(region: str | None) -> tuple[tuple[Callable[[str], str], str], ...]:
+    """Return what reads a number, one after the other, each with what it needs before plain digits.
+
+    An import takes too long for each report.
+    """
+    from cpaas_provider.api.recipients.msisdn import INTERNATIONAL, NumberReader
+
+    national = ((NumberReader(region, "possible").read, ""),) if region else ()
+    return (INTERNATIONAL.read, "+"), *national, (NumberReader(None, "possible").read, "")
+
+
+def _filed_address(text: str) -> str | None:
+    address = _MAILTO.sub("", text)
+    if _HAS_NAME.search(address):
+        address = parseaddr(address)[1] or address
+        address = _MAILTO.sub("", address)
+    # Most reports write an address in ASCII, which is read as it is.
+    if not address.isascii():
+        address = _read_address(address)
+    # Measured as it is stored: a few letters are longer in lower case.
+    address = address.lower()
+    return address if len(address) <= MAX_RECIPIENT else None
+
+
+def _read_address(text: str) -> str:
+    from cpaas_provider.api.recipients.email_address import InvalidEmailAddressError, normalise_email
+
+    try:
+        return normalise_email(text)
+    except InvalidEmailAddressError:
+        return text
 
 
 def _fields(body: Any) -> Fields:

@@ -54,6 +54,11 @@ class CpaasConnection:
         """The secrets that key stored hashes: the first one keys new hashes, each of them can read old ones."""
         return *self.callback_secret, self.api_key
 
+    @property
+    def default_region(self) -> str | None:
+        """The two-letter region of national numbers, ``None`` if numbers must be international."""
+        return self.options.get("default_region")
+
     def weak_secrets(self) -> list[tuple[str, str]]:
         """Return what is wrong with the secrets that prove delivery reports, each with what to do. Shows no secret."""
         short = f"shorter than {_SHORTEST_SECRET} characters, so reports could be forged by guessing it."

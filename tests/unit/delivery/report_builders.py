@@ -29,18 +29,29 @@ _numbers = itertools.count()
 
 
 def report(
-    recipient: str | None, status: str, *, token: CallbackToken | None = None, conn_id: str = "shop", **fields: Any
+    recipient: str | None,
+    status: str,
+    *,
+    token: CallbackToken | None = None,
+    conn_id: str = "shop",
+    region: str | None = None,
+    **fields: Any,
 ) -> ReceivedReport:
-    """Return a report that differs from every other."""
+    """Return a report that differs from every other.
+
+    :param region: ``default_region`` of its connection
+    """
     body = {"status": status, "nonce": next(_numbers), **fields}
     if recipient is not None:
         body["recipient"] = recipient
-    return received_report(body, token=token, conn_id=conn_id)
+    return received_report(body, token=token, conn_id=conn_id, region=region)
 
 
-def received_report(body: Any, *, token: CallbackToken | None = None, conn_id: str = "shop") -> ReceivedReport:
+def received_report(
+    body: Any, *, token: CallbackToken | None = None, conn_id: str = "shop", region: str | None = None
+) -> ReceivedReport:
     source = "webhook" if token is None else "callback"
-    return ReceivedReport(conn_id, source, token, read_report(body), json.dumps(body), WHEN)
+    return ReceivedReport(conn_id, source, token, read_report(body, region), json.dumps(body), WHEN)
 
 
 def to(*recipients: str, campaign: str = "spring", reference: str | None = None) -> CallbackToken:
@@ -75,6 +86,16 @@ def tracked(
 ) -> None:
     """Have it noted who a request went to."""
     database.write(lambda connection: record_recipients(connection, campaign, conn_id, {reference: recipients}))
+
+
+def recorded(
+    database: Database, *recipients: str, is_tracked: bool, campaign: str = "spring", reference: str = "pack"
+) -> None:
+    """Record a request of a campaign, and its recipients only if they are tracked."""
+    begun(database, campaign)
+    noted(database, SentRequest(reference, len(recipients), "m1"), campaign=campaign)
+    if is_tracked:
+        tracked(database, *recipients, campaign=campaign, reference=reference)
 
 
 def counts(database: Database, campaign: str = "spring") -> tuple[int, int, int]:

@@ -281,6 +281,44 @@ class TestRecipients:
     def test_one_recipient_is_filed_in_one_way(self, written: Any, key: str | None) -> None:
         assert normalise_recipient(written) == key
 
+    @pytest.mark.parametrize(
+        "written",
+        [
+            "Ann <a@x.org>",
+            '"Ann, of the shop" <A@X.org>',
+            "<a@x.org>",
+            "Zo\u00eb <a@x.org>",
+            "a@x.org (Ann)",
+            "mailto:a@x.org",
+            "MAILTO:<a@x.org>",
+            "rfc822; a@x.org",
+        ],
+    )
+    def test_address_with_a_name_is_the_address(self, written: str) -> None:
+        assert normalise_recipient(written) == "a@x.org"
+
+    @pytest.mark.parametrize(
+        ("written", "region", "key"),
+        [
+            ("08031234567", "NG", "2348031234567"),
+            ("0803 123 4567", "NG", "2348031234567"),
+            ("8031234567", "NG", "2348031234567"),
+            ("2348031234567", "NG", "2348031234567"),
+            ("447911123456", "NG", "447911123456"),
+            ("+44 7911 123456", "NG", "447911123456"),
+            ("07911 123456", "GB", "447911123456"),
+            ("(212) 555-0123", "US", "12125550123"),
+            ("08031234567", None, "08031234567"),
+            ("08031234567", "no region", "08031234567"),
+            ("12345", "NG", "12345"),
+            ("a@x.org", "NG", "a@x.org"),
+        ],
+    )
+    def test_national_number_is_read_in_the_region_of_the_connection(
+        self, written: str, region: str | None, key: str
+    ) -> None:
+        assert normalise_recipient(written, region) == key
+
 
 class TestTime:
     @pytest.mark.parametrize(

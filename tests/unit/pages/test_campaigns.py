@@ -221,6 +221,25 @@ class TestCampaign:
         assert "/data/results.jsonl" in page
         assert 'href="/dags/spring_dag/runs/run%201/tasks/send"' in page
 
+    @pytest.mark.parametrize(("failures", "is_braked"), [(19, False), (20, True)])
+    def test_with_too_many_permanent_failures_says_that_no_recipient_is_listed(
+        self, database: Database, reader: TestClient, failures: int, is_braked: bool
+    ) -> None:
+        campaign(database, "spring")
+        begun(database, "spring")
+        noted(database, SentRequest("pack", 100))
+        recipients = [f"23480300{number:05d}" for number in range(100)]
+        failed = (
+            report(recipient, "undelivered", token=to(*recipients), reason="Unknown subscriber")
+            for recipient in recipients[:failures]
+        )
+        save_reports(database, *failed)
+        page = reader.get("/campaigns/spring").text
+        warning = f"{failures} of 100 recipients have a permanent failure."
+        assert (warning in page) is is_braked
+        assert ("add no recipient to the suppression list" in page) is is_braked
+        assert recipients[0] not in page
+
     def test_names_nobody(self, database: Database, reader: TestClient) -> None:
         campaign(database, "spring")
         begun(database, "spring")

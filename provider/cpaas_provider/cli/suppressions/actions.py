@@ -23,7 +23,7 @@ from cpaas_provider.database.database import Database, open_database
 from cpaas_provider.database.recipients.hash_keys import HASH_BYTES
 from cpaas_provider.database.recipients.suppressions import Listed, Suppression, SuppressionTable
 from cpaas_provider.database.schema.base import REPORT_DIALECTS
-from cpaas_provider.delivery.tracking.permanent_failures.entries import read_brakes
+from cpaas_provider.delivery.tracking.permanent_failures.entries import is_of_single_sends, read_brakes
 from cpaas_provider.hooks.suppressions import add_suppressions, check_entry, list_reader, remove_suppressions
 from cpaas_provider.sources import as_source
 from cpaas_provider.sources.base import InvalidRow, Source
@@ -53,10 +53,11 @@ def cpaas_suppressions_list(args: Namespace) -> None:
     shown = f"Showing {len(lines):,} of " if len(lines) < total else ""
     say(f"{shown}{counted(total, 'entry', 'entries')}{f': {reasons}' if reasons else ''}.", aside(args))
     for brake in brakes:
+        what = "single sends" if is_of_single_sends(brake) else f"campaign {brake['campaign']}"
         warn(
-            f"Delivery reports of campaign {brake['campaign']} on connection {brake['conn_id']!r} add no recipient. "
+            f"Delivery reports of {what} on connection {brake['conn_id']!r} add no recipient. "
             f"They report permanent failures of {brake['failures']:,} of {counted(brake['recipients'], 'recipient')}, "
-            "too many to be the fault of the recipients. Look at the reasons in its results file."
+            "too many to be the fault of the recipients. Look at the reasons in the results file or the reports."
         )
 
 

@@ -107,13 +107,13 @@ class SuppressionTable:
         def work(connection: Connection, batch: Sequence[Suppression]) -> int:
             hasher = read_hasher(connection)
             known = frozenset() if hasher is None else hasher.key_ids
-            if any(one.key_id not in known for one in batch):
+            if any(entry.key_id not in known for entry in batch):
                 raise OtherHashKeyError(
                     "Entries of the export are hashed with a key that this database does not have, so they would match "
                     "no recipient. An export can be imported only into the database that it comes from, or into a copy "
                     "of it."
                 )
-            _take_over(connection, batch, {one.recipient_hash: one.recipient_hash for one in batch})
+            _take_over(connection, batch, {entry.recipient_hash: entry.recipient_hash for entry in batch})
             return _insert(connection, batch)
 
         return sum(self._database.write(partial(work, batch=batch)) for batch in batched(entries))
@@ -224,18 +224,18 @@ def add_listed(connection: Connection, listed: Sequence[Listed], hasher: Recipie
     now = datetime.now(UTC)
     entries = [
         Suppression(
-            hasher.hash(one.recipient),
+            hasher.hash(entry.recipient),
             hasher.key_id,
-            one.channel,
-            one.conn_id,
-            one.reason,
-            one.source,
+            entry.channel,
+            entry.conn_id,
+            entry.reason,
+            entry.source,
             now,
-            one.reported_at,
+            entry.reported_at,
         )
-        for one in listed
+        for entry in listed
     ]
-    hashes = {old: hasher.hash(one.recipient) for one in listed for old in hasher.hashes(one.recipient)}
+    hashes = {old: hasher.hash(entry.recipient) for entry in listed for old in hasher.hashes(entry.recipient)}
     _take_over(connection, entries, hashes)
     return _insert(connection, entries, _stored_with_older_key(connection, hasher, listed))
 
@@ -245,7 +245,7 @@ def _take_over(connection: Connection, entries: Iterable[Suppression], newest: M
 
     :param newest: by every hash under which a recipient may be stored, the one in the entries
     """
-    added = {_key_of(one): one for one in entries if one.reported_at is None}
+    added = {_key_of(entry): entry for entry in entries if entry.reported_at is None}
     for hashes in batched(newest) if added else ():
         of_reports = and_(suppressions.c.recipient_hash.in_(hashes), suppressions.c.reported_at.is_not(None))
         for key in connection.execute(select(*_KEY).where(of_reports)).all():
@@ -277,7 +277,7 @@ def _stored_with_older_key(connection: Connection, hasher: RecipientHasher, list
     """Return the keys that the listed entries would get, for those that are stored under a hash of an older key."""
     if len(hasher.key_ids) == 1:
         return set()
-    newest = {old: hasher.hash(one.recipient) for one in listed for old in hasher.hashes(one.recipient)}
+    newest = {old: hasher.hash(entry.recipient) for entry in listed for old in hasher.hashes(entry.recipient)}
     stored: set[Key] = set()
     for hashes in batched(newest):
         stored |= {(newest[key[0]], *key[1:]) for key in _stored(connection, hashes)}
@@ -291,7 +291,7 @@ def _stored(connection: Connection, hashes: Sequence[bytes]) -> set[Key]:
 
 def _insert(connection: Connection, entries: Iterable[Suppression], stored: Collection[Key] = ()) -> int:
     """Insert the entries that are not stored yet, and return their number."""
-    by_key = {_key_of(one): one for one in entries}
+    by_key = {_key_of(entry): entry for entry in entries}
     # Sorted, so that two processes cannot deadlock.
     rows = {key: by_key[key]._asdict() for key in sorted(by_key.keys() - stored)}
     if (dialect := connection.dialect.name) in REPORT_DIALECTS:

@@ -40,7 +40,7 @@ WRITE_TIMEOUT = 5.0
 
 
 class SigningSecrets(Protocol):
-    """The part of a connection that verifies reports."""
+    """The part of a connection that verifies and reads reports."""
 
     @property
     def hash_secrets(self) -> tuple[str, ...]:
@@ -53,6 +53,10 @@ class SigningSecrets(Protocol):
     @property
     def signature_header(self) -> str | None:
         """The header of their signature."""
+
+    @property
+    def default_region(self) -> str | None:
+        """The two-letter region of national numbers."""
 
 
 def create_app(
@@ -77,7 +81,11 @@ def create_app(
         if found is None:
             return None
         return ConnectionSecrets(
-            found.hash_secrets, found.webhook_secret, found.signature_header, callback_lifetime=callback_lifetime()
+            found.hash_secrets,
+            found.webhook_secret,
+            found.signature_header,
+            callback_lifetime(),
+            found.default_region,
         )
 
     def existing() -> set[str]:

@@ -86,11 +86,13 @@ class _ReportEndpoint:
     async def _respond(self, path: dict[str, str], request: BoundedRequest) -> Response:
         raise NotImplementedError
 
-    async def _store(self, conn_id: str, request: BoundedRequest, raw: bytes, token: CallbackToken | None) -> Response:
+    async def _store(
+        self, conn_id: str, region: str | None, request: BoundedRequest, raw: bytes, token: CallbackToken | None
+    ) -> Response:
         """Store an authentic report, and return the response that acknowledges it."""
         request.check_type()
         text, body = read_json(raw)
-        received = ReceivedReport(conn_id, self.source, token, read_report(body), text, datetime.now(UTC))
+        received = ReceivedReport(conn_id, self.source, token, read_report(body, region), text, datetime.now(UTC))
         result = await request.within(lambda: responses.RESPONSE_TIMEOUT, self._writer.submit(received))
         self._refuse_where_not_stored(result, conn_id)
         if self._emit_metric is not None:
@@ -142,15 +144,15 @@ class CallbackEndpoint(_ReportEndpoint):
 
     async def _respond(self, path: dict[str, str], request: BoundedRequest) -> Response:
         conn_id = path["conn_id"]
-        token = await self._verified_token(conn_id, path["token"])
+        token, region = await self._verified_token(conn_id, path["token"])
         request.enter(conn_id)
         raw = await request.body()
         if token.campaign == HANDSHAKE:
             return json_response(200, {"database": await self._database_id()})
-        return await self._store(conn_id, request, raw, token)
+        return await self._store(conn_id, region, request, raw, token)
 
-    async def _verified_token(self, conn_id: str, text: str) -> CallbackToken:
-        """Return the verified token of a URL that has not expired."""
+    async def _verified_token(self, conn_id: str, text: str) -> tuple[CallbackToken, str | None]:
+        """Return the verified token of a URL that has not expired, and the region of the connection's numbers."""
         secrets = await self._secrets_cache.get(conn_id)
         if secrets is None:
             raise RefusalError(responses.NOT_FOUND)
@@ -161,7 +163,7 @@ class CallbackEndpoint(_ReportEndpoint):
             token = verify_token(conn_id, text, newer.callback_secrets if newer else ())
         if token.expired(secrets.callback_lifetime):
             self._refuse_where_not_stored(StoreResult.EXPIRED, conn_id)
-        return token
+        return token, secrets.default_region
 
 
 class WebhookEndpoint(_ReportEndpoint):
@@ -178,7 +180,7 @@ class WebhookEndpoint(_ReportEndpoint):
             newer = await self._secrets_cache.refresh_after_mismatch(conn_id, secrets)
             if newer is None or not _signed(newer, request, raw):
                 raise RefusalError(responses.BAD_SIGNATURE)
-        return await self._store(conn_id, request, raw, None)
+        return await self._store(conn_id, secrets.default_region, request, raw, None)
 
     async def _webhook_secrets(self, conn_id: str, request: BoundedRequest) -> ConnectionSecrets:
         """Return the secrets for a request whose headers may carry a valid signature."""

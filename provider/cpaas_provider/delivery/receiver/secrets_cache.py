@@ -41,18 +41,20 @@ _CONN_ID = re.compile(r"[\w#!()\-.:/\\]{1,250}")
 
 @dataclass(frozen=True, slots=True)
 class ConnectionSecrets:
-    """The secrets that verify a connection's reports.
+    """The secrets that verify a connection's reports, and how they are read.
 
     :param callback_secrets: the first signs callback URLs, all verify them
     :param webhook_secret: signs account webhooks
     :param signature_header: the header of that signature; without this or ``webhook_secret`` the webhook is closed
     :param callback_lifetime: how long a callback URL takes reports
+    :param default_region: the two-letter region of national numbers in reports
     """
 
     callback_secrets: tuple[str, ...] = field(repr=False)
     webhook_secret: str | None = field(default=None, repr=False)
     signature_header: str | None = None
     callback_lifetime: timedelta = LIFETIME
+    default_region: str | None = None
 
 
 class SecretsUnavailableError(Exception):

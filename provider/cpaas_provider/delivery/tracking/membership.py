@@ -48,6 +48,9 @@ from cpaas_provider.delivery.tracking.request_recipients import RequestRecipient
 
 Row = dict[str, Any]
 
+Moved = list[tuple[Mapping[str, Any], str | None]]
+"""Rows as they were stored, each with the recipient whose row it became; ``None`` if it was deleted."""
+
 _CHECK_EACH = 1_000_000
 """Kept as the number of a request, each new row of which must be compared with the others. None has so many."""
 
@@ -66,20 +69,24 @@ def request_of(row: Mapping[str, Any]) -> Request:
     return row["campaign"], row["conn_id"], row["reference"]
 
 
-def record_statuses(connection: Connection, reported: Sequence[tuple[Row, int | None]]) -> list[Key | None]:
+def record_statuses(
+    connection: Connection, reported: Sequence[tuple[Row, int | None]], moved_rows: Moved
+) -> list[Key | None]:
     """Update the rows of recipients, and return for each report the key of its row.
 
     :param reported: rows as reports name their recipients, each with the number of recipients of its request, ``None``
         if that is not known; the name may be empty if that number is 1
+    :param moved_rows: gets the rows that turned out to be another recipient's
     :return: ``None`` for a recipient that does not belong to the request
     """
     # A number without its country code may be another row's recipient. Two processes would move rows in any order.
     alone = {request_of(row) for row, most in reported if most == 1 or (most and is_national(row["recipient"]))}
     lock(connection, alone, sharing={request_of(row) for row, _ in reported} - alone)
-    single = [place for place, (_, most) in enumerate(reported) if most == 1]
+    single = [position for position, (_, most) in enumerate(reported) if most == 1]
     rows: list[Row | None] = [row for row, _ in reported]
-    for place, named in zip(single, _resolve_single(connection, [reported[place][0] for place in single]), strict=True):
-        rows[place] = named
+    named = _resolve_single(connection, [reported[position][0] for position in single], moved_rows)
+    for position, row in zip(single, named, strict=True):
+        rows[position] = row
     most_of: dict[Request, int] = {}
     for row, most in reported:
         if most is not None and most > 1:
@@ -87,7 +94,7 @@ def record_statuses(connection: Connection, reported: Sequence[tuple[Row, int | 
             most_of[request] = max(most, most_of.get(request, 0))
     written = merge_rows(row for row in rows if row is not None)
     new, numbers = _write(connection, written, most_of)
-    moved = _fit(connection, most_of, [key for key in written if key in new], numbers)
+    moved = _fit(connection, most_of, [key for key in written if key in new], numbers, moved_rows)
     keys = [None if row is None else key_of(row) for row in rows]
     return [None if key is None else moved.get(key, key) for key in keys]
 
@@ -109,13 +116,13 @@ def _write(
         return upsert_and_count(connection, rows, bounded)
     new: set[Key] = set()
     before: dict[Request, int] = {}
-    for some in batched(key for key in rows if key[:3] in bounded):
-        found = select_at_once(connection, _find("sqlite").existing, {"wanted": json.dumps(some)})
-        for place, is_there, number in found:
-            if not is_there:
-                new.add(some[place])
+    for batch in batched(key for key in rows if key[:3] in bounded):
+        found = select_at_once(connection, _find("sqlite").existing, {"wanted": json.dumps(batch)})
+        for position, exists_already, number in found:
+            if not exists_already:
+                new.add(batch[position])
             if number is not None:
-                before[some[place][:3]] = number
+                before[batch[position][:3]] = number
     upsert_statuses(connection, rows)
     added = Counter(key[:3] for key in new)
     add_to_numbers(connection, added)
@@ -123,7 +130,11 @@ def _write(
 
 
 def _fit(
-    connection: Connection, most_of: Mapping[Request, int], new: Sequence[Key], numbers: Mapping[Request, int]
+    connection: Connection,
+    most_of: Mapping[Request, int],
+    new: Sequence[Key],
+    numbers: Mapping[Request, int],
+    moved_rows: Moved,
 ) -> dict[Key, Key | None]:
     """Keep of new rows those of recipients of their requests that have none yet, in their order.
 
@@ -143,7 +154,7 @@ def _fit(
     for request, recipients in _read(connection, sizes, without=added).items():
         # Of several recipients, a report that names none is about none.
         recipients.names.pop("", None)
-        finals = _place(connection, recipients, added[request])
+        finals = _place(connection, recipients, added[request], moved_rows)
         moved |= {(*request, name): None if final is None else (*request, final) for name, final in finals.items()}
         kept = _CHECK_EACH if recipients.needs_look else len(recipients.names)
         if kept != numbers[request]:
@@ -151,10 +162,13 @@ def _fit(
     return moved
 
 
-def _place(connection: Connection, recipients: RequestRecipients, names: Iterable[str]) -> dict[str, str | None]:
+def _place(
+    connection: Connection, recipients: RequestRecipients, names: Iterable[str], moved_rows: Moved
+) -> dict[str, str | None]:
     """Move rows of a request to the recipients that they are about, and delete those of others.
 
     :param names: the names of the rows, in the order in which they take the places of recipients
+    :param moved_rows: gets these rows
     :return: the changed names
     """
     found = {name: recipients.name_of(name) for name in names}
@@ -163,13 +177,15 @@ def _place(connection: Connection, recipients: RequestRecipients, names: Iterabl
     dropped = [name for name, final in finals.items() if final is None]
     if dropped:
         strangers = deliveries.c.recipient.in_(dropped)
-        connection.execute(delete(deliveries).where(_is(recipients.request), strangers))
+        taken = delete(deliveries).where(_is(recipients.request), strangers).returning(deliveries)
+        moved_rows += [(dict(row), None) for row in connection.execute(taken).mappings()]
     for final in dict.fromkeys(final for name, final in finals.items() if final not in (None, name)):
-        _move(connection, recipients.request, [name for name in finals if finals[name] == final], str(final))
+        former = [name for name in finals if finals[name] == final]
+        moved_rows += _move(connection, recipients.request, former, str(final))
     return {name: final for name, final in finals.items() if final != name}
 
 
-def _resolve_single(connection: Connection, rows: Sequence[Row]) -> list[Row | None]:
+def _resolve_single(connection: Connection, rows: Sequence[Row], moved_rows: Moved) -> list[Row | None]:
     """Return the rows of requests with one recipient under its name; ``None`` for a row of another recipient."""
     if not rows:
         return []
@@ -180,7 +196,7 @@ def _resolve_single(connection: Connection, rows: Sequence[Row]) -> list[Row | N
     names = [known[request_of(row)].name_of(row["recipient"]) for row in rows]
     for recipients in known.values():
         # A later report may name the recipient that the first one did not.
-        _place(connection, recipients, ())
+        _place(connection, recipients, (), moved_rows)
     return [
         None if name is None else {**row, "recipient": known[request_of(row)].final(name)}
         for row, name in zip(rows, names, strict=True)
@@ -192,11 +208,13 @@ def merge_recipients(
     campaign: str,
     conn_id: str,
     made: Mapping[str, int],
+    moved_rows: Moved,
     known: Mapping[str, Collection[str]] = MappingProxyType({}),
 ) -> dict[str, Collection[str]]:
     """Keep only the rows of requests' own recipients, one each, now that the requests are recorded.
 
     :param made: the number of recipients of each request, by its reference
+    :param moved_rows: gets the rows that turned out to be another recipient's
     :param known: their recipients, if they are recorded
     :return: the names of the recipients of each
     """
@@ -208,7 +226,7 @@ def merge_recipients(
     for request, recipients in _read(connection, ours).items():
         reported = list(recipients.names)
         recipients.begin(known.get(request[2]))
-        _place(connection, recipients, reported)
+        _place(connection, recipients, reported, moved_rows)
         names[request[2]] = recipients.names.keys()
     return names
 
@@ -217,13 +235,16 @@ def _is(request: Request) -> ColumnElement[bool]:
     return and_(*(column == value for column, value in zip(_NAME, request, strict=False)))
 
 
-def _move(connection: Connection, request: Request, recipients: Collection[str], name: str) -> None:
-    """Move the rows of a recipient to the name that turned out to be its own."""
-    if others := sorted(set(recipients) - {name}):
-        taken = delete(deliveries).where(_is(request), deliveries.c.recipient.in_(others)).returning(deliveries)
-        now = datetime.now(UTC)
-        for row in connection.execute(taken).mappings().all():
-            upsert_statuses(connection, merge_rows([{**row, "recipient": name, "updated_at": now}]))
+def _move(connection: Connection, request: Request, recipients: Collection[str], name: str) -> Moved:
+    """Move the rows of a recipient to the name that turned out to be its own, and return them."""
+    former = sorted(set(recipients) - {name})
+    if not former:
+        return []
+    taken = delete(deliveries).where(_is(request), deliveries.c.recipient.in_(former)).returning(deliveries)
+    now, rows = datetime.now(UTC), connection.execute(taken).mappings().all()
+    for row in rows:
+        upsert_statuses(connection, merge_rows([{**row, "recipient": name, "updated_at": now}]))
+    return [(dict(row), name) for row in rows]
 
 
 def replace_name(connection: Connection, request: Request, recipient: str, name: str) -> None:
@@ -307,9 +328,9 @@ def _read(
     """
     found: dict[Request, RequestRecipients] = {}
     query = _find(connection.dialect.name).recipients
-    for some in batched(sizes):
+    for batch in batched(sizes):
         for *request, names, size, tracked, rejected, message_id in select_at_once(
-            connection, query, {"wanted": json.dumps(some), "most_rows": most_rows}
+            connection, query, {"wanted": json.dumps(batch), "most_rows": most_rows}
         ):
             key = request[0], request[1], request[2]
             new = set(without.get(key, ()))
@@ -331,16 +352,16 @@ class _Find:
     """Queries for a JSON list of keys. The database finds each by the primary key."""
 
     def __init__(self, dialect: str) -> None:
-        given: Any = bindparam("wanted", type_=String())
+        keys: Any = bindparam("wanted", type_=String())
         self._by_row = dialect != "sqlite"
         if dialect == "sqlite":
-            self._wanted = func.json_each(given).table_valued("key", "value")
+            self._wanted = func.json_each(keys).table_valued("key", "value")
             parts: list[ColumnElement[Any]] = [
-                func.json_extract(self._wanted.c.value, literal_column(f"'$[{place}]'")) for place in range(4)
+                func.json_extract(self._wanted.c.value, literal_column(f"'$[{index}]'")) for index in range(4)
             ]
         else:
-            self._wanted = func.json_array_elements(cast(given, JSON)).table_valued("value")
-            parts = [self._wanted.c.value.op("->>")(literal_column(str(place))) for place in range(4)]
+            self._wanted = func.json_array_elements(cast(keys, JSON)).table_valued("value")
+            parts = [self._wanted.c.value.op("->>")(literal_column(str(index))) for index in range(4)]
         self._parts = [type_coerce(part, String()) for part in parts]
 
     def _among(self, *columns: ColumnElement[Any]) -> ColumnElement[bool]:
@@ -358,12 +379,12 @@ class _Find:
         """The rows of each request as JSON, its recorded size, whether it is tracked, the rejected and the id."""
         # One index look-up each: with a join, PostgreSQL would scan a table that has grown since its last ANALYZE.
         rows = select(deliveries.c.reported_at, deliveries.c.recipient).where(self._among(*_NAME[:3]))
-        some = rows.limit(bindparam("most_rows", type_=Integer())).correlate(self._wanted).subquery()
-        moment = cast(some.c.reported_at, String)
+        first = rows.limit(bindparam("most_rows", type_=Integer())).correlate(self._wanted).subquery()
+        moment = cast(first.c.reported_at, String)
         names: Any = (
-            cast(func.json_agg(func.json_build_array(moment, some.c.recipient)), String)
+            cast(func.json_agg(func.json_build_array(moment, first.c.recipient)), String)
             if self._by_row
-            else func.json_group_array(func.json_array(moment, some.c.recipient))
+            else func.json_group_array(func.json_array(moment, first.c.recipient))
         )
         recorded = and_(requests.c.conn_id == self._parts[1], requests.c.reference == self._parts[2])
         facts = (requests.c.recipients, requests.c.tracked, requests.c.rejected, requests.c.message_id)

@@ -26,11 +26,15 @@ from cpaas_provider.delivery.hashing import digest_in_chunks
 from cpaas_provider.delivery.receiver.quotas import PREFIX_BYTES, Quotas, digest_prefix
 from cpaas_provider.delivery.receiver.writer import ReceivedReport, StoreResult
 from cpaas_provider.delivery.reports import DeliveryStatus, Report
-from cpaas_provider.delivery.tracking.membership import Row, hold_names, record_statuses
+from cpaas_provider.delivery.tracking.membership import Moved, Row, hold_names, record_statuses
 from cpaas_provider.delivery.tracking.permanent_failures.entries import update_entries
-from cpaas_provider.delivery.tracking.permanent_failures.reasons import PermanentFailures, proves_reachable
+from cpaas_provider.delivery.tracking.permanent_failures.reasons import (
+    PermanentFailures,
+    kind_of,
+    proves_reachable,
+)
 from cpaas_provider.delivery.tracking.recipient_status import Key
-from cpaas_provider.delivery.tracking.request_recipients import UNNAMED_PREFIX, UNTRACKED_PREFIX
+from cpaas_provider.delivery.tracking.request_recipients import UNTRACKED_PREFIX
 
 log = logging.getLogger(__name__)
 
@@ -101,72 +105,75 @@ class ReportStore:
         if not refused:
             return self._store(incoming, connection)
         # A report that is stored already needs no room, and is acknowledged as repeated.
-        too_many = [place for place, why in refused.items() if why is StoreResult.TOO_MANY]
-        digests = {place: _digest(incoming[place]) for place in too_many}
+        too_many = [number for number, why in refused.items() if why is StoreResult.TOO_MANY]
+        digests = {number: _digest(incoming[number]) for number in too_many}
         stored = _known(connection, digests.values())
-        refused = {place: why for place, why in refused.items() if digests.get(place) not in stored}
-        results = iter(self._store([one for place, one in enumerate(incoming) if place not in refused], connection))
-        return [refused[place] if place in refused else next(results) for place in range(len(incoming))]
+        refused = {number: why for number, why in refused.items() if digests.get(number) not in stored}
+        accepted = [received for number, received in enumerate(incoming) if number not in refused]
+        results = iter(self._store(accepted, connection))
+        return [refused[number] if number in refused else next(results) for number in range(len(incoming))]
 
     def _store(self, incoming: Sequence[ReceivedReport], connection: Connection) -> list[StoreResult]:
-        places = _owners(connection, incoming)
+        owners = _owners(connection, incoming)
         now = datetime.now(UTC)
         digests = [_digest(received) for received in incoming]
-        first = _insert_raw(connection, incoming, places, digests)
+        first = _insert_raw(connection, incoming, owners, digests)
         # Nothing is recorded of the campaign of an untracked message.
-        noted = {one.campaign for one in places if one.campaign and not one.campaign.startswith(UNTRACKED_PREFIX)}
-        kinds = self._kinds_of(connection, noted)
-        purchases = _repeated_purchases(connection, incoming, places)
+        campaigns = {owner.campaign for owner in owners if owner.campaign}
+        kinds = self._kinds_of(connection, {name for name in campaigns if not name.startswith(UNTRACKED_PREFIX)})
+        purchases = _repeated_purchases(connection, incoming, owners)
         results, rows = [StoreResult.REPEATED] * len(incoming), dict[int, Row]()
-        for number, (received, place, digest) in enumerate(zip(incoming, places, digests, strict=True)):
+        for number, (received, owner, digest) in enumerate(zip(incoming, owners, digests, strict=True)):
             if digest in first:
                 first.discard(digest)
-                row = self._row(received, place, kinds.get(place.campaign or ""), now)
-                if row is not None and (received.conn_id, place.reference) in purchases and row["status"] == DUPLICATE:
+                row = self._row(received, owner, kinds.get(owner.campaign or ""), now)
+                if row is not None and (received.conn_id, owner.reference) in purchases and row["status"] == DUPLICATE:
                     row |= OF_REPEATED_PURCHASE
                 results[number] = StoreResult.UNREADABLE if row is None else StoreResult.NEW
                 if row is not None:
                     rows[number] = row
-        keys = record_statuses(connection, [(row, places[number].recipients) for number, row in rows.items()])
+        moved: Moved = []
+        reported = [(row, owners[number].recipients) for number, row in rows.items()]
+        keys = record_statuses(connection, reported, moved)
         failed, reached = set[Key](), set[Key]()
         for (number, row), key in zip(rows.items(), keys, strict=True):
             if key is None:
                 results[number] = StoreResult.EXCESS
-            elif not key[3].startswith(UNNAMED_PREFIX):
-                if row["permanent_failure_at"]:
-                    failed.add(key)
-                elif row["reached_at"]:
-                    reached.add(key)
+            elif row["permanent_failure_at"]:
+                failed.add(key)
+            elif row["reached_at"]:
+                reached.add(key)
         minute = now.replace(second=0, microsecond=0)
         add_report_counts(connection, Counter(_counted(row, minute) for row in rows.values()))
-        update_entries(connection, failed, reached)
+        update_entries(connection, failed, reached, moved)
         return results
 
-    def _row(self, received: ReceivedReport, place: _Owner, kind: str | None, now: datetime) -> dict[str, Any] | None:
+    def _row(self, received: ReceivedReport, owner: _Owner, kind: str | None, now: datetime) -> dict[str, Any] | None:
         """Return the row for the recipient of a report; ``None`` if the status or the recipient is unknown."""
         report = received.report
         # A report of a request with one recipient need not name it. Of an unrecorded request the number is not known.
-        may_be_nameless = place.recipients in (1, None)
-        if report.delivery_status is None or place.campaign is None or not (report.recipient or may_be_nameless):
+        may_be_nameless = owner.recipients in (1, None)
+        if report.delivery_status is None or owner.campaign is None or not (report.recipient or may_be_nameless):
             return None
         # A clock that is ahead must not decide over later reports.
-        said_at = min(report.reported_at or received.at, received.at)
+        happened_at = min(report.reported_at or received.at, received.at)
+        kind = kind_of(report, kind)
         return {
-            "campaign": place.campaign,
+            "campaign": owner.campaign,
             "recipient": report.recipient,
             # An untracked message is identified by its id alone.
-            "reference": "" if place.campaign.startswith(UNTRACKED_PREFIX) else place.reference or "",
+            "reference": "" if owner.campaign.startswith(UNTRACKED_PREFIX) else owner.reference or "",
             "message_id": report.message_id,
             "conn_id": received.conn_id,
-            "kind": report.kind or kind,
+            "kind": kind,
             "delivery_status": int(report.delivery_status),
             "status": report.status,
             "reason": report.reason,
             **_FLAGS[report.delivery_status],
             "reported_at": received.at,
             "updated_at": now,
-            "permanent_failure_at": said_at if self._permanent.reports_one(report, kind) else None,
-            "reached_at": said_at if proves_reachable(report, kind) else None,
+            "permanent_failure_at": happened_at if self._permanent.reports_one(report, kind) else None,
+            "reached_at": happened_at if proves_reachable(report, kind) else None,
         }
 
     def _kinds_of(self, connection: Connection, campaigns: set[str]) -> dict[str, str]:
@@ -241,8 +248,8 @@ def _recorded(connection: Connection, incoming: Sequence[ReceivedReport]) -> _Re
         query = _recorded_query(connection.dialect.name, column)
         for conn_id, names in _names_of(incoming, by=column.name).items():
             for batch in batched(names):
-                given: Any = json.dumps(batch) if connection.dialect.name == "sqlite" else batch
-                for name, *owner in select_at_once(connection, query, {"conn_id": conn_id, "names": given}):
+                wanted: Any = json.dumps(batch) if connection.dialect.name == "sqlite" else batch
+                for name, *owner in select_at_once(connection, query, {"conn_id": conn_id, "names": wanted}):
                     found[column.name, conn_id, name] = _Owner(*owner)
     return found
 
@@ -297,11 +304,11 @@ def _measured(*texts: str) -> bytes:
 
 
 def _insert_raw(
-    connection: Connection, incoming: Sequence[ReceivedReport], places: Sequence[_Owner], digests: Sequence[bytes]
+    connection: Connection, incoming: Sequence[ReceivedReport], owners: Sequence[_Owner], digests: Sequence[bytes]
 ) -> set[bytes]:
     """Store the raw reports, and return the digests of those that are new."""
     rows: dict[bytes, dict[str, Any]] = {}
-    for received, place, digest in zip(incoming, places, digests, strict=True):
+    for received, owner, digest in zip(incoming, owners, digests, strict=True):
         if digest in rows:
             rows[digest]["received_count"] += 1
             continue
@@ -310,7 +317,7 @@ def _insert_raw(
             "received_at": received.at,
             "conn_id": received.conn_id,
             "source": received.source,
-            "campaign": place.campaign,
+            "campaign": owner.campaign,
             "recipient": received.report.recipient,
             "body": received.body,
             "received_count": 1,

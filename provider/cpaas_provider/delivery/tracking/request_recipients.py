@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import logging
 import secrets
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from sqlalchemy import Connection
@@ -17,6 +17,7 @@ from cpaas_provider.database.recipients.hash_keys import (
     read_hasher,
     writing_hasher,
 )
+from cpaas_provider.delivery.reports import read_number
 from cpaas_provider.delivery.tracking.recipient_status import Request
 
 log = logging.getLogger(__name__)
@@ -148,7 +149,9 @@ class RequestRecipients:
             return
         readings = {reported}
         if is_national(reported):
-            readings |= {number for region in set(map(_region_of, self.names)) if (number := _read(reported, region))}
+            readings |= {
+                number for region in set(map(_region_of, self.names)) if (number := read_number(reported, region))
+            }
         names = [_hashed_name(self.request)]
         if self.message_id:
             names.append(f"{UNTRACKED_PREFIX}{self.message_id}")
@@ -189,7 +192,10 @@ def hashes_in(text: str | None) -> frozenset[str]:
 
 def hasher_for(connection: Connection, requests: Iterable[RequestRecipients]) -> RecipientHasher | None:
     """Return what computes the hashes of recipients, if one of these requests has any."""
-    if not any(one.rejected or any(name.startswith(ERASED_PREFIX) for name in one.names) for one in requests):
+    if not any(
+        recipients.rejected or any(name.startswith(ERASED_PREFIX) for name in recipients.names)
+        for recipients in requests
+    ):
         return None
     try:
         return read_hasher(connection)
@@ -202,14 +208,14 @@ def hasher_for(connection: Connection, requests: Iterable[RequestRecipients]) ->
 @functools.lru_cache(maxsize=10_000)
 def is_national(name: str) -> bool:
     """Return whether a name is a number that lacks its country code."""
-    return "@" not in name and not name.startswith(UNNAMED_PREFIX) and _read(name, None) != name
+    return "@" not in name and not name.startswith(UNNAMED_PREFIX) and read_number(name) != name
 
 
-def is_same_number(one: str, other: str) -> bool:
+def is_same_number(name: str, reported: str) -> bool:
     """Return whether one of two numbers is the other in the form in which it is dialled in its country."""
-    if "@" in one or "@" in other or one.startswith(UNNAMED_PREFIX) or other.startswith(UNNAMED_PREFIX):
+    if "@" in name or "@" in reported or name.startswith(UNNAMED_PREFIX) or reported.startswith(UNNAMED_PREFIX):
         return False
-    return _read(one, _region_of(other)) == other or _read(other, _region_of(one)) == one
+    return read_number(name, _region_of(reported)) == reported or read_number(reported, _region_of(name)) == name
 
 
 def _is_unclear(name: str) -> bool:
@@ -224,22 +230,6 @@ def _hashed_name(request: Request) -> str:
 
 def _in_request(conn_id: str, name: str, recipient: str) -> str:
     return "\0".join((conn_id, name, recipient))
-
-
-def _read(name: str, region: str | None) -> str | None:
-    """Return the international digits of a number; ``None`` if it is none of this region."""
-    try:
-        return _reader(region)(name)
-    except ValueError:
-        return None
-
-
-@functools.cache
-def _reader(region: str | None) -> Callable[[str], str]:
-    """Return what reads the numbers of a region. An import takes too long for each report."""
-    from cpaas_provider.api.recipients.msisdn import NumberReader
-
-    return NumberReader(region, "possible").read
 
 
 @functools.lru_cache(maxsize=10_000)

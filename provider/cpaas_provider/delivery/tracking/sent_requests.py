@@ -15,15 +15,15 @@ from cpaas_provider.database.bulk import batched, insert_many
 from cpaas_provider.database.schema.delivery import deliveries, delivery_summaries, requests, sends
 from cpaas_provider.delivery.reports import DeliveryStatus
 from cpaas_provider.delivery.tracking.counts import is_in_state
-from cpaas_provider.delivery.tracking.membership import lock_names, lock_to_change, merge_recipients
+from cpaas_provider.delivery.tracking.membership import Moved, lock_names, lock_to_change, merge_recipients
 from cpaas_provider.delivery.tracking.permanent_failures.entries import BRAKE_MINIMUM, update_brake, update_entries
-from cpaas_provider.delivery.tracking.recipient_status import key_of, merge_rows, upsert_statuses
+from cpaas_provider.delivery.tracking.recipient_status import Key, key_of, merge_rows, upsert_statuses
 from cpaas_provider.delivery.tracking.report_store import (
     DUPLICATE,
     KINDS,
     OF_REPEATED_PURCHASE,
 )
-from cpaas_provider.delivery.tracking.request_recipients import UNNAMED_PREFIX, UNTRACKED_PREFIX, hash_in_request
+from cpaas_provider.delivery.tracking.request_recipients import UNTRACKED_PREFIX, hash_in_request
 from cpaas_provider.delivery.tracking.request_state import RequestState
 
 _NEWEST_SENDS = 10_000
@@ -105,17 +105,29 @@ def record_requests(connection: Connection, campaign: str, conn_id: str, made: S
             for request in sorted(made)
         ],
     )
-    _attach_untracked_reports(connection, campaign, conn_id, made, now)
+    moved: Moved = []
+    failed = _attach_untracked_reports(connection, campaign, conn_id, made, now, moved)
     if made[0].reference == campaign:
-        _complete_purchase(connection, campaign, conn_id)
+        failed |= _complete_kind(connection, campaign, conn_id)
+    update_entries(connection, failed, (), moved)
 
 
-def _complete_purchase(connection: Connection, campaign: str, conn_id: str) -> None:
-    """Set the kind of reports that arrived before their purchase was recorded, because they may not contain it."""
-    is_purchase = (sends.c.campaign == campaign, sends.c.conn_id == conn_id, sends.c.operation == "buy_airtime")
-    if connection.execute(select(sends.c.campaign).where(*is_purchase)).first() is not None:
-        of_purchase = (deliveries.c.campaign == campaign, deliveries.c.conn_id == conn_id, deliveries.c.kind.is_(None))
-        connection.execute(update(deliveries).where(*of_purchase).values(kind=KINDS["buy_airtime"]))
+def _kind_of(connection: Connection, campaign: str, conn_id: str) -> str | None:
+    operation = select(sends.c.operation).where(sends.c.campaign == campaign, sends.c.conn_id == conn_id)
+    return KINDS.get(connection.execute(operation).scalar() or "")
+
+
+def _complete_kind(connection: Connection, campaign: str, conn_id: str) -> set[Key]:
+    """Set the kind of reports that arrived before their request was recorded, because they may not contain it.
+
+    :return: the rows that may have a permanent failure of this kind
+    """
+    if (kind := _kind_of(connection, campaign, conn_id)) is None:
+        return set()
+    rows = deliveries.c
+    incomplete = (rows.campaign == campaign, rows.conn_id == conn_id, rows.kind.is_(None))
+    changed = update(deliveries).where(*incomplete).values(kind=kind).returning(deliveries)
+    return {key_of(dict(row)) for row in connection.execute(changed).mappings() if row["permanent_failure_at"]}
 
 
 def record_repeated_purchase(connection: Connection, conn_id: str, reference: str) -> None:
@@ -241,9 +253,18 @@ def record_send_finished(connection: Connection, campaign: str, expected: int, u
 
 
 def _attach_untracked_reports(
-    connection: Connection, campaign: str, conn_id: str, made: Sequence[SentRequest], now: datetime
-) -> None:
-    """Move reports of requests that arrived before the requests were recorded to the campaign."""
+    connection: Connection,
+    campaign: str,
+    conn_id: str,
+    made: Sequence[SentRequest],
+    now: datetime,
+    moved_rows: Moved,
+) -> set[Key]:
+    """Move reports of requests that arrived before the requests were recorded to the campaign.
+
+    :param moved_rows: gets the rows that turned out to be another recipient's
+    :return: the rows with a permanent failure
+    """
     waiting = {f"{UNTRACKED_PREFIX}{request.message_id}": request for request in made if request.message_id}
     waiting |= {request.reference: request for request in made if request.reference != campaign}
     names = {name for request in made for name in (request.reference, request.message_id) if name}
@@ -256,22 +277,28 @@ def _attach_untracked_reports(
     found_under = _names_with_reports(connection, conn_id, waiting)
     attached |= {waiting[name].reference: waiting[name].recipients for name in found_under}
     lock_to_change(connection, ((campaign, conn_id, reference) for reference in attached))
-    has_failures = False
+    failed: set[Key] = set()
     for batch in batched(found_under):
         under_names = and_(deliveries.c.conn_id == conn_id, deliveries.c.campaign.in_(batch))
         taken = delete(deliveries).where(under_names).returning(deliveries)
         found = [(row, waiting[row["campaign"]]) for row in connection.execute(taken).mappings()]
+        kind = _kind_of(connection, campaign, conn_id) if found else None
         rows = merge_rows(
-            {**row, "campaign": campaign, "reference": request.reference, "updated_at": now}
+            {
+                **row,
+                "campaign": campaign,
+                "reference": request.reference,
+                "kind": row["kind"] or kind,
+                "updated_at": now,
+            }
             for row, request in found
             if row["recipient"] or request.recipients == 1
         )
         upsert_statuses(connection, rows)
-        has_failures = has_failures or any(row["permanent_failure_at"] for row in rows.values())
+        failed |= {key for key, row in rows.items() if row["permanent_failure_at"]}
     if attached:
-        merge_recipients(connection, campaign, conn_id, attached)
-    if has_failures:
-        update_brake(connection, campaign)
+        merge_recipients(connection, campaign, conn_id, attached, moved_rows)
+    return failed
 
 
 def _names_with_reports(connection: Connection, conn_id: str, names: Iterable[str]) -> list[str]:
@@ -303,7 +330,8 @@ def record_recipients(connection: Connection, campaign: str, conn_id: str, made:
         is_one = and_(requests.c.conn_id == conn_id, requests.c.reference.in_(batch))
         connection.execute(update(requests).where(is_one).values(tracked=True))
     sizes = {reference: len(recipients) for reference, recipients in names.items()}
-    kept = merge_recipients(connection, campaign, conn_id, sizes, names)
+    moved: Moved = []
+    kept = merge_recipients(connection, campaign, conn_id, sizes, moved, names)
     now = datetime.now(UTC)
     common = {
         "campaign": campaign,
@@ -325,7 +353,7 @@ def record_recipients(connection: Connection, campaign: str, conn_id: str, made:
         if recipient in kept[reference]
     ]
     insert_many(connection, _missing(connection.dialect.name), rows)
-    _update_entries_of_single(connection, campaign, conn_id, [name for name, number in sizes.items() if number == 1])
+    update_entries(connection, (), (), moved)
 
 
 def _tracked(connection: Connection, conn_id: str, references: Iterable[str]) -> set[str]:
@@ -334,17 +362,6 @@ def _tracked(connection: Connection, conn_id: str, references: Iterable[str]) ->
         is_tracked = (requests.c.conn_id == conn_id, requests.c.reference.in_(batch), requests.c.tracked)
         found.update(connection.execute(select(requests.c.reference).where(*is_tracked)).scalars())
     return found
-
-
-def _update_entries_of_single(connection: Connection, campaign: str, conn_id: str, references: Collection[str]) -> None:
-    """Update the suppression list by reports that are about the only recipients of requests."""
-    rows = deliveries.c
-    for batch in batched(references):
-        of_requests = and_(rows.campaign == campaign, rows.conn_id == conn_id, rows.reference.in_(batch))
-        named = and_(of_requests, ~rows.recipient.startswith(UNNAMED_PREFIX))
-        found = [dict(row) for row in connection.execute(select(deliveries).where(named)).mappings()]
-        failed = {key_of(row) for row in found if row["permanent_failure_at"]}
-        update_entries(connection, failed, {key_of(row) for row in found if row["reached_at"]} - failed)
 
 
 # Built once: SQLAlchemy takes longer to build a statement than the database to run it.

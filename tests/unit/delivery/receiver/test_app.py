@@ -89,6 +89,16 @@ class TestKept:
         assert name == "lag"
         assert seconds >= 3600
 
+    def test_national_number_is_read_in_the_region_of_the_connection(self, served: Served, door: str) -> None:
+        conn_id = f"lagos-{door}"
+        served.connections[conn_id] = replace(SHOP, default_region="NG")
+        body = {**REPORT, "recipient": "0803 123 4567"}
+        if door == "callback":
+            served.post(served.callback(conn_id=conn_id), body)
+        else:
+            served.post_signed(body, conn_id=conn_id)
+        assert [row.recipient for row in served.stored() if row.conn_id == conn_id] == ["2348031234567"]
+
     def test_a_report_from_the_future_is_not_early(self, served: Served, door: str) -> None:
         then = datetime.now(UTC) + timedelta(hours=1)
         assert send(served, door, {**REPORT, "created_datetime": then.isoformat()}).status_code == 200

@@ -251,6 +251,24 @@ class TestCampaignFinished:
         assert len({one.batch for one in failed}) == 1
 
 
+class TestReachedByAnotherRequest:
+    @pytest.mark.parametrize(
+        ("spelling", "other"),
+        [(ADA, f"0{ADA[3:]}"), (f"0{ADA[3:]}", f"+{ADA}"), ("a@x.org", "Ann <a@x.org>"), ("Ann <a@x.org>", "A@X.org")],
+    )
+    def test_whatever_spelling_each_has(self, database, spelling, other):
+        begin(database)
+        save_reports(
+            database,
+            report(spelling, "failed", token=CallbackToken("spring", "first", 20), region="NG"),
+            report(other, "delivered", token=CallbackToken("spring", "second", 20), region="NG"),
+            report(UMA, "failed", token=CallbackToken("spring", "second", 20), region="NG"),
+        )
+        noted(database, recipients=20, reference="first")
+        noted(database, recipients=20, reference="second")
+        assert [one.facts for one in found(database, MESSAGES_FAILED)] == [{"recipients": 1}]
+
+
 class TestBatches:
     def test_hold_what_failed_since_the_last_one(self, database, batches_at_once):
         save_reports(database, report(ADA, "failed", token=PACK), report(OBI, "delivered", token=PACK))

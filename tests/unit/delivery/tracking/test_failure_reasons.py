@@ -6,6 +6,7 @@ import pytest
 
 from cpaas_provider.delivery.reports import DeliveryStatus, Report
 from cpaas_provider.delivery.tracking.permanent_failures.reasons import PermanentFailures
+from tests.unit.delivery.tracking import gateway_reasons
 
 INVALID_NUMBERS = (
     "Unknown subscriber",
@@ -283,3 +284,43 @@ def test_long_reason_takes_no_long_time(piece: str) -> None:
 
     reason = (piece * 300)[:300]
     assert is_listed("email", reason) in (True, False)
+
+
+def _cases(*tables: tuple[str, dict[str, list[str]]]) -> list[tuple[str, str]]:
+    return [(kind, reason) for kind, table in tables for reasons in table.values() for reason in reasons]
+
+
+PERMANENT = _cases(("sms", gateway_reasons.INVALID_NUMBERS), ("email", gateway_reasons.HARD_BOUNCES))
+OTHER = _cases(("sms", gateway_reasons.OTHER_SMS), ("email", gateway_reasons.OTHER_EMAIL))
+
+
+@pytest.mark.parametrize(("kind", "reason"), PERMANENT)
+def test_reason_of_a_gateway_for_a_missing_recipient_is_listed(kind: str, reason: str) -> None:
+    assert is_listed(kind, reason)
+
+
+@pytest.mark.parametrize(("kind", "reason"), OTHER)
+def test_reason_of_a_gateway_for_any_other_cause_is_not_listed(kind: str, reason: str) -> None:
+    assert not is_listed(kind, reason)
+
+
+def test_gateways_have_many_reasons() -> None:
+    assert len(set(PERMANENT + OTHER)) >= 250
+
+
+@pytest.mark.parametrize("unknown", ["carrier", "awaiting", "4.7.1", "Carrier says:", "(held)", "; parser"])
+def test_unknown_words_anywhere_in_a_reason_list_nobody(unknown: str) -> None:
+    """Before, between and after all words of every reason that lists a recipient."""
+    listed = [
+        *PERMANENT,
+        *(("sms", reason) for reason in INVALID_NUMBERS),
+        *(("email", reason) for reason in HARD_BOUNCES),
+    ]
+    # The name and the id that a server adds are removed with what is inside of them.
+    for kind, reason in (
+        (kind, reason) for kind, reason in listed if " said: " not in reason and "gsmtp" not in reason
+    ):
+        words = reason.split(" ")
+        for position in range(len(words) + 1):
+            changed = " ".join((*words[:position], unknown, *words[position:]))
+            assert not is_listed(kind, changed), changed

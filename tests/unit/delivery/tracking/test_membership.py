@@ -27,6 +27,7 @@ from tests.unit.delivery.report_builders import (
     ended,
     noted,
     outcomes,
+    recorded,
     report,
     save_reports,
     to,
@@ -54,12 +55,6 @@ def raw(database: Database) -> int:
         return connection.execute(select(func.count()).select_from(reports)).scalar_one()
 
 
-def send(database: Database, campaign: str, *, known: bool) -> None:
-    noted(database, SentRequest(alone(campaign).reference, 1, "m1"), campaign=campaign)
-    if known:
-        tracked(database, ADA, campaign=campaign, reference=alone(campaign).reference)
-
-
 class TestTheOneRecipientOfARequest:
     @pytest.mark.parametrize("campaign", ["spring", "by-itself"])
     @pytest.mark.parametrize("known", [True, False])
@@ -70,7 +65,7 @@ class TestTheOneRecipientOfARequest:
         begun(database, campaign)
         for what in order:
             if what == "send":
-                send(database, campaign, known=known)
+                recorded(database, ADA, is_tracked=known, campaign=campaign, reference=alone(campaign).reference)
             else:
                 name = ADA if what == "named" else None
                 save_reports(database, report(name, "delivered" if name else "sent", token=alone(campaign)))
@@ -92,10 +87,7 @@ class TestTheOneRecipientOfARequest:
         ours = "cpaas-" + "a" * 24
         save_reports(database, report(None, "delivered", external_ref=ours), report(None, "sent", id="m1"))
         save_reports(database, report(ADA, "sent", token=CallbackToken(ours, ours, 1)))
-        begun(database, ours)
-        noted(database, SentRequest(ours, 1, "m1"), campaign=ours)
-        if known:
-            tracked(database, ADA, campaign=ours, reference=ours)
+        recorded(database, ADA, is_tracked=known, campaign=ours, reference=ours)
         ended(database, ours, expected=1)
         assert (counts(database, ours), outcomes(database, ours)) == ((1, 0, 0), {ADA: "delivered"})
         assert rows(database) == 1

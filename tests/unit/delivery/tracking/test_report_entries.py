@@ -10,13 +10,19 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from sqlalchemy import and_, select, update
 
 from cpaas_provider.database.database import Database, open_database
 from cpaas_provider.database.recipients.suppressions import INVALID_NUMBER, Listed, SuppressionTable
+from cpaas_provider.database.schema.delivery import deliveries, suppression_brakes
 from cpaas_provider.delivery.receiver.writer import ReceivedReport
-from cpaas_provider.delivery.tracking.permanent_failures.entries import read_brakes
+from cpaas_provider.delivery.tracking.permanent_failures.entries import (
+    SINGLE_SENDS_WINDOW,
+    is_of_single_sends,
+    read_brakes,
+)
 from cpaas_provider.delivery.tracking.report_store import ReportStore
-from cpaas_provider.delivery.tracking.sent_requests import SentRequest
+from cpaas_provider.delivery.tracking.sent_requests import SentRequest, TrackedSend, record_send_started
 from tests.unit.delivery.report_builders import ADA, WHEN, begun, ended, noted, report, save_reports, to, tracked
 
 CY = "cy@example.com"
@@ -222,8 +228,152 @@ class TestBrake:
         assert (listed(database, recipients), braked(database)) == (set(), ["spring"])
 
 
+OURS = f"cpaas-{'a' * 24}"
+
+
+class TestBrakeOfSingleSends:
+    """A gateway that reports every number as invalid: each message is a campaign of its own."""
+
+    def send(
+        self, database: Database, recipients: list[str], status: str = "undelivered", *, is_recorded: bool = True
+    ) -> None:
+        for place, recipient in enumerate(recipients):
+            name = f"m-{status}-{recipient}" if place % 2 or not is_recorded else f"single-{status}-{recipient}"
+            if name.startswith("single"):
+                begun(database, name)
+                noted(database, SentRequest(name, 1), campaign=name)
+                token = to(recipient, campaign=name, reference=name)
+                save_reports(database, at(1, recipient, status, token=token, reason=UNKNOWN))
+            else:
+                save_reports(database, at(1, recipient, status, message_id=name, reason=UNKNOWN, channel="sms"))
+
+    @pytest.mark.parametrize("is_recorded", [True, False])
+    def test_more_than_a_small_share_lists_nobody(
+        self, database: Database, caplog: pytest.LogCaptureFixture, is_recorded: bool
+    ) -> None:
+        recipients = numbers(25)
+        with caplog.at_level(logging.WARNING, LOG):
+            self.send(database, recipients[:19], is_recorded=is_recorded)
+            assert listed(database, recipients) == set(recipients[:19])
+            self.send(database, recipients[19:], is_recorded=is_recorded)
+        assert listed(database, recipients) == set()
+        with database.connect() as connection:
+            [brake] = read_brakes(connection)
+        assert (brake["conn_id"], brake["failures"], brake["recipients"]) == ("shop", 20, 20)
+        assert is_of_single_sends(brake)
+        [record] = [record for record in caplog.records if record.name == LOG]
+        assert "single sends on connection 'shop'" in record.getMessage()
+        assert not any(recipient in caplog.text for recipient in recipients)
+
+    def test_small_share_lists_them(self, database: Database) -> None:
+        recipients = numbers(420)
+        save_reports(
+            database, *(at(0, recipient, "delivered", message_id=f"d-{recipient}") for recipient in recipients[:400])
+        )
+        self.send(database, recipients[400:])
+        assert listed(database, recipients) == set(recipients[400:])
+
+    def test_other_connection_and_campaign_do_not_count(self, database: Database) -> None:
+        recipients = fill(database, 400)
+        save_reports(database, *failures(recipients[:15]))
+        other = (failed(1, one, message_id=f"bank-{one}", conn_id="bank") for one in recipients[20:35])
+        save_reports(database, *other)
+        self.send(database, recipients[40:50])
+        assert listed(database, recipients) == {*recipients[:15], *recipients[40:50]}
+        assert braked(database) == []
+
+    def test_failures_of_a_braked_time_never_count_and_later_ones_do(self, database: Database) -> None:
+        recipients = numbers(40)
+        self.send(database, recipients[:30])
+        assert listed(database, recipients) == set()
+        with database.engine.begin() as connection:
+            for table, name in ((deliveries, "updated_at"), (suppression_brakes, "braked_at")):
+                for row in connection.execute(select(table)).mappings().all():
+                    same = and_(*(column == row[column.name] for column in table.primary_key))
+                    earlier = row[name] - 2 * SINGLE_SENDS_WINDOW
+                    connection.execute(update(table).where(same).values({name: earlier}))
+        self.send(database, recipients[30:])
+        save_reports(database, at(1, recipients[0], "sent", message_id="again"))
+        assert listed(database, recipients) == set(recipients[30:])
+
+    def test_it_holds_over_several_receivers_at_once(self, database: Database, url: str) -> None:
+        recipients = numbers(60)
+        together = threading.Barrier(3)
+
+        def receive(part: list[str]) -> None:
+            with open_database(url) as own:
+                together.wait()
+                self.send(own, part, is_recorded=False)
+
+        receivers = [threading.Thread(target=receive, args=(recipients[number::3],)) for number in range(3)]
+        for receiver in receivers:
+            receiver.start()
+        for receiver in receivers:
+            receiver.join()
+        assert (listed(database, recipients), len(braked(database))) == (set(), 1)
+
+
+class TestReportWithoutAKind:
+    """The status "failed" is one of SMS and of airtime. It counts once the request is recorded."""
+
+    def record(self, database: Database, operation: str, campaign: str) -> None:
+        send = TrackedSend(campaign, operation, "shop", "dag", "run", "send", -1)
+        database.write(lambda connection: record_send_started(connection, send))
+        noted(database, SentRequest(OURS, 1, "m-1"), campaign=campaign)
+
+    @pytest.mark.parametrize(("operation", "is_listed"), [("send_sms", True), ("buy_airtime", False)])
+    @pytest.mark.parametrize("campaign", [OURS, "spring"])
+    @pytest.mark.parametrize("by", [{"external_ref": OURS}, {"message_id": "m-1"}], ids=["reference", "id"])
+    @pytest.mark.parametrize("recipient", [ADA, f"0{ADA[3:]}"])
+    def test_failure_lists_the_recipient_of_an_sms(
+        self, database: Database, operation: str, is_listed: bool, campaign: str, by: Any, recipient: str
+    ) -> None:
+        save_reports(database, at(1, recipient, "failed", reason="Invalid number", region="NG", **by))
+        assert listed(database, [ADA]) == set()
+        self.record(database, operation, campaign)
+        assert listed(database, [ADA]) == ({ADA} if is_listed else set())
+
+    def test_failure_at_the_callback_url_lists_the_recipient(self, database: Database) -> None:
+        token = to(ADA, campaign=OURS, reference=OURS)
+        save_reports(database, at(1, ADA, "failed", reason="Invalid number", token=token))
+        self.record(database, "send_sms", OURS)
+        assert listed(database, [ADA]) == {ADA}
+
+    def test_later_delivery_counts(self, database: Database) -> None:
+        save_reports(database, at(2, ADA, "delivered", message_id="m-2"))
+        save_reports(database, at(1, ADA, "failed", reason="Invalid number", message_id="m-1"))
+        self.record(database, "send_sms", "spring")
+        assert listed(database, [ADA]) == set()
+
+
 class TestReportWithoutARecipient:
     """It arrives before its request is recorded, and is about the only recipient of the request."""
+
+    def test_failure_lists_the_recipient_that_a_later_report_names(self, database: Database) -> None:
+        begun(database)
+        save_reports(database, failed(1, "", token=to(ADA)))
+        assert listed(database, [ADA]) == set()
+        save_reports(database, at(2, ADA, "sent", token=to(ADA)))
+        assert listed(database, [ADA]) == {ADA}
+
+    @pytest.mark.parametrize("token", [to(ADA), to(ADA, "2348030000009")])
+    def test_entry_of_a_national_number_becomes_one_of_the_international_number(
+        self, database: Database, token: Any
+    ) -> None:
+        national = f"0{ADA[3:]}"
+        begun(database)
+        save_reports(database, failed(1, national, token=token))
+        assert listed(database, [national, ADA]) == {national}
+        save_reports(database, at(2, ADA, "sent", token=token))
+        assert listed(database, [national, ADA]) == {ADA}
+
+    def test_entry_of_a_stranger_is_removed_when_the_recipients_are_recorded(self, database: Database) -> None:
+        stranger = "2348030000009"
+        begun(database)
+        save_reports(database, failed(1, stranger, token=to(ADA)))
+        assert listed(database, [stranger]) == {stranger}
+        self.record(database)
+        assert listed(database, [ADA, stranger]) == set()
 
     def record(self, database: Database) -> None:
         begun(database)

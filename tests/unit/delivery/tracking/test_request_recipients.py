@@ -23,6 +23,7 @@ from tests.unit.delivery.report_builders import (
     ended,
     noted,
     outcomes,
+    recorded,
     report,
     save_reports,
     to,
@@ -83,6 +84,12 @@ class TestRejectedRecipient:
         told = [report(ADA, "delivered", id="m1"), report(national, "failed", id="m1"), report(OBI, "failed", id="m1")]
         assert save(database, *told) == [NEW, EXCESS, NEW]
 
+    def test_is_recognised_in_its_national_form_before_any_other_recipient(self, database: Database) -> None:
+        begun(database)
+        noted(database, SentRequest("pack", 2, "m1", (UMA,)))
+        assert save(database, report(f"0{UMA[3:]}", "failed", id="m1", region="NG")) == [EXCESS]
+        assert outcomes(database) == {}
+
     def test_is_stored_as_a_keyed_hash_of_this_request_alone(self, database: Database) -> None:
         begun(database)
         noted(database, self.ACCEPTED, SentRequest("other", 1, "m2", (OBI,)))
@@ -117,10 +124,7 @@ class TestRejectedRecipient:
 class TestErasedRecipient:
     @pytest.mark.parametrize("is_tracked", [True, False])
     def test_takes_the_place_of_nobody_else(self, database: Database, is_tracked: bool) -> None:
-        begun(database)
-        noted(database, SentRequest("pack", 2, "m1"))
-        if is_tracked:
-            tracked(database, ADA, OBI)
+        recorded(database, ADA, OBI, is_tracked=is_tracked)
         ended(database, expected=2)
         save(database, report(ADA, "sent", token=TWO))
         erase(database, ADA)
@@ -156,9 +160,7 @@ class TestErasedRecipient:
     def test_before_the_recipients_are_recorded_is_not_recorded_by_name(self, database: Database) -> None:
         save(database, report(ADA, "delivered", token=TWO))
         erase(database, ADA)
-        begun(database)
-        noted(database, SentRequest("pack", 2, "m1"))
-        tracked(database, ADA, OBI)
+        recorded(database, ADA, OBI, is_tracked=True)
         assert (counts(database), len(names(database)), ADA in names(database)) == ((1, 0, 1), 2, False)
 
     def test_keeps_a_status_that_is_stored_while_it_is_erased(self, postgres_url: str) -> None:
@@ -193,11 +195,8 @@ class TestSecondSpelling:
     @pytest.mark.parametrize("is_tracked", [True, False])
     @pytest.mark.parametrize("spelling", [NATIONAL_ADA, ADA[3:], f"+{ADA[:3]} (0){ADA[3:]}", f"tel:+{ADA}"])
     def test_of_the_only_recipient_is_taken(self, database: Database, spelling: str, is_tracked: bool) -> None:
-        begun(database)
-        noted(database, SentRequest("pack", 1, "m1"))
-        if is_tracked:
-            tracked(database, ADA)
-        else:
+        recorded(database, ADA, is_tracked=is_tracked)
+        if not is_tracked:
             save(database, report(ADA, "sent", token=ONE))
         assert save(database, report(spelling, "delivered", token=ONE)) == [NEW]
         assert save(database, report(spelling, "clicked", id="m1")) == [NEW]
@@ -209,10 +208,7 @@ class TestSecondSpelling:
     def test_squeezes_out_no_third_person(
         self, database: Database, spellings: tuple[str, str], together: bool, is_tracked: bool
     ) -> None:
-        begun(database)
-        noted(database, SentRequest("pack", 2, "m1"))
-        if is_tracked:
-            tracked(database, ADA, OBI)
+        recorded(database, ADA, OBI, is_tracked=is_tracked)
         ended(database, expected=2)
         told = [report(one, "delivered", token=TWO) for one in spellings]
         assert (save_reports(database, *told) if together else save(database, *told)) == [NEW, NEW]

@@ -1,9 +1,9 @@
 """Recognises delivery reports of permanent failures by their reason.
 
-The service does not publish its reasons, so the list has reasons that are usual in the field. A reason counts only if
-one of its clauses is on the list, as a whole. Words inside another clause do not count: "invalid number" is on the
-list, and "invalid number of segments" is not about the recipient. Of emails the enhanced status code decides, where
-there is one. Every other reason lists no recipient, because a mistaken suppression is hard to notice.
+The service does not publish its reasons. A reason lists a recipient only if each of its clauses is known: as a listed
+reason, or as words that say nothing of the cause. At least one of them must be listed. A clause counts as a whole:
+"invalid number" is listed, "invalid number of segments" is unknown. Codes of emails count in the same way. One
+unknown clause may name another cause, so it lists no recipient: a mistaken suppression is hard to notice.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from cpaas_provider.delivery.reports import DeliveryStatus, Report
 from cpaas_provider.provider_info import HARD_BOUNCE_REASONS, INVALID_NUMBER_REASONS
 
-_KINDS = {DeliveryStatus.UNDELIVERED: "sms", DeliveryStatus.BOUNCED: "email"}
+KINDS = {DeliveryStatus.UNDELIVERED: "sms", DeliveryStatus.BOUNCED: "email"}
 """The kind of message whose permanent failures have this status. Airtime has none: it reaches no handset."""
 
 _CAMEL_CASE = re.compile(r"(?<=[a-z])(?=[A-Z])")
@@ -22,45 +22,49 @@ _CLAUSE_END = re.compile(r"[^\w\s'\u2019+-]+|_{3,}|\s-+\s")
 _WORD = re.compile(r"[^\W_]+")
 _APOSTROPHE = re.compile(r"['\u2019]")
 
-_CODE = re.compile(r"[245]\.\d{1,3}\.\d{1,3}")
-# Where such codes are: at the beginning, in brackets, or after a reply code or a word for codes. Elsewhere it may be a
-# version, and inside more digits or a name it is a part of an IP address, a host or an id.
-_ENHANCED_CODE = re.compile(
-    r"(?:^\W*|[#(\[;]\s*|(?<![\w.])[245]\d\d[ #-]+|\b(?:code|status|error|dsn|reason|said|smtp|reply|response)\W{1,3})"
-    r"([245]\.\d{1,3}\.\d{1,3})(?![\w-]|\.\w)",
-    re.IGNORECASE,
-)
+_TRACE = re.compile(r"\S*@\S*|https?://\S+|\bhost \S+ said\b|\S+ - gsmtp\b", re.IGNORECASE)
+"""What mail servers add: addresses, links, their name, and ids."""
+_CODE = re.compile(r"(?<![\w.])[245]\.\d{1,3}\.\d{1,3}(?![\w-]|\.\w)")
+"""An enhanced status code. Inside more digits or a name it is a part of an IP address, a host or a version."""
 _TEMPORARY_REPLY = re.compile(r"(?<![\w.-])4\d\d(?![\w.])")
-_SILENT_CODES = frozenset({"5.0.0", "5.1.0", "5.5.0"})
-"""Codes for any other failure: the words decide."""
 
-_FILLERS = frozenset(_WORD.findall("a an the this that is was error err ec code permanent here"))
+_FILLERS = frozenset(_WORD.findall("a an the this that is was error err ec code permanent permanently here sorry"))
 """Words that say nothing of the cause."""
 
-_OTHER_CAUSES = frozenset(
-    _WORD.findall(
+_NEUTRAL_CODES = frozenset({"5.0.0", "5.1.0", "5.5.0"})
+"""Codes for any other failure: the words decide."""
+
+
+def _clauses(text: str) -> Iterator[str]:
+    """Yield the clauses of a text, in lower case and without figures and words that say nothing."""
+    for part in _CLAUSE_END.split(_CAMEL_CASE.sub(" ", text)):
+        words = _WORD.findall(_APOSTROPHE.sub("", part).casefold())
+        if kept := [word for word in words if word not in _FILLERS and not word.isdigit()]:
+            yield " ".join(kept)
+
+
+_NEUTRAL = _NEUTRAL_CODES.union(
+    _clauses(
         """
-        temporary temporarily tempfail transient retry retrying deferred soft later delayed pending expired maintenance
-        temporaire temporairement temporal temporalmente temporariamente vorübergehend
-        greylist greylisted greylisting graylisted graylisting
-        absent busy off detached unreachable reachable coverage roaming barred barring ported suspended memory
-        full quota storage exceeded limit rate size large long voll plein pleine lleno llena cheio cheia
-        throttled throttling overload overloaded congestion congested
-        timeout timed network route routing loop dns connection gateway hlr smsc sri ss7
-        service internal equipment unexpected database directory ldap responding
-        provisioned supported enabled disabled allowed permitted denied prohibited prohibition relay relaying country
-        authentication unauthenticated unauthorized api tenant credit credits balance insufficient payment
-        blocked blocklist blocklisted blacklist blacklisted listed rbl spam filtered fraud policy reputation
-        spf dkim dmarc dnd opted unsubscribed
-        sender originator source content segments template duplicate
+        failed; failure; undelivered; undeliverable; not delivered; rejected; bounced; delivery; delivery failed;
+        delivery failure; delivery status; message undelivered; message not delivered; message rejected;
+        message could not be delivered; could not be delivered; undeliverable address;
+        status; reason; cause; description; details; result; q; gsm; map; rp cause;
+        smtp; dsn; diagnostic; reply; response; remote server said; server replied; server response;
+        in reply to rcpt to command; after rcpt to; rcpt to; requested action not taken;
+        requested mail action not taken; requested mail action aborted; mailbox unavailable;
+        recipient rejected; recipient address; recipient address rejected; address rejected;
+        bad destination mailbox address; bad destination mailbox address syntax; bad recipient address syntax;
+        recipient address is not a valid address; recipient has moved; mailbox has moved;
+        destination mailbox has moved; no forwarding address; recipient address has null MX;
+        resolver; adr; ex recip not found; recipient not found by smtp address lookup;
+        please try double-checking address;
+        please try double-checking recipient's email address for typos or unnecessary spaces;
+        for more information; for more information go to; go to; learn more at; please visit; see
         """
     )
 )
-"""Words for a temporary failure, or one that is not the recipient's. A reason with one of them outside of its listed
-clauses lists no recipient."""
-
-_OTHER_CAUSE_PHRASES = re.compile(r"\b(?:mail from|do not disturb|lookup fail\w*|system (?:error|failure))\b")
-_AGAIN = re.compile(r"\btry again\b")
+"""Clauses that say nothing of the cause by themselves."""
 
 
 class PermanentFailures:
@@ -75,12 +79,13 @@ class PermanentFailures:
     def reports_one(self, report: Report, kind: str | None) -> bool:
         """Return whether a report is of a permanent failure.
 
-        :param kind: the kind of the report's request, used if the report does not name one
+        If the kind is not known yet, it may be one. It counts once its row has the kind of ``KINDS``.
+
+        :param kind: the kind of the message, see ``kind_of``
         """
-        if report.delivery_status is None or (of_status := _KINDS.get(report.delivery_status)) is None:
+        if report.delivery_status is None or (of_status := KINDS.get(report.delivery_status)) is None:
             return False
-        kind = report.kind or kind or _kind_of(report)
-        return kind == of_status and _is_listed(report, self._reasons[kind], is_email=kind == "email")
+        return kind in (None, of_status) and _is_listed(report, self._reasons[of_status])
 
 
 def proves_reachable(report: Report, kind: str | None) -> bool:
@@ -89,43 +94,27 @@ def proves_reachable(report: Report, kind: str | None) -> bool:
     return report.delivery_status is not None and report.delivery_status.reached and kind != "airtime"
 
 
-def _kind_of(report: Report) -> str | None:
-    """Return the kind of a report whose request is not recorded yet. The status ``undelivered`` excludes airtime."""
+def kind_of(report: Report, kind: str | None) -> str | None:
+    """Return the kind of message that a report is about, if it is known. The status ``undelivered`` excludes airtime.
+
+    :param kind: the kind of the report's request, used if the report does not name one
+    """
+    if known := report.kind or kind:
+        return known
     if report.delivery_status is DeliveryStatus.BOUNCED or "@" in report.recipient:
         return "email"
     return "sms" if report.status == "undelivered" else None
 
 
-def _is_listed(report: Report, listed: frozenset[str], *, is_email: bool) -> bool:
-    reason = _without_addresses(report.reason or "")
-    clauses = [*_clauses(report.status), *_clauses(reason)]
-    whole = " ".join(_clauses(reason))
-    # Only the words around a listed clause may name another cause: "number not in service" does not.
-    words = "" if whole in listed else " ".join(clause for clause in clauses if clause not in listed)
-    if not _OTHER_CAUSES.isdisjoint(words.split()) or _OTHER_CAUSE_PHRASES.search(words):
+def _is_listed(report: Report, listed: frozenset[str]) -> bool:
+    text = _TRACE.sub(" ", report.reason or "")
+    # In the reason of an SMS, such digits may be a part of the number.
+    if report.delivery_status is DeliveryStatus.BOUNCED and _TEMPORARY_REPLY.search(text):
         return False
-    if is_email:
-        if _TEMPORARY_REPLY.search(reason):
-            return False
-        codes = set(_ENHANCED_CODE.findall(reason)) - _SILENT_CODES
-        # Where there are several, the server says several things, and not only of the recipient.
-        if codes:
-            return codes <= listed
-    if _AGAIN.search(words):
-        return False
-    return any(clause in listed for clause in (*clauses, whole))
-
-
-def _without_addresses(text: str) -> str:
-    return "\n".join(" ".join(word for word in line.split() if "@" not in word) for line in text.splitlines())
-
-
-def _clauses(text: str) -> Iterator[str]:
-    """Yield the clauses of a text, in lower case and without figures and words that say nothing."""
-    for part in _CLAUSE_END.split(_CAMEL_CASE.sub(" ", text)):
-        words = _WORD.findall(_APOSTROPHE.sub("", part).casefold())
-        if kept := [word for word in words if word not in _FILLERS and not word.isdigit()]:
-            yield " ".join(kept)
+    codes, clauses = _CODE.findall(text), list(_clauses(_CODE.sub(" ", text)))
+    whole = " ".join(clauses)
+    facts = {*_clauses(report.status), *codes, *([whole] if whole in listed else clauses)}
+    return facts <= listed | _NEUTRAL and not facts.isdisjoint(listed)
 
 
 def _configured(option: str, default: str) -> frozenset[str]:
@@ -133,5 +122,5 @@ def _configured(option: str, default: str) -> frozenset[str]:
 
     configured: str | None = conf.get("cpaas", option, fallback=None)
     parts = [part.strip() for part in (default if configured is None else configured).split(",")]
-    codes = {part for part in parts if _CODE.fullmatch(part)}
-    return frozenset(codes.union(*(_clauses(part) for part in parts if part not in codes)))
+    reasons = {part if _CODE.fullmatch(part) else " ".join(_clauses(part)) for part in parts}
+    return frozenset(reasons - {""})
