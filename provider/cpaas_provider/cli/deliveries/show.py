@@ -222,7 +222,11 @@ def _described(send: _Send, counts: DeliveryCounts) -> dict[str, Any]:
     row, figures = send.row, send.figures
     is_counted = send.tracked or counts.known > 0
     unreported = counts.expected(send.accepted) - counts.known if is_counted and send.accepted is not None else None
-    missing = counts.in_flight + (unreported or 0)
+    unknown = figures.get("unknown_recipients", row._mapping.get("unknown"))
+    if unknown is not None:
+        # A recipient with a report counts as delivered, undelivered or in flight.
+        unknown = counts.unknown_without_report(unknown)
+    missing = counts.in_flight + (unreported or 0) + (unknown or 0)
     if figures and row.state != FINISHED:
         state = row.state
     elif row.ended_at is None:
@@ -238,7 +242,7 @@ def _described(send: _Send, counts: DeliveryCounts) -> dict[str, Any]:
         "accepted": send.accepted,
         "rejected": figures.get("rejected"),
         "not_sent": figures.get("not_sent"),
-        "unknown": figures["unknown_recipients"] if "unknown_recipients" in figures else row._mapping.get("unknown"),
+        "unknown": unknown,
         "invalid_rows": figures.get("invalid_rows"),
         **{name: getattr(counts, name) if is_counted else None for name in ("delivered", "undelivered", "in_flight")},
         "unreported": unreported,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 
 from tests.unit.delivery.tracking.model.delivery_records import (
     RANKS,
@@ -44,8 +45,10 @@ class DeliveryOracle:
 
     # What happens.
 
-    def begin_campaign(self, name: str, connection: str) -> None:
-        self.campaigns[name] = Campaign(name, connection)
+    def begin_campaign(
+        self, name: str, connection: str, operation: str = "send_sms", *, is_single: bool = False
+    ) -> None:
+        self.campaigns[name] = Campaign(name, connection, operation, is_single)
 
     def send(self, campaign: str, reference: str, recipients: Iterable[str]) -> None:
         """Record an intent."""
@@ -84,10 +87,12 @@ class DeliveryOracle:
         named: str | None,
         reference: str | None = None,
         message_id: str | None = None,
+        at: datetime,
         by_webhook: bool = False,
+        is_permanent: bool = False,
     ) -> None:
         """Store a report that was answered 200, by either endpoint."""
-        self.reports.append(Report(connection, reference, message_id, named, word, by_webhook))
+        self.reports.append(Report(connection, reference, message_id, named, word, at, by_webhook, is_permanent))
         for campaign in self.campaigns.values():
             campaign.erased_last &= campaign.connection != connection
 
@@ -104,6 +109,11 @@ class DeliveryOracle:
         """Have more time pass since the end of a task than its campaign is waited for."""
         for campaign in self.campaigns.values():
             campaign.is_overdue = campaign.has_ended and not campaign.is_continued
+
+    def age(self, by: timedelta) -> None:
+        """Have all reports be older."""
+        for report in self.reports:
+            report.at -= by
 
     def prune(self, campaigns: Iterable[str]) -> None:
         """Delete what last changed long ago: the figures of these campaigns are open from then on."""
@@ -223,9 +233,28 @@ class DeliveryOracle:
         }
         return unknown - {recipient for _, recipient, _ in self.rows(campaign)}
 
+    def is_superseded(self, request: Request) -> bool:
+        """Tell whether all of a request of unknown outcome was sent again under other references, and accepted."""
+        accepted = self.accepted_recipients(request.campaign)
+        return request.outcome is Outcome.UNKNOWN and accepted.issuperset(request.recipients)
+
+    def counted_rows(self, campaign: str) -> list[tuple[Request, str, str | None]]:
+        """Return the rows without those of requests that were sent again: their reports change no figure."""
+        return [row for row in self.rows(campaign) if not self.is_superseded(row[0])]
+
+    def is_ambiguous(self, campaign: str) -> bool:
+        """Tell whether only a part of an unknown request was sent again, so that its reports may count or not."""
+        accepted = self.accepted_recipients(campaign)
+        return any(
+            request.outcome is Outcome.UNKNOWN
+            and not accepted.isdisjoint(request.recipients)
+            and not self.is_superseded(request)
+            for request in self._requests_of(campaign)
+        )
+
     def figures(self, campaign: str) -> dict[str, Range]:
         """Return expected, delivered, undelivered and open. Their sum holds in every case."""
-        rows = self.rows(campaign)
+        rows = self.counted_rows(campaign)
         accepted = [row for row in rows if row[0].outcome is Outcome.ACCEPTED]
         repeated = {recipient for _, recipient, _ in accepted}
         # A report of an unknown request need not count beside an accepted one to the same recipient.
@@ -311,19 +340,62 @@ class DeliveryOracle:
         # After an erasure something else makes it finish, whenever that is.
         return None if known.erased or self.has_open_message(campaign) else True
 
-    def verdict(self, campaign: str, min_delivered: float | None = None) -> str | None:
-        """Return what a sensor does at a look: ``wait``, ``succeed``, ``fail``; ``None`` where that is open."""
+    def verdict(self, campaign: str, min_delivered: float | None = None, *, with_unknown: bool = False) -> str | None:
+        """Return what a sensor does at a look: ``wait``, ``succeed``, ``fail``; ``None`` where that is open.
+
+        :param with_unknown: whether it waits for a report of each recipient of unknown outcome, too
+        """
         figures = self.figures(campaign)
         if self.is_free(campaign) or any(figure.least != figure.most for figure in figures.values()):
             return None
         expected, delivered, remaining = (figures[key].least for key in ("expected", "delivered", "open"))
+        if with_unknown:
+            expected += len(self.unknown_recipients(campaign))
+            remaining += len(self.unknown_recipients(campaign))
         if not expected:
             return None
         if min_delivered is None:
             return "wait" if remaining else "succeed"
-        if delivered >= min_delivered * expected:
+        # A share of a few recipients is at least one of them.
+        needed = max(1.0, min_delivered * expected)
+        if delivered >= needed:
             return "succeed"
-        return "fail" if delivered + remaining < min_delivered * expected else "wait"
+        return "fail" if delivered + remaining < needed else "wait"
+
+    def is_listed(self, connection: str, recipient: str) -> bool | None:
+        """Tell whether reports have the recipient on the suppression list; ``None`` where that is open.
+
+        It is there if its newest permanent failure is newer than each report that it was reached. A failure of a
+        message that reached it nevertheless does not count.
+        """
+        failures: list[datetime] = []
+        arrivals: list[datetime] = []
+        for report in self.reports:
+            # One connection's report of another's message is open, as well as one that names nobody.
+            names_it = report.named == recipient and report.connection == connection
+            if names_it and (report.is_deleted or not any(report in self._reports_of(one) for one in self._sent_to(recipient))):
+                return None
+        for request in self._sent_to(recipient):
+            campaign = self.campaigns[request.campaign]
+            if request.connection != connection:
+                continue
+            reports = list(self._reports_of(request))
+            if campaign.is_pruned or recipient in campaign.erased or (reports and self.is_free(request.campaign)):
+                return None
+            if any(report.named is None and report.status in REACHED for report in reports):
+                return None
+            if request.outcome is Outcome.ACCEPTED and recipient not in request.accepted:
+                continue
+            is_airtime = campaign.operation == "buy_airtime"
+            of_recipient = [report for report in reports if report.named == recipient]
+            if not is_airtime:
+                arrivals += [report.at for report in of_recipient if report.status in REACHED]
+            if self.status(request, recipient) in UNDELIVERED:
+                failures += [report.at for report in of_recipient if report.is_permanent]
+        return bool(failures) and (not arrivals or max(arrivals) < max(failures))
+
+    def _sent_to(self, recipient: str) -> list[Request]:
+        return [request for request in self.requests.values() if recipient in request.recipients]
 
 
 def _rank(status: str | None) -> int:

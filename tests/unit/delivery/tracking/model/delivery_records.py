@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from datetime import datetime
 from enum import Enum
 
 RANKS = {"clicked": 5, "opened": 4, "bounced": 3, "delivered": 2, "undelivered": 1, "in_flight": 0}
@@ -38,6 +39,8 @@ class Report:
     :param connection: whose token or signature proved it
     :param reference: reference of the request that the token or the body names, ``None`` if it names a message id
     :param named: the recipient, ``STRANGER``, or ``None`` where it names nobody
+    :param at: when it was made, by itself or else by its arrival
+    :param is_permanent: it reports a permanent failure
     :param is_deleted: an erasure removed it
     """
 
@@ -46,7 +49,9 @@ class Report:
     message_id: str | None
     named: str | None
     word: str
+    at: datetime
     by_webhook: bool = False
+    is_permanent: bool = False
     is_deleted: bool = False
 
     @property
@@ -80,10 +85,15 @@ class Request:
 
 @dataclass
 class Campaign:
-    """One task's send."""
+    """One task's send, or one request that belongs to none.
+
+    :param operation: ``send_sms``, ``send_email`` or ``buy_airtime``
+    """
 
     name: str
     connection: str
+    operation: str = "send_sms"
+    is_single: bool = False
     has_ended: bool = False
     is_continued: bool = False
     """A try is at work, which may have ended before."""
