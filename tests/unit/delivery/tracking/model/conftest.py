@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from datetime import timedelta
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from cpaas_provider.delivery.tracking import events
 from tests.unit.database.migrated import PostgresSchemas, SqliteTemplate, url_of
 from tests.unit.delivery.tracking.model.delivery_script import Script, Step
 from tests.unit.delivery.tracking.model.delivery_setting import Setting, open_setting
-from tests.unit.delivery.tracking.model.delivery_views import DeliveryViews
+from tests.unit.delivery.tracking.model.delivery_views import LOOKS, DeliveryViews
 from tests.unit.delivery.tracking.model.delivery_world import DeliveryWorld
 
 Play = Callable[..., None]
@@ -47,11 +47,15 @@ def setting(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 def play(setting: Setting, tmp_path: Path) -> Play:
     """Plays a script on a database that is empty before.
 
+    :param looks: the groups of views that are compared
     :param is_thorough: erasures overwrite the files, and commands print, which takes longer
     """
 
-    def run(*steps: Step, tracked: tuple[str, ...] = (), is_thorough: bool = False) -> None:
+    def run(
+        *steps: Step, tracked: tuple[str, ...] = (), looks: Collection[str] = LOOKS, is_thorough: bool = False
+    ) -> None:
         world = DeliveryWorld(setting, tracked=tracked, is_thorough=is_thorough)
-        Script(world, DeliveryViews(world, tmp_path, is_thorough=is_thorough)).run(list(steps))
+        views = DeliveryViews(world, tmp_path, looks=looks, is_thorough=is_thorough)
+        Script(world, views).run(list(steps))
 
     return run

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import logging
 import threading
 import time
 from collections.abc import Callable, Coroutine, Iterator, Mapping
@@ -25,6 +26,7 @@ from cpaas_provider.delivery.receiver.secrets_cache import ConnectionSecrets, Se
 from cpaas_provider.delivery.receiver.writer import ReceivedReport, ReportWriter, StoreResult
 from cpaas_provider.delivery.tracking import counts, event_source
 from cpaas_provider.pages import summaries
+from cpaas_provider.sensors.delivery import DeliverySensor
 from cpaas_provider.triggers._polling import delivery_poller
 from tests.unit.pages.conftest import ALL, mounted
 
@@ -308,6 +310,8 @@ def open_setting(monkeypatch: pytest.MonkeyPatch) -> Iterator[Setting]:
         for module in (counts, event_source):
             monkeypatch.setattr(module, "open_database", setting.open)
         monkeypatch.setattr(delivery_poller, "_JOIN_WINDOW", 0.0)
+        # Airflow's log is not that of logging, and takes longer than a look.
+        monkeypatch.setattr(DeliverySensor, "log", logging.getLogger(__name__))
         monkeypatch.setattr(summaries, "ThreadPoolExecutor", lambda *_: setting.background)
         stack.callback(lambda: loop.run(setting.writer.close()))
         yield setting

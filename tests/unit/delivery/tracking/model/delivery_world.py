@@ -75,6 +75,7 @@ class DeliveryWorld:
         self.oracle = DeliveryOracle()
         self.tracked = frozenset(tracked)
         self.keys: list[str] = []
+        self.has_published = False
         self.unknown_at_end: dict[str, int] = {}
         """By campaign, the number of recipients of unknown outcome that its task returned."""
         self.unacknowledged: list[Callable[[], None]] = []
@@ -393,6 +394,7 @@ class DeliveryWorld:
             except KilledError:
                 pass
             self.database.calm()
+        self.has_published = bool(published)
         return published
 
 
