@@ -57,6 +57,11 @@ PERMANENT = {"send_sms": ("undelivered", "unknown subscriber"), "send_email": ("
 """What reports say of a permanent failure: status and reason."""
 
 _BASE = "http://receiver"
+_TEXTS = (
+    select(metadata.tables["cpaas_reports"].c.body),
+    select(metadata.tables["cpaas_deliveries"].c.recipient),
+)
+"""Where recipients are named."""
 _EVER = dict.fromkeys(KINDS, datetime(2000, 1, 1, tzinfo=UTC))
 
 
@@ -346,8 +351,19 @@ class DeliveryWorld:
             with contextlib.suppress(KilledError):
                 erase(database, recipient)
             self.database.calm()
+        others = self._stored_reports(recipient)[1]
         erase(database, recipient)
+        named, others_then = self._stored_reports(recipient)
+        assert not named, f"{len(named)} reports name an erased recipient"
+        assert others_then == others, "an erasure changed reports of other recipients"
         self.oracle.erase(recipient)
+
+    def _stored_reports(self, recipient: str) -> tuple[list[str], list[str]]:
+        """Return the stored texts that name a recipient, and those that name others."""
+        with self.database.connect() as connection:
+            texts = [*connection.execute(_TEXTS[0]).scalars(), *connection.execute(_TEXTS[1]).scalars()]
+        named = [text for text in texts if _mentions(text, recipient)]
+        return named, sorted(set(texts) - set(named))
 
     def prune(self) -> None:
         """Prune what last changed more than a day ago. What is finished may go, what is unfinished may not."""
@@ -413,6 +429,15 @@ def _aging() -> list[tuple[Any, Any, list[str], list[str]]]:
             columns = dict.fromkeys([*keys, *moments])
             found.append((select(*(table.c[name] for name in columns)), change, keys, moments))
     return found
+
+
+def _mentions(text: str, recipient: str) -> bool:
+    """Tell whether a report or the name of a row names a recipient in any spelling."""
+    if "@" in recipient:
+        return recipient in text.lower()
+    named = json.loads(text).get("recipient", "") if text.startswith("{") else text
+    # Without the country code, which is written in several ways.
+    return recipient[3:] in "".join(filter(str.isdigit, named)) and not named.startswith("#")
 
 
 def _letters(number: int) -> str:
