@@ -373,7 +373,9 @@ class DeliveryOracle:
         for report in self.reports:
             # One connection's report of another's message is open, as well as one that names nobody.
             names_it = report.named == recipient and report.connection == connection
-            if names_it and (report.is_deleted or not any(report in self._reports_of(one) for one in self._sent_to(recipient))):
+            if names_it and (
+                report.is_deleted or not any(report in self._reports_of(one) for one in self._sent_to(recipient))
+            ):
                 return None
         for request in self._sent_to(recipient):
             campaign = self.campaigns[request.campaign]

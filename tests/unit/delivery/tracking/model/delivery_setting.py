@@ -12,6 +12,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Coroutine, Iterator, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 import pytest
@@ -27,12 +28,15 @@ from cpaas_provider.delivery.receiver.writer import ReceivedReport, ReportWriter
 from cpaas_provider.delivery.tracking import counts, event_source
 from cpaas_provider.pages import summaries
 from cpaas_provider.sensors.delivery import DeliverySensor
+from cpaas_provider.triggers import delivery
 from cpaas_provider.triggers._polling import delivery_poller
 from tests.unit.pages.conftest import ALL, mounted
 
 _MOST_BLOCKED = 0.05
 """Seconds that a transaction is held open for another one, which the first may block."""
 _KEPT_TABLES = frozenset({"cpaas_alembic_version", "cpaas_identity", "cpaas_hash_keys"})
+_MOST_SECONDS = 300
+"""Seconds that anything may take on a machine with other work."""
 _HOUR = 3600.0
 
 
@@ -140,7 +144,7 @@ class LoopThread:
         self._thread.start()
 
     def run(self, work: Coroutine[Any, Any, Any]) -> Any:
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result(30)
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(_MOST_SECONDS)
 
     def request(
         self, app: Any, method: str, path: str, headers: Mapping[str, str], body: bytes = b"", query: str = ""
@@ -189,22 +193,32 @@ async def _answer(
     return status, b"".join(parts).decode()
 
 
+class Clock:
+    """The clock by which the receiver forgets secrets."""
+
+    def __init__(self) -> None:
+        self.hours = 0
+
+    def seconds(self) -> float:
+        return time.monotonic() + self.hours * _HOUR
+
+
 class Setting:
     """The database, the receiver and the pages, for one world after the other."""
 
-    def __init__(self, database: Database, loop: LoopThread) -> None:
+    def __init__(self, database: Database, loop: LoopThread, clock: Clock) -> None:
         self._database = database
         self._numbers = itertools.count()
         self.loop = loop
         self.background = _Background()
         self.database = MortalDatabase(database)
-        self._hours = 0.0
+        self._clock = clock
         self._secrets: Callable[[str], ConnectionSecrets | None] = lambda conn_id: None
         self._save: Callable[[Any], list[StoreResult]] = lambda incoming: []
         self._expected: tuple[str, ...] = ()
         self.writer = ReportWriter(self._save_reports)
         self.receiver: FastAPI = receiver_app.build_app(
-            lambda conn_id: self._secrets(conn_id),
+            self._secrets_of,
             self.writer,
             guard=None,
             database_id=lambda: "one",
@@ -214,13 +228,9 @@ class Setting:
         present: Any = _Present(self)
         self.pages: FastAPI = mounted(present)
 
-    def clock(self) -> float:
-        """Return the seconds by which the receiver forgets secrets."""
-        return time.monotonic() + self._hours * _HOUR
-
     def pass_hour(self) -> None:
         """Have the receiver read all connections again."""
-        self._hours += 1
+        self._clock.hours += 1
 
     def begin(
         self,
@@ -252,6 +262,9 @@ class Setting:
         response = self.loop.request(self.pages, "GET", f"/cpaas{path}", headers, query=query)
         self.background.run()
         return response
+
+    def _secrets_of(self, conn_id: str) -> ConnectionSecrets | None:
+        return self._secrets(conn_id)
 
     def _save_reports(self, incoming: Any) -> list[StoreResult]:
         reports: list[ReceivedReport] = list(incoming)
@@ -302,14 +315,13 @@ def open_setting(monkeypatch: pytest.MonkeyPatch) -> Iterator[Setting]:
     with contextlib.ExitStack() as stack:
         stack.callback(loop.close)
         database = stack.enter_context(open_database())
-        clock: list[Callable[[], float]] = [time.monotonic]
-        cache = lambda read, **options: SecretsCache(read, clock=lambda: clock[0](), **options)  # noqa: E731 - short
-        monkeypatch.setattr(receiver_app, "SecretsCache", cache)
-        setting = Setting(database, loop)
-        clock[0] = setting.clock
+        clock = Clock()
+        monkeypatch.setattr(receiver_app, "SecretsCache", partial(SecretsCache, clock=clock.seconds))
+        setting = Setting(database, loop, clock)
         for module in (counts, event_source):
             monkeypatch.setattr(module, "open_database", setting.open)
         monkeypatch.setattr(delivery_poller, "_JOIN_WINDOW", 0.0)
+        monkeypatch.setattr(delivery, "LAST_READ_SECONDS", _MOST_SECONDS)
         # Airflow's log is not that of logging, and takes longer than a look.
         monkeypatch.setattr(DeliverySensor, "log", logging.getLogger(__name__))
         monkeypatch.setattr(summaries, "ThreadPoolExecutor", lambda *_: setting.background)

@@ -43,7 +43,20 @@ def age(hours: float) -> Step:
     return Step("age", {"hours": hours})
 
 
+def single(kind: str, *recipients: str) -> Step:
+    return Step("send_single", {"kind": kind, "recipients": recipients})
+
+
+def edit_key(*, is_kept: bool) -> Step:
+    return Step("edit_key", {"conn_id": "shop", "is_kept": is_kept})
+
+
+def fails_for_good(named: int = 0, number: int = 0, **options: Any) -> Step:
+    return report("failed", named, number, is_permanent=True, **options)
+
+
 PUBLISH, PRUNE, COMPARE = Step("publish"), Step("prune"), Step("compare")
+FALL, RISE = Step("fall"), Step("rise")
 UNKNOWN = Outcome.UNKNOWN
 
 SCENES: dict[str, tuple[Step, ...]] = {
@@ -190,7 +203,134 @@ SCENES: dict[str, tuple[Step, ...]] = {
         report("delivered"),
         COMPARE,
     ),
+    "a reported recipient of unknown outcome is shown as unknown nowhere": (
+        *sent(ADA),
+        send(OBI, UMA),
+        record(1, UNKNOWN),
+        report("delivered"),
+        report("delivered", 0, 1),
+        end(),
+        COMPARE,
+        report("delivered", 1, 1),
+    ),
+    "an unknown request without a report is waited for everywhere": (
+        *sent(ADA),
+        send(OBI),
+        record(1, UNKNOWN),
+        report("delivered"),
+        end(),
+        COMPARE,
+    ),
+    "a single send beside a campaign has its own figures": (
+        *sent(ADA, OBI),
+        single("notice", ADA, UMA),
+        record(1, rejected=(UMA,)),
+        single("receipt", ADA),
+        record(2, dies="after"),
+        report("delivered"),
+        report("failed", 0, 1, by="reference"),
+        report("clicked", None, 2, by="message_id"),
+        end(),
+        PUBLISH,
+    ),
+    "a single send that is reported before its record counts": (
+        single("notice", ADA, OBI),
+        report("delivered", by="reference"),
+        report("failed", 1, by="message_id"),
+        record(dies="before"),
+    ),
+    "airtime that arrives is a success and lists nobody": (
+        single("topup", ADA),
+        fails_for_good(),
+        record(),
+        report("success"),
+        PUBLISH,
+    ),
+    "an address that bounced is listed until its email is opened": (
+        *sent(ADA, OBI, campaign="letter"),
+        fails_for_good(),
+        fails_for_good(1, spelling="plus"),
+        end("letter"),
+        COMPARE,
+        *sent(ADA, number=1, campaign="spring"),
+        single("receipt", ADA),
+        record(2),
+        report("opened", number=2),
+        end(),
+    ),
+    "a number that fails for good is listed by the newest report": (
+        *sent(ADA, OBI),
+        single("notice", ADA),
+        record(1),
+        fails_for_good(minutes_ago=5),
+        fails_for_good(1),
+        report("delivered", number=1, minutes_ago=90),
+        COMPARE,
+        report("delivered", number=1),
+    ),
+    "a message that arrived after all lists nobody": (
+        *sent(ADA, OBI),
+        report("delivered", minutes_ago=90),
+        fails_for_good(),
+    ),
+    "reports that come while the database refuses are repeated": (
+        *sent(ADA, OBI),
+        report("sent", 1),
+        end(),
+        FALL,
+        report("delivered"),
+        report("clicked", 1, by="message_id"),
+        COMPARE,
+        RISE,
+        PUBLISH,
+    ),
+    "a report by a key that was removed changes nothing": (
+        *sent(ADA, OBI),
+        edit_key(is_kept=False),
+        report("delivered"),
+        report("failed", 1, by="reference"),
+        end(),
+        COMPARE,
+        report("delivered", by="message_id"),
+    ),
+    "a key that is still listed proves reports of earlier requests": (
+        *sent(ADA, OBI),
+        edit_key(is_kept=True),
+        Step("edit_webhook_key", {"conn_id": "shop"}),
+        *sent(UMA, number=1),
+        report("delivered"),
+        report("failed", 1, by="reference"),
+        report("delivered", number=1),
+        end(),
+        PUBLISH,
+    ),
+    "a resent attempt stands in for no other recipient of unknown outcome": (
+        send(ADA),
+        record(0, UNKNOWN),
+        *sent(ADA, number=1),
+        send(OBI),
+        record(2, UNKNOWN),
+        report("delivered", number=0),
+        report("delivered", number=1),
+        end(),
+        COMPARE,
+        PUBLISH,
+    ),
+    "a resent attempt changes no figure while another outcome is unknown": (
+        send(ADA),
+        record(0, UNKNOWN),
+        *sent(ADA, number=1),
+        send(OBI),
+        record(2, UNKNOWN),
+        report("failed", number=0),
+        report("delivered", number=1),
+        end(),
+        COMPARE,
+    ),
 }
+
+DEFECTS: dict[str, str] = {}
+"""Scenes that come out otherwise than promised, each with what goes wrong."""
 
 TRACKED = frozenset(
     {
