@@ -380,7 +380,12 @@ class DeliveryViews:
             if self._oracle.is_free(name) or campaign.is_continued:
                 continue
             names = {recipient for reference, recipient in shown if reference == self._world.reference_of(name)}
+            if campaign.is_single and not campaign.has_ended:
+                # Nothing but its reports is known of it.
+                continue
             undelivered, clicked = self._oracle.undelivered(name), self._oracle.clicked(name)
+            if campaign.operation == "buy_airtime":
+                clicked = self._oracle.reached(name)
             if surplus := names - undelivered - clicked:
                 yield f"{name}: batches hold {sorted(surplus)}, neither undelivered nor clicked"
             unnamed = {recipient for request, recipient, _ in self._oracle.rows(name) if len(request.recipients) == 1}
