@@ -72,6 +72,8 @@ class Script:
             rejected = (*rejected, *(ADDRESSES[recipient] for recipient in rejected))
             recipients = self.world.oracle.requests[reference].recipients
             rejected = tuple(recipient for recipient in rejected if recipient in recipients)
+            if outcome is Outcome.ACCEPTED and len(rejected) == len(recipients):
+                outcome = Outcome.REJECTED
             self.world.record(reference, outcome, rejected=rejected, dies=dies)
 
     def resolve(self, number: int, is_sent: bool) -> None:
