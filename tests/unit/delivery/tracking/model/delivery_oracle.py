@@ -20,6 +20,9 @@ from tests.unit.delivery.tracking.model.delivery_records import (
     Request,
 )
 
+_LONGEST_SEND = timedelta(days=7)
+"""How long after its start a task has ended that never recorded its end."""
+
 
 @dataclass(frozen=True)
 class Range:
@@ -52,9 +55,9 @@ class DeliveryOracle:
 
     def send(self, campaign: str, reference: str, recipients: Iterable[str]) -> None:
         """Record an intent."""
-        connection = self.campaigns[campaign].connection
-        self.requests[reference] = Request(reference, campaign, connection, tuple(recipients))
-        self.campaigns[campaign].is_continued = True
+        known = self.campaigns[campaign]
+        self.requests[reference] = Request(reference, campaign, known.connection, tuple(recipients))
+        known.is_continued, known.is_begun_again = True, known.has_ended
 
     def record(
         self,
@@ -99,21 +102,20 @@ class DeliveryOracle:
     def end_campaign(self, name: str) -> None:
         """Have a try end. A request without a result has an unknown outcome from then on."""
         campaign = self.campaigns[name]
-        campaign.has_ended, campaign.is_continued, campaign.is_overdue = True, False, False
+        campaign.has_ended, campaign.is_continued, campaign.is_begun_again = True, False, False
+        campaign.since_end = timedelta()
         campaign.erased_last = False
         for request in self._requests_of(name):
             if request.outcome is Outcome.PENDING:
                 request.outcome = Outcome.UNKNOWN
 
-    def pass_days(self) -> None:
-        """Have more time pass since the end of a task than its campaign is waited for."""
-        for campaign in self.campaigns.values():
-            campaign.is_overdue = campaign.has_ended and not campaign.is_continued
-
     def age(self, by: timedelta) -> None:
         """Have all reports be older."""
         for report in self.reports:
             report.at -= by
+        for campaign in self.campaigns.values():
+            campaign.since_start += by
+            campaign.since_end += by
 
     def prune(self, campaigns: Iterable[str]) -> None:
         """Delete what last changed long ago: the figures of these campaigns are open from then on."""
@@ -334,8 +336,13 @@ class DeliveryOracle:
         known = self.campaigns[campaign]
         if known.is_finished:
             return True
-        if not known.has_ended or known.is_continued:
-            return None if known.is_overdue or known.has_ended else False
+        if not known.has_ended or known.is_begun_again:
+            if known.is_single or known.since_start < _LONGEST_SEND:
+                return False
+            # Its try was killed for good, as far as anybody can tell.
+            return None if known.is_pruned or known.has_ended else True
+        if known.is_continued:
+            return None
         if known.is_overdue and known.is_pruned and self.accepted_recipients(campaign) and not known.erased:
             # Its figures may be gone, but what is unfinished finishes.
             return True

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import Enum
 
 RANKS = {"clicked": 5, "opened": 4, "bounced": 3, "delivered": 2, "undelivered": 1, "in_flight": 0}
@@ -97,9 +97,17 @@ class Campaign:
     has_ended: bool = False
     is_continued: bool = False
     """A try is at work, which may have ended before."""
-    is_overdue: bool = False
+    is_begun_again: bool = False
+    """The try at work has recorded that it began, after an earlier one ended."""
+    since_start: timedelta = timedelta()
+    since_end: timedelta = timedelta()
     is_pruned: bool = False
     erased: set[str] = field(default_factory=set)
     is_finished: bool = False
     erased_last: bool = False
     """Only an erasure left nobody open, which by itself starts no DAG."""
+
+    @property
+    def is_overdue(self) -> bool:
+        """More time has passed since the end of the task than its campaign is waited for."""
+        return self.has_ended and not self.is_continued and self.since_end > timedelta(hours=72)

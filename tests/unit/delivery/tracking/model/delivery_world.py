@@ -107,6 +107,9 @@ class DeliveryWorld:
             operation = "send_email" if campaign == "letter" else "send_sms"
             self.oracle.begin_campaign(campaign, CAMPAIGNS[campaign], operation)
             self._tracker(campaign).record_begin(self.reference_of(campaign))
+        elif (known := self.oracle.campaigns[campaign]).has_ended and not known.is_begun_again:
+            # A later try.
+            self._tracker(campaign).record_begin(self.reference_of(campaign))
         number = next(self._references)
         name = f"request{_letters(self._number)}q{_letters(number)}"
         return self._send(campaign, f"cpaas-{name:b<24}", recipients)
@@ -394,8 +397,6 @@ class DeliveryWorld:
 
         self.database.write(work)
         self.oracle.age(by)
-        if by > timedelta(hours=72):
-            self.oracle.pass_days()
 
     def publish(self, *, dies: tuple[int, str] | None = None) -> list[DeliveryEvent]:
         """Look for events and publish them, as often as the publisher is killed. Return all of them."""

@@ -84,7 +84,7 @@ STEPS = st.one_of(
     step("probe", number=NUMBERS),
     step("end", campaign=st.sampled_from(list(CAMPAIGNS)), dies=KILLED),
     step("erase", recipient=st.sampled_from([*RECIPIENTS, *ADDRESSES.values()]), dies=KILLED_AT),
-    step("age", hours=st.sampled_from([0.05, 48, 80])),
+    step("age", hours=st.sampled_from([0.05, 48, 71, 73, 100])),
     step("prune"),
     step("edit_key", conn_id=st.sampled_from(CONNECTIONS), is_kept=st.booleans()),
     step("edit_webhook_key", conn_id=st.sampled_from(CONNECTIONS)),
