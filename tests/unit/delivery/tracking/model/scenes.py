@@ -304,6 +304,15 @@ SCENES: dict[str, tuple[Step, ...]] = {
         end(),
         PUBLISH,
     ),
+    "a reported recipient of unknown outcome stands in for no accepted one": (
+        *sent(ADA),
+        send(OBI),
+        record(1, UNKNOWN),
+        report("delivered", number=1),
+        end(),
+        COMPARE,
+        PUBLISH,
+    ),
     "a report of another connection resolves no request": (
         send(ADA),
         record(0, UNKNOWN),
