@@ -291,9 +291,12 @@ class DeliveryOracle:
 
     def undelivered(self, campaign: str) -> set[str]:
         """Return recipients that are reported as undelivered and reached by no message of the campaign."""
-        return {recipient for _, recipient, status in self.rows(campaign) if status in UNDELIVERED} - self.reached(
-            campaign
-        )
+        failed = {recipient for _, recipient, status in self.counted_rows(campaign) if status in UNDELIVERED}
+        return failed - self.reached(campaign)
+
+    def superseded_recipients(self, campaign: str) -> set[str]:
+        """Return recipients of attempts that were sent again. What was published of them before stays."""
+        return {recipient for request, recipient, _ in self.rows(campaign) if self.is_superseded(request)}
 
     def open(self, campaign: str) -> set[str]:
         """Return accepted recipients without a final status by any message."""
