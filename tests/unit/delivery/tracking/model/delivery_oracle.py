@@ -294,10 +294,6 @@ class DeliveryOracle:
         failed = {recipient for _, recipient, status in self.counted_rows(campaign) if status in UNDELIVERED}
         return failed - self.reached(campaign)
 
-    def superseded_recipients(self, campaign: str) -> set[str]:
-        """Return recipients of attempts that were sent again. What was published of them before stays."""
-        return {recipient for request, recipient, _ in self.rows(campaign) if self.is_superseded(request)}
-
     def open(self, campaign: str) -> set[str]:
         """Return accepted recipients without a final status by any message."""
         final = {recipient for _, recipient, status in self.rows(campaign) if status not in {None, "in_flight"}}

@@ -386,7 +386,7 @@ class DeliveryViews:
             undelivered, clicked = self._oracle.undelivered(name), self._oracle.clicked(name)
             if campaign.operation == "buy_airtime":
                 clicked = self._oracle.reached(name)
-            if surplus := names - undelivered - clicked - self._oracle.superseded_recipients(name):
+            if surplus := names - undelivered - clicked:
                 yield f"{name}: batches hold {sorted(surplus)}, neither undelivered nor clicked"
             unnamed = {recipient for request, recipient, _ in self._oracle.rows(name) if len(request.recipients) == 1}
             if missing := (undelivered | clicked) - names - campaign.erased - unnamed:
