@@ -330,6 +330,15 @@ class DeliveryOracle:
         """Tell whether every recipient has a final status, those of an unknown outcome included."""
         return not self.open(campaign) and not self.unknown_recipients(campaign)
 
+    def outlives_prune(self, campaign: str) -> bool:
+        """Tell whether a campaign is unfinished, and not so old that nobody looks for its end any more."""
+        known = self.campaigns[campaign]
+        if known.is_finished or known.is_pruned or (known.is_single and not known.has_ended):
+            return False
+        if known.has_ended and not known.is_begun_again:
+            return known.since_end < timedelta(days=4)
+        return known.since_start < timedelta(days=8)
+
     def must_finish(self, campaign: str) -> bool | None:
         """Tell whether ``campaign_finished`` is due by now; ``None`` where the promise leaves it open."""
         known = self.campaigns[campaign]

@@ -7,6 +7,7 @@ import contextlib
 import functools
 import itertools
 import json
+from collections import Counter
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
@@ -43,6 +44,8 @@ SPELLINGS: dict[str, Callable[[str], str]] = {
     "prefix": lambda digits: f"00{digits}",
     "trunk": lambda digits: f"+{digits[:3]}0{digits[3:]}",
 }
+NATIONAL: dict[str, Callable[[str], str]] = {"national": lambda digits: f"0{digits[3:]}"}
+"""A spelling that has no name of its own in files, until a report spells the recipient in another way."""
 ADDRESS_SPELLINGS: dict[str, Callable[[str], str]] = {
     "digits": str,
     "plus": str.upper,
@@ -286,7 +289,7 @@ class DeliveryWorld:
     def _spelled(self, named: str, operation: str, spelling: str) -> str:
         if named == STRANGER:
             named = STRANGERS.get(operation, STRANGERS_NUMBER)
-        return (ADDRESS_SPELLINGS if "@" in named else SPELLINGS)[spelling](named)
+        return (ADDRESS_SPELLINGS if "@" in named else SPELLINGS | NATIONAL)[spelling](named)
 
     def _post(self, request: Any, by: str, conn_id: str, content: bytes) -> int:
         """Post a report as the service does, which repeats it once where its signature is refused."""
@@ -375,11 +378,19 @@ class DeliveryWorld:
         """Prune what last changed more than a day ago. What is finished may go, what is unfinished may not."""
         database: Any = self.database
         before = datetime.now(UTC) - timedelta(days=1)
+        numbers = self._numbers_of_rows()
         for _ in prune(database, before, before):
             pass
-        with self.database.connect() as connection:
-            remaining = set(connection.execute(select(metadata.tables["cpaas_deliveries"].c.campaign)).scalars())
+        remaining = self._numbers_of_rows()
+        for name in self.oracle.campaigns:
+            reference = self.reference_of(name)
+            if self.oracle.outlives_prune(name):
+                assert remaining[reference] == numbers[reference], f"rows of {name}, which is unfinished, were pruned"
         self.oracle.prune(name for name in self.oracle.campaigns if self.reference_of(name) not in remaining)
+
+    def _numbers_of_rows(self) -> Counter[str]:
+        with self.database.connect() as connection:
+            return Counter(connection.execute(select(metadata.tables["cpaas_deliveries"].c.campaign)).scalars())
 
     def age(self, by: timedelta) -> None:
         """Have everything so far be older."""
