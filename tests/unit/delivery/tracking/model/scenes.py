@@ -337,7 +337,7 @@ SCENES: dict[str, tuple[Step, ...]] = {
         end(),
         erase(ADA),
         report("clicked", spelling="plus"),
-        report("delivered", 1),
+        report("failed", 1),
         COMPARE,
     ),
     "a report of another connection is none of a single send": (
