@@ -126,7 +126,7 @@ class CampaignRow:
         """The state to show, in one word."""
         if self.recorded_state == RUNNING and datetime.now(UTC) - self.updated_at > SILENT_AFTER:
             return "silent"
-        if self.recorded_state == FINISHED and self.is_tracked and (self.open or self.unknown):
+        if self.recorded_state == FINISHED and self.is_tracked and (self.open or (self.counts and self.unknown)):
             return "reporting"
         if self.recorded_state == FINISHED and self.is_tracked and self.summary is not None:
             return "complete"

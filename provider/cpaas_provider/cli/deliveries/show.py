@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Row, Select, Table, and_, exists, func, or_, select
+from sqlalchemy import ColumnElement, Connection, Row, Select, Table, exists, func, or_, select
 
 from cpaas_provider.api.redact import redact
 from cpaas_provider.cli.messages.typed import masked
@@ -296,10 +296,13 @@ def _read_deliveries(
         names = connection.execute(select(requests.c.campaign).where(of_request)).scalars().all()
         query = query.where(
             deliveries.c.campaign.in_({reference, f"{UNTRACKED_PREFIX}{reference}", *names}),
+            # A single send is a campaign of its own reference, which reports of another connection can name, too.
+            or_(deliveries.c.campaign != reference, IS_COUNTED),
             or_(
-                and_(deliveries.c.campaign == reference, IS_COUNTED),
-                deliveries.c.reference == reference,
-                deliveries.c.message_id == reference,
+                *(
+                    column == reference
+                    for column in (deliveries.c.campaign, deliveries.c.reference, deliveries.c.message_id)
+                )
             ),
         )
     if filters.conn_id is not None:

@@ -15,7 +15,7 @@ from sqlalchemy import Connection, column, func, insert, inspect, select, table,
 from cpaas_provider.database.errors import DatabaseError
 from cpaas_provider.database.schema.base import alembic_version, identities
 
-REVISIONS = tuple(f"{number:04}" for number in range(1, 19))
+REVISIONS = tuple(f"{number:04}" for number in range(1, 20))
 """All versions of the tables, the newest last."""
 
 # The table in which versions 1 to 6 were recorded, before Alembic was used.

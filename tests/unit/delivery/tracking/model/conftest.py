@@ -4,37 +4,58 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Iterator
+import secrets
+from collections.abc import Callable, Collection, Iterator
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from fastapi.testclient import TestClient
 
-from cpaas_provider.database.database import Database, open_database
 from cpaas_provider.delivery.tracking import events
+from tests.unit.database.migrated import PostgresSchemas, SqliteTemplate, url_of
 from tests.unit.delivery.tracking.model.delivery_script import Script, Step
-from tests.unit.delivery.tracking.model.delivery_views import DeliveryViews
+from tests.unit.delivery.tracking.model.delivery_setting import Setting, open_setting
+from tests.unit.delivery.tracking.model.delivery_views import LOOKS, DeliveryViews
 from tests.unit.delivery.tracking.model.delivery_world import DeliveryWorld
-from tests.unit.pages.conftest import ALL, mounted
 
 Play = Callable[..., None]
 
 
-@pytest.fixture
-def play(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Play]:
-    """Plays a script on a database that is empty before."""
-    monkeypatch.setenv("AIRFLOW__CPAAS__DATABASE", url)
-    monkeypatch.setattr(events, "MIN_BATCH_INTERVAL", timedelta(0))
-    logging.disable(logging.CRITICAL)
+@pytest.fixture(scope="module", params=["sqlite", "postgres"])
+def setting(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Setting]:
+    """A database of this module's tests, with all that they share."""
     with contextlib.ExitStack() as stack:
+        if request.param == "sqlite":
+            template: SqliteTemplate = request.getfixturevalue("sqlite_template")
+            file = tmp_path_factory.mktemp("model") / "home" / "store.db"
+            template.copy_to(file)
+            url = f"sqlite:///{file}"
+        else:
+            schemas: PostgresSchemas = request.getfixturevalue("postgres_schemas")
+            name = f"cpaas_test_{secrets.token_hex(6)}"
+            stack.enter_context(schemas.migrated(name))
+            url = url_of(name)
+        monkeypatch = stack.enter_context(pytest.MonkeyPatch.context())
+        monkeypatch.setenv("AIRFLOW__CPAAS__DATABASE", url)
+        monkeypatch.setattr(events, "MIN_BATCH_INTERVAL", timedelta(0))
+        logging.disable(logging.CRITICAL)
         stack.callback(logging.disable, logging.NOTSET)
-        database: Database = stack.enter_context(open_database())
-        headers = {"x-dags": ALL, "x-totals": "yes"}
-        pages = stack.enter_context(TestClient(mounted(database), base_url="http://testserver", headers=headers))
+        yield stack.enter_context(open_setting(monkeypatch))
 
-        def run(*steps: Step, tracked: tuple[str, ...] = ()) -> None:
-            with DeliveryWorld(database, tracked=tracked) as world:
-                Script(world, DeliveryViews(world, tmp_path, pages)).run(list(steps))
 
-        yield run
+@pytest.fixture
+def play(setting: Setting, tmp_path: Path) -> Play:
+    """Plays a script on a database that is empty before.
+
+    :param looks: the groups of views that are compared
+    :param is_thorough: erasures overwrite the files, and commands print, which takes longer
+    """
+
+    def run(
+        *steps: Step, tracked: tuple[str, ...] = (), looks: Collection[str] = LOOKS, is_thorough: bool = False
+    ) -> None:
+        world = DeliveryWorld(setting, tracked=tracked, is_thorough=is_thorough)
+        views = DeliveryViews(world, tmp_path, looks=looks, is_thorough=is_thorough)
+        Script(world, views).run(list(steps))
+
+    return run

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 
 from tests.unit.delivery.tracking.model.delivery_records import (
     RANKS,
@@ -18,6 +19,9 @@ from tests.unit.delivery.tracking.model.delivery_records import (
     Report,
     Request,
 )
+
+_LONGEST_SEND = timedelta(days=7)
+"""How long after its start a task has ended that never recorded its end."""
 
 
 @dataclass(frozen=True)
@@ -44,14 +48,16 @@ class DeliveryOracle:
 
     # What happens.
 
-    def begin_campaign(self, name: str, connection: str) -> None:
-        self.campaigns[name] = Campaign(name, connection)
+    def begin_campaign(
+        self, name: str, connection: str, operation: str = "send_sms", *, is_single: bool = False
+    ) -> None:
+        self.campaigns[name] = Campaign(name, connection, operation, is_single)
 
     def send(self, campaign: str, reference: str, recipients: Iterable[str]) -> None:
         """Record an intent."""
-        connection = self.campaigns[campaign].connection
-        self.requests[reference] = Request(reference, campaign, connection, tuple(recipients))
-        self.campaigns[campaign].is_continued = True
+        known = self.campaigns[campaign]
+        self.requests[reference] = Request(reference, campaign, known.connection, tuple(recipients))
+        known.is_continued, known.is_begun_again = True, known.has_ended
 
     def record(
         self,
@@ -83,26 +89,32 @@ class DeliveryOracle:
         named: str | None,
         reference: str | None = None,
         message_id: str | None = None,
+        at: datetime,
         by_webhook: bool = False,
+        is_permanent: bool = False,
     ) -> None:
         """Store a report that was answered 200, by either endpoint."""
-        self.reports.append(Report(connection, reference, message_id, named, word, by_webhook))
+        self.reports.append(Report(connection, reference, message_id, named, word, at, by_webhook, is_permanent))
         for campaign in self.campaigns.values():
             campaign.erased_last &= campaign.connection != connection
 
     def end_campaign(self, name: str) -> None:
         """Have a try end. A request without a result has an unknown outcome from then on."""
         campaign = self.campaigns[name]
-        campaign.has_ended, campaign.is_continued, campaign.is_overdue = True, False, False
+        campaign.has_ended, campaign.is_continued, campaign.is_begun_again = True, False, False
+        campaign.since_end = timedelta()
         campaign.erased_last = False
         for request in self._requests_of(name):
             if request.outcome is Outcome.PENDING:
                 request.outcome = Outcome.UNKNOWN
 
-    def pass_days(self) -> None:
-        """Have more time pass since the end of a task than its campaign is waited for."""
+    def age(self, by: timedelta) -> None:
+        """Have all reports be older."""
+        for report in self.reports:
+            report.at -= by
         for campaign in self.campaigns.values():
-            campaign.is_overdue = campaign.has_ended and not campaign.is_continued
+            campaign.since_start += by
+            campaign.since_end += by
 
     def prune(self, campaigns: Iterable[str]) -> None:
         """Delete what last changed long ago: the figures of these campaigns are open from then on."""
@@ -171,10 +183,20 @@ class DeliveryOracle:
 
     def is_free(self, name: str) -> bool:
         """Tell whether the promise leaves the figures of a campaign open."""
-        return self.campaigns[name].is_pruned or any(
-            request.is_open_to_doubt or self.has_strangers(request) or self._is_contradicted(request)
-            for request in self._requests_of(name)
+        return (
+            self.campaigns[name].is_pruned
+            or self.is_miscounted(name)
+            or any(
+                request.is_open_to_doubt or self.has_strangers(request) or self._is_contradicted(request)
+                for request in self._requests_of(name)
+            )
         )
+
+    def is_miscounted(self, name: str) -> bool:
+        """Tell whether a defect is known that changes the figures: see ``scenes.DEFECTS``."""
+        unknown = [request for request in self._requests_of(name) if request.outcome is Outcome.UNKNOWN]
+        superseded = [request for request in unknown if self.is_superseded(request)]
+        return len(superseded) < len(unknown) and any(any(self._reports_of(request)) for request in superseded)
 
     def _is_contradicted(self, request: Request) -> bool:
         """Tell whether reports speak of a request that by its result nobody got, or that the database cannot know.
@@ -222,9 +244,28 @@ class DeliveryOracle:
         }
         return unknown - {recipient for _, recipient, _ in self.rows(campaign)}
 
+    def is_superseded(self, request: Request) -> bool:
+        """Tell whether all of a request of unknown outcome was sent again under other references, and accepted."""
+        accepted = self.accepted_recipients(request.campaign)
+        return request.outcome is Outcome.UNKNOWN and accepted.issuperset(request.recipients)
+
+    def counted_rows(self, campaign: str) -> list[tuple[Request, str, str | None]]:
+        """Return the rows without those of requests that were sent again: their reports change no figure."""
+        return [row for row in self.rows(campaign) if not self.is_superseded(row[0])]
+
+    def is_ambiguous(self, campaign: str) -> bool:
+        """Tell whether only a part of an unknown request was sent again, so that its reports may count or not."""
+        accepted = self.accepted_recipients(campaign)
+        return any(
+            request.outcome is Outcome.UNKNOWN
+            and not accepted.isdisjoint(request.recipients)
+            and not self.is_superseded(request)
+            for request in self._requests_of(campaign)
+        )
+
     def figures(self, campaign: str) -> dict[str, Range]:
         """Return expected, delivered, undelivered and open. Their sum holds in every case."""
-        rows = self.rows(campaign)
+        rows = self.counted_rows(campaign)
         accepted = [row for row in rows if row[0].outcome is Outcome.ACCEPTED]
         repeated = {recipient for _, recipient, _ in accepted}
         # A report of an unknown request need not count beside an accepted one to the same recipient.
@@ -249,9 +290,8 @@ class DeliveryOracle:
 
     def undelivered(self, campaign: str) -> set[str]:
         """Return recipients that are reported as undelivered and reached by no message of the campaign."""
-        return {recipient for _, recipient, status in self.rows(campaign) if status in UNDELIVERED} - self.reached(
-            campaign
-        )
+        failed = {recipient for _, recipient, status in self.counted_rows(campaign) if status in UNDELIVERED}
+        return failed - self.reached(campaign)
 
     def open(self, campaign: str) -> set[str]:
         """Return accepted recipients without a final status by any message."""
@@ -289,13 +329,27 @@ class DeliveryOracle:
         """Tell whether every recipient has a final status, those of an unknown outcome included."""
         return not self.open(campaign) and not self.unknown_recipients(campaign)
 
+    def outlives_prune(self, campaign: str) -> bool:
+        """Tell whether a campaign is unfinished, and not so old that nobody looks for its end any more."""
+        known = self.campaigns[campaign]
+        if known.is_finished or known.is_pruned or (known.is_single and not known.has_ended):
+            return False
+        if known.has_ended and not known.is_begun_again:
+            return known.since_end < timedelta(days=4)
+        return known.since_start < timedelta(days=8)
+
     def must_finish(self, campaign: str) -> bool | None:
         """Tell whether ``campaign_finished`` is due by now; ``None`` where the promise leaves it open."""
         known = self.campaigns[campaign]
         if known.is_finished:
             return True
-        if not known.has_ended or known.is_continued:
-            return None if known.is_overdue or known.has_ended else False
+        if not known.has_ended or known.is_begun_again:
+            if known.is_single or known.since_start < _LONGEST_SEND:
+                return False
+            # Its try was killed for good, as far as anybody can tell.
+            return None if known.is_pruned or known.has_ended else True
+        if known.is_continued:
+            return None
         if known.is_overdue and known.is_pruned and self.accepted_recipients(campaign) and not known.erased:
             # Its figures may be gone, but what is unfinished finishes.
             return True
@@ -310,19 +364,64 @@ class DeliveryOracle:
         # After an erasure something else makes it finish, whenever that is.
         return None if known.erased or self.has_open_message(campaign) else True
 
-    def verdict(self, campaign: str, min_delivered: float | None = None) -> str | None:
-        """Return what a sensor does at a look: ``wait``, ``succeed``, ``fail``; ``None`` where that is open."""
+    def verdict(self, campaign: str, min_delivered: float | None = None, *, with_unknown: bool = False) -> str | None:
+        """Return what a sensor does at a look: ``wait``, ``succeed``, ``fail``; ``None`` where that is open.
+
+        :param with_unknown: whether it waits for a report of each recipient of unknown outcome, too
+        """
         figures = self.figures(campaign)
         if self.is_free(campaign) or any(figure.least != figure.most for figure in figures.values()):
             return None
         expected, delivered, remaining = (figures[key].least for key in ("expected", "delivered", "open"))
+        if with_unknown:
+            expected += len(self.unknown_recipients(campaign))
+            remaining += len(self.unknown_recipients(campaign))
         if not expected:
             return None
         if min_delivered is None:
             return "wait" if remaining else "succeed"
-        if delivered >= min_delivered * expected:
+        # A share of a few recipients is at least one of them.
+        needed = max(1.0, min_delivered * expected)
+        if delivered >= needed:
             return "succeed"
-        return "fail" if delivered + remaining < min_delivered * expected else "wait"
+        return "fail" if delivered + remaining < needed else "wait"
+
+    def is_listed(self, connection: str, recipient: str) -> bool | None:
+        """Tell whether reports have the recipient on the suppression list; ``None`` where that is open.
+
+        It is there if its newest permanent failure is newer than each report that it was reached. A failure of a
+        message that reached it nevertheless does not count.
+        """
+        failures: list[datetime] = []
+        arrivals: list[datetime] = []
+        for report in self.reports:
+            # One connection's report of another's message is open, as well as one that names nobody.
+            names_it = report.named == recipient and report.connection == connection
+            if names_it and (
+                report.is_deleted or not any(report in self._reports_of(one) for one in self._sent_to(recipient))
+            ):
+                return None
+        for request in self._sent_to(recipient):
+            campaign = self.campaigns[request.campaign]
+            if request.connection != connection:
+                continue
+            reports = list(self._reports_of(request))
+            if campaign.is_pruned or recipient in campaign.erased or (reports and self.is_free(request.campaign)):
+                return None
+            if any(report.named is None and report.status in REACHED for report in reports):
+                return None
+            if request.outcome is Outcome.ACCEPTED and recipient not in request.accepted:
+                continue
+            is_airtime = campaign.operation == "buy_airtime"
+            of_recipient = [report for report in reports if report.named == recipient]
+            if not is_airtime:
+                arrivals += [report.at for report in of_recipient if report.status in REACHED]
+            if self.status(request, recipient) in UNDELIVERED:
+                failures += [report.at for report in of_recipient if report.is_permanent]
+        return bool(failures) and (not arrivals or max(arrivals) < max(failures))
+
+    def _sent_to(self, recipient: str) -> list[Request]:
+        return [request for request in self.requests.values() if recipient in request.recipients]
 
 
 def _rank(status: str | None) -> int:

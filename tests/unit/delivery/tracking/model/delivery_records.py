@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from enum import Enum
 
 RANKS = {"clicked": 5, "opened": 4, "bounced": 3, "delivered": 2, "undelivered": 1, "in_flight": 0}
@@ -38,6 +39,8 @@ class Report:
     :param connection: whose token or signature proved it
     :param reference: reference of the request that the token or the body names, ``None`` if it names a message id
     :param named: the recipient, ``STRANGER``, or ``None`` where it names nobody
+    :param at: when it was made, by itself or else by its arrival
+    :param is_permanent: it reports a permanent failure
     :param is_deleted: an erasure removed it
     """
 
@@ -46,7 +49,9 @@ class Report:
     message_id: str | None
     named: str | None
     word: str
+    at: datetime
     by_webhook: bool = False
+    is_permanent: bool = False
     is_deleted: bool = False
 
     @property
@@ -80,16 +85,29 @@ class Request:
 
 @dataclass
 class Campaign:
-    """One task's send."""
+    """One task's send, or one request that belongs to none.
+
+    :param operation: ``send_sms``, ``send_email`` or ``buy_airtime``
+    """
 
     name: str
     connection: str
+    operation: str = "send_sms"
+    is_single: bool = False
     has_ended: bool = False
     is_continued: bool = False
     """A try is at work, which may have ended before."""
-    is_overdue: bool = False
+    is_begun_again: bool = False
+    """The try at work has recorded that it began, after an earlier one ended."""
+    since_start: timedelta = timedelta()
+    since_end: timedelta = timedelta()
     is_pruned: bool = False
     erased: set[str] = field(default_factory=set)
     is_finished: bool = False
     erased_last: bool = False
     """Only an erasure left nobody open, which by itself starts no DAG."""
+
+    @property
+    def is_overdue(self) -> bool:
+        """More time has passed since the end of the task than its campaign is waited for."""
+        return self.has_ended and not self.is_continued and self.since_end > timedelta(hours=72)

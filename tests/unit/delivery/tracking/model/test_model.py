@@ -10,7 +10,15 @@ from hypothesis import strategies as st
 from tests.unit.delivery.tracking.model.conftest import Play
 from tests.unit.delivery.tracking.model.delivery_records import STRANGER, Outcome
 from tests.unit.delivery.tracking.model.delivery_script import Step
-from tests.unit.delivery.tracking.model.delivery_world import CAMPAIGNS, CONNECTIONS, RECIPIENTS, SPELLINGS
+from tests.unit.delivery.tracking.model.delivery_views import LOOKS
+from tests.unit.delivery.tracking.model.delivery_world import (
+    ADDRESSES,
+    CAMPAIGNS,
+    CONNECTIONS,
+    RECIPIENTS,
+    SINGLES,
+    SPELLINGS,
+)
 
 WORDS = ("delivered", "clicked", "opened", "bounced", "failed", "sent", "levitated")
 MOMENTS = ("before", "after")
@@ -25,7 +33,11 @@ WHOM = st.sampled_from([0, 0, 1, 2, None, STRANGER])
 KILLED = st.sampled_from([None, None, None, *MOMENTS])
 KILLED_AT = st.none() | st.tuples(st.integers(1, 4), st.sampled_from(MOMENTS))
 RECIPIENT_SETS = st.lists(st.sampled_from(RECIPIENTS), min_size=1, max_size=3, unique=True).map(tuple)
-SENT = step("send", campaign=st.sampled_from(list(CAMPAIGNS)), recipients=RECIPIENT_SETS)
+SENT = st.one_of(
+    step("send", campaign=st.sampled_from(["spring", "spring", *CAMPAIGNS]), recipients=RECIPIENT_SETS),
+    step("send", campaign=st.just("spring"), recipients=RECIPIENT_SETS),
+    step("send_single", kind=st.sampled_from(list(SINGLES)), recipients=RECIPIENT_SETS),
+)
 RECORDED = step(
     "record",
     number=NUMBERS,
@@ -41,6 +53,8 @@ REPORTED = step(
     spelling=st.sampled_from(list(SPELLINGS)),
     by=st.sampled_from(["callback", "callback", "reference", "message_id"]),
     times=st.sampled_from([1, 1, 2]),
+    is_permanent=st.sampled_from([False, False, True]),
+    minutes_ago=st.sampled_from([0, 0, 5, 90]),
     dies=KILLED,
 )
 FOREIGN = step(
@@ -51,11 +65,8 @@ FOREIGN = step(
     by=st.sampled_from(["reference", "message_id"]),
     conn_id=st.sampled_from(CONNECTIONS),
 )
-STEPS = st.one_of(
-    SENT,
-    RECORDED,
-    REPORTED,
-    REPORTED,
+OFTEN = (SENT, RECORDED, RECORDED, REPORTED, REPORTED, REPORTED)
+SELDOM = (
     FOREIGN,
     step(
         "overlap",
@@ -66,20 +77,30 @@ STEPS = st.one_of(
     ),
     step("resolve", number=NUMBERS, is_sent=st.booleans()),
     step("probe", number=NUMBERS),
-    step("end", campaign=st.sampled_from(list(CAMPAIGNS)), dies=KILLED),
-    step("erase", recipient=st.sampled_from(RECIPIENTS), dies=KILLED_AT),
-    step("age", hours=st.sampled_from([0.05, 48, 80])),
+    step("end", campaign=st.sampled_from(["spring", *CAMPAIGNS]), dies=KILLED),
+    step("erase", recipient=st.sampled_from([*RECIPIENTS, *ADDRESSES.values()]), dies=KILLED_AT),
+    step("age", hours=st.sampled_from([0.05, 48, 71, 73, 100])),
     step("prune"),
+    step("edit_key", conn_id=st.sampled_from(CONNECTIONS), is_kept=st.booleans()),
+    step("edit_webhook_key", conn_id=st.sampled_from(CONNECTIONS)),
+    step("fall"),
+    step("rise"),
     step("publish", dies=KILLED_AT),
     step("compare"),
 )
-TRACKED = st.lists(st.sampled_from(list(CAMPAIGNS)), unique=True)
+STEPS = st.one_of(*OFTEN, *OFTEN, *SELDOM)
+TRACKED = st.lists(st.sampled_from([*CAMPAIGNS, *SINGLES]), unique=True)
 
 
 @settings(suppress_health_check=list(HealthCheck))
-@given(tracked=TRACKED, begin=st.lists(SENT, min_size=1, max_size=3), steps=st.lists(STEPS, max_size=14))
+@given(
+    tracked=TRACKED,
+    looks=st.sampled_from(LOOKS),
+    begin=st.lists(SENT, min_size=1, max_size=3),
+    steps=st.lists(STEPS, max_size=14),
+)
 def test_what_is_shown_of_deliveries_agrees_with_the_promises(
-    play: Play, tracked: list[str], begin: list[Step], steps: list[Step]
+    play: Play, tracked: list[str], looks: str, begin: list[Step], steps: list[Step]
 ) -> None:
     note(f"{begin + steps}, tracked={tuple(tracked)}")
-    play(*begin, *steps, tracked=tuple(tracked))
+    play(*begin, *steps, tracked=tuple(tracked), looks=(looks,))
