@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Row, Select, Table, exists, func, or_, select
+from sqlalchemy import ColumnElement, Connection, Row, Select, Table, and_, exists, func, or_, select
 
 from cpaas_provider.api.redact import redact
 from cpaas_provider.cli.messages.typed import masked
