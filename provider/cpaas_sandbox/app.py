@@ -13,7 +13,7 @@ from cpaas_sandbox.core.context import Sandbox
 from cpaas_sandbox.core.errors import FieldError, ServiceError
 from cpaas_sandbox.faults.kinds import Stage
 from cpaas_sandbox.faults.rules import Rule
-from cpaas_sandbox.page import serve_page
+from cpaas_sandbox.page import PAGES
 from cpaas_sandbox.reports.dispatcher import Dispatcher
 from cpaas_sandbox.service.http import Answer, DisconnectedError, Message, Receive, Scope, Send, Wire
 from cpaas_sandbox.service.openapi import document
@@ -78,7 +78,8 @@ class App:
 
     async def _handle_service(self, wire: Wire, raw: bytes) -> None:
         """Serve the inbox page, the document or an operation; raise the 404 or 405 for anything else."""
-        if wire.method == "GET" and await serve_page(wire):
+        if wire.method == "GET" and wire.raw_path in PAGES:
+            await wire.answer(PAGES[wire.raw_path])
             return
         if wire.method == "GET" and wire.raw_path == "/openapi.json":
             await wire.answer(Answer(200, document(self.service)))

@@ -28,8 +28,6 @@ HEADERS = [
 ]
 """Headers of every response: no page of another site may frame it, or load it as something else."""
 
-Headers = dict[str, list[str]]
-
 _AUTHORITY = re.compile(rf"({HOST})(?::[0-9]{{1,5}})?")
 
 
@@ -40,16 +38,6 @@ def _normalized(host: str) -> str:
     except ValueError:
         return host.lower()
     return str(getattr(address, "ipv4_mapped", None) or address)
-
-
-def _is_from_own_page(headers: Headers) -> bool:
-    """Return whether a program, the user or a page of the sandbox made a request, as far as its browser tells."""
-    return headers.get("sec-fetch-site", ["none"]) in (["none"], ["same-origin"])
-
-
-def _is_link_to_page(headers: Headers, scope: Scope) -> bool:
-    mode, path = headers.get("sec-fetch-mode"), scope["path"]
-    return scope["method"] == "GET" and path == "/" and mode == ["navigate"]
 
 
 def _refusal(status: int, header: str, message: str) -> ServiceError:
@@ -88,7 +76,7 @@ class Guard:
             await self._app(scope, receive, send)
 
     def _error(self, scope: Scope) -> ServiceError | None:
-        headers: Headers = {}
+        headers: dict[str, list[str]] = {}
         for name, value in scope["headers"]:
             headers.setdefault(name.decode("latin-1"), []).append(value.decode("latin-1"))
         hosts, origins, content_types = (headers.get(name, []) for name in ("host", "origin", "content-type"))
@@ -96,7 +84,10 @@ class Guard:
             return _HOST
         if origins not in ([], [f"http://{hosts[0]}"], [f"https://{hosts[0]}"]):
             return _ORIGIN
-        if not _is_from_own_page(headers) and not _is_link_to_page(headers, scope):
+        is_from_own_page = headers.get("sec-fetch-site", ["none"]) in (["none"], ["same-origin"])
+        # A page of another site may link to the inbox page.
+        link_to_page = ("GET", "/", ["navigate"])
+        if not is_from_own_page and (scope["method"], scope["path"], headers.get("sec-fetch-mode")) != link_to_page:
             return _SITE
         # A browser sends a POST of some content types without a preflight. It sends no other method so.
         has_body = headers.get("content-length", ["0"]) != ["0"] or "transfer-encoding" in headers

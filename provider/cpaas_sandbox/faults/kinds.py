@@ -22,6 +22,8 @@ from cpaas_sandbox.faults.odd_answers import (
     RefusalForm,
     dead_id,
     error_under_200,
+    in_records,
+    is_envelope,
     note_beside_id,
     odd_purchase_status,
     odd_refusal,
@@ -123,11 +125,11 @@ def _broken_json(params: Params, answer: Answer, result: str) -> Answer:
 
 
 def _odd_answer(params: Params, answer: Answer, result: str) -> Answer:
-    record = answer.body["data"] if _is_envelope(answer.body) else answer.body
+    record = answer.body["data"] if is_envelope(answer.body) else answer.body
     failure = {"status": params["body_status"], "message": "The request failed", "errors": []}
     queued = {"status": 200, "message": "The request was queued"}
     forms: dict[str, Answer] = {
-        "empty_errors": Answer(200, _in_records(record, lambda item: {"errors": [], **item})),
+        "empty_errors": Answer(200, in_records(record, lambda item: {"errors": [], **item})),
         "queued": Answer(200, queued | {"type": "queued", "data": record}),
         "status_beside": Answer(200, failure | {"data": record}),
         "status_alone": Answer(200, failure),
@@ -140,23 +142,10 @@ def _odd_answer(params: Params, answer: Answer, result: str) -> Answer:
 # -- the correct response, changed ------------------------------------------------------------------------------------
 
 
-def _is_envelope(body: Any) -> bool:
-    return isinstance(body, dict) and set(body) == {"status", "type", "message", "data"}
-
-
-def _in_records(body: Any, change: Callable[[Record], Record]) -> Any:
-    """Change the record of a body: bare, in an envelope, or each record of a list."""
-    if isinstance(body, list):
-        return [change(record) for record in body]
-    if _is_envelope(body):
-        return body | {"data": _in_records(body["data"], change)}
-    return change(body) if isinstance(body, dict) else body
-
-
 def _changing(change: Callable[[Record, Params, str], Record]) -> Effect:
     return _answering(
         lambda params, answer, result: Answer(
-            answer.status, _in_records(answer.body, lambda record: change(record, params, result))
+            answer.status, in_records(answer.body, lambda record: change(record, params, result))
         )
     )
 
@@ -178,7 +167,7 @@ def _without_charge(estimate: Record, params: Params) -> Record:
 
 def _missing_field(params: Params, answer: Answer, result: str) -> Answer:
     gone = params["field"] or _ESSENTIAL.get(result, "id")
-    return Answer(200, _in_records(answer.body, lambda record: {name: record[name] for name in record if name != gone}))
+    return Answer(200, in_records(answer.body, lambda record: {name: record[name] for name in record if name != gone}))
 
 
 def _with_unknown(value: Any, word: str) -> Any:

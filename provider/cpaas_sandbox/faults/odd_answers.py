@@ -93,10 +93,17 @@ async def dead_id(wire: Wire, params: Params, answer: Answer, result: str) -> No
     await wire.answer(Answer(200, body | {"message": "The request failed", "errors": []}))
 
 
-def in_record(body: Any, change: Callable[[Record], Record]) -> Any:
-    """Change a record, bare or in an envelope."""
-    if isinstance(body, dict) and isinstance(body.get("data"), dict):
-        return body | {"data": change(body["data"])}
+def is_envelope(body: Any) -> bool:
+    """Return whether a body is a result in its envelope."""
+    return isinstance(body, dict) and set(body) == {"status", "type", "message", "data"}
+
+
+def in_records(body: Any, change: Callable[[Record], Record]) -> Any:
+    """Change the record of a body: bare, in an envelope, or each record of a list."""
+    if isinstance(body, list):
+        return [change(record) for record in body]
+    if is_envelope(body):
+        return body | {"data": in_records(body["data"], change)}
     return change(body) if isinstance(body, dict) else body
 
 
@@ -114,7 +121,7 @@ async def note_beside_id(wire: Wire, params: Params, answer: Answer, result: str
         errors = record.get("errors", [])
         return record | {"errors": [*errors, item | {"type": "invalid" if form == "sentence" else form}]}
 
-    await wire.answer(Answer(answer.status, in_record(answer.body, with_note), answer.headers))
+    await wire.answer(Answer(answer.status, in_records(answer.body, with_note), answer.headers))
 
 
 async def odd_purchase_status(wire: Wire, params: Params, answer: Answer, result: str) -> None:
@@ -134,4 +141,4 @@ async def odd_purchase_status(wire: Wire, params: Params, answer: Answer, result
         }
         return record | forms[params["form"]]
 
-    await wire.answer(Answer(answer.status, in_record(answer.body, changed), answer.headers))
+    await wire.answer(Answer(answer.status, in_records(answer.body, changed), answer.headers))

@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-from functools import cache
 from importlib.resources import files
 
-from cpaas_sandbox.service.http import Answer, Wire
+from cpaas_sandbox.service.http import Answer
 
-_FILES = {
-    "/": ("index.html", "text/html; charset=utf-8"),
-    "/_page/inbox.js": ("inbox.js", "text/javascript; charset=utf-8"),
-    "/_page/inbox.css": ("inbox.css", "text/css; charset=utf-8"),
-}
 # The page shows text of messages, which may contain markup: only the page's own files may run or be fetched.
 _HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
@@ -19,16 +13,13 @@ _HEADERS = {
     "Referrer-Policy": "no-referrer",
 }
 
-
-@cache
-def _read(name: str) -> bytes:
-    return files(__name__).joinpath(name).read_bytes()
-
-
-async def serve_page(wire: Wire) -> bool:
-    """Answer a request for one of the page's files; return whether it was one."""
-    if wire.raw_path not in _FILES:
-        return False
-    name, content_type = _FILES[wire.raw_path]
-    await wire.answer(Answer(200, _read(name), _HEADERS, content_type))
-    return True
+_FILES = {
+    "/": ("index.html", "text/html; charset=utf-8"),
+    "/_page/inbox.js": ("inbox.js", "text/javascript; charset=utf-8"),
+    "/_page/inbox.css": ("inbox.css", "text/css; charset=utf-8"),
+}
+PAGES = {
+    path: Answer(200, files(__name__).joinpath(name).read_bytes(), _HEADERS, content_type)
+    for path, (name, content_type) in _FILES.items()
+}
+"""The response for each path of the page."""
