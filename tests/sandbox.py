@@ -65,7 +65,7 @@ class Sandbox:
 
     def start(self) -> Self:
         """Start it and wait until it answers."""
-        command = [sys.executable, "-m", "cpaas_provider.sandbox", "--port", str(self._port)]
+        command = [sys.executable, "-m", "cpaas_sandbox", "--port", str(self._port)]
         if self.database:
             command += ["--db", str(self.database)]
         # The key goes by the environment: everybody on the machine can read a command line.

@@ -13,7 +13,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from cpaas_provider.sandbox.core.default_data import COLUMNS
+from cpaas_sandbox.core.default_data import COLUMNS
 from tests.airflow.harness.examples import EXAMPLES, states, wait_for, xcom
 from tests.unit.contacts.listed import BIRTHDAY, EMAIL, NAME, PLAN, POINTS, TAGS, listed
 from tests.unit.contacts.listed import PHONE as PHONE_COLUMN

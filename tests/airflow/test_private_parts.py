@@ -33,7 +33,7 @@ PROVIDER = ROOT / "provider"
 PRIVATE_IMPORTS = {
     ("uvicorn._subprocess", "cli/receiver/workers.py"),
     ("uvicorn.protocols.http.httptools_impl.HttpToolsProtocol", "delivery/receiver/http/connection_limits.py"),
-    ("uvicorn.protocols.http.httptools_impl.HttpToolsProtocol", "sandbox/server.py"),
+    ("uvicorn.protocols.http.httptools_impl.HttpToolsProtocol", "cpaas_sandbox/server.py"),
 }
 PRIVATE_ATTRIBUTES = {
     "_queue_partitioned_dags": "assets/subscriptions.py",
@@ -166,7 +166,7 @@ class TestWorkers:
 
 
 class TestRequestTarget:
-    """What ``sandbox/server.py`` uses. ASGI does not have the host of a request target."""
+    """What ``cpaas_sandbox/server.py`` uses. ASGI does not have the host of a request target."""
 
     def test_uvicorn_has_target_and_headers_when_a_head_is_complete(self) -> None:
         for method, attribute in (
@@ -210,6 +210,11 @@ class TestMissedRuns:
         assert set(parameters(method)) == set(names), "Airflow's _queue_partitioned_dags takes other arguments now."
 
 
+def place_of(path: str) -> str:
+    """Return a path as the tables name it: in the provider's package, or in another one."""
+    return path.removeprefix("provider/").removeprefix("cpaas_provider/")
+
+
 @pytest.fixture(scope="module")
 def imports() -> list[Import]:
     return imports_of(PROVIDER)
@@ -236,7 +241,7 @@ def foreign_private_attributes() -> dict[str, str]:
             elif isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Store):
                 defined.add(node.id if isinstance(node, ast.Name) else node.attr)
             elif isinstance(node, ast.Attribute) and node.attr.startswith("_") and not node.attr.endswith("__"):
-                used[node.attr] = str(path.relative_to(PROVIDER / "cpaas_provider"))
+                used[node.attr] = place_of(f"provider/{path.relative_to(PROVIDER)}")
     return {name: path for name, path in used.items() if name not in defined}
 
 
@@ -266,7 +271,7 @@ class TestNames:
     def test_no_other_private_part_is_imported(self, imports: list[Import]) -> None:
         # uvicorn documents the names of its first level, and no module.
         private = {
-            (imported.module, imported.where.partition(":")[0].removeprefix("provider/cpaas_provider/"))
+            (imported.module, place_of(imported.where.partition(":")[0]))
             for imported in imports
             if "._" in imported.module
             or (imported.module.startswith("uvicorn.") and not hasattr(uvicorn, imported.module[8:]))

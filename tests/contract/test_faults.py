@@ -21,8 +21,8 @@ from cpaas_provider.api import (
     CpaasUnavailableError,
     CpaasUnknownOutcomeError,
 )
-from cpaas_provider.sandbox.faults.kinds import KINDS
-from cpaas_provider.sandbox.faults.odd_answers import DeadId, NoteForm, PurchaseForm, RefusalForm
+from cpaas_sandbox.faults.kinds import KINDS
+from cpaas_sandbox.faults.odd_answers import DeadId, NoteForm, PurchaseForm, RefusalForm
 from tests.contract.speaking import OPERATIONS, SENDER, Operation, Speaker
 
 BY_NAME = {one.name: one for one in OPERATIONS}

@@ -26,9 +26,9 @@ from cpaas_provider.delivery.reports import DeliveryStatus, read_report
 from cpaas_provider.delivery.tracking.counts import read_recipients
 from cpaas_provider.delivery.tracking.report_store import ReportStore
 from cpaas_provider.delivery.tracking.sent_requests import SentRequest, record_requests
-from cpaas_provider.sandbox.server import bind, url_of
+from cpaas_sandbox.server import bind, url_of
+from tests.cpaas_sandbox.receiver import Receiver
 from tests.sandbox import Sandbox
-from tests.unit.sandbox.receiver import Receiver
 
 ADDRESS = "ada@example.com"
 PHONE = "2348031234567"

@@ -18,9 +18,9 @@ import httpx
 import pytest
 from jsonschema import Draft202012Validator
 
-from cpaas_provider.sandbox.core.context import Options
-from cpaas_provider.sandbox.service.operations import NAMES, OPERATIONS
-from tests.unit.sandbox.conftest import ADA, Harness, running
+from cpaas_sandbox.core.context import Options
+from cpaas_sandbox.service.operations import NAMES, OPERATIONS
+from tests.cpaas_sandbox.conftest import ADA, Harness, running
 
 KEY = "sk_test_contract"
 TORTURE = bool(os.environ.get("TORTURE"))

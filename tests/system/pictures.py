@@ -18,12 +18,12 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from tests.cpaas_sandbox.page.browser import CHROMIUM, DRIVER, browsing
 from tests.system.demo import DAG_ID, REPOSITORY, Demo
 from tests.system.demo_view import View
 from tests.system.pages_in_browser import HEADING, campaign_reference
 from tests.system.standalone import wait_for
 from tests.system.watched_browser import watching
-from tests.unit.sandbox.page.browser import CHROMIUM, DRIVER, browsing
 
 FOLDER = REPOSITORY / "docs" / "pictures"
 LARGEST = 200_000  # bytes of one picture

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from tests.cpaas_sandbox.page.browser import CHROMIUM, DRIVER
 from tests.processes import Started
 from tests.sandbox import Sandbox
 from tests.system.demo import EXAMPLES, REPOSITORY
@@ -23,7 +24,6 @@ from tests.system.leaks import Scan, Secrets, look_through
 from tests.system.pages_in_browser import axe_script, campaign_reference, follow_task_link, look_at_pages, rows_of
 from tests.system.standalone import Standalone, wait_for
 from tests.system.watched_browser import watching
-from tests.unit.sandbox.page.browser import CHROMIUM, DRIVER
 
 DEMO_WITHIN = 360
 

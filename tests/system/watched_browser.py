@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from tests.unit.sandbox.page.browser import Browser, browsing
+from tests.cpaas_sandbox.page.browser import Browser, browsing
 
 COOKIE = "_token"
 

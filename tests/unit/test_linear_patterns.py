@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import pytest
 
 import cpaas_provider
+import cpaas_sandbox
 from tests.growth import LINEAR, growth
 
 UNITS = (
@@ -49,16 +50,21 @@ class Expression(NamedTuple):
 def expressions() -> dict[str, Expression]:
     """Return the compiled expressions of all modules, by where they stand."""
     found: dict[str, Expression] = {}
-    for module in pkgutil.walk_packages(cpaas_provider.__path__, "cpaas_provider."):
-        if NO_PROGRAMS.search(module.name):
+    modules = [
+        module.name
+        for package in (cpaas_provider, cpaas_sandbox)
+        for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}.")
+    ]
+    for module in modules:
+        if NO_PROGRAMS.search(module):
             continue
-        loaded = importlib.import_module(module.name)
+        loaded = importlib.import_module(module)
         for name, value in vars(loaded).items():
             if isinstance(value, re.Pattern):
                 source = inspect.getsource(loaded)
                 is_compared = re.search(rf"\b{name}\.(fullmatch|match)\(", source)
                 is_searched = re.search(rf"\b{name}\.(sub|search|finditer|findall|split)\(", source)
-                found[f"{module.name}.{name}"] = Expression(value, bool(is_searched) or not is_compared)
+                found[f"{module}.{name}"] = Expression(value, bool(is_searched) or not is_compared)
     return found
 
 

@@ -80,9 +80,13 @@ def test_the_wheel_holds_the_package_and_its_pages_and_nothing_else(built: Path)
     (wheel,) = built.glob("*.whl")
     with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()
-    assert {name.split("/")[0].split("-")[0] for name in names} == {"cpaas_provider", "airflow_provider_cpaas"}
+    assert {name.split("/")[0].split("-")[0] for name in names} == {
+        "cpaas_provider",
+        "cpaas_sandbox",
+        "airflow_provider_cpaas",
+    }
     assert not [name for name in names if "__pycache__" in name or name.endswith(".pyc")]
-    assert "cpaas_provider/py.typed" in names
+    assert {"cpaas_provider/py.typed", "cpaas_sandbox/py.typed"} <= set(names)
     pages = {str(p.relative_to(ROOT / "provider")) for p in (ROOT / "provider").rglob("*.html")}
     assert pages
     assert pages <= set(names)

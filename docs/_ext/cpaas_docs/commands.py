@@ -24,7 +24,7 @@ def airflow_parser() -> argparse.ArgumentParser:
 @functools.cache
 def sandbox_parser() -> argparse.ArgumentParser:
     """Return the parser of ``cpaas-sandbox``."""
-    parser: argparse.ArgumentParser = find("cpaas_provider.sandbox.__main__._parser")()
+    parser: argparse.ArgumentParser = find("cpaas_sandbox.__main__._parser")()
     return parser
 
 

@@ -32,7 +32,6 @@ def layers() -> Iterator[str]:
         for name in names:
             if said := _first_sentence(name):
                 yield f"| {number} | `{name}` | {said} |"
-    yield f"| apart | `sandbox` | {_first_sentence('sandbox')} |"
     yield ""
 
 

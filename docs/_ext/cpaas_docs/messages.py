@@ -25,9 +25,9 @@ from cpaas_docs.signatures import PACKAGE
 SOURCE = Path(importlib.import_module(PACKAGE).__file__ or "").parent
 GAP = "…"
 
-# The sandbox is a program of its own; the others hold texts that have pages of their own.
+# They hold texts that have pages of their own.
 _NO_MESSAGES = (
-    *("sandbox/", "cli/__init__.py", "cli/contacts/commands.py", "cli/deliveries/commands.py"),
+    *("cli/__init__.py", "cli/contacts/commands.py", "cli/deliveries/commands.py"),
     *("cli/messages/commands.py", "cli/sandbox.py", "provider_info.py"),
     *("delivery/receiver/openapi.py", "hooks/metrics.py", "database/migrations/env.py"),
 )

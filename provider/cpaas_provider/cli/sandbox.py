@@ -51,7 +51,7 @@ SANDBOX_ARGS = (
 def cpaas_sandbox(args: Namespace) -> None:
     """Become the sandbox, so that Ctrl-C and signals reach it and its exit status is the command's."""
     sys.stdout.flush()
-    os.execv(sys.executable, [sys.executable, "-m", "cpaas_provider.sandbox", *sandbox_options(args)])  # noqa: S606
+    os.execv(sys.executable, [sys.executable, "-m", "cpaas_sandbox", *sandbox_options(args)])  # noqa: S606
 
 
 def sandbox_options(args: Namespace) -> list[str]:

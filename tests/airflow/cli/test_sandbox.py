@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from cpaas_provider.cli.sandbox import SANDBOX_ARGS, cpaas_sandbox, sandbox_options
-from cpaas_provider.sandbox.__main__ import _parser
+from cpaas_sandbox.__main__ import _parser
 
 GIVEN = [
     *("--port", "0", "--host", "127.0.0.2", "--api-key", "-dashed", "--db", "a b.db", "--balance", "12.5"),
@@ -51,4 +51,4 @@ def test_the_command_becomes_the_program(monkeypatch: pytest.MonkeyPatch) -> Non
     became: list[list[str]] = []
     monkeypatch.setattr(os, "execv", lambda path, argv: became.append([path, *argv]))
     cpaas_sandbox(parsed("--port", "0"))
-    assert became == [[sys.executable, sys.executable, "-m", "cpaas_provider.sandbox", "--port=0"]]
+    assert became == [[sys.executable, sys.executable, "-m", "cpaas_sandbox", "--port=0"]]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from typing import Any, get_args
 
-from cpaas_provider.sandbox.faults.odd_answers import DeadId, NoteForm, PurchaseForm, RefusalForm
+from cpaas_sandbox.faults.odd_answers import DeadId, NoteForm, PurchaseForm, RefusalForm
 from tests.sandbox import Sandbox
 from tests.system.killing.cases import NAMES
 

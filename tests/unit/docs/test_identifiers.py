@@ -1,4 +1,4 @@
-"""Names in the package keep to the glossary."""
+"""Names in the packages keep to the glossary."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from tests.unit.docs import ROOT
 from tests.unit.docs.identifiers import INSTEAD, WORDS, faults, words_of
 
-PACKAGE = ROOT / "provider" / "cpaas_provider"
+PROVIDER = ROOT / "provider"
 
 UNCLEAN: set[str] = set()
 """Files whose names still have words that the glossary replaced. The table only shrinks."""
@@ -19,8 +19,8 @@ UNCLEAN: set[str] = set()
 def found() -> dict[str, list[str]]:
     """Return a line for each name with a word that is not used, by file."""
     lines: dict[str, list[str]] = {}
-    for path in sorted(PACKAGE.rglob("*.py")):
-        place = path.relative_to(PACKAGE).as_posix()
+    for path in sorted(PROVIDER.rglob("*.py")):
+        place = path.relative_to(PROVIDER).as_posix()
         for word, names in faults(path).items():
             use = WORDS[word]
             lines.setdefault(place, []).extend(f"{place}:{one.line}: {one.text}: use {use}" for one in names)

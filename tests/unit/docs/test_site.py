@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 
 from cpaas_provider.provider_info import DOCUMENTATION, get_provider_info
+from tests.cpaas_sandbox.page.browser import DRIVER, Browser, browsing
 from tests.unit.docs import DOCS, PAGES, ROOT
-from tests.unit.sandbox.page.browser import DRIVER, Browser, browsing
 
 from cpaas_docs import messages  # isort: skip
 

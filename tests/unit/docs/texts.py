@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tests.unit.docs import ROOT
 
-PROVIDER = ROOT / "provider" / "cpaas_provider"
+PROVIDER = ROOT / "provider"
 
 DOCUMENTED = ("assets", "cli", "hooks", "notifications", "operators", "sensors", "sources")
 """Folders of the package whose docstrings users read: in an editor, by `help()`, in the reference."""
@@ -138,8 +138,8 @@ def in_drawing(path: Path) -> Iterator[Text]:
 
 
 def _is_documented(path: Path) -> bool:
-    folder, *rest = path.relative_to(PROVIDER).parts
-    if any(part.startswith("_") and part != "__init__.py" for part in rest):
+    package, folder, *rest = path.relative_to(PROVIDER).parts
+    if package != "cpaas_provider" or any(part.startswith("_") and part != "__init__.py" for part in rest):
         return False
     return folder in DOCUMENTED or (folder == "api" and rest[0] in CLIENT)
 
