@@ -183,20 +183,10 @@ class DeliveryOracle:
 
     def is_free(self, name: str) -> bool:
         """Tell whether the promise leaves the figures of a campaign open."""
-        return (
-            self.campaigns[name].is_pruned
-            or self.is_miscounted(name)
-            or any(
-                request.is_open_to_doubt or self.has_strangers(request) or self._is_contradicted(request)
-                for request in self._requests_of(name)
-            )
+        return self.campaigns[name].is_pruned or any(
+            request.is_open_to_doubt or self.has_strangers(request) or self._is_contradicted(request)
+            for request in self._requests_of(name)
         )
-
-    def is_miscounted(self, name: str) -> bool:
-        """Tell whether a defect is known that changes the figures: see ``scenes.DEFECTS``."""
-        unknown = [request for request in self._requests_of(name) if request.outcome is Outcome.UNKNOWN]
-        superseded = [request for request in unknown if self.is_superseded(request)]
-        return len(superseded) < len(unknown) and any(any(self._reports_of(request)) for request in superseded)
 
     def _is_contradicted(self, request: Request) -> bool:
         """Tell whether reports speak of a request that by its result nobody got, or that the database cannot know.

@@ -26,7 +26,6 @@ from cpaas_provider.sources.delivery_events import DeliveryEventSource
 from cpaas_provider.sources.lists import ListSource
 from cpaas_provider.sources.results_file import as_results_path
 from cpaas_provider.task_groups.undelivered import UndeliveredSource
-from cpaas_provider.triggers.delivery import DeliveryTrigger
 from tests.unit.delivery.tracking.model.delivery_oracle import Range
 from tests.unit.delivery.tracking.model.delivery_world import (
     ADDRESSES,
@@ -259,12 +258,7 @@ class DeliveryViews:
     def _trigger(self, campaign: str, share: float | None, *, with_unknown: bool) -> tuple[str, Figures]:
         """Have the poller of the triggerer look for the last time."""
         past = (datetime.now(UTC) - timedelta(seconds=1)).isoformat()
-        sent = self._send_result(campaign)
-        unknown = sent["unknown_recipients"] if with_unknown else 0
-        number = len(self._oracle.accepted_recipients(campaign))
-        trigger = DeliveryTrigger(
-            [self._world.reference_of(campaign)], number, share, past, 1, unknown_recipients=unknown
-        )
+        trigger = self._sensor("poke", campaign, share, with_unknown=with_unknown)._trigger(past)
 
         async def first() -> dict[str, Any]:
             event = await anext(trigger.run())

@@ -493,19 +493,6 @@ SCENES: dict[str, tuple[Step, ...]] = {
     ),
 }
 
-_RESENT = (
-    "While a second request is of unknown outcome, reports of an attempt that was sent again count in addition, and in "
-    "place of a recipient of the second request."
-)
-DEFECTS: dict[str, str] = {
-    "a resent attempt stands in for no other recipient of unknown outcome": _RESENT,
-    "a resent attempt changes no figure while another outcome is unknown": _RESENT,
-}
-"""Scenes that come out otherwise than promised, each with what goes wrong.
-
-``DeliveryOracle.is_miscounted`` leaves the same cases out of the random examples. It goes with them.
-"""
-
 TRACKED = frozenset(
     {
         "a recipient that is erased before its request is recorded is expected once",

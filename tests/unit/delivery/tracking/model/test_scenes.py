@@ -6,20 +6,10 @@ import pytest
 
 from tests.unit.delivery.tracking.model.conftest import Play
 from tests.unit.delivery.tracking.model.delivery_world import CAMPAIGNS
-from tests.unit.delivery.tracking.model.scenes import DEFECTS, SCENES, TRACKED
-
-CASES = [
-    pytest.param(
-        scene,
-        marks=[pytest.mark.xfail(strict=True, raises=AssertionError, reason=DEFECTS[scene])]
-        if scene in DEFECTS
-        else (),
-    )
-    for scene in SCENES
-]
+from tests.unit.delivery.tracking.model.scenes import SCENES, TRACKED
 
 
-@pytest.mark.parametrize("scene", CASES)
+@pytest.mark.parametrize("scene", SCENES)
 def test_scene_comes_out_as_promised(play: Play, scene: str) -> None:
     play(*SCENES[scene], tracked=tuple(CAMPAIGNS) if scene in TRACKED else ())
 
