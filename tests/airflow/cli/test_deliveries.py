@@ -12,8 +12,8 @@ import yaml
 from fastapi.testclient import TestClient
 
 from cpaas_provider.database.database import Database, open_database
+from cpaas_provider.database.schema.delivery import RequestState
 from cpaas_provider.delivery.callbacks.tokens import CallbackToken
-from cpaas_provider.delivery.tracking.request_state import RequestState
 from cpaas_provider.delivery.tracking.sent_requests import (
     SentRequest,
     TrackedSend,

@@ -16,6 +16,7 @@ from airflow.models.variable import Variable
 from airflow.utils.session import create_session
 from sqlalchemy import delete, insert, update
 
+from cpaas_provider.cli.doctor import database as command_database
 from cpaas_provider.cli.doctor import installation
 from cpaas_provider.cli.doctor.report import Status, clock
 from cpaas_provider.cli.doctor.service import _service_clock
@@ -32,6 +33,7 @@ from tests.certificates import Authority
 from tests.ports import listening
 from tests.tls_server import TlsServer, relay_to
 from tests.unit.database.conftest import postgres_url as postgres_url
+from tests.unit.database.table_versions import NEXT, NextVersion
 from tests.unit.delivery.running_receiver import running
 
 Doctor = Callable[..., Said]
@@ -203,14 +205,18 @@ class TestDatabase:
         assert (found, f"table version {REVISIONS[-1]}" in words) == ("ok", True)
         assert status(said, "clock of the database") == ("skipped" if kind == "sqlite" else "ok")
 
-    def test_older_tables_are_not_migrated(self, doctor: Doctor, tmp_path: Path) -> None:
-        with open_database() as database:
-            database.write(lambda connection: connection.execute(update(alembic_version).values(version_num="0006")))
+    def test_older_tables_are_not_migrated(
+        self, doctor: Doctor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        open_database().close()
+        older = REVISIONS[-1]
+        NextVersion(monkeypatch, tmp_path / "scripts")
+        monkeypatch.setattr(command_database, "REVISIONS", (older, NEXT))
         said = doctor()
         assert (said.status, status(said, "database")) == (1, "failed")
-        assert "have version 0006" in of(said, "database")[0][1]
+        assert f"have version {older}" in of(said, "database")[0][1]
         with closing(sqlite3.connect(tmp_path / "cpaas.db")) as reading:
-            assert reading.execute("SELECT version_num FROM cpaas_alembic_version").fetchall() == [("0006",)]
+            assert reading.execute("SELECT version_num FROM cpaas_alembic_version").fetchall() == [(older,)]
 
     def test_newer_tables_and_a_database_that_cannot_be_reached(
         self, doctor: Doctor, monkeypatch: pytest.MonkeyPatch

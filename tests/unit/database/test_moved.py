@@ -11,7 +11,7 @@ import sqlalchemy
 from cpaas_provider.database.database import Database, open_database
 from cpaas_provider.database.errors import DatabaseError
 from cpaas_provider.database.schema.campaigns import campaigns
-from tests.unit.database.table_versions import create, is_newest
+from tests.unit.database.table_versions import NEXT, NextVersion, version
 
 
 class TestMoved:
@@ -44,11 +44,14 @@ class TestMoved:
         assert names(opened) == ["after"]
         assert opened.identity != before
 
-    def test_one_of_an_earlier_version_is_brought_up_to_date(self, opened: Database, path: Path) -> None:
+    def test_file_of_an_earlier_version_is_migrated(
+        self, opened: Database, path: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ) -> None:
         move(path, "elsewhere")
-        create(f"sqlite:///{path}", "0001")
+        open_database(f"sqlite:///{path}").close()
+        NextVersion(monkeypatch, tmp_path / "scripts").migrate_by()
         assert names(opened) == []
-        assert is_newest(opened)
+        assert version(opened) == NEXT
 
     def test_a_log_that_belongs_to_the_file_before_is_not_mixed_with_another(
         self, opened: Database, path: Path, tmp_path: Path

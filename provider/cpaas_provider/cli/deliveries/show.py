@@ -18,7 +18,7 @@ from cpaas_provider.cli.running import guarded
 from cpaas_provider.cli.terminal import READABLE, aside, print_lines, print_record, say, warn
 from cpaas_provider.database.activity.progress import CAMPAIGN, FINISHED
 from cpaas_provider.database.schema.activity import task_progress
-from cpaas_provider.database.schema.delivery import deliveries, requests, sends
+from cpaas_provider.database.schema.delivery import RequestState, deliveries, requests, sends
 from cpaas_provider.delivery.reports import DeliveryStatus
 from cpaas_provider.delivery.tracking.counts import (
     IS_COUNTED,
@@ -31,7 +31,6 @@ from cpaas_provider.delivery.tracking.counts import (
     read_sends,
 )
 from cpaas_provider.delivery.tracking.request_recipients import UNTRACKED_PREFIX
-from cpaas_provider.delivery.tracking.request_state import RequestState
 
 _COPIED = frozenset({"reference", "campaign"})
 # The columns of a table. Other formats have all columns.

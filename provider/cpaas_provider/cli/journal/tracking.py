@@ -8,8 +8,8 @@ from cpaas_provider.api.amounts import counted
 from cpaas_provider.cli.journal.instances import Found, Instance
 from cpaas_provider.database.default_file import may_exist
 from cpaas_provider.database.errors import DatabaseError
+from cpaas_provider.database.schema.delivery import RequestState
 from cpaas_provider.delivery.tracking.counts import open_report_database
-from cpaas_provider.delivery.tracking.request_state import RequestState
 from cpaas_provider.delivery.tracking.sent_requests import SentRequest, record_resolution
 from cpaas_provider.sending.journal.model import members_of, reached_by
 from cpaas_provider.sending.journal.resolution import Resolution, ResolutionResult

@@ -1,7 +1,7 @@
 """Creates the tables in their newest version, or has Alembic migrate older ones.
 
-Each file in ``versions`` is one migration. It defines the tables as they were then, independently of ``schema``. Add a
-new one to ``REVISIONS`` too, so that Alembic is loaded only if there is something to migrate.
+Each file in ``versions`` is the migration of one release. It changes the tables independently of ``schema``. Add a new
+one to ``REVISIONS`` too, so that Alembic is loaded only if there is something to migrate.
 """
 
 from __future__ import annotations
@@ -10,16 +10,13 @@ import secrets
 import threading
 from pathlib import Path
 
-from sqlalchemy import Connection, column, func, insert, inspect, select, table, text
+from sqlalchemy import Connection, func, insert, inspect, select
 
 from cpaas_provider.database.errors import DatabaseError
 from cpaas_provider.database.schema.base import alembic_version, identities
 
-REVISIONS = tuple(f"{number:04}" for number in range(1, 20))
+REVISIONS = ("v0001",)
 """All versions of the tables, the newest last."""
-
-# The table in which versions 1 to 6 were recorded, before Alembic was used.
-_EARLIER = table("cpaas_schema", column("version"))
 
 # The advisory lock that processes take to create or migrate the tables. The number is arbitrary.
 _LOCK = 0x6370616173
@@ -31,20 +28,16 @@ _alembic = threading.Lock()
 def read_revision(connection: Connection) -> str | None:
     """Return the version of the tables, ``None`` if there are none.
 
-    :raises DatabaseError: when a newer version of the provider created them
+    :raises DatabaseError: when a newer version of the provider created them, or one from before the first release
     """
-    inspector = inspect(connection)
-    revision: str | None = None
-    if inspector.has_table(alembic_version.name):
-        revision = connection.execute(select(alembic_version.c.version_num)).scalar_one_or_none()
-    elif inspector.has_table(_EARLIER.name):
-        number = connection.execute(select(func.max(_EARLIER.c.version))).scalar()
-        revision = f"{number:04}" if number else None
+    if not inspect(connection).has_table(alembic_version.name):
+        return None
+    revision: str | None = connection.execute(select(alembic_version.c.version_num)).scalar_one_or_none()
     if revision is not None and revision not in REVISIONS:
         raise DatabaseError(
-            "A newer version of airflow-provider-cpaas created the tables of this database (table version "
-            f"{revision}, supported here up to {REVISIONS[-1]}). Nothing was read or changed. Install the newer "
-            "version wherever tasks run."
+            "A newer version of airflow-provider-cpaas, or one from before its first release, created the tables of "
+            f"this database (table version {revision}, supported here up to {REVISIONS[-1]}). Nothing was read or "
+            "changed. Install the newer version wherever tasks run."
         )
     return revision
 
@@ -62,7 +55,7 @@ def migrate(connection: Connection) -> None:
     if revision is None:
         _create(connection)
     elif not is_newest(revision):
-        _upgrade(connection, revision)
+        _upgrade(connection)
 
 
 def _create(connection: Connection) -> None:
@@ -74,18 +67,11 @@ def _create(connection: Connection) -> None:
     connection.execute(insert(alembic_version).values(version_num=REVISIONS[-1]))
 
 
-def _upgrade(connection: Connection, revision: str) -> None:
-    """Have Alembic migrate the tables from a version."""
+def _upgrade(connection: Connection) -> None:
+    """Have Alembic migrate the tables."""
     from alembic import command
     from alembic.config import Config
 
-    if not inspect(connection).has_table(alembic_version.name):
-        alembic_version.create(connection)
-        connection.execute(insert(alembic_version).values(version_num=revision))
-        # So that provider versions from before Alembic refuse to use the tables.
-        connection.execute(
-            text(f"INSERT INTO {_EARLIER.name} (version, since) VALUES (7, CURRENT_TIMESTAMP)")  # noqa: S608 - our name
-        )
     config = Config()
     # Escaped, because % starts a placeholder in Alembic's configuration.
     config.set_main_option("script_location", str(Path(__file__).parent).replace("%", "%%"))

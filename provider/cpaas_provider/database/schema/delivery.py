@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import Any
 
 from sqlalchemy import (
@@ -45,6 +46,21 @@ sends = Table(
     Index("cpaas_sends_started_at", "started_at"),
     Index("cpaas_sends_unfinished", "ended_at", **index_where(text("finished_at IS NULL"))),
 )
+
+
+class RequestState(StrEnum):
+    """What is known of a request. One without a row is pending: its task has not ended, or its journal is lost."""
+
+    ACCEPTED = "accepted"
+    UNKNOWN = "unknown"
+    """The outcome of some of its recipients is unknown. Its reports count in addition to those of accepted requests."""
+
+    SUPERSEDED = "superseded"
+    """Its outcome is unknown, but each of its recipients is in a later request that counts instead."""
+
+    NOT_SENT = "not_sent"
+    """It was not sent, or rejected, for all of its recipients."""
+
 
 # The requests of sends: accepted ones while the task sends, the others once it has ended. References and message ids
 # are unique within a connection.

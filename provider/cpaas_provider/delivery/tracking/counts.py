@@ -29,9 +29,8 @@ from cpaas_provider.database.bulk import batched
 from cpaas_provider.database.database import Database, open_database
 from cpaas_provider.database.errors import DatabaseError
 from cpaas_provider.database.schema.activity import task_progress
-from cpaas_provider.database.schema.delivery import deliveries, requests, sends
+from cpaas_provider.database.schema.delivery import RequestState, deliveries, requests, sends
 from cpaas_provider.delivery.reports import DeliveryStatus
-from cpaas_provider.delivery.tracking.request_state import RequestState
 
 NOT_IN_DATABASE = (
     "The database has neither the send nor a delivery report of what this task waits for. If this does not change, "

@@ -34,6 +34,7 @@ from sqlalchemy import (
 
 from cpaas_provider.database.database import Database
 from cpaas_provider.database.schema.delivery import (
+    RequestState,
     deliveries,
     events,
     may_be_topped_up,
@@ -63,7 +64,6 @@ from cpaas_provider.delivery.tracking.counts import (
     read_sends,
 )
 from cpaas_provider.delivery.tracking.request_recipients import UNTRACKED_PREFIX
-from cpaas_provider.delivery.tracking.request_state import RequestState
 
 CAMPAIGN_FINISHED: Final = "campaign_finished"
 MESSAGES_FAILED: Final = "messages_failed"

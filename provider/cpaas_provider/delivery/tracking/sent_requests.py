@@ -12,7 +12,7 @@ from sqlalchemy import Connection, Row, and_, case, delete, exists, func, or_, s
 
 from cpaas_provider.database.activity.upsert import insert_into
 from cpaas_provider.database.bulk import batched, insert_many
-from cpaas_provider.database.schema.delivery import deliveries, delivery_summaries, requests, sends
+from cpaas_provider.database.schema.delivery import RequestState, deliveries, delivery_summaries, requests, sends
 from cpaas_provider.delivery.reports import DeliveryStatus
 from cpaas_provider.delivery.tracking.counts import is_in_state
 from cpaas_provider.delivery.tracking.membership import Moved, lock_names, lock_to_change, merge_recipients
@@ -24,7 +24,6 @@ from cpaas_provider.delivery.tracking.report_store import (
     OF_REPEATED_PURCHASE,
 )
 from cpaas_provider.delivery.tracking.request_recipients import UNTRACKED_PREFIX, hash_in_request
-from cpaas_provider.delivery.tracking.request_state import RequestState
 
 _NEWEST_SENDS = 10_000
 

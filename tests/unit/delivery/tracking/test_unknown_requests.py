@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import select, update
 
 from cpaas_provider.database.database import Database
-from cpaas_provider.database.schema.delivery import sends
+from cpaas_provider.database.schema.delivery import RequestState, sends
 from cpaas_provider.delivery.callbacks.tokens import CallbackToken
 from cpaas_provider.delivery.tracking.counts import read_counts, read_sends
 from cpaas_provider.delivery.tracking.events import (
@@ -20,7 +20,6 @@ from cpaas_provider.delivery.tracking.events import (
     detect_events,
     unpublished,
 )
-from cpaas_provider.delivery.tracking.request_state import RequestState
 from cpaas_provider.delivery.tracking.sent_requests import SentRequest, record_resolution, record_states
 from cpaas_provider.sensors.delivery import DeliverySensor
 from cpaas_provider.sources.delivery_events import DeliveryEventSource

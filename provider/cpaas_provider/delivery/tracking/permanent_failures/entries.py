@@ -23,13 +23,12 @@ from cpaas_provider.database.bulk import batched
 from cpaas_provider.database.recipients.hash_keys import HashSecretMissingError, find_rows, read_hasher
 from cpaas_provider.database.recipients.locks import lock_for_reading, lock_for_writing
 from cpaas_provider.database.recipients.suppressions import HARD_BOUNCE, INVALID_NUMBER, Listed, add_listed
-from cpaas_provider.database.schema.delivery import deliveries, requests, suppression_brakes
+from cpaas_provider.database.schema.delivery import RequestState, deliveries, requests, suppression_brakes
 from cpaas_provider.database.schema.recipients import suppressions
 from cpaas_provider.delivery.tracking.counts import IS_ACCEPTED, IS_FINAL, is_in_state
 from cpaas_provider.delivery.tracking.permanent_failures.reasons import KINDS
 from cpaas_provider.delivery.tracking.recipient_status import Key
 from cpaas_provider.delivery.tracking.request_recipients import UNNAMED_PREFIX, UNTRACKED_PREFIX
-from cpaas_provider.delivery.tracking.request_state import RequestState
 
 log = logging.getLogger(__name__)
 

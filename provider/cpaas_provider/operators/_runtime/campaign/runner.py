@@ -11,7 +11,7 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from cpaas_provider.api.amounts import counted
 from cpaas_provider.database.activity.progress import FAILED, FINISHED, WAITING
-from cpaas_provider.delivery.tracking.request_state import RequestState
+from cpaas_provider.database.schema.delivery import RequestState
 from cpaas_provider.delivery.tracking.sent_requests import SentRequest
 from cpaas_provider.hooks.metrics import CAMPAIGN
 from cpaas_provider.links.delivery import page_url, push_link

@@ -17,13 +17,13 @@ from urllib.parse import unquote, urlsplit
 from sqlalchemy import DateTime, bindparam, select, update
 
 from cpaas_provider.database.schema.all_tables import metadata
+from cpaas_provider.database.schema.delivery import RequestState
 from cpaas_provider.delivery.callbacks.signatures import sign
 from cpaas_provider.delivery.callbacks.tokens import CallbackToken, callback_url
 from cpaas_provider.delivery.receiver.secrets_cache import ConnectionSecrets
 from cpaas_provider.delivery.tracking.erasure import erase
 from cpaas_provider.delivery.tracking.events import KINDS, DeliveryEvent, detect_events, mark_published, unpublished
 from cpaas_provider.delivery.tracking.report_store import ReportStore
-from cpaas_provider.delivery.tracking.request_state import RequestState
 from cpaas_provider.delivery.tracking.retention import prune
 from cpaas_provider.delivery.tracking.sent_requests import SentRequest, record_resolution
 from cpaas_provider.operators._runtime.delivery.tracker import DeliveryReportProbe, DeliveryTracker
