@@ -53,7 +53,8 @@ async def server(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[OtpServer]:
         monkeypatch.setenv(CONN, connection(running.url))
         yield running
         async with asyncio.timeout(10):
-            while poller._pollers:  # noqa: ASYNC110 - nothing else tells that it has ended
+            loop = asyncio.get_running_loop()
+            while any(key[0] is loop for key in poller._pollers):  # noqa: ASYNC110 - nothing else tells its end
                 await asyncio.sleep(0.01)
 
 

@@ -164,8 +164,18 @@ class LoopThread:
         return Response(*self.run(_answer(app, method, path, headers, body, query)))
 
     def close(self) -> None:
+        self.run(_cancel_others())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
+        self._loop.close()
+
+
+async def _cancel_others() -> None:
+    """End what still runs on the loop, such as a poller that waits for more triggers."""
+    running = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in running:
+        task.cancel()
+    await asyncio.gather(*running, return_exceptions=True)
 
 
 async def _answer(
