@@ -344,8 +344,8 @@ def get_provider_info() -> dict[str, object]:
                     "invalid_number_reasons": {
                         "description": (
                             "Comma-separated. A delivery report of an undelivered SMS puts the number on the "
-                            "suppression list if one of these is a clause of its reason, and no clause is unknown. "
-                            "Empty adds none."
+                            "suppression list if one of these is a clause of its reason. No other clause may be "
+                            "unknown. Empty adds none."
                         ),
                         "version_added": "0.1.0",
                         "type": "string",
@@ -354,10 +354,9 @@ def get_provider_info() -> dict[str, object]:
                     },
                     "hard_bounce_reasons": {
                         "description": (
-                            "Comma-separated. A delivery report of a bounced email puts the address on the suppression "
-                            "list if one of these is a clause or the enhanced status code of its reason, and no clause "
-                            "or code is unknown. The word bounced adds addresses whose bounce has no reason. Empty "
-                            "adds none."
+                            "Comma-separated. The report of a bounced email puts the address on the suppression list "
+                            "if one of these is a clause or code of its reason. No other clause or code may be "
+                            "unknown. The word bounced adds addresses whose bounce has no reason. Empty adds none."
                         ),
                         "version_added": "0.1.0",
                         "type": "string",

@@ -24,7 +24,7 @@ from tests.unit.docs import ROOT
 PACKAGE = str(ROOT / "provider" / "cpaas_provider")
 COMPREHENSION = re.compile(r"<(listcomp|setcomp|dictcomp|genexpr)>$")
 # Distinct functions and files of each way. A change that needs more says why.
-MOST = {"send": (430, 62), "campaign": (539, 96), "sync": (487, 80)}
+MOST = {"send": (434, 62), "campaign": (539, 96), "sync": (495, 81)}
 
 
 class CallRecorder:

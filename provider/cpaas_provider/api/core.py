@@ -119,8 +119,8 @@ def run_call(call: RunnableCall[T_co], settings: ClientSettings, rate_limiter: P
         try:
             return _outcome(call, settings, fields, (yield request))
         except errors.CpaasRejectedError as error:
-            if maybe_done and call.endpoint.is_done_when_absent and isinstance(error, errors.CpaasNotFoundError):
-                # An earlier attempt may have succeeded without a readable response.
+            if maybe_done and call.endpoint.allows_empty_response and isinstance(error, errors.CpaasNotFoundError):
+                # An earlier attempt of this deletion may have succeeded without a readable response.
                 return None  # type: ignore[return-value]  # such endpoints return None
             error.maybe_done = maybe_done
             raise

@@ -87,8 +87,6 @@ class Endpoint(Generic[T_co]):
     echoes: tuple[Echo, ...] = ()
     absent_field: str | None = None
     """The field of the response that is null if what the request names does not exist."""
-    is_done_when_absent: bool = False
-    """Whether a 404 means success after an attempt that may have succeeded. A row can be read instead."""
 
     @property
     def allows_empty_response(self) -> bool:
@@ -144,9 +142,7 @@ FIND_OTPS = Endpoint(
     query_params=True,
     echoes=(_RECIPIENT,),
 )
-REVOKE_OTP = Endpoint(
-    "revoke_otp", "DELETE", "/otp/{id}", OtpReference, NoneType, RetrySafety.IDEMPOTENT, is_done_when_absent=True
-)
+REVOKE_OTP = Endpoint("revoke_otp", "DELETE", "/otp/{id}", OtpReference, NoneType, RetrySafety.IDEMPOTENT)
 BUY_AIRTIME = Endpoint(
     "buy_airtime",
     "POST",

@@ -62,7 +62,7 @@ def read_status(sent: AwaitedSends) -> DeliverySnapshot:
     with open_report_database() as database, database.connect() as connection:
         sent = _with_counts(connection, sent)
         found = read_counts(connection, sent.campaigns)
-        sent = _settled(connection, sent, found)
+        sent = _with_resolutions(connection, sent, found)
         is_unknown = not found and not known_campaigns(connection, sent.campaigns)
     unknown = frozenset(sent.unknown)
     counts = (one.as_unknown() if name in unknown else one for name, one in found.items())
@@ -106,11 +106,11 @@ def _with_counts(connection: Connection, sent: AwaitedSends) -> AwaitedSends:
     return replace(sent, expected=criteria.expected, without_count=())
 
 
-def _settled(connection: Connection, sent: AwaitedSends, counts: Mapping[str, DeliveryCounts]) -> AwaitedSends:
+def _with_resolutions(connection: Connection, sent: AwaitedSends, counts: Mapping[str, DeliveryCounts]) -> AwaitedSends:
     """Return the awaited sends with what probes and people have established since their tasks ended."""
-    if not sent.unsettled:
+    if not sent.to_resolve:
         return sent
-    known = read_sends(connection, (one.campaign for one in sent.unsettled))
-    now = tuple(one.now(known.get(one.campaign), counts.get(one.campaign)) for one in sent.unsettled)
-    criteria = DeliveryCriteria(sent.expected, unknown=sent.unknown_recipients).with_settled(sent.unsettled, now)
-    return replace(sent, expected=criteria.expected, unknown_recipients=criteria.unknown, unsettled=now)
+    known = read_sends(connection, (one.campaign for one in sent.to_resolve))
+    now = tuple(one.now(known.get(one.campaign), counts.get(one.campaign)) for one in sent.to_resolve)
+    criteria = DeliveryCriteria(sent.expected, unknown=sent.unknown_recipients).with_resolutions(sent.to_resolve, now)
+    return replace(sent, expected=criteria.expected, unknown_recipients=criteria.unknown, to_resolve=now)

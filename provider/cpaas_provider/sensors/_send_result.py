@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cpaas_provider.api.values import no_value_reason
-from cpaas_provider.triggers._polling.criteria import NOTHING_ACCEPTED, Unsettled
+from cpaas_provider.triggers._polling.criteria import NOTHING_ACCEPTED, ToResolve
 
 MAX_CAMPAIGNS = 100_000
 
@@ -39,7 +39,7 @@ class AwaitedSends:
     :param without_count: the campaigns without such a number: references given as text
     :param unknown: the campaigns that are requests of unknown outcome
     :param unknown_recipients: the number of recipients of unknown outcome to wait for, too
-    :param unsettled: those of the campaigns that had recipients of unknown outcome, whether to wait for them or not
+    :param to_resolve: those of the campaigns that had recipients of unknown outcome, whether to wait for them or not
     """
 
     campaigns: tuple[str, ...]
@@ -47,7 +47,7 @@ class AwaitedSends:
     without_count: tuple[str, ...] = ()
     unknown: tuple[str, ...] = ()
     unknown_recipients: int = 0
-    unsettled: tuple[Unsettled, ...] = ()
+    to_resolve: tuple[ToResolve, ...] = ()
 
 
 def parse_send_result(given: Any, *, wait_for_unknown: bool = False) -> AwaitedSends:
@@ -60,7 +60,7 @@ def parse_send_result(given: Any, *, wait_for_unknown: bool = False) -> AwaitedS
     campaigns: dict[str, None] = {}
     without_count: list[str] = []
     unknown: list[str] = []
-    unsettled: list[Unsettled] = []
+    to_resolve: list[ToResolve] = []
     expected = unknown_recipients = 0
     for entry in _iter_results(given):
         open_recipients = _unknown_recipients(entry) if wait_for_unknown else 0
@@ -75,7 +75,7 @@ def parse_send_result(given: Any, *, wait_for_unknown: bool = False) -> AwaitedS
             expected += recipients
             unknown_recipients += open_recipients
             if isinstance(entry, Mapping) and entry.get("reference") and _unknown_recipients(entry):
-                unsettled.append(Unsettled(names[0], recipients, open_recipients))
+                to_resolve.append(ToResolve(names[0], recipients, open_recipients))
         if len(campaigns) > MAX_CAMPAIGNS:
             raise ValueError(
                 f"send_result names more than {MAX_CAMPAIGNS:,} requests, more than one sensor can wait for."
@@ -83,7 +83,12 @@ def parse_send_result(given: Any, *, wait_for_unknown: bool = False) -> AwaitedS
     if not expected and not unknown_recipients and not without_count:
         raise ValueError(NOTHING_ACCEPTED)
     return AwaitedSends(
-        tuple(campaigns), expected, tuple(without_count), tuple(unknown), unknown_recipients, tuple(unsettled)
+        tuple(campaigns),
+        expected,
+        tuple(without_count),
+        tuple(unknown),
+        unknown_recipients,
+        tuple(to_resolve),
     )
 
 

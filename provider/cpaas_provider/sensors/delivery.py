@@ -164,7 +164,7 @@ class DeliverySensor(DeferrableSensor):
             unknown=list(sent.unknown),
             unknown_recipients=sent.unknown_recipients,
             without_count=list(sent.without_count),
-            unsettled=[list(one) for one in sent.unsettled],
+            to_resolve=[list(one) for one in sent.to_resolve],
         )
 
     def _time_out(self, context: Context) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from airflow.triggers.base import TriggerEvent
 
 from cpaas_provider.database.errors import DatabaseError
 from cpaas_provider.triggers._base import DataTrigger
-from cpaas_provider.triggers._polling.criteria import ERROR, DeliveryCriteria, Unsettled
+from cpaas_provider.triggers._polling.criteria import ERROR, DeliveryCriteria, ToResolve
 from cpaas_provider.triggers._polling.delivery_poller import DeliveryPoller, DeliveryWaiter
 from cpaas_provider.triggers._polling.poller import WaitEndedError
 
@@ -43,8 +43,8 @@ class DeliveryTrigger(DataTrigger):
     :param unknown_recipients: the number of recipients of unknown outcome to wait for, too
     :param without_count: those of ``campaigns`` whose recipients ``expected`` does not count. The database has their
         number
-    :param unsettled: those of ``campaigns`` that had recipients of unknown outcome, each with its numbers of recipients
-        accepted and of unknown outcome to wait for. The database has newer ones
+    :param to_resolve: those of ``campaigns`` that had recipients of unknown outcome, each with its numbers of
+        recipients accepted and of unknown outcome to wait for. The database has newer ones
     """
 
     campaigns: list[str]
@@ -55,7 +55,7 @@ class DeliveryTrigger(DataTrigger):
     unknown: list[str] = field(default_factory=list)
     unknown_recipients: int = 0
     without_count: list[str] = field(default_factory=list)
-    unsettled: list[list[Any]] = field(default_factory=list)
+    to_resolve: list[list[Any]] = field(default_factory=list)
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Wait, and yield the event."""
@@ -66,7 +66,7 @@ class DeliveryTrigger(DataTrigger):
             self.poke_interval,
             self.unknown,
             self.without_count,
-            [Unsettled(*one) for one in self.unsettled],
+            [ToResolve(*one) for one in self.to_resolve],
         )
         deadline = datetime.fromisoformat(self.deadline)
         try:

@@ -96,7 +96,7 @@ async def _take(turn: Turn, seconds: float, poke_interval: float, home: Path, st
     waiters = [f"{_MODULE}.measured", turn.contender, "--passcodes", str(turn.passcodes)]
     waiters += ["--deliveries", str(turn.deliveries), "--poke-interval", str(poke_interval), *both]
     async with _running(receiver, environment, home) as reporting, _running(waiters, environment, home) as measured:
-        await _settled(turn, service)
+        await _with_resolutions(turn, service)
         began = time.monotonic()
         for process in (reporting, measured):
             assert process.stdin
@@ -114,7 +114,7 @@ async def _take(turn: Turn, seconds: float, poke_interval: float, home: Path, st
     )
 
 
-async def _settled(turn: Turn, service: OtpServer) -> None:
+async def _with_resolutions(turn: Turn, service: OtpServer) -> None:
     """Let those who have clients of their own make them first, which takes a while and happens once."""
     wanted = turn.passcodes if turn.contender == "each" else min(turn.passcodes, 1)
     with contextlib.suppress(TimeoutError):

@@ -177,22 +177,12 @@ MAY_HAVE_WORKED = pytest.mark.parametrize(
 
 
 @MAY_HAVE_WORKED
-def test_not_found_after_a_revocation_that_may_have_worked_is_revoked(
-    settings: ClientSettings, first: HttpResponse | TransportFailure
+@pytest.mark.parametrize("call", [REVOKE, DELETE], ids=["revoke", "delete"])
+def test_not_found_after_an_attempt_that_may_have_worked_is_done(
+    settings: ClientSettings, call: Call[Any], first: HttpResponse | TransportFailure
 ) -> None:
-    done = talk(REVOKE, settings, first, not_found(REVOKE))
+    done = talk(call, settings, first, not_found(call))
     assert (done.result, done.error) == (None, None)
-
-
-@MAY_HAVE_WORKED
-@pytest.mark.parametrize("is_documented", [True, False])
-def test_not_found_after_a_deletion_that_may_have_worked_proves_nothing(
-    settings: ClientSettings, first: HttpResponse | TransportFailure, is_documented: bool
-) -> None:
-    error = talk(DELETE, settings, first, not_found(DELETE) if is_documented else HttpResponse(404)).error
-    assert isinstance(error, errors.CpaasNotFoundError) is is_documented
-    assert isinstance(error, errors.CpaasRejectedError)
-    assert error.maybe_done
 
 
 @MAY_HAVE_WORKED
@@ -203,6 +193,7 @@ def test_404_of_a_gateway_after_an_attempt_that_may_have_worked_proves_no_deleti
     done = talk(call, settings, first, HttpResponse(404, None, b"<html>"))
     assert isinstance(done.error, errors.CpaasRejectedError)
     assert not done.error.is_permanent
+    assert done.error.maybe_done
 
 
 @pytest.mark.parametrize("first", [TransportFailure.REFUSED, HttpResponse(429), HttpResponse(503, "0")])

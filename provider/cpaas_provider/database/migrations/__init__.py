@@ -35,9 +35,9 @@ def read_revision(connection: Connection) -> str | None:
     revision: str | None = connection.execute(select(alembic_version.c.version_num)).scalar_one_or_none()
     if revision is not None and revision not in REVISIONS:
         raise DatabaseError(
-            "A newer version of airflow-provider-cpaas, or one from before its first release, created the tables of "
-            f"this database (table version {revision}, supported here up to {REVISIONS[-1]}). Nothing was read or "
-            "changed. Install the newer version wherever tasks run."
+            "A newer or unreleased version of airflow-provider-cpaas created the tables of this database (table "
+            f"version {revision}, supported here up to {REVISIONS[-1]}). Nothing was read or changed. Install the "
+            "newer version wherever tasks run."
         )
     return revision
 

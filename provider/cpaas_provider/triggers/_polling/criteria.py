@@ -20,7 +20,7 @@ FIGURES = ("expected", "delivered", "undelivered", "in_flight", "unreported")
 _ROUNDING = 1e-9
 
 
-class Unsettled(NamedTuple):
+class ToResolve(NamedTuple):
     """A campaign that had recipients of unknown outcome when its task ended. A person may resolve them meanwhile.
 
     :param accepted: the number of recipients accepted
@@ -31,7 +31,7 @@ class Unsettled(NamedTuple):
     accepted: int
     unknown: int
 
-    def now(self, send: SendCounts | None, counts: DeliveryCounts | None) -> Unsettled:
+    def now(self, send: SendCounts | None, counts: DeliveryCounts | None) -> ToResolve:
         """Return the same campaign with the numbers that the database has, as far as it knows them."""
         if send is None or send.accepted is None:
             return self
@@ -73,7 +73,7 @@ class DeliveryCriteria:
             raise ValueError(NOTHING_ACCEPTED)
         return replace(self, expected=expected)
 
-    def with_settled(self, before: Iterable[Unsettled], after: Iterable[Unsettled]) -> DeliveryCriteria:
+    def with_resolutions(self, before: Iterable[ToResolve], after: Iterable[ToResolve]) -> DeliveryCriteria:
         """Return the criteria with other numbers for campaigns that they count.
 
         :param before: the campaigns with the numbers that the criteria have of them

@@ -26,7 +26,7 @@ from cpaas_provider.delivery.tracking.counts import (
     read_counts,
     read_sends,
 )
-from cpaas_provider.triggers._polling.criteria import ERROR, TIMED_OUT, Unsettled
+from cpaas_provider.triggers._polling.criteria import ERROR, TIMED_OUT, ToResolve
 from cpaas_provider.triggers._polling.poller import (
     SHORTEST_INTERVAL,
     Poller,
@@ -65,13 +65,13 @@ class DeliveryWaiter(Waiter[dict[str, Any]]):
         interval: float,
         unknown: Iterable[str] = (),
         without_count: Iterable[str] = (),
-        unsettled: Iterable[Unsettled] = (),
+        to_resolve: Iterable[ToResolve] = (),
     ) -> None:
         super().__init__(interval)
         self.campaigns = tuple(dict.fromkeys(campaigns))
         self.criteria = criteria
         self.without_count = tuple(without_count)
-        self.unsettled = tuple(unsettled)
+        self.to_resolve = tuple(to_resolve)
         self._unknown = frozenset(unknown)
         self.was_read = False
         self._counts: dict[str, DeliveryCounts] = {}
@@ -103,15 +103,15 @@ class DeliveryWaiter(Waiter[dict[str, Any]]):
             self.set_result({"outcome": ERROR, "message": str(error)})
         self.without_count = ()
 
-    def settle(self, sends: Mapping[str, SendCounts]) -> bool:
+    def update_unresolved(self, sends: Mapping[str, SendCounts]) -> bool:
         """Have the criteria count what probes and people have established since the tasks ended.
 
         :param sends: by campaign, the numbers that the database has
         :return: whether that is new, so that the counts must be read again
         """
-        now = tuple(one.now(sends.get(one.campaign), self._counts.get(one.campaign)) for one in self.unsettled)
-        is_new = now != self.unsettled
-        self.criteria, self.unsettled = self.criteria.with_settled(self.unsettled, now), now
+        now = tuple(one.now(sends.get(one.campaign), self._counts.get(one.campaign)) for one in self.to_resolve)
+        is_new = now != self.to_resolve
+        self.criteria, self.to_resolve = self.criteria.with_resolutions(self.to_resolve, now), now
         return is_new
 
     def check(self) -> None:
@@ -160,7 +160,7 @@ class DeliveryPoller(Poller[DeliveryWaiter]):
         self._by_campaign: defaultdict[str, set[DeliveryWaiter]] = defaultdict(set)
         self._intervals: Counter[float] = Counter()
         self._unread: set[DeliveryWaiter] = set()
-        self._unsettled: set[DeliveryWaiter] = set()
+        self._to_resolve: set[DeliveryWaiter] = set()
         self._since = datetime.now(UTC)
         self._queried_at, self._query_seconds = -math.inf, 0.0
         self._full_read_at = time.monotonic()
@@ -170,8 +170,8 @@ class DeliveryPoller(Poller[DeliveryWaiter]):
         """Have the waiter's campaigns read."""
         self._intervals[waiter.interval] += 1
         self._unread.add(waiter)
-        if waiter.unsettled:
-            self._unsettled.add(waiter)
+        if waiter.to_resolve:
+            self._to_resolve.add(waiter)
         for campaign in waiter.campaigns:
             self._by_campaign[campaign].add(waiter)
 
@@ -180,7 +180,7 @@ class DeliveryPoller(Poller[DeliveryWaiter]):
         self._intervals[waiter.interval] -= 1
         self._intervals += Counter()  # removes intervals without a waiter
         self._unread.discard(waiter)
-        self._unsettled.discard(waiter)
+        self._to_resolve.discard(waiter)
         for campaign in waiter.campaigns:
             self._by_campaign[campaign].discard(waiter)
             if not self._by_campaign[campaign]:
@@ -207,9 +207,9 @@ class DeliveryPoller(Poller[DeliveryWaiter]):
         try:
             requested = {name for waiter in new for name in waiter.campaigns}
             uncounted = {name for waiter in new for name in waiter.without_count}
-            unsettled = {one.campaign for waiter in self._unsettled for one in waiter.unsettled}
+            to_resolve = {one.campaign for waiter in self._to_resolve for one in waiter.to_resolve}
             result = await asyncio.to_thread(
-                self._read, requested, uncounted, since, list(self._by_campaign), unsettled
+                self._read, requested, uncounted, since, list(self._by_campaign), to_resolve
             )
         except ReportsNotSupportedError as error:
             raise WaitEndedError(str(error)) from error
@@ -231,7 +231,12 @@ class DeliveryPoller(Poller[DeliveryWaiter]):
         )
 
     def _read(
-        self, campaigns: set[str], uncounted: set[str], since: datetime | None, wanted: list[str], unsettled: set[str]
+        self,
+        campaigns: set[str],
+        uncounted: set[str],
+        since: datetime | None,
+        wanted: list[str],
+        to_resolve: set[str],
     ) -> _ReadResult:
         """Read the database. Called in a thread, by one thread at a time."""
         if self._database is None:
@@ -249,7 +254,7 @@ class DeliveryPoller(Poller[DeliveryWaiter]):
                 self._since, self._queried_at = now, time.monotonic()
                 self._query_seconds = self._queried_at - started
             # After the counts: who was counted as unknown then may be accepted now, and not the other way round.
-            result.sends = read_sends(connection, unsettled)
+            result.sends = read_sends(connection, to_resolve)
         return result
 
     async def _update_waiters(self, new: set[DeliveryWaiter], result: _ReadResult) -> None:
@@ -260,7 +265,7 @@ class DeliveryPoller(Poller[DeliveryWaiter]):
                     waiter.update(campaign, result.requested.get(campaign, DeliveryCounts()))
                 if not waiter.was_read and result.unknown.issuperset(waiter.campaigns):
                     waiter.warn_unknown()
-                waiter.settle(result.sends)
+                waiter.update_unresolved(result.sends)
                 waiter.was_read = True
                 waiter.check()
             await yield_to_loop(number)
@@ -268,12 +273,12 @@ class DeliveryPoller(Poller[DeliveryWaiter]):
             for waiter in tuple(self._by_campaign.get(campaign, ())):
                 with _own_failures(waiter):
                     waiter.update(campaign, counts)
-                    waiter.settle(result.sends)
+                    waiter.update_unresolved(result.sends)
                     waiter.check()
             await yield_to_loop(number)
-        for number, waiter in enumerate(self._unsettled & self.waiters, 1):
+        for number, waiter in enumerate(self._to_resolve & self.waiters, 1):
             with _own_failures(waiter):
-                if waiter.settle(result.sends):
+                if waiter.update_unresolved(result.sends):
                     self._unread.add(waiter)
                 waiter.check()
             await yield_to_loop(number)

@@ -264,14 +264,14 @@ class TestStatesOfRequests:
         assert sent_counts(known) == (1, 1)
 
     async def test_sensor_waits_for_what_a_person_resolved_as_sent(self, known: Database) -> None:
-        unsettled = [["spring", 1, 0]]
-        assert await looked(accepted=1, unsettled=unsettled) == told("done", 1, 1, 0, 0, 0)
+        to_resolve = [["spring", 1, 0]]
+        assert await looked(accepted=1, to_resolve=to_resolve) == told("done", 1, 1, 0, 0, 0)
         assert resolve(known, RequestState.ACCEPTED) == "spring"
-        assert await looked(accepted=1, unsettled=unsettled) == told("timed_out", 3, 1, 0, 0, 2)
+        assert await looked(accepted=1, to_resolve=to_resolve) == told("timed_out", 3, 1, 0, 0, 2)
         assert finished(known) == []
 
     async def test_sensor_waits_no_longer_for_what_a_person_resolved_as_not_sent(self, known: Database) -> None:
-        waiting: dict[str, Any] = {"unsettled": [["spring", 1, 2]], "unknown_recipients": 2}
+        waiting: dict[str, Any] = {"to_resolve": [["spring", 1, 2]], "unknown_recipients": 2}
         assert await looked(accepted=1, **waiting) == told("timed_out", 3, 1, 0, 0, 2)
         assert resolve(known, RequestState.NOT_SENT) == "spring"
         assert await looked(accepted=1, **waiting) == told("done", 1, 1, 0, 0, 0)

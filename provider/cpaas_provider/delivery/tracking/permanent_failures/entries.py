@@ -185,7 +185,7 @@ def _apply_brake_of_single_sends(connection: Connection, conn_id: str) -> set[tu
     upsert(connection, suppression_brakes, {"campaign": f"{_SINGLE_SENDS}{secrets.token_hex(8)}", **values})
     log.warning(
         "The single sends on connection %r have %d permanent failures among %d recipients within %d hours. More than "
-        "%d %% are no fault of the recipients, so their delivery reports add no recipient to the suppression list for "
+        "%d %% are no fault of the recipients. Their delivery reports add no recipient to the suppression list for "
         "this time and as long after it. What they added was removed. Look at the reasons in the delivery reports, and "
         "at the sender and the service.",
         conn_id,

@@ -22,7 +22,7 @@ _CLAUSE_END = re.compile(r"[^\w\s'\u2019+-]+|_{3,}|\s-+\s")
 _WORD = re.compile(r"[^\W_]+")
 _APOSTROPHE = re.compile(r"['\u2019]")
 
-_TRACE = re.compile(r"\S*@\S*|https?://\S+|\bhost \S+ said\b|\S+ - gsmtp\b", re.IGNORECASE)
+_TRACE = re.compile(r"(?<!\S)\S*@\S*|https?://\S+|\bhost \S+ said\b|(?<!\S)\S+ - gsmtp\b", re.IGNORECASE)
 """What mail servers add: addresses, links, their name, and ids."""
 _CODE = re.compile(r"(?<![\w.])[245]\.\d{1,3}\.\d{1,3}(?![\w-]|\.\w)")
 """An enhanced status code. Inside more digits or a name it is a part of an IP address, a host or a version."""
@@ -43,27 +43,24 @@ def _clauses(text: str) -> Iterator[str]:
             yield " ".join(kept)
 
 
-_NEUTRAL = _NEUTRAL_CODES.union(
-    _clauses(
-        """
-        failed; failure; undelivered; undeliverable; not delivered; rejected; bounced; delivery; delivery failed;
-        delivery failure; delivery status; message undelivered; message not delivered; message rejected;
-        message could not be delivered; could not be delivered; undeliverable address;
-        status; reason; cause; description; details; result; q; gsm; map; rp cause;
-        smtp; dsn; diagnostic; reply; response; remote server said; server replied; server response;
-        in reply to rcpt to command; after rcpt to; rcpt to; requested action not taken;
-        requested mail action not taken; requested mail action aborted; mailbox unavailable;
-        recipient rejected; recipient address; recipient address rejected; address rejected;
-        bad destination mailbox address; bad destination mailbox address syntax; bad recipient address syntax;
-        recipient address is not a valid address; recipient has moved; mailbox has moved;
-        destination mailbox has moved; no forwarding address; recipient address has null MX;
-        resolver; adr; ex recip not found; recipient not found by smtp address lookup;
-        please try double-checking address;
-        please try double-checking recipient's email address for typos or unnecessary spaces;
-        for more information; for more information go to; go to; learn more at; please visit; see
-        """
-    )
-)
+# fmt: off
+_NEUTRAL = _NEUTRAL_CODES.union(*map(_clauses, (
+    "failed", "failure", "undelivered", "undeliverable", "not delivered", "rejected", "bounced", "delivery",
+    "delivery failed", "delivery failure", "delivery status", "message undelivered", "message not delivered",
+    "message rejected", "message could not be delivered", "could not be delivered", "undeliverable address",
+    "status", "reason", "cause", "description", "details", "result", "q", "gsm", "map", "rp cause", "smtp", "dsn",
+    "diagnostic", "reply", "response", "remote server said", "server replied", "server response",
+    "in reply to rcpt to command", "after rcpt to", "rcpt to", "requested action not taken",
+    "requested mail action not taken", "requested mail action aborted", "mailbox unavailable",
+    "recipient rejected", "recipient address", "recipient address rejected", "address rejected",
+    "bad destination mailbox address", "bad destination mailbox address syntax", "bad recipient address syntax",
+    "recipient address is not a valid address", "recipient has moved", "mailbox has moved",
+    "destination mailbox has moved", "no forwarding address", "recipient address has null MX", "resolver", "adr",
+    "ex recip not found", "recipient not found by smtp address lookup", "please try double-checking address",
+    "please try double-checking recipient's email address for typos or unnecessary spaces", "for more information",
+    "for more information go to", "go to", "learn more at", "please visit", "see",
+)))
+# fmt: on
 """Clauses that say nothing of the cause by themselves."""
 
 
