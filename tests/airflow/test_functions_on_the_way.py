@@ -24,7 +24,7 @@ from tests.unit.docs import ROOT
 PACKAGE = str(ROOT / "provider" / "cpaas_provider")
 COMPREHENSION = re.compile(r"<(listcomp|setcomp|dictcomp|genexpr)>$")
 # Distinct functions and files of each way. A change that needs more says why.
-MOST = {"send": (434, 62), "campaign": (539, 96), "sync": (495, 81)}
+MOST = {"send": (419, 61), "campaign": (526, 92), "sync": (487, 80)}
 
 
 class CallRecorder:
@@ -32,6 +32,9 @@ class CallRecorder:
 
     def __init__(self) -> None:
         self._codes: set[CodeType] = set()
+
+    def clear(self) -> None:
+        self._codes.clear()
 
     @contextmanager
     def recording(self) -> Iterator[None]:
@@ -58,22 +61,22 @@ class CallRecorder:
         )
 
 
-def send() -> None:
-    SendSmsOperator(task_id="send", recipients=[phone("way")], content="Hello")
+def send(round_number: int) -> None:
+    SendSmsOperator(task_id="send", recipients=[phone(f"way {round_number}")], content="Hello")
 
 
-def campaign() -> None:
-    SmsCampaignOperator(task_id="send", source=[phone("way"), phone("path"), phone("road")], content="Hello")
+def campaign(round_number: int) -> None:
+    source = [phone(f"{name} {round_number}") for name in ("way", "path", "road")]
+    SmsCampaignOperator(task_id="send", source=source, content="Hello")
 
 
-def sync() -> None:
-    SyncContactsOperator(
-        task_id="send", source=[{"key": str(key), "Name": "Ada"} for key in range(3)], key="key", columns=["Name"]
-    )
+def sync(round_number: int) -> None:
+    source = [{"key": f"{round_number}-{key}", "Name": "Ada"} for key in range(3)]
+    SyncContactsOperator(task_id="send", source=source, key="key", columns=["Name"], max_new=1.0)
 
 
 @pytest.fixture
-def run(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], None]], list[str]]:
+def run(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[int], None]], list[str]]:
     """Runs the one task of a DAG, and returns the functions on the way from ``execute``."""
     recorder = CallRecorder()
     execute = CpaasOperator.execute
@@ -84,11 +87,14 @@ def run(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[],
 
     monkeypatch.setattr(CpaasOperator, "execute", execute_recorded)
 
-    def run_task(add_task: Callable[[], None]) -> list[str]:
-        with new_dag() as dag:
-            add_task()
-        tried = Run(stage, dag).once()
-        assert tried.state == "success", tried.error
+    def run_task(add_task: Callable[[int], None]) -> list[str]:
+        # The first round fills caches and creates tables, as far as earlier tests have not.
+        for round_number in range(2):
+            recorder.clear()
+            with new_dag() as dag:
+                add_task(round_number)
+            tried = Run(stage, dag).once()
+            assert tried.state == "success", tried.error
         return recorder.functions()
 
     return run_task
@@ -96,7 +102,7 @@ def run(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[],
 
 @pytest.mark.parametrize("way", [send, campaign, sync], ids=["send", "campaign", "sync"])
 def test_way_runs_through_few_functions_and_files(
-    run: Callable[[Callable[[], None]], list[str]], way: Callable[[], None]
+    run: Callable[[Callable[[int], None]], list[str]], way: Callable[[int], None]
 ) -> None:
     functions = run(way)
     files = {function.partition(":")[0] for function in functions}
@@ -108,7 +114,7 @@ def test_way_runs_through_few_functions_and_files(
 
 
 def test_architecture_page_names_functions_that_a_send_runs_through(
-    run: Callable[[Callable[[], None]], list[str]],
+    run: Callable[[Callable[[int], None]], list[str]],
 ) -> None:
     functions = {function.rpartition(":")[2].rpartition(".")[2] for function in run(send)}
     page = (ROOT / "docs" / "contributing" / "architecture.md").read_text(encoding="utf-8")
