@@ -16,7 +16,7 @@ _CAMPAIGN = "tests/unit/sending/campaign/"
 _DELIVERY = "tests/unit/delivery/"
 _SYNC = "tests/unit/contacts/sync/"
 _AIRFLOW = "tests/airflow/"
-_ONE_SEND = "test_whatever_happens_nobody_is_sent_to_twice_and_nobody_is_missing"
+_ONE_SEND = "test_tries_in_any_order_reach_no_recipient_twice_and_miss_none"
 
 _OUTCOMES: Mapping[str, Tests] = {
     "a success with its resource, bare or in an envelope, is accepted": (
@@ -41,17 +41,17 @@ _OUTCOMES: Mapping[str, Tests] = {
     ),
     "what was not sent may be repeated": (
         f"{_API}test_core.py::test_a_call_is_repeated_only_where_that_does_nothing_twice",
-        f"{_SENDING}test_engine.py::test_work_that_was_not_sent_is_done_by_the_next_try",
+        f"{_SENDING}test_engine.py::test_request_that_was_not_sent_is_made_by_the_next_try",
     ),
     "a 4xx, or a body under a success that is an error of the request, is rejected": (
         f"{_API}test_responses.py::test_4xx_is_a_rejection_and_is_never_repeated",
         f"{_API}test_responses.py::test_an_error_body_is_a_rejection_under_success_too",
     ),
     "what is rejected is not repeated, and a batch of a campaign is bisected": (
-        f"{_CAMPAIGN}test_odd_service.py::test_what_is_the_same_for_all_ends_the_campaign_at_the_first_request",
-        f"{_CAMPAIGN}test_odd_service.py::test_recipients_that_are_named_are_taken_out_and_the_rest_is_sent",
+        f"{_CAMPAIGN}test_odd_service.py::test_rejection_that_concerns_all_ends_the_campaign_at_the_first_request",
+        f"{_CAMPAIGN}test_odd_service.py::test_recipients_named_in_a_rejection_are_removed_and_the_others_sent",
         "tests/contract/test_faults.py::test_an_error_under_200_is_a_rejection",
-        f"{_CAMPAIGN}test_rejections.py::test_when_nobody_is_named_it_is_halved",
+        f"{_CAMPAIGN}test_rejections.py::test_batch_without_named_recipients_is_halved",
         f"{_AIRFLOW}campaigns/test_tries.py::TestRejected::test_where_nobody_is_named_it_is_halved_until_they_stand_alone",
     ),
     "without a readable answer to what left, the outcome is unknown": (
@@ -67,7 +67,7 @@ _OUTCOMES: Mapping[str, Tests] = {
     "nothing that may have been accepted is bisected or repeated": (
         f"{_API}test_outcome_oracle.py::test_verdict_on_any_answer_is_one_that_the_promises_allow",
         f"{_CAMPAIGN}test_odd_service.py::test_unknown_batch_is_never_bisected_nor_sent_again",
-        f"{_CAMPAIGN}test_rejections.py::test_what_is_unknown_is_never_taken_apart",
+        f"{_CAMPAIGN}test_rejections.py::test_unknown_outcome_is_never_bisected",
         f"{_API}test_core.py::test_a_repeat_that_is_unknown_ends_it",
         f"{_AIRFLOW}operators/test_sms.py::TestRetries::test_what_may_have_been_sent_is_never_sent_again",
         f"{_AIRFLOW}operators/test_email.py::TestRetries::test_what_may_have_been_sent_is_never_sent_again",
@@ -99,13 +99,13 @@ _JOURNAL: Mapping[str, Tests] = {
         f"{_AIRFLOW}journal/test_retries.py::test_the_journal_is_never_collected_by_airflow",
     ),
     "a campaign writes once a window": (
-        f"{_SENDING}journal/test_writer.py::test_one_write_settles_the_last_window_and_claims_the_next",
+        f"{_SENDING}journal/test_writer.py::test_one_write_holds_results_of_one_window_and_intents_of_the_next",
         f"{_CAMPAIGN}test_model.py::test_undisturbed_campaign_writes_its_head_and_one_batch_a_window",
         f"{_AIRFLOW}campaigns/test_tries.py::test_the_state_holds_nothing_private_and_one_write_a_window",
     ),
     "an intent that cannot be written sends nothing": (
-        f"{_SENDING}test_engine.py::test_a_claim_that_cannot_be_written_sends_nothing",
-        f"{_SENDING}journal/test_writer.py::test_a_claim_that_cannot_be_written_is_refused_and_so_is_whatever_follows",
+        f"{_SENDING}test_engine.py::test_intent_that_cannot_be_written_prevents_the_request",
+        f"{_SENDING}journal/test_writer.py::test_intent_that_cannot_be_written_and_all_later_ones_are_refused",
         f"{_AIRFLOW}journal/test_store.py::TestStateThatCannotBeReached::test_as_long_as_it_stays_away_nothing_is_sent",
     ),
     "it is keyed by a hash of channel and recipient, and shows no number": (
@@ -120,17 +120,17 @@ _JOURNAL: Mapping[str, Tests] = {
     "a source reordered or edited between tries reaches everybody once": (
         f"{_AIRFLOW}campaigns/test_tries.py::TestRetries::test_a_source_in_another_order_edited_meanwhile_reaches_everybody_once",
         f"{_AIRFLOW}journal/test_changes.py::TestOtherRecipients::test_another_order_or_way_to_write_a_number_is_the_same_person",
-        f"{_SENDING}test_engine.py::test_only_newcomers_are_sent_to_whatever_the_order",
+        f"{_SENDING}test_engine.py::test_rerun_sends_only_to_new_recipients_in_any_order",
     ),
     "an author's own reference goes on the wire, ours into journal and callback": (
         f"{_AIRFLOW}journal/test_unknown.py::test_an_author_s_own_reference_goes_on_the_wire_and_ours_into_the_error",
         f"{_AIRFLOW}delivery/test_callbacks.py::TestASend::test_of_sms_is_followed_to_each_recipient",
     ),
     "requests run ahead of their results by a bounded number": (
-        f"{_SENDING}journal/test_writer.py::test_claims_ahead_of_settlements_are_never_more_than_those_who_carry",
+        f"{_SENDING}journal/test_writer.py::test_stored_intents_without_results_never_exceed_the_workers",
     ),
     "requests run ahead of their results by a bounded number of recipients": (
-        f"{_CAMPAIGN}test_model.py::test_a_killed_try_leaves_no_more_recipients_pending_than_the_cap_and_one_request",
+        f"{_CAMPAIGN}test_model.py::test_killed_try_leaves_at_most_the_cap_and_one_request_pending",
     ),
     "after a kill at most what was pending is unknown": (
         f"{_CAMPAIGN}test_model.py::test_killed_at_any_write_unknown_is_at_most_a_window_and_the_next_try_goes_on",
@@ -139,12 +139,12 @@ _JOURNAL: Mapping[str, Tests] = {
         f"{_AIRFLOW}journal/test_store.py::TestATryThatWasReplaced::test_before_its_claim_it_sends_nothing_and_stops",
         f"{_AIRFLOW}journal/test_store.py::TestATryThatWasReplaced::test_after_its_request_it_stops_and_names_it",
         f"{_AIRFLOW}campaigns/test_replaced.py::test_what_it_knows_does_not_take_the_place_of_the_new_trys_outcome_file",
-        f"{_SENDING}journal/test_writer.py::test_a_try_that_was_replaced_claims_nothing_and_tries_once",
+        f"{_SENDING}journal/test_writer.py::test_superseded_try_stores_no_intent_and_writes_once",
     ),
     "a single send costs one read and two writes, a campaign's first try one get": (
         f"{_AIRFLOW}journal/test_retries.py::test_state_is_read_once_and_written_twice",
-        f"{_SENDING}test_engine.py::test_a_first_try_reads_once_writes_twice_and_makes_one_request",
-        f"{_SENDING}journal/test_log.py::TestWhatIsStored::test_the_first_try_pays_one_get",
+        f"{_SENDING}test_engine.py::test_first_try_reads_once_writes_twice_and_makes_one_request",
+        f"{_SENDING}journal/test_log.py::TestStoredEntries::test_first_try_reads_once",
     ),
 }
 
@@ -191,7 +191,7 @@ _LATER_TRIES: Mapping[str, Tests] = {
         f"{_AIRFLOW}journal/test_unknown.py::test_a_duplicate_nobody_asked_for_is_no_purchase",
     ),
     "fail sends everything else first, then fails for good and names the references": (
-        f"{_SENDING}test_engine.py::test_everything_else_is_sent_before_the_unknown_fails_the_task",
+        f"{_SENDING}test_engine.py::test_other_requests_are_sent_before_an_unknown_one_fails_the_task",
         f"{_AIRFLOW}journal/test_unknown.py::test_by_default_it_fails_for_good_and_names_the_request",
         f"{_AIRFLOW}campaigns/test_tries.py::TestUnknown::test_everybody_else_is_sent_to_and_then_it_fails_for_good_and_names_it",
     ),
@@ -200,7 +200,7 @@ _LATER_TRIES: Mapping[str, Tests] = {
         f"{_AIRFLOW}campaigns/test_tries.py::TestUnknown::test_skipped_it_succeeds_and_is_a_count_of_its_own",
     ),
     "resend leaves nobody missing": (
-        f"{_SENDING}test_engine.py::test_resend_leaves_nobody_out",
+        f"{_SENDING}test_engine.py::test_resend_repeats_the_whole_unknown_request",
         f"{_AIRFLOW}journal/test_unknown.py::test_with_resend_it_is_done_again_until_it_is_known",
         f"{_AIRFLOW}campaigns/test_tries.py::TestUnknown::test_resent_nobody_is_missing",
     ),
@@ -222,8 +222,8 @@ _RUNS: Mapping[str, Tests] = {
     ),
     "an empty journal after tries is unknown for all and no fresh start": (
         f"{_AIRFLOW}journal/test_clear.py::test_cleared_with_its_state_gone_it_fails_for_good_says_why_and_sends_nothing",
-        f"{_SENDING}journal/test_journal.py::test_an_empty_state_is_a_fresh_start_unless_a_clear_followed_tries",
-        f"{_SENDING}journal/test_log.py::TestWhatIsLost::test_everything_after_a_clear_that_left_no_journal",
+        f"{_SENDING}journal/test_journal.py::test_empty_state_is_a_lost_journal_only_after_a_clear_of_earlier_tries",
+        f"{_SENDING}journal/test_log.py::TestLostJournal::test_clear_that_left_no_journal_lost_it",
     ),
     "after a clear only what was not accepted is sent": (
         f"{_AIRFLOW}journal/test_clear.py::test_cleared_after_success_it_returns_the_same_and_sends_nothing",
@@ -329,9 +329,9 @@ _GUARDS: Mapping[str, Tests] = {
         f"{_AIRFLOW}campaigns/test_budget.py::TestMaxRecipients::test_a_campaign_for_more_is_refused_before_anything_is_sent",
     ),
     "the first request probes the price, later ones reserve it, and overshoot is bounded": (
-        f"{_CAMPAIGN}guards/test_budget.py::test_the_first_request_goes_alone_to_learn_the_price",
-        f"{_CAMPAIGN}guards/test_budget.py::test_what_is_under_way_is_reserved_at_the_highest_price_seen",
-        f"{_CAMPAIGN}guards/test_budget.py::test_at_one_price_it_is_never_overspent_but_by_the_first",
+        f"{_CAMPAIGN}guards/test_budget.py::test_first_request_goes_alone_to_learn_the_price",
+        f"{_CAMPAIGN}guards/test_budget.py::test_pending_request_reserves_the_highest_price_seen",
+        f"{_CAMPAIGN}guards/test_budget.py::test_constant_price_is_overspent_only_by_price_probes",
         f"{_AIRFLOW}campaigns/test_budget.py::TestMaxCharge::test_the_first_request_goes_alone_and_the_rest_stays_within_the_bound",
     ),
     "max_charge and min_balance end a campaign": (
@@ -339,7 +339,7 @@ _GUARDS: Mapping[str, Tests] = {
         f"{_AIRFLOW}campaigns/test_budget.py::TestMinBalance::test_it_stops_before_the_balance_falls_below",
     ),
     "the send window counts in the campaign's timezone or a column's": (
-        f"{_CAMPAIGN}guards/test_send_window.py::test_each_in_their_own_time_zone",
+        f"{_CAMPAIGN}guards/test_send_window.py::test_window_is_judged_in_the_time_zone_of_the_recipient",
         f"{_AIRFLOW}campaigns/test_send_window.py::test_closed_it_is_deferred_until_it_opens_and_sends_then",
         f"{_AIRFLOW}campaigns/test_send_window.py::TestTimeZonesOfTheirOwn::test_those_whose_hours_it_is_are_reached_and_the_others_when_theirs_come",
     ),
@@ -349,7 +349,7 @@ _GUARDS: Mapping[str, Tests] = {
         f"{_CAMPAIGN}guards/test_send_window.py::TestChangesOfTheClock::test_close_in_skipped_hour_comes_when_the_clock_jumps",
     ),
     "a window that closes in the middle lets no request begin and defers the rest": (
-        f"{_CAMPAIGN}test_batcher.py::TestHours::test_closing_in_the_middle_lets_nothing_further_out",
+        f"{_CAMPAIGN}test_batcher.py::TestSendWindow::test_window_that_closes_midway_stops_further_batches",
         f"{_AIRFLOW}campaigns/test_send_window.py::test_closing_in_the_middle_puts_the_rest_off",
         f"{_AIRFLOW}campaigns/test_send_window.py::test_resend_is_deferred_when_the_window_closes_while_it_is_under_way",
     ),
@@ -443,7 +443,7 @@ _KILLING: Mapping[str, Tests] = {
     "however tries end, nobody gets a message twice, nobody is missing, everybody left is named": (
         f"{_SENDING}test_model.py::{_ONE_SEND}",
         f"{_CAMPAIGN}test_model.py::{_ONE_SEND}",
-        f"{_CAMPAIGN}test_model.py::test_ended_at_any_request_everybody_else_is_reached_by_the_next_try",
+        f"{_CAMPAIGN}test_model.py::test_try_ended_at_any_request_leaves_the_remaining_recipients_to_the_next",
     ),
     "an outage of the state store costs nobody a message": (
         f"{_AIRFLOW}journal/test_store.py::TestStateThatCannotBeReached::test_where_no_claim_can_be_stored_nothing_is_sent_and_the_next_try_sends",

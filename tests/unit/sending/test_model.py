@@ -167,7 +167,7 @@ class Tries(RuleBasedStateMachine):
         assert not getattr(self, "world", None) or not self.world.violations, self.world.violations
 
 
-def test_whatever_happens_nobody_is_sent_to_twice_and_nobody_is_missing() -> None:
+def test_tries_in_any_order_reach_no_recipient_twice_and_miss_none() -> None:
     run_state_machine_as_test(
         Tries,
         settings=settings(

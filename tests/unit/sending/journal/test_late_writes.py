@@ -48,7 +48,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     failing=st.sets(st.integers(0, 30), max_size=12),
     goes_on=st.booleans(),
 )
-def test_no_claim_that_was_stored_is_missing_whatever_is_carried_out_again(
+def test_late_writes_hide_no_stored_intent(
     writes: list[int], late: list[tuple[int, int]], failing: set[int], goes_on: bool
 ) -> None:
     store, stored, at = LateStore(), set[int](), 0
@@ -74,7 +74,7 @@ def test_no_claim_that_was_stored_is_missing_whatever_is_carried_out_again(
     assert stored <= found
 
 
-def test_a_claim_of_a_failed_write_that_is_carried_out_in_the_next_try_hides_none_of_its_own() -> None:
+def test_failed_write_that_arrives_in_the_next_try_hides_no_intent_of_it() -> None:
     store = LateStore()
     store.failing = [OSError("down")]
     with pytest.raises(JournalUnavailableError):
@@ -102,7 +102,7 @@ class TestSingleSends:
         return WrittenJournal(store, SECRETS[:1], IDENTITY, tries, clock=lambda: datetime.now(UTC))
 
     @pytest.mark.parametrize("which", range(4))
-    def test_no_late_copy_hides_a_later_claim(self, which: int) -> None:
+    def test_late_copy_hides_no_later_intent(self, which: int) -> None:
         store = LateStore()
         journal = self.opened(store)
         journal.end(journal.begin("send_sms", ["2348031200000"], {}), State.NOT_SENT)
@@ -113,7 +113,7 @@ class TestSingleSends:
         assert entry.state in {State.ACCEPTED, State.UNKNOWN}
 
     @pytest.mark.parametrize("which", range(4))
-    def test_nor_one_to_other_recipients(self, which: int) -> None:
+    def test_late_copy_hides_no_intent_for_other_recipients(self, which: int) -> None:
         store = LateStore()
         for tries, recipient in zip(TRIES, ("2348031200000", "2348031200001"), strict=False):
             journal = self.opened(store, tries)

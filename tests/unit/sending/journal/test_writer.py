@@ -73,7 +73,7 @@ async def conveyor(writer: JournalWriter, mine: list[int]) -> None:
         writer.end(settled(number))
 
 
-def test_a_claim_returns_when_it_is_stored(store: MemoryStore) -> None:
+def test_begin_returns_when_the_intent_is_stored(store: MemoryStore) -> None:
     async def work(writer: JournalWriter) -> None:
         await begin(writer, one_of(0))
         assert numbers(found(store)) == ([0], [])
@@ -81,7 +81,7 @@ def test_a_claim_returns_when_it_is_stored(store: MemoryStore) -> None:
     kept(store, work)
 
 
-def test_cancelled_while_it_closes_it_stores_what_is_known(store: MemoryStore) -> None:
+def test_cancelled_close_stores_the_known_results(store: MemoryStore) -> None:
     async def run() -> None:
         writer = JournalWriter(opened(store), BODY)
         await begin(writer, one_of(0))
@@ -96,7 +96,7 @@ def test_cancelled_while_it_closes_it_stores_what_is_known(store: MemoryStore) -
     assert numbers(found(store)) == ([0], [0])
 
 
-def test_one_write_settles_the_last_window_and_claims_the_next(store: MemoryStore) -> None:
+def test_one_write_holds_results_of_one_window_and_intents_of_the_next(store: MemoryStore) -> None:
     async def work(writer: JournalWriter) -> None:
         await asyncio.gather(*(conveyor(writer, list(range(first, 40, 8))) for first in range(8)))
 
@@ -107,7 +107,7 @@ def test_one_write_settles_the_last_window_and_claims_the_next(store: MemoryStor
     assert sorted(numbers(batches)[0]) == sorted(numbers(batches)[1]) == list(range(40))
 
 
-def test_claims_ahead_of_settlements_are_never_more_than_those_who_carry(store: MemoryStore) -> None:
+def test_stored_intents_without_results_never_exceed_the_workers(store: MemoryStore) -> None:
     async def work(writer: JournalWriter) -> None:
         await asyncio.gather(*(conveyor(writer, list(range(first, 1500, 150))) for first in range(150)))
 
@@ -119,7 +119,7 @@ def test_claims_ahead_of_settlements_are_never_more_than_those_who_carry(store: 
     assert ahead == 0
 
 
-def test_what_comes_while_a_write_is_under_way_goes_into_the_next(
+def test_intents_that_arrive_during_a_write_share_the_next(
     store: MemoryStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begun, go_on, put = threading.Event(), threading.Event(), store.set
@@ -143,7 +143,7 @@ def test_what_comes_while_a_write_is_under_way_goes_into_the_next(
     assert [len(one.intents) for one in found(store)] == [1, 3]
 
 
-def test_a_claim_that_cannot_be_written_is_refused_and_so_is_whatever_follows(store: MemoryStore) -> None:
+def test_intent_that_cannot_be_written_and_all_later_ones_are_refused(store: MemoryStore) -> None:
     store.failing = [DOWN] * 3
 
     async def work(writer: JournalWriter) -> None:
@@ -157,7 +157,7 @@ def test_a_claim_that_cannot_be_written_is_refused_and_so_is_whatever_follows(st
     assert [(one.number, one.state) for one in recorded.results] == [(0, State.NOT_SENT)]
 
 
-def test_a_write_that_fails_is_made_again(store: MemoryStore) -> None:
+def test_failed_write_is_retried(store: MemoryStore) -> None:
     store.failing = [DOWN, DOWN]
 
     async def work(writer: JournalWriter) -> None:
@@ -167,7 +167,7 @@ def test_a_write_that_fails_is_made_again(store: MemoryStore) -> None:
     assert numbers(found(store)) == ([0], [])
 
 
-def test_ends_survive_a_write_that_fails(store: MemoryStore) -> None:
+def test_results_survive_a_failed_write(store: MemoryStore) -> None:
     async def work(writer: JournalWriter) -> None:
         await begin(writer, one_of(0))
         await begin(writer, one_of(1))
@@ -182,7 +182,7 @@ def test_ends_survive_a_write_that_fails(store: MemoryStore) -> None:
     assert numbers(found(store)) == ([0, 1], [0, 2, 1])
 
 
-def test_ends_that_cannot_be_stored_at_all_are_told(store: MemoryStore, caplog: pytest.LogCaptureFixture) -> None:
+def test_results_that_cannot_be_stored_are_logged(store: MemoryStore, caplog: pytest.LogCaptureFixture) -> None:
     async def work(writer: JournalWriter) -> None:
         await begin(writer, one_of(0))
         store.failing = [DOWN] * 9
@@ -194,7 +194,7 @@ def test_ends_that_cannot_be_stored_at_all_are_told(store: MemoryStore, caplog: 
     assert numbers(found(store)) == ([0], [])
 
 
-def test_a_try_that_was_replaced_claims_nothing_and_tries_once(store: MemoryStore) -> None:
+def test_superseded_try_stores_no_intent_and_writes_once(store: MemoryStore) -> None:
     async def work(writer: JournalWriter) -> None:
         await begin(writer, one_of(0))
         store.failing = [GoneError()] * 9
@@ -209,7 +209,7 @@ def test_a_try_that_was_replaced_claims_nothing_and_tries_once(store: MemoryStor
     assert numbers(found(store)) == ([0], [])
 
 
-def test_closing_stores_what_is_left_in_one_write(store: MemoryStore) -> None:
+def test_close_stores_remaining_results_in_one_write(store: MemoryStore) -> None:
     async def work(writer: JournalWriter) -> None:
         await asyncio.gather(*(begin(writer, one_of(number)) for number in range(5)))
         before = len(store.written)
@@ -222,7 +222,7 @@ def test_closing_stores_what_is_left_in_one_write(store: MemoryStore) -> None:
     assert numbers(found(store))[1] == [0, 1, 2, 3, 4]
 
 
-def test_a_withdrawn_intent_is_not_written(store: MemoryStore) -> None:
+def test_withdrawn_intent_is_not_written(store: MemoryStore) -> None:
     async def work(writer: JournalWriter) -> None:
         told: list[int] = []
         writer.begin(one_of(0), lambda intent, _: told.append(intent.number))
@@ -234,7 +234,7 @@ def test_a_withdrawn_intent_is_not_written(store: MemoryStore) -> None:
     assert numbers(found(store)) == ([1], [])
 
 
-def test_a_note_stands_as_claim_and_end_in_one_write(store: MemoryStore) -> None:
+def test_added_request_is_intent_and_result_in_one_write(store: MemoryStore) -> None:
     async def work(writer: JournalWriter) -> None:
         for number in (0, 1):
             writer.add(one_of(number), Result(number, State.REJECTED, reason="refused"))
@@ -244,7 +244,7 @@ def test_a_note_stands_as_claim_and_end_in_one_write(store: MemoryStore) -> None
     assert numbers([batch]) == ([0, 1], [0, 1])
 
 
-def test_a_note_survives_a_write_that_fails(store: MemoryStore) -> None:
+def test_added_request_survives_a_failed_write(store: MemoryStore) -> None:
     store.failing = [DOWN] * 3
 
     async def work(writer: JournalWriter) -> None:
@@ -257,7 +257,7 @@ def test_a_note_survives_a_write_that_fails(store: MemoryStore) -> None:
 
 
 @pytest.mark.parametrize("reason", ["short", "r" * 300], ids=["short reasons", "long reasons"])
-def test_however_much_there_is_a_write_has_room_for_it(store: MemoryStore, reason: str) -> None:
+def test_large_amounts_stay_below_the_write_limit(store: MemoryStore, reason: str) -> None:
     async def work(writer: JournalWriter) -> None:
         for number in range(600):
             writer.add(one_of(number), Result(number, State.REJECTED, reason=reason))
@@ -269,7 +269,7 @@ def test_however_much_there_is_a_write_has_room_for_it(store: MemoryStore, reaso
     assert sorted(numbers(found(store))[0]) == list(range(612))
 
 
-def test_a_reason_in_letters_beyond_ascii_has_room_too(store: MemoryStore) -> None:
+def test_reason_of_non_ascii_letters_stays_below_the_write_limit(store: MemoryStore) -> None:
     """JSON writes such a letter in six bytes."""
 
     async def work(writer: JournalWriter) -> None:
