@@ -109,13 +109,13 @@ _JOURNAL: Mapping[str, Tests] = {
         f"{_AIRFLOW}journal/test_store.py::TestStateThatCannotBeReached::test_as_long_as_it_stays_away_nothing_is_sent",
     ),
     "it is keyed by a hash of channel and recipient, and shows no number": (
-        f"{_SENDING}test_hashing.py::test_nothing_is_the_same_under_another_secret_or_identity",
-        f"{_SENDING}test_hashing.py::test_a_recipient_is_another_for_another_operation",
+        f"{_SENDING}test_hashing.py::test_hashes_differ_under_another_secret_or_identity",
+        f"{_SENDING}test_hashing.py::test_member_hash_depends_on_the_operation",
         f"{_AIRFLOW}journal/test_store.py::TestPrivacy::test_the_stored_journal_holds_nothing_private",
     ),
     "a reference is of the run's identity, the journal's nonce and its members, in no order": (
-        f"{_SENDING}test_hashing.py::test_a_reference_knows_no_order",
-        f"{_SENDING}test_hashing.py::test_a_reference_is_another_for_other_members_operations_nonces_and_epochs",
+        f"{_SENDING}test_hashing.py::test_reference_does_not_depend_on_the_order_of_members",
+        f"{_SENDING}test_hashing.py::test_reference_depends_on_members_operation_nonce_and_epoch",
     ),
     "a source reordered or edited between tries reaches everybody once": (
         f"{_AIRFLOW}campaigns/test_tries.py::TestRetries::test_a_source_in_another_order_edited_meanwhile_reaches_everybody_once",
@@ -150,7 +150,7 @@ _JOURNAL: Mapping[str, Tests] = {
 
 _LATER_TRIES: Mapping[str, Tests] = {
     "a run that is deleted and made again, or cloned, inherits nothing": (
-        f"{_SENDING}test_runs.py::test_nothing_of_an_earlier_run_counts_in_a_later_one",
+        f"{_SENDING}test_runs.py::test_runs_in_any_order_do_not_affect_later_runs",
         f"{_SENDING}test_runs.py::test_lost_request_is_not_established_by_another_deployment",
         f"{_AIRFLOW}journal/test_made_again.py::test_lost_request_is_not_established_by_the_first_run",
         f"{_AIRFLOW}journal/test_made_again.py::test_purchase_is_not_settled_by_a_report_of_the_first_run",
@@ -162,7 +162,7 @@ _LATER_TRIES: Mapping[str, Tests] = {
         f"{_AIRFLOW}journal/test_made_again.py::test_nothing_is_established_after_a_lost_journal",
     ),
     "a journal that is older than what Airflow knows of it is a lost one": (
-        f"{_SENDING}test_runs.py::test_retry_on_an_older_copy_is_refused_though_the_copy_has_a_part_of_the_journal",
+        f"{_SENDING}test_runs.py::test_retry_on_an_older_copy_with_a_part_of_the_journal_is_refused",
         f"{_AIRFLOW}campaigns/test_keys.py::TestLostJournals::test_copy_with_a_part_of_the_journal_is_refused_too",
         f"{_AIRFLOW}campaigns/test_keys.py::TestLostJournals::test_new_run_on_an_older_copy_is_refused_whatever_its_key",
         f"{_AIRFLOW}cli/test_messages.py::TestIdempotencyKey::test_older_copy_of_the_database_is_refused_before_a_request",
@@ -173,8 +173,8 @@ _LATER_TRIES: Mapping[str, Tests] = {
         f"{_AIRFLOW}campaigns/test_results.py::test_the_xcom_is_small_and_the_same_when_a_later_try_only_reports",
     ),
     "an unknown passcode is settled by exactly one new record within the clock skew": (
-        f"{_SENDING}test_probes.py::test_exactly_one_new_record_is_the_requests_own",
-        f"{_SENDING}test_probes.py::test_two_new_ones_prove_nothing",
+        f"{_SENDING}test_probes.py::test_exactly_one_new_record_belongs_to_the_request",
+        f"{_SENDING}test_probes.py::test_two_new_records_prove_nothing",
         f"{_SENDING}test_probes.py::test_only_a_record_of_the_time_of_the_request_counts",
         f"{_AIRFLOW}journal/test_unknown.py::TestPasscodes::test_the_one_new_record_settles_it",
         f"{_AIRFLOW}journal/test_unknown.py::TestPasscodes::test_records_that_cannot_be_read_beforehand_keep_the_request_from_leaving",
@@ -280,12 +280,12 @@ _RUNS: Mapping[str, Tests] = {
 
 _STOPPING: Mapping[str, Tests] = {
     "told to stop, a task begins no request": (
-        f"{_SENDING}test_shutdown.py::test_after_the_stop_no_request_begins",
+        f"{_SENDING}test_shutdown.py::test_no_request_begins_after_the_stop",
         f"{_AIRFLOW}journal/test_stopping.py::test_told_to_stop_before_anything_left_it_sends_nothing_and_the_next_try_sends",
         f"{_AIRFLOW}campaigns/test_stopping.py::test_told_before_anything_left_it_sends_nothing",
     ),
     "answers are awaited for the grace period, and the rest is recorded": (
-        f"{_SENDING}test_shutdown.py::test_a_response_that_does_not_come_is_waited_for_no_longer_than_the_grace",
+        f"{_SENDING}test_shutdown.py::test_missing_response_is_awaited_no_longer_than_the_grace_period",
         f"{_AIRFLOW}journal/test_stopping.py::test_an_answer_that_comes_in_its_last_moment_is_settled",
         f"{_AIRFLOW}journal/test_stopping.py::test_without_an_answer_it_is_noted_as_unknown_before_the_task_ends",
         f"{_AIRFLOW}campaigns/test_stopping.py::test_without_an_answer_it_is_noted_as_unknown_and_at_most_what_was_under_way",
@@ -366,9 +366,9 @@ _GUARDS: Mapping[str, Tests] = {
         f"{_AIRFLOW}campaigns/test_recipients.py::TestDoNotDisturb::test_a_number_that_cannot_be_looked_up",
     ),
     "partitions cut by recipient, duplicates meet, and boundaries are stable": (
-        f"{_SENDING}test_partitions.py::test_everybody_is_in_one_part",
-        f"{_SENDING}test_partitions.py::test_however_a_number_is_written_it_is_in_one_part",
-        f"{_SENDING}test_partitions.py::test_another_process_cuts_alike",
+        f"{_SENDING}test_partitions.py::test_every_recipient_is_in_exactly_one_partition",
+        f"{_SENDING}test_partitions.py::test_number_written_in_several_forms_is_in_one_partition",
+        f"{_SENDING}test_partitions.py::test_another_process_makes_the_same_partitions",
         f"{_AIRFLOW}campaigns/test_idempotency.py::TestParts::test_everybody_is_reached_by_one_of_them",
     ),
     "partitions divide rate and budget by share": (
@@ -509,11 +509,11 @@ PROMISES: Mapping[str, Tests] = {line: tests for part in PARTS for line, tests i
 # What must hold on SQLite as on PostgreSQL.
 BOTH_DATABASES: Tests = (
     "tests/unit/database/test_migrations.py::test_migrations_run_in_order_and_once",
-    "tests/unit/database/test_database.py::test_a_transaction_is_all_or_nothing",
-    "tests/unit/database/test_database.py::test_what_clashes_is_done_again",
-    "tests/unit/database/test_leases.py::test_values_come_back",
-    "tests/unit/database/test_leases.py::test_of_many_threads_one_takes_it",
-    "tests/unit/database/test_leases.py::test_the_loser_of_a_race_stores_nothing_after_the_taking",
+    "tests/unit/database/test_database.py::test_failed_transaction_stores_nothing",
+    "tests/unit/database/test_database.py::test_conflicting_transaction_is_retried",
+    "tests/unit/database/test_leases.py::test_stored_values_are_returned",
+    "tests/unit/database/test_leases.py::test_one_of_many_threads_acquires_the_lease",
+    "tests/unit/database/test_leases.py::test_process_that_lost_its_lease_stores_nothing_more",
     "tests/unit/database/recipients/test_lookups.py::test_lookups_are_returned_while_they_are_recent",
     "tests/unit/database/test_bulk.py::test_every_row_is_stored_as_sqlalchemy_would_store_it",
     f"{_DELIVERY}tracking/test_report_store.py::TestWhatIsKept::test_a_report_is_kept_and_counted",

@@ -25,7 +25,7 @@ class TestMoved:
             note(database, "before")
             yield database
 
-    def test_nothing_is_written_to_or_read_from_a_file_that_was_moved(self, opened: Database, path: Path) -> None:
+    def test_moved_file_is_neither_written_nor_read(self, opened: Database, path: Path) -> None:
         elsewhere = move(path, "elsewhere")
         for use in (lambda: note(opened, "after"), lambda: names(opened), lambda: opened.identity):
             with pytest.raises(
@@ -36,7 +36,7 @@ class TestMoved:
         with open_database(f"sqlite:///{elsewhere}") as moved:
             assert names(moved) == ["before"]
 
-    def test_a_file_that_is_put_in_its_place_is_opened_anew(self, opened: Database, path: Path) -> None:
+    def test_file_that_replaces_it_is_opened_anew(self, opened: Database, path: Path) -> None:
         before = opened.identity
         move(path, "elsewhere")
         open_database(f"sqlite:///{path}").close()
@@ -53,7 +53,7 @@ class TestMoved:
         assert names(opened) == []
         assert version(opened) == NEXT
 
-    def test_a_log_that_belongs_to_the_file_before_is_not_mixed_with_another(
+    def test_log_of_the_previous_file_is_not_used_with_another(
         self, opened: Database, path: Path, tmp_path: Path
     ) -> None:
         other = tmp_path / "other.db"
@@ -66,7 +66,7 @@ class TestMoved:
         note(opened, "after")
         assert names(opened) == ["after"]
 
-    def test_what_is_written_while_it_is_moved_is_not_taken_for_stored(self, opened: Database, path: Path) -> None:
+    def test_transaction_during_a_move_fails(self, opened: Database, path: Path) -> None:
         def work(connection: sqlalchemy.Connection) -> None:
             connection.execute(sqlalchemy.insert(campaigns).values(campaign="meanwhile", fencing_token=1))
             move(path, "elsewhere")
@@ -74,7 +74,7 @@ class TestMoved:
         with pytest.raises(DatabaseError, match="It must be retried"):
             opened.write(work)
 
-    def test_what_is_no_database_is_refused_until_there_is_one(self, opened: Database, path: Path) -> None:
+    def test_file_that_is_no_database_is_refused_until_it_is_replaced(self, opened: Database, path: Path) -> None:
         move(path, "elsewhere")
         path.write_text("customers\n" * 1000)
         for _ in range(2):

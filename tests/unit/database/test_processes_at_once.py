@@ -26,7 +26,7 @@ def test_processes_that_create_it_at_once_find_one_database(url: str, crowd: lis
 
 
 @pytest.mark.parametrize("left_behind", [False, True])
-def test_of_many_processes_one_takes_it(url: str, crowd: list[Worker], left_behind: bool) -> None:
+def test_one_of_many_processes_acquires_the_lease(url: str, crowd: list[Worker], left_behind: bool) -> None:
     for _ in range(5):
         with open_database(url) as database:
             metadata.drop_all(database.engine, [campaign_values, campaigns])
@@ -38,7 +38,7 @@ def test_of_many_processes_one_takes_it(url: str, crowd: list[Worker], left_behi
         assert sorted(worker.hear() for worker in crowd) == ["mine", *["taken"] * (len(crowd) - 1)]
 
 
-def test_a_holder_that_is_killed_leaves_all_it_said_and_its_lease(url: str) -> None:
+def test_killed_holder_leaves_its_values_and_its_lease(url: str) -> None:
     last = 0
     for _ in range(3):
         with Worker() as worker:
@@ -59,7 +59,7 @@ def test_a_holder_that_is_killed_leaves_all_it_said_and_its_lease(url: str) -> N
         assert state.get("number") == last
 
 
-def test_of_two_numbers_of_partitions_in_several_processes_one_is_sent_in(url: str, crowd: list[Worker]) -> None:
+def test_processes_with_two_numbers_of_partitions_register_only_one(url: str, crowd: list[Worker]) -> None:
     with open_database(url):
         for number, worker in enumerate(crowd):
             worker.tell("register", url, f"{number} of {8 if number % 2 else 6}")

@@ -63,7 +63,7 @@ def test_no_hashes_return_no_lookups(cache: DndCache) -> None:
     assert cache.get_many([], AT) == {}
 
 
-def test_many_are_asked_for_in_batches(database: Database) -> None:
+def test_many_hashes_are_queried_in_batches(database: Database) -> None:
     cache = DndCache(database)
     hashes = _hashes(2 * BATCH + 1)
     asked: list[str] = []
@@ -79,7 +79,7 @@ def test_many_are_asked_for_in_batches(database: Database) -> None:
     assert len(asked) == 3
 
 
-def test_several_may_find_the_same_at_once(database: Database) -> None:
+def test_concurrent_writes_of_the_same_lookups_succeed(database: Database) -> None:
     cache = DndCache(database)
     hashes = _hashes(BATCH * 2)
 

@@ -291,7 +291,7 @@ class TestLostJournal:
         journal.append(batch([claim(0, *phones(1))], tries=CLEARED))
         assert len(replayed(store, CLEARED)) == 1
 
-    def test_failed_try_after_one_that_sent_records_no_nothing_sent(self, store: MemoryStore) -> None:
+    def test_failed_try_after_one_that_sent_stores_no_nothing_sent_key(self, store: MemoryStore) -> None:
         opened(store, SECOND_TRY).append(batch([claim(0, *phones(1))], tries=SECOND_TRY))
         record_nothing_sent(store, TryInfo(3, 3, 3))
         assert NOTHING_SENT_KEY not in store.values
