@@ -20,32 +20,32 @@ _ONE_SEND = "test_tries_in_any_order_reach_no_recipient_twice_and_miss_none"
 
 _OUTCOMES: Mapping[str, Tests] = {
     "a success with its resource, bare or in an envelope, is accepted": (
-        f"{_API}test_responses.py::test_a_resource_may_come_bare_or_in_an_envelope",
-        f"{_API}test_responses.py::test_errors_beside_an_id_do_not_undo_what_was_accepted",
-        f"{_API}test_responses.py::test_resource_is_accepted_whatever_stands_around_it",
+        f"{_API}test_responses.py::test_resource_is_read_bare_or_in_an_envelope",
+        f"{_API}test_responses.py::test_errors_beside_an_id_do_not_undo_the_acceptance",
+        f"{_API}test_responses.py::test_resource_is_accepted_inside_any_envelope",
         "tests/contract/test_operations.py::test_is_accepted_once",
     ),
     "a request that never reached the service was not sent": (
-        f"{_API}test_responses.py::test_which_failures_come_before_the_first_byte",
-        f"{_API}test_transport.py::test_refused",
-        f"{_API}test_transport.py::test_a_host_that_does_not_exist",
-        f"{_API}test_transport.py::test_a_host_that_does_not_take_the_connection",
-        f"{_API}test_transport.py::test_a_certificate_nobody_vouches_for",
+        f"{_API}test_responses.py::test_failures_before_the_first_byte_are_the_known_six",
+        f"{_API}test_transport.py::test_refused_connection_is_named",
+        f"{_API}test_transport.py::test_unknown_host_is_a_dns_failure",
+        f"{_API}test_transport.py::test_host_that_accepts_no_connection_is_a_connect_timeout",
+        f"{_API}test_transport.py::test_untrusted_certificate_is_a_tls_failure",
     ),
     "429, by status line or in the body, and 425 are not sent, and so is 503 with Retry-After but for airtime": (
-        f"{_API}test_responses.py::test_429_did_nothing_whatever_its_body_says",
-        f"{_API}test_responses.py::test_429_in_the_body_did_nothing",
-        f"{_API}test_responses.py::test_425_did_nothing_and_is_no_reason_to_buy_again",
-        f"{_API}test_responses.py::test_503_did_nothing_when_it_says_how_long_but_for_money",
+        f"{_API}test_responses.py::test_429_with_any_body_is_not_sent",
+        f"{_API}test_responses.py::test_429_in_the_body_is_not_sent",
+        f"{_API}test_responses.py::test_425_is_not_sent_and_a_purchase_is_not_retried",
+        f"{_API}test_responses.py::test_503_with_retry_after_is_not_sent_except_for_a_purchase",
         "tests/contract/test_faults.py::test_a_503_with_retry_after_means_not_sent_but_for_money",
     ),
     "what was not sent may be repeated": (
-        f"{_API}test_core.py::test_a_call_is_repeated_only_where_that_does_nothing_twice",
+        f"{_API}test_core.py::test_call_is_retried_only_if_its_retry_safety_allows_it",
         f"{_SENDING}test_engine.py::test_request_that_was_not_sent_is_made_by_the_next_try",
     ),
     "a 4xx, or a body under a success that is an error of the request, is rejected": (
-        f"{_API}test_responses.py::test_4xx_is_a_rejection_and_is_never_repeated",
-        f"{_API}test_responses.py::test_an_error_body_is_a_rejection_under_success_too",
+        f"{_API}test_responses.py::test_4xx_is_a_rejection_and_is_never_retried",
+        f"{_API}test_responses.py::test_error_body_under_a_success_is_a_rejection",
     ),
     "what is rejected is not repeated, and a batch of a campaign is bisected": (
         f"{_CAMPAIGN}test_odd_service.py::test_rejection_that_concerns_all_ends_the_campaign_at_the_first_request",
@@ -55,20 +55,20 @@ _OUTCOMES: Mapping[str, Tests] = {
         f"{_AIRFLOW}campaigns/test_tries.py::TestRejected::test_where_nobody_is_named_it_is_halved_until_they_stand_alone",
     ),
     "without a readable answer to what left, the outcome is unknown": (
-        f"{_API}test_responses.py::test_no_answer",
-        f"{_API}test_responses.py::test_5xx",
-        f"{_API}test_responses.py::test_a_success_that_cannot_be_read",
-        f"{_API}test_responses.py::test_a_success_without_a_required_field",
-        f"{_API}test_responses.py::test_redirect_is_not_followed_and_proves_nothing_of_what_acts",
-        f"{_API}test_responses.py::test_408_proves_nothing",
-        f"{_API}test_responses.py::test_success_whose_body_names_a_server_error_proves_nothing",
+        f"{_API}test_responses.py::test_request_without_a_response_is_unknown",
+        f"{_API}test_responses.py::test_5xx_is_unknown",
+        f"{_API}test_responses.py::test_unreadable_success_is_unknown",
+        f"{_API}test_responses.py::test_success_without_a_required_field_is_unknown",
+        f"{_API}test_responses.py::test_redirect_is_not_followed_and_leaves_unsafe_requests_unknown",
+        f"{_API}test_responses.py::test_408_is_unknown",
+        f"{_API}test_responses.py::test_success_whose_body_names_a_server_error_is_unknown",
         "tests/contract/test_faults.py::test_an_unknown_outcome_is_repeated_only_where_that_is_harmless",
     ),
     "nothing that may have been accepted is bisected or repeated": (
         f"{_API}test_outcome_oracle.py::test_verdict_on_any_answer_is_one_that_the_promises_allow",
         f"{_CAMPAIGN}test_odd_service.py::test_unknown_batch_is_never_bisected_nor_sent_again",
         f"{_CAMPAIGN}test_rejections.py::test_unknown_outcome_is_never_bisected",
-        f"{_API}test_core.py::test_a_repeat_that_is_unknown_ends_it",
+        f"{_API}test_core.py::test_unknown_outcome_of_a_retry_ends_the_call",
         f"{_AIRFLOW}operators/test_sms.py::TestRetries::test_what_may_have_been_sent_is_never_sent_again",
         f"{_AIRFLOW}operators/test_email.py::TestRetries::test_what_may_have_been_sent_is_never_sent_again",
         f"{_AIRFLOW}operators/test_airtime.py::TestRetries::test_what_may_have_been_bought_is_never_bought_again",
@@ -77,7 +77,7 @@ _OUTCOMES: Mapping[str, Tests] = {
         "tests/contract/test_faults.py::test_every_fault_of_the_sandbox_is_exercised",
     ),
     "repeats in a try wait longer and longer, drawn from nothing to all": (
-        f"{_API}test_core.py::test_waits_grow_and_are_drawn_from_nothing_to_all",
+        f"{_API}test_core.py::test_retry_delays_double_with_full_jitter",
     ),
     "Retry-After is obeyed up to a bound": (
         f"{_API}test_core.py::test_retry_after_up_to_the_cap",
@@ -306,7 +306,7 @@ _GUARDS: Mapping[str, Tests] = {
     "a number is taken only if it can be read in one way and its country has it": (
         f"{_API}recipients/test_public_numbers.py::test_every_notation_reads_as_the_same_number",
         f"{_API}recipients/test_public_numbers.py::test_mistyped_number_is_refused_or_of_its_own_country",
-        f"{_API}recipients/test_public_numbers.py::test_nothing_may_follow_a_complete_number",
+        f"{_API}recipients/test_public_numbers.py::test_second_number_or_extension_after_a_number_is_refused",
     ),
     "every face reads the same cells alike": (
         f"{_AIRFLOW}test_odd_cells.py::test_campaign",
@@ -456,7 +456,7 @@ _KILLING: Mapping[str, Tests] = {
 
 _DEFAULTS: Mapping[str, Tests] = {
     "options have the defaults that are promised": (
-        f"{_API}test_settings.py::test_the_defaults_are_the_promised_ones",
+        f"{_API}test_settings.py::test_defaults_are_the_documented_ones",
         "tests/unit/test_defaults.py::test_what_a_connection_leaves_open",
         "tests/unit/test_defaults.py::test_what_a_send_leaves_open",
         "tests/unit/test_defaults.py::test_what_a_campaign_leaves_open",

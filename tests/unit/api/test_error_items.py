@@ -121,7 +121,7 @@ def test_items_about_the_message(field: str) -> None:
 
 
 @pytest.mark.parametrize("field", ["content", "sender_id"])
-def test_a_number_in_the_text_accuses_nobody(field: str) -> None:
+def test_number_in_an_error_of_the_text_names_no_recipient(field: str) -> None:
     items = (ErrorItem(field, f"must not hold {BOB}"),)
     assert rejected_recipients(items, SMS) == ()
     assert is_message_error(items, SMS)
@@ -139,12 +139,12 @@ def test_items_about_recipients_do_not_blame_the_message(field: str) -> None:
     assert not is_message_error((ErrorItem("content", "is wrong"), ErrorItem(field, "is wrong")), SMS)
 
 
-def test_nothing_said_blames_nothing() -> None:
+def test_no_error_items_name_neither_message_nor_recipients() -> None:
     assert not is_message_error((), SMS)
     assert rejected_recipients((), SMS) == ()
 
 
-def test_a_request_without_recipients_refuses_nobody() -> None:
+def test_request_without_recipients_has_no_rejected_recipients() -> None:
     assert rejected_recipients((ErrorItem("recipients.0", ADA),), {"recipient": ADA}) == ()
 
 

@@ -308,7 +308,7 @@ def test_purchase_is_bought_or_failed_only_by_words_of_the_contract(status: Any,
         {"data": {"state": "duplicate"}},
     ],
 )
-def test_purchase_of_which_a_response_says_both_is_unknown(beside: dict[str, Any]) -> None:
+def test_purchase_with_a_contradictory_response_is_unknown(beside: dict[str, Any]) -> None:
     assert_unknown(error_of({"id": "a-1", "status": "success", **beside}, endpoint=BUY_AIRTIME))
 
 
