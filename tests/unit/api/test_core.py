@@ -293,7 +293,9 @@ def test_connection_failure_delays_no_other_call(settings: ClientSettings) -> No
 # What is said ---------------------------------------------------------------------------------------------------------
 
 
-def test_retry_is_logged_without_content_and_recipient(settings: ClientSettings, caplog: pytest.LogCaptureFixture) -> None:
+def test_retry_is_logged_without_content_and_recipient(
+    settings: ClientSettings, caplog: pytest.LogCaptureFixture
+) -> None:
     with caplog.at_level(logging.DEBUG):
         talk(SEND, settings, HttpResponse(429, "7"), TransportFailure.REFUSED, OK)
     assert caplog.records[0].getMessage() == (

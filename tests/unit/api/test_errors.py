@@ -51,7 +51,9 @@ def test_unknown_outcome_error_keeps_its_own_attributes_over_a_pickle(maybe_sent
         (errors.CpaasUnknownOutcomeError, False, True),
     ],
 )
-def test_each_error_class_has_its_retryable_and_maybe_sent(kind: type[CpaasError], retryable: bool, maybe_sent: bool) -> None:
+def test_each_error_class_has_its_retryable_and_maybe_sent(
+    kind: type[CpaasError], retryable: bool, maybe_sent: bool
+) -> None:
     error = kind("it failed.")
     assert (error.retryable, error.maybe_sent) == (retryable, maybe_sent)
 

@@ -165,9 +165,7 @@ def test_one_second_of_responses_restores_a_tenth_of_the_rate(clock: Clock) -> N
 
 
 @given(st.floats(0.01, 1e6), st.lists(st.tuples(st.booleans(), st.floats(0, 3)), max_size=60))
-def test_rate_stays_between_an_eighth_and_the_limit(
-    per_second: float, on_response: list[tuple[bool, float]]
-) -> None:
+def test_rate_stays_between_an_eighth_and_the_limit(per_second: float, on_response: list[tuple[bool, float]]) -> None:
     clock = Clock()
     rate_limiter = RateLimiter(per_second, clock)
     for limited, seconds in on_response:

@@ -409,7 +409,7 @@ def test_402_is_insufficient_balance(endpoint: Endpoint[Any]) -> None:
 
 
 @every_kind
-def test_404_without_a_body_is_a_rejection_that_names_no_record(endpoint: Endpoint[Any]) -> None:
+def test_404_without_a_body_has_the_error_class_of_its_operation(endpoint: Endpoint[Any]) -> None:
     kinds = {
         "verify_otp": errors.CpaasNotVerifiedError,
         "buy_airtime": errors.CpaasOperationRemovedError,
@@ -464,11 +464,11 @@ def test_response_that_may_be_that_of_a_gateway_is_no_verdict(
 
 
 @pytest.mark.parametrize("status", [404, 400, 405, 422])
-def test_gateway_page_does_not_reject_a_passcode(status: int) -> None:
+def test_gateway_page_is_a_rejection_but_not_of_the_passcode(status: int) -> None:
     assert type(error_of(endpoints.VERIFY_OTP, answer(status, b"<html>"))) is errors.CpaasRejectedError
 
 
-def test_gateway_page_does_not_end_the_sale_of_airtime() -> None:
+def test_gateway_page_is_a_rejection_but_no_removed_operation() -> None:
     assert type(error_of(endpoints.BUY_AIRTIME, answer(404, b"<html>"))) is errors.CpaasRejectedError
 
 

@@ -200,7 +200,9 @@ def test_unknown_region_is_refused(region: str) -> None:
         ("https://[::1]:3128", "pa55", "https://:pa55@[::1]:3128"),
     ],
 )
-def test_proxy_password_is_inserted_into_the_proxy_url(proxy: str | None, password: str | None, url: str | None) -> None:
+def test_proxy_password_is_inserted_into_the_proxy_url(
+    proxy: str | None, password: str | None, url: str | None
+) -> None:
     assert made(proxy=proxy, proxy_password=password).proxy_url == url
 
 

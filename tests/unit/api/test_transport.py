@@ -537,7 +537,9 @@ def talking(reply: bytes) -> Iterator[int]:
 
 
 @pytest.mark.parametrize("transport", [SyncTransport, AsyncTransport])
-def test_invalid_proxy_of_the_environment_is_a_configuration_error(transport: type, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_invalid_proxy_of_the_environment_is_a_configuration_error(
+    transport: type, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("HTTPS_PROXY", "gopher://ada:pa55word@127.0.0.1")
     monkeypatch.setenv("https_proxy", "gopher://ada:pa55word@127.0.0.1")
     with pytest.raises(CpaasConfigurationError, match="environment") as caught:

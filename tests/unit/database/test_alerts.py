@@ -200,7 +200,9 @@ class TestBackgroundSender:
         clock.pass_(601)
         assert not groups.waiting()[0].is_checked
 
-    def test_background_sender_waits_for_the_window_and_the_lease_of_a_leader(self, groups: AlertGroups, clock: Clock) -> None:
+    def test_background_sender_waits_for_the_window_and_the_lease_of_a_leader(
+        self, groups: AlertGroups, clock: Clock
+    ) -> None:
         alert(groups)
         clock.pass_(9)
         assert groups.take_due("group") is None

@@ -162,7 +162,9 @@ def test_holder_of_an_expired_lease_may_write_while_alone(state_of: StateOf, clo
 
 
 @pytest.mark.parametrize("prolong", [lambda state: state.set("journal", 1), lambda state: state.renew()])
-def test_writes_and_renewals_extend_the_lease(state_of: StateOf, clock: Clock, prolong: Callable[[LeasedState], None]) -> None:
+def test_writes_and_renewals_extend_the_lease(
+    state_of: StateOf, clock: Clock, prolong: Callable[[LeasedState], None]
+) -> None:
     holder = state_of("holder")
     holder.acquire()
     for _ in range(3):

@@ -87,6 +87,6 @@ limiter.close()
 """
 
 
-def test_process_forked_while_requests_wait_makes_its_own(url: str) -> None:
+def test_process_forked_while_requests_wait_gets_its_own_moment(url: str) -> None:
     done = _run(url, _FORKING_WHILE_OTHERS_WAIT, "8")
     assert (done.returncode, done.stdout) == (0, "left\n" * 8), done.stderr

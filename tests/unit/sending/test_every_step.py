@@ -165,9 +165,7 @@ def test_journal_that_fails_at_any_get_prevents_sending(make: Make) -> None:
 @pytest.mark.parametrize("is_stored", [False, True], ids=["not stored", "stored"])
 @pytest.mark.parametrize("times", [1, 2, 3, 4, 7, 1000])
 @pytest.mark.parametrize("make", [WORLDS["single"], WORLDS["campaign"]], ids=["single", "campaign"])
-def test_journal_that_fails_at_any_set_sends_to_no_recipient_again(
-    make: Make, times: int, is_stored: bool
-) -> None:
+def test_journal_that_fails_at_any_set_sends_to_no_recipient_again(make: Make, times: int, is_stored: bool) -> None:
     for number in range(1, make().run().sets + 2):
         world = make()
 

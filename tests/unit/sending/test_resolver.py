@@ -222,7 +222,9 @@ def test_probe_after_a_resend_is_waited_for_as_before_it() -> None:
         ("the journal is gone", [], r"start a new run, or clear the task with resend_on_clear=True\. on_unknown"),
     ],
 )
-def test_error_advises_what_is_possible_in_each_case(lost: str | None, requests: list[RequestRecord], said: str) -> None:
+def test_error_advises_what_is_possible_in_each_case(
+    lost: str | None, requests: list[RequestRecord], said: str
+) -> None:
     send = Send(*requests, lost=lost)
     send.recipients = lambda: 3 if not requests else 1  # type: ignore[method-assign]
     with pytest.raises(UnknownOutcomeError, match=said):

@@ -97,9 +97,7 @@ class TestStoredEntries:
         assert len(store.values) == 1 + 2 + 3
         assert [one.number for found in replayed(store) for one in found.intents] == list(range(2 * MOST_PARTS + 3))
 
-    def test_large_write_is_stored_only_once(
-        self, store: MemoryStore, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_large_write_is_stored_only_once(self, store: MemoryStore, monkeypatch: pytest.MonkeyPatch) -> None:
         journal = opened(store)
         for number in range(6):
             journal.append(batch([claim(number, *phones(1_600, number * 1_600))]))
@@ -337,9 +335,7 @@ class TestLostJournal:
         third = TryInfo(3, 3, 3)
         assert len(replayed(store, third, secrets=SECRETS[1:2])) == 1
 
-    def test_secret_changed_back_does_not_restore_its_old_entries(
-        self, store: MemoryStore
-    ) -> None:
+    def test_secret_changed_back_does_not_restore_its_old_entries(self, store: MemoryStore) -> None:
         filled(store, 3)
         for number, secrets in ((2, SECRETS[1:2]), (3, SECRETS[:1])):
             tries = TryInfo(number, 9, 9)
@@ -359,9 +355,7 @@ class TestSecretsChangedWhileDeferred:
         opened(store, FIRST_TRY, self.OLD).append(batch([claim(0, *phones(1))], [settled(0)]))
 
     @pytest.mark.parametrize("tries", [FIRST_TRY, TryInfo(1, 0, 0, run="monday")], ids=["deferred", "shared"])
-    def test_missing_earlier_secret_ends_the_try_without_a_write(
-        self, store: MemoryStore, tries: TryInfo
-    ) -> None:
+    def test_missing_earlier_secret_ends_the_try_without_a_write(self, store: MemoryStore, tries: TryInfo) -> None:
         before = dict(store.values)
         with pytest.raises(JournalUnavailableError, match="callback_secret, after the new one"):
             journal_log(store, tries, self.NEW)

@@ -119,9 +119,7 @@ def test_stored_intents_without_results_never_exceed_the_workers(store: MemorySt
     assert ahead == 0
 
 
-def test_intents_that_arrive_during_a_write_share_the_next(
-    store: MemoryStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_intents_that_arrive_during_a_write_share_the_next(store: MemoryStore, monkeypatch: pytest.MonkeyPatch) -> None:
     begun, go_on, put = threading.Event(), threading.Event(), store.set
 
     def slowly(key: str, value: Any) -> None:

@@ -275,8 +275,6 @@ def test_min_balance_is_undercut_only_by_price_probes(
 
 
 @given(st.integers(0, 10**6), st.integers(1, 16), st.integers(0, 3000))
-def test_charge_of_the_service_alone_lets_the_whole_budget_be_spent(
-    seed: int, at_once: int, max_charge: int
-) -> None:
+def test_charge_of_the_service_alone_lets_the_whole_budget_be_spent(seed: int, at_once: int, max_charge: int) -> None:
     charged = sending([truth], seed, at_once, max_charge).run(per_request=50, requests=2000)
     assert max_charge - PRICE < charged <= max_charge + PRICE
