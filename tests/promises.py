@@ -23,7 +23,7 @@ _OUTCOMES: Mapping[str, Tests] = {
         f"{_API}test_responses.py::test_resource_is_read_bare_or_in_an_envelope",
         f"{_API}test_responses.py::test_errors_beside_an_id_do_not_undo_the_acceptance",
         f"{_API}test_responses.py::test_resource_is_accepted_inside_any_envelope",
-        "tests/contract/test_operations.py::test_is_accepted_once",
+        "tests/contract/test_operations.py::test_operation_is_accepted_once",
     ),
     "a request that never reached the service was not sent": (
         f"{_API}test_responses.py::test_failures_before_the_first_byte_are_the_known_six",
@@ -37,7 +37,7 @@ _OUTCOMES: Mapping[str, Tests] = {
         f"{_API}test_responses.py::test_429_in_the_body_is_not_sent",
         f"{_API}test_responses.py::test_425_is_not_sent_and_a_purchase_is_not_retried",
         f"{_API}test_responses.py::test_503_with_retry_after_is_not_sent_except_for_a_purchase",
-        "tests/contract/test_faults.py::test_a_503_with_retry_after_means_not_sent_but_for_money",
+        "tests/contract/test_faults.py::test_503_with_retry_after_is_not_sent_except_for_a_purchase",
     ),
     "what was not sent may be repeated": (
         f"{_API}test_core.py::test_call_is_retried_only_if_its_retry_safety_allows_it",
@@ -50,7 +50,7 @@ _OUTCOMES: Mapping[str, Tests] = {
     "what is rejected is not repeated, and a batch of a campaign is bisected": (
         f"{_CAMPAIGN}test_odd_service.py::test_rejection_that_concerns_all_ends_the_campaign_at_the_first_request",
         f"{_CAMPAIGN}test_odd_service.py::test_recipients_named_in_a_rejection_are_removed_and_the_others_sent",
-        "tests/contract/test_faults.py::test_an_error_under_200_is_a_rejection",
+        "tests/contract/test_faults.py::test_error_under_200_is_a_rejection",
         f"{_CAMPAIGN}test_rejections.py::test_batch_without_named_recipients_is_halved",
         f"{_AIRFLOW}campaigns/test_tries.py::TestRejected::test_where_nobody_is_named_it_is_halved_until_they_stand_alone",
     ),
@@ -62,7 +62,7 @@ _OUTCOMES: Mapping[str, Tests] = {
         f"{_API}test_responses.py::test_redirect_is_not_followed_and_leaves_unsafe_requests_unknown",
         f"{_API}test_responses.py::test_408_is_unknown",
         f"{_API}test_responses.py::test_success_whose_body_names_a_server_error_is_unknown",
-        "tests/contract/test_faults.py::test_an_unknown_outcome_is_repeated_only_where_that_is_harmless",
+        "tests/contract/test_faults.py::test_unknown_outcome_is_retried_only_if_that_is_harmless",
     ),
     "nothing that may have been accepted is bisected or repeated": (
         f"{_API}test_outcome_oracle.py::test_verdict_on_any_answer_is_one_that_the_promises_allow",
@@ -82,7 +82,7 @@ _OUTCOMES: Mapping[str, Tests] = {
     "Retry-After is obeyed up to a bound": (
         f"{_API}test_core.py::test_retry_after_up_to_the_cap",
         f"{_API}test_core.py::test_retry_after_is_obeyed_to_the_second",
-        "tests/contract/test_faults.py::test_a_long_retry_after_is_handed_on",
+        "tests/contract/test_faults.py::test_long_retry_after_is_raised_to_the_caller",
     ),
     "above that bound the task defers, uses up no try, and sends on the worker": (
         f"{_AIRFLOW}test_deferral.py::TestInARun::test_the_request_is_made_once_and_no_try_is_used_up",
