@@ -133,7 +133,7 @@ _JOURNAL: Mapping[str, Tests] = {
         f"{_CAMPAIGN}test_model.py::test_killed_try_leaves_at_most_the_cap_and_one_request_pending",
     ),
     "after a kill at most what was pending is unknown": (
-        f"{_CAMPAIGN}test_model.py::test_killed_at_any_write_unknown_is_at_most_a_window_and_the_next_try_goes_on",
+        f"{_CAMPAIGN}test_model.py::test_kill_at_any_write_leaves_at_most_one_window_unknown",
     ),
     "a try that was replaced writes nothing and stops": (
         f"{_AIRFLOW}journal/test_store.py::TestATryThatWasReplaced::test_before_its_claim_it_sends_nothing_and_stops",
@@ -268,7 +268,7 @@ _RUNS: Mapping[str, Tests] = {
         f"{_AIRFLOW}campaigns/test_run_guard.py::test_a_late_run_is_skipped",
     ),
     "the guarantees page says that a try given up may still arrive, and that state goes with the run": (
-        "tests/unit/test_readme.py::test_what_is_beyond_us_is_said",
+        "tests/unit/test_readme.py::test_guarantees_name_what_is_not_promised",
     ),
     "what is unknown is inspected and resolved from the command line": (
         f"{_AIRFLOW}cli/test_journal.py::TestList::test_what_is_in_doubt_and_what_to_do",
@@ -457,11 +457,11 @@ _KILLING: Mapping[str, Tests] = {
 _DEFAULTS: Mapping[str, Tests] = {
     "options have the defaults that are promised": (
         f"{_API}test_settings.py::test_defaults_are_the_documented_ones",
-        "tests/unit/test_defaults.py::test_what_a_connection_leaves_open",
-        "tests/unit/test_defaults.py::test_what_a_send_leaves_open",
-        "tests/unit/test_defaults.py::test_what_a_campaign_leaves_open",
-        "tests/unit/test_defaults.py::test_how_long_reports_are_kept",
-        "tests/unit/test_defaults.py::test_what_the_receiver_takes",
+        "tests/unit/test_defaults.py::test_defaults_of_a_connection",
+        "tests/unit/test_defaults.py::test_defaults_of_a_send",
+        "tests/unit/test_defaults.py::test_defaults_of_a_campaign",
+        "tests/unit/test_defaults.py::test_default_retention_of_reports_and_lookups",
+        "tests/unit/test_defaults.py::test_limits_of_the_receiver",
     ),
     "the receiver takes a body of so many bytes, within its time": (
         f"{_DELIVERY}receiver/test_app.py::TestRefused::test_413_a_body_that_says_it_is_too_large",

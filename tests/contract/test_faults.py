@@ -348,7 +348,7 @@ def test_accepted_message_names_its_rejected_recipients(
     assert recipients[1] not in message.rejection + repr(message)
 
 
-def test_repeats_end(speak: Speaker) -> None:
+def test_retries_end_after_the_maximum(speak: Speaker) -> None:
     error = attempt(speak, BY_NAME["get_contact_table"], "error_500", {}, times=50)
     assert isinstance(error, CpaasUnknownOutcomeError)
     assert error.retryable

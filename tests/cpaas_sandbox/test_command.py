@@ -277,7 +277,7 @@ def test_log_shows_no_recipient_and_no_content(options: list[str]) -> None:
         (["--port", "0", "--api-key", "k", "--db", "/nonexistent/folder/x.sqlite"], "cannot use --db"),
     ],
 )
-def test_bad_arguments_are_told(
+def test_invalid_arguments_are_refused_with_a_reason(
     arguments: list[str], said: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("CPAAS_SANDBOX_API_KEY", raising=False)

@@ -19,7 +19,7 @@ def test_all_fourteen_operations_are_named() -> None:
     assert sorted(NAMES) == sorted(FOURTEEN.split())
 
 
-def test_health(sandbox: Harness) -> None:
+def test_health_has_status_and_version(sandbox: Harness) -> None:
     health = sandbox.control("GET", "health")
     assert health["status"] == "ok"
     assert health["version"]
@@ -263,7 +263,7 @@ def test_counts_are_exact_under_concurrent_requests(sandbox: Harness) -> None:
     assert sandbox.control("GET", "inbox/sms")["total"] == 600
 
 
-def test_unknown_control_paths(sandbox: Harness) -> None:
+def test_unknown_control_path_or_method_has_the_documented_error(sandbox: Harness) -> None:
     for method, path, status in (("GET", "nothing", 404), ("POST", "health", 405), ("GET", "", 404)):
         answer = sandbox.call(method, f"/_control/{path}")
         assert answer.status_code == status

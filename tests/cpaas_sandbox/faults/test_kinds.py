@@ -396,7 +396,7 @@ def test_faults_can_be_listed_and_taken_away(sandbox: Harness) -> None:
         {},
     ],
 )
-def test_a_fault_that_makes_no_sense_is_refused(sandbox: Harness, wrong: dict[str, Any]) -> None:
+def test_invalid_fault_is_refused(sandbox: Harness, wrong: dict[str, Any]) -> None:
     answer = sandbox.call("POST", "/_control/faults", wrong)
     assert answer.status_code == 400
     assert answer.json()["message"]

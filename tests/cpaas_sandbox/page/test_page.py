@@ -18,7 +18,7 @@ EVIL = "<img src=x onerror=\"document.title='owned'\"><script>document.title='ow
 
 
 @pytest.mark.parametrize(("path", "kind"), FILES.items())
-def test_its_files(sandbox: Harness, path: str, kind: str) -> None:
+def test_page_files_are_served_with_a_content_security_policy(sandbox: Harness, path: str, kind: str) -> None:
     answer = sandbox.call("GET", path, headers={"Authorization": ""})
     assert answer.status_code == 200
     assert answer.headers["content-type"].startswith(kind)

@@ -239,7 +239,7 @@ def test_webhook_uses_header_and_secret_set_at_the_time_of_sending(sandbox: Harn
     assert signed(again, "a-newer-secret", "x-of-ours")
 
 
-def test_callback_and_webhook_may_both_hear(sandbox: Harness, webhook: Receiver) -> None:
+def test_callback_and_webhook_both_receive_the_report(sandbox: Harness, webhook: Receiver) -> None:
     sandbox.sms(callback=webhook.url)
     assert sandbox.reported()["acknowledged"] == 2
     endpoints = {one.path: one for one in webhook.received}

@@ -47,7 +47,7 @@ def addresses(count: int) -> str:
         ("event_data", {"event": "text.undelivered", "data": {"id": "ID", "recipient": BAYO, "reason": "WHY"}}),
     ],
 )
-def test_the_shape_of_a_callback_is_as_set(
+def test_callback_has_the_configured_shape(
     frozen: Harness, receiver: Receiver, shape: str, expected: dict[str, Any]
 ) -> None:
     frozen.settings(callback_shape=shape)
@@ -95,7 +95,7 @@ def test_email_is_reported_too(sandbox: Harness, receiver: Receiver) -> None:
         ("airtime", "error", ["airtime.error"]),
     ],
 )
-def test_the_webhook_hears_of_every_outcome(
+def test_webhook_receives_an_event_for_every_outcome(
     frozen: Harness, receiver: Receiver, kind: str, outcome: str, events: list[str]
 ) -> None:
     recipient = "ada@example.com" if kind == "email" else ADA
@@ -377,9 +377,7 @@ def test_click_is_reported_on_demand(sandbox: Harness, receiver: Receiver) -> No
         ({}, 400, "give the message a callback, or set webhook_url"),
     ],
 )
-def test_a_report_on_demand_that_makes_no_sense(
-    sandbox: Harness, change: dict[str, Any], status: int, said: str
-) -> None:
+def test_invalid_report_on_demand_is_refused(sandbox: Harness, change: dict[str, Any], status: int, said: str) -> None:
     sandbox.sms(external_ref="c-1")
     body = {"recipient": ADA, "status": "delivered", "external_ref": "c-1"} | change
     answer: httpx.Response = sandbox.call("POST", "/_control/reports", body)

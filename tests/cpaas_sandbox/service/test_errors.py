@@ -57,7 +57,7 @@ def test_auth_scheme_is_case_insensitive(sandbox: Harness) -> None:
 
 
 @pytest.mark.parametrize("path", ["/nothing", "/sms", "/sms/send/", "/otp/", "/lists/contact/rows/a/b", "//", "/otp"])
-def test_unknown_paths(sandbox: Harness, path: str) -> None:
+def test_unknown_path_is_not_found(sandbox: Harness, path: str) -> None:
     assert sandbox.refused(404, "POST", sandbox.url + path) == {"path": "not_found"}
 
 

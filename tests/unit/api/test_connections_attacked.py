@@ -169,7 +169,7 @@ def test_doubly_compressed_body_is_not_decompressed(send: Send) -> None:
 
 
 @pytest.mark.parametrize("status", [b"000", b"099"])
-def test_status_that_does_not_exist_is_unknown_whatever_follows(send: Send, status: bytes) -> None:
+def test_invalid_status_is_a_lost_connection_although_a_response_follows(send: Send, status: bytes) -> None:
     odd = b"HTTP/1.1 %b X\r\nContent-Length: 4\r\n\r\nfour" % status
     with Loopback(saying(odd + http(200, b"mine"))) as server:
         assert send(request(at(server.url)), at(server.url)) is TransportFailure.CONNECTION_LOST

@@ -186,7 +186,7 @@ def test_not_found_after_a_revocation_that_may_have_worked_is_revoked(
 
 @MAY_HAVE_WORKED
 @pytest.mark.parametrize("is_documented", [True, False])
-def test_not_found_after_a_deletion_that_may_have_worked_proves_nothing(
+def test_not_found_after_a_deletion_that_may_have_worked_is_a_rejection(
     settings: ClientSettings, first: HttpResponse | TransportFailure, is_documented: bool
 ) -> None:
     error = talk(DELETE, settings, first, not_found(DELETE) if is_documented else HttpResponse(404)).error
@@ -206,7 +206,7 @@ def test_404_of_a_gateway_after_an_attempt_that_may_have_worked_proves_no_deleti
 
 
 @pytest.mark.parametrize("first", [TransportFailure.REFUSED, HttpResponse(429), HttpResponse(503, "0")])
-def test_not_found_after_an_attempt_that_did_nothing_is_an_error(
+def test_not_found_after_an_attempt_that_was_not_sent_is_an_error(
     settings: ClientSettings, first: HttpResponse | TransportFailure
 ) -> None:
     error = talk(DELETE, settings, first, not_found(DELETE)).error
@@ -318,9 +318,7 @@ def test_retry_is_logged_without_content_and_recipient(
         (ask.find_otps(ADA), ADA),
     ],
 )
-def test_a_service_that_repeats_what_it_got_is_not_quoted(
-    settings: ClientSettings, call: Call[Any], secret: str
-) -> None:
+def test_error_redacts_values_that_the_service_repeats(settings: ClientSettings, call: Call[Any], secret: str) -> None:
     echo = {
         "status": 400,
         "message": f"cannot take {secret}",
@@ -393,7 +391,7 @@ ITEM = {"field": "recipients", "message": f"{BOB} is not a valid recipient", "ty
         {"status": "success", "data": {"id": "sms-1", "errors": [ITEM]}},
     ],
 )
-def test_accepted_message_says_whom_it_leaves_out_and_shows_nobody(
+def test_accepted_message_names_rejected_recipients_without_showing_them(
     settings: ClientSettings, body: dict[str, Any]
 ) -> None:
     message = accepted(settings, body)

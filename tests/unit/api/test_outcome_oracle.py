@@ -160,7 +160,7 @@ CASES: list[tuple[int, Any, set[Verdict]]] = [
 @pytest.mark.parametrize(
     ("status", "body", "allowed"), CASES, ids=lambda value: words(value) if isinstance(value, set) else str(value)[:60]
 )
-def test_verdict_by_hand(status: int, body: Any, allowed: set[Verdict]) -> None:
+def test_oracle_and_client_agree_on_hand_written_verdicts(status: int, body: Any, allowed: set[Verdict]) -> None:
     answer = Answer(status, encoded(body))
     assert judge(asked("send_sms"), answer).verdicts == allowed
     check("send_sms", answer)

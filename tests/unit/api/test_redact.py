@@ -119,7 +119,7 @@ def test_private_value_is_hidden_however_it_is_written(words: str) -> None:
         "HTTP 503 from 10.0.0.1",
     ],
 )
-def test_text_without_a_person_is_shown(words: str) -> None:
+def test_text_without_personal_data_is_unchanged(words: str) -> None:
     assert redact(words, ["2348031234567", "7413"]) == words
     assert service_word(words, []) == words[:MAX_WORD] or len(words) > MAX_WORD
 

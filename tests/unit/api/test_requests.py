@@ -199,7 +199,7 @@ def test_line_breaks_outside_of_headers_and_letters_of_any_kind_are_taken(call: 
     ],
     ids=lambda value: value.endpoint.operation if isinstance(value, Call) else "",
 )
-def test_each_operation_on_the_wire(
+def test_each_operation_has_its_method_target_and_body(
     settings: ClientSettings, call: Call[Any], method: str, target: str, body: dict[str, Any] | None
 ) -> None:
     request, _ = call.build(settings)
@@ -280,12 +280,12 @@ def test_any_json_value_may_be_a_substitution(value: Any, body: Body) -> None:
         (Decimal("1.50"), "1.50"),
     ],
 )
-def test_cells(given: Any, sent: Any, body: Body) -> None:
+def test_cell_is_sent_in_its_json_form(given: Any, sent: Any, body: Body) -> None:
     assert body(ask.create_contact_row({"c-1": given})) == {"columns": {"c-1": sent}}
 
 
 @pytest.mark.parametrize(("given", "sent"), [(50, 50), ("100", 100), (100.0, 100), ("75.5", 75.5), (Decimal("60"), 60)])
-def test_amounts(given: Any, sent: float, body: Body) -> None:
+def test_amount_is_sent_as_a_number(given: Any, sent: float, body: Body) -> None:
     amount = body(ask.buy_airtime("MTN", given, ADA))["amount"]
     assert amount == sent
     assert type(amount) is type(sent)
@@ -310,7 +310,7 @@ def test_lifetimes_of_a_code(given: Any, sent: int, body: Body) -> None:
 
 
 @pytest.mark.parametrize("sender_id", ["A", "ElevenChars", "32811", "+2348031234567", "1234567890123456"])
-def test_sender_ids(sender_id: str, body: Body) -> None:
+def test_sender_id_is_stripped(sender_id: str, body: Body) -> None:
     assert body(sms(sender_id=f" {sender_id} "))["sender_id"] == sender_id
 
 

@@ -588,7 +588,7 @@ def test_408_is_unknown(endpoint: Endpoint[Any]) -> None:
         {"status": 400},
     ],
 )
-def test_form_of_an_error_by_itself_is_a_failure_of_what_may_be_repeated_only(body: dict[str, Any]) -> None:
+def test_incomplete_error_form_is_unknown_for_unsafe_operations(body: dict[str, Any]) -> None:
     for endpoint in (endpoints.SEND_SMS, endpoints.BUY_AIRTIME, endpoints.REQUEST_OTP, endpoints.CREATE_CONTACT_ROW):
         assert facts(error_of(endpoint, answer(200, body))) == (False, True)
     assert not error_of(endpoints.GET_OTP, answer(200, body)).maybe_sent

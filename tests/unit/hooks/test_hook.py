@@ -61,7 +61,9 @@ class TestClients:
 
 
 class TestConnectionTest:
-    async def test_right(self, connect: Connect, sandbox: Sandbox) -> None:
+    async def test_valid_connection_is_confirmed_with_its_contact_table(
+        self, connect: Connect, sandbox: Sandbox
+    ) -> None:
         works, words = await checked(connect())
         assert works
         assert words == f"Connected to {sandbox.url}. The API key is accepted. The contact table has 8 columns."
@@ -72,7 +74,7 @@ class TestConnectionTest:
         assert counters["accepted"] == {"get_contact_table": 2}
         assert counters["charged"] == 0
 
-    async def test_wrong_key(self, connect: Connect) -> None:
+    async def test_wrong_key_is_named_without_being_shown(self, connect: Connect) -> None:
         works, words = await checked(connect(password="sk_wrong"))
         assert not works
         assert words.startswith("Wrong API key: the host responds and rejects it (HTTP 401).")
@@ -147,7 +149,7 @@ class TestConnectionTest:
             (307, b'{"status": 307, "message": "moved"}', {"Location": "https://elsewhere.example.com/"}),
         ],
     )
-    async def test_a_server_that_is_not_the_service(
+    async def test_server_that_is_not_the_service_is_a_wrong_path(
         self, connect: Connect, status: int, body: bytes, headers: dict[str, str]
     ) -> None:
         with responding(status, body, **headers) as url:
@@ -170,7 +172,7 @@ class TestConnectionTest:
             ("latency", {"ms": 3000}, "A server is reachable, but it sent no response: "),
         ],
     )
-    async def test_a_service_in_trouble(
+    async def test_failing_service_is_described_by_its_failure(
         self, connect: Connect, sandbox: Sandbox, kind: str, params: dict[str, Any], words: str
     ) -> None:
         sandbox.control("POST", "faults", {"operation": "get_contact_table", "kind": kind, **params})

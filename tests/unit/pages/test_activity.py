@@ -79,7 +79,7 @@ class TestContactSyncs:
         assert figures(reader.get("/contact-syncs").text)["Differs from the source by"] == shown
 
     @pytest.mark.parametrize(("state", "is_loaded_again"), [(RUNNING, True), (WAITING, True), (FINISHED, False)])
-    def test_list_is_loaded_again_while_one_goes_on(
+    def test_list_is_reloaded_while_a_sync_is_running(
         self, database: Database, reader: TestClient, state: str, is_loaded_again: bool
     ) -> None:
         task = RecordedTask("sync-1", CONTACT_SYNC, "sync_contacts", "shop", "d", "run", "sync", -1)

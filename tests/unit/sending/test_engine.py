@@ -236,7 +236,7 @@ def test_request_whose_recipients_were_all_reached_later_is_resolved(world: Worl
     assert world.run().outcome is not None
 
 
-def test_resend_ends_a_try_that_has_done_enough_and_a_retry_goes_on(world: World) -> None:
+def test_resend_limit_ends_the_try_and_a_retry_continues(world: World) -> None:
     world.policy = OnUnknown.RESEND
     end = world.run(Plan(requests=(AtRequest.UNKNOWN_NOT,) * (1 + MAX_RESENDS)))
     assert isinstance(end.error, ResendLimitError)

@@ -195,7 +195,7 @@ def test_changed_content_is_neither_sent_nor_skipped(on_unknown: OnUnknown) -> N
     assert not send.written
 
 
-def test_skip_records_and_goes_on() -> None:
+def test_skip_records_unknown_and_does_not_resend() -> None:
     send = Send(request())
     assert not resolve(send, on_unknown=OnUnknown.SKIP)
     assert [one.state for one in send.written] == [State.UNKNOWN]

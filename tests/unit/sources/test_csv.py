@@ -311,7 +311,7 @@ class TestLineBreaksInCells:
         note = "\n".join("line" for _ in range(11))
         assert values(made(f'phone,name\n1,"{note}"\n2,Bo\n'), "name") == [(note,), ("Bo",)]
 
-    def test_more_set_the_row_aside_and_reading_goes_on_at_the_next_line(self, made: Make) -> None:
+    def test_more_line_breaks_make_the_row_invalid_and_reading_continues(self, made: Make) -> None:
         note = "\n".join("line" for _ in range(12))
         found = read(made(f'phone,name\n1,"{note}"\n2,Bo\n'), "phone", "name")
         assert good(found)[14] == ("2", "Bo")

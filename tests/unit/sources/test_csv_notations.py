@@ -280,7 +280,7 @@ class TestMissingValues:
         source = make("phone,name\n+1,nan\n+2,-\n+3, - \n+4,None\nnan,-\n", missing_values=["nan", "-"])
         assert values(source, "phone", "name") == [("+1", None), ("+2", None), ("+3", None), ("+4", "None")]
 
-    def test_capitals_count(self, make: Make) -> None:
+    def test_missing_values_are_case_sensitive(self, make: Make) -> None:
         assert values(make("a,b\n1,NaN\n", missing_values=["nan"]), "b") == [("NaN",)]
 
     @pytest.mark.parametrize("value", ["nan", {"nan": 1}, 5, [None]])

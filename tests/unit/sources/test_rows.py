@@ -100,7 +100,7 @@ def test_column_is_found_regardless_of_capitals_and_blanks(make: Make, wanted: s
     assert values(make([" Phone ", "name"], [("1", "Ada")]), "Name", wanted) == [("Ada", "1")]
 
 
-def test_exact_name_wins(make: Make) -> None:
+def test_exact_column_name_is_preferred(make: Make) -> None:
     source = make(["Phone", "phone", "PHONE"], [("1", "2", "3")])
     assert values(source, "phone", "PHONE", "Phone") == [("2", "3", "1")]
 

@@ -183,7 +183,7 @@ def test_other_table_can_be_seeded(sandbox: Harness) -> None:
         {"tempaltes": []},
     ],
 )
-def test_a_seeding_that_is_wrong_changes_nothing(sandbox: Harness, seeding: dict[str, Any]) -> None:
+def test_invalid_seed_changes_nothing(sandbox: Harness, seeding: dict[str, Any]) -> None:
     before = sandbox.ok("GET", "/lists/contact")
     answer = sandbox.call("POST", "/_control/seed", seeding)
     assert answer.status_code == 400

@@ -97,7 +97,7 @@ def test_substitution_is_text_and_not_rendered_again(sandbox: Harness) -> None:
     assert sandbox.inbox("sms")[0]["text"] == '{b} [1, "x"]'
 
 
-def test_templates(sandbox: Harness) -> None:
+def test_template_is_rendered_and_must_exist_for_the_channel(sandbox: Harness) -> None:
     words = {"name": "Ada", "company": "Acme"}
     request = {"recipients": ADA, "sender_id": "Acme", "template_id": "tpl_welcome"}
     record = sandbox.ok("POST", "/sms/send", request | {"personalisation": [{"to": ADA, "substitutions": words}]})
@@ -140,7 +140,9 @@ def test_email_template_sets_the_subject(sandbox: Harness) -> None:
         ("Ç@£é\n\r", "GSM-7", 6, 1),
     ],
 )
-def test_pages(sandbox: Harness, text: str, encoding: str, length: int, pages: int) -> None:
+def test_pages_and_charge_follow_the_encoding_of_the_text(
+    sandbox: Harness, text: str, encoding: str, length: int, pages: int
+) -> None:
     estimate = sandbox.sms(content=text).json()["meta"]["estimate"]
     found = (estimate["encoding"], estimate["message_length"], estimate["pages"], estimate["charge"])
     assert found == (encoding, length, pages, 4.0 * pages)
@@ -249,7 +251,7 @@ def test_refused_recipient_is_left_out_as_the_settings_say(sandbox: Harness) -> 
         ({"personalisation": {}}, "personalisation"),
     ],
 )
-def test_an_sms_that_is_not_valid(sandbox: Harness, change: dict[str, Any], field: str) -> None:
+def test_invalid_sms_is_refused(sandbox: Harness, change: dict[str, Any], field: str) -> None:
     request = {"recipients": ADA, "sender_id": "Acme", "content": "x"} | change
     assert set(sandbox.refused(400, "POST", "/sms/send", request)) == {field}
 

@@ -66,11 +66,11 @@ def test_code_has_the_requested_length(sandbox: Harness, length: int) -> None:
         ({"token": ""}, "token"),
     ],
 )
-def test_bounds(sandbox: Harness, change: dict[str, Any], field: str) -> None:
+def test_invalid_otp_request_is_refused(sandbox: Harness, change: dict[str, Any], field: str) -> None:
     assert set(sandbox.refused(400, "POST", "/otp/request_token", {"recipient": ADA} | change)) == {field}
 
 
-def test_verified_once(sandbox: Harness) -> None:
+def test_code_is_verified_only_once(sandbox: Harness) -> None:
     token_id, code = requested(sandbox)
     record = sandbox.ok("POST", "/otp/verify", {"id": token_id, "token": code})
     assert (record["status"], record["status_desc"]) == (2, "VERIFIED")
@@ -79,7 +79,7 @@ def test_verified_once(sandbox: Harness) -> None:
     assert sandbox.refused(404, "POST", "/otp/verify", {"id": token_id, "token": code}) == {"token": "verified"}
 
 
-def test_unknown_tokens(sandbox: Harness) -> None:
+def test_unknown_otp_is_not_found(sandbox: Harness) -> None:
     assert sandbox.refused(404, "POST", "/otp/verify", {"id": "x", "token": "1234"}) == {"id": "not_found"}
     assert sandbox.refused(404, "GET", "/otp/x") == {"id": "not_found"}
     assert sandbox.refused(404, "DELETE", "/otp/x") == {"id": "not_found"}
@@ -110,7 +110,7 @@ def test_otp_expires_by_the_clock(sandbox: Harness) -> None:
     assert sandbox.refused(404, "POST", "/otp/verify", {"id": token_id, "token": code}) == {"token": "expired"}
 
 
-def test_revoked(sandbox: Harness) -> None:
+def test_revoked_otp_cannot_be_verified(sandbox: Harness) -> None:
     token_id, code = requested(sandbox)
     assert sandbox.ok("DELETE", f"/otp/{token_id}")["type"] == "success"
     assert status(sandbox, token_id) == (5, "REVOKED")

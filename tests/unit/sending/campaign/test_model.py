@@ -177,9 +177,7 @@ def test_every_request_answered_in_one_form_reaches_no_recipient_twice(policy: O
 @pytest.mark.parametrize("write", range(6))
 @pytest.mark.parametrize("how", [AtSet.KILLED_BEFORE, AtSet.KILLED_AFTER])
 @pytest.mark.parametrize("policy", OnUnknown)
-def test_killed_at_any_write_unknown_is_at_most_a_window_and_the_next_try_goes_on(
-    policy: OnUnknown, how: AtSet, write: int
-) -> None:
+def test_kill_at_any_write_leaves_at_most_one_window_unknown(policy: OnUnknown, how: AtSet, write: int) -> None:
     world = World(policy=policy, window=2, per_request=1)
     world.source = PEOPLE
     world.run(Script(sets=(*[AtSet.FINE] * write, how)))

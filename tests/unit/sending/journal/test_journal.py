@@ -351,7 +351,7 @@ def test_resend_on_clear_starts_over_if_the_clear_dropped_the_state(store: Store
     assert states(journal, ADA) == [None]
 
 
-def test_resend_on_clear_does_not_begin_anew_where_the_state_of_a_running_task_was_dropped(store: Store) -> None:
+def test_resend_on_clear_of_a_running_task_with_dropped_state_is_a_lost_journal(store: Store) -> None:
     """Nobody can tell that from a retry after another task of the run was cleared."""
     assert opened(store, TryInfo(2, 2, 2, clear_number=1), resend_on_clear=True).lost
 

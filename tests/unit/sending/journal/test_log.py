@@ -249,7 +249,9 @@ class TestUnusableJournal:
         ],
         ids=["single send", "campaign"],
     )
-    def test_the_journal_of_the_version_before_is_refused_in_words(self, store: MemoryStore, stored: Any) -> None:
+    def test_journal_of_an_earlier_version_is_refused_with_an_explanation(
+        self, store: MemoryStore, stored: Any
+    ) -> None:
         store.values[JOURNAL_KEY] = json.dumps(stored)
         with pytest.raises(
             JournalUnavailableError, match=r"its version is [56]\. Nothing was sent\. Install the version"
@@ -395,7 +397,7 @@ class TestPartitions:
 
 
 class TestResendOnClear:
-    def test_without_a_clear_it_goes_on(self, store: MemoryStore) -> None:
+    def test_retry_without_a_clear_starts_no_resend(self, store: MemoryStore) -> None:
         filled(store, 1)
         journal = journal_log(store, SECOND_TRY, resend_on_clear=True)
         assert journal.resend_epoch == 0

@@ -56,7 +56,7 @@ class TestResolving:
         }
         assert found["ref-settled"].result == {"id": "m1"}
 
-    def test_sent(self) -> None:
+    def test_request_resolved_as_sent_is_accepted(self) -> None:
         one = requests(after(MIXED, SENT, "ref-unknown"))["ref-unknown"]
         assert (one.state, one.resolution, one.result) == (State.ACCEPTED, "sent", None)
         assert one.reason == "manually resolved as sent (before: the answer was lost)"

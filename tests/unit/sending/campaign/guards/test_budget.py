@@ -147,7 +147,7 @@ class TestMinBalance:
         budget.record_charge(reserved, 1, None, 60.0)
         assert (budget.is_probing, budget.affordable()) == (False, 5)
 
-    def test_with_max_charge_and_author_price_one_recipient_goes_first_too(self) -> None:
+    def test_min_balance_with_max_charge_and_author_price_still_probes(self) -> None:
         assert budget_of(min_balance=50, price=2.0, max_charge=1000).is_probing
         assert not budget_of(price=2.0, max_charge=1000).is_probing
 

@@ -110,7 +110,7 @@ def test_limit_can_be_lifted() -> None:
     assert (done.error, done.of(RecipientStatus.REJECTED)) == (None, 63)
 
 
-def test_next_try_goes_on_where_the_circuit_opened() -> None:
+def test_next_try_continues_where_the_circuit_opened() -> None:
     store, good = MemoryStore(), []
     tried(refusing_after_first(rejection("Sender ID not approved")), 300, store=store)
 
