@@ -198,7 +198,7 @@ def test_pending_reports_survive_a_restart(tmp_path: Path, receiver: Receiver) -
         assert sandbox.counters()["reports"] == counts(booked=2, sent=2, refused=2, pending=2, due=0)
         sandbox.advance(HOUR)
         assert sandbox.reported() == counts(booked=2, sent=4, refused=2, acknowledged=2)
-    assert Counter(receiver.heard("recipient")) == {ADA: 2, BAYO: 2}
+    assert Counter(receiver.count_by("recipient")) == {ADA: 2, BAYO: 2}
 
 
 # -- the account's webhook ------------------------------------------------------------------------------------------

@@ -24,7 +24,7 @@ def frozen(sandbox: Harness) -> Harness:
     return sandbox
 
 
-def people(count: int) -> str:
+def phone_list(count: int) -> str:
     return ",".join(str(2348030000000 + n) for n in range(count))
 
 
@@ -162,7 +162,7 @@ def test_outcome_of_a_recipient_depends_on_the_seed_only(sandbox: Harness) -> No
     sandbox.settings(report_undelivered_rate=0.3, report_clicked_rate=0.4, report_seed=7)
 
     def outcomes() -> dict[str, tuple[str, str | None]]:
-        sandbox.sms(recipients=people(300), is_trackable=True)
+        sandbox.sms(recipients=phone_list(300), is_trackable=True)
         items = sandbox.inbox("sms", limit=300)
         return {one["recipient"]: (one["status"], one["reason"]) for one in items}
 
@@ -230,7 +230,7 @@ def test_reports_of_a_recipient_arrive_in_order(sandbox: Harness, receiver: Rece
 
 def test_disorder_turns_reports_round_and_shuffles_recipients(frozen: Harness, receiver: Receiver) -> None:
     frozen.settings(report_in_flight=True, report_disorder=1, report_delay_seconds=60, report_concurrency=1)
-    frozen.sms(recipients=people(50), callback=receiver.url)
+    frozen.sms(recipients=phone_list(50), callback=receiver.url)
     assert frozen.reported()["sent"] == 0  # what is in flight is not said before it is over
     frozen.advance(60)
     frozen.reported()
@@ -243,7 +243,7 @@ def test_disorder_turns_reports_round_and_shuffles_recipients(frozen: Harness, r
 
 def test_disorder_strikes_a_share(frozen: Harness, receiver: Receiver) -> None:
     frozen.settings(report_in_flight=True, report_disorder=0.5, report_seed=1)
-    frozen.sms(recipients=people(100), callback=receiver.url)
+    frozen.sms(recipients=phone_list(100), callback=receiver.url)
     frozen.reported()
     first: dict[str, str] = {}
     for one in receiver.bodies:
@@ -264,7 +264,7 @@ def test_disorder_of_airtime(frozen: Harness, receiver: Receiver) -> None:
 
 def test_duplicates_have_the_same_body(frozen: Harness, receiver: Receiver) -> None:
     frozen.settings(report_duplicate_rate=0.5, report_seed=5)
-    frozen.sms(recipients=people(200), callback=receiver.url)
+    frozen.sms(recipients=phone_list(200), callback=receiver.url)
     counts = frozen.reported()
     copies = Counter(one.raw for one in receiver.received)
     assert len(copies) == 200
@@ -297,8 +297,8 @@ def test_outcomes_equal_the_received_reports_and_are_paged(sandbox: Harness, rec
         report_undelivered_rate=0.2, report_clicked_rate=0.2, report_in_flight=True, report_disorder=0.3,
         report_duplicate_rate=0.3, report_seed=11,
     )  # fmt: skip
-    sandbox.sms(recipients=people(200), callback=receiver.url, is_trackable=True, external_ref="c-1")
-    sandbox.sms(recipients=people(3), external_ref="c-2")
+    sandbox.sms(recipients=phone_list(200), callback=receiver.url, is_trackable=True, external_ref="c-1")
+    sandbox.sms(recipients=phone_list(3), external_ref="c-2")
     sandbox.reported()
     rank = ("sent", "undelivered", "delivered", "clicked")
     heard: dict[str, int] = {}

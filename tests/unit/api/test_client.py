@@ -181,11 +181,11 @@ def test_requests_in_flight_never_exceed_max_concurrency(ask: Ask, cap: int) -> 
 def test_requests_start_evenly_spaced(ask: Ask) -> None:
     times: list[float] = []
 
-    def note(connection: socket.socket, seen: Seen) -> None:
+    def record_time(connection: socket.socket, seen: Seen) -> None:
         times.append(time.monotonic())
         echo(connection, seen)
 
-    with Loopback(note) as server:
+    with Loopback(record_time) as server:
         begun = time.monotonic()
         ask(server.url, [("get_otp", f"otp-{number}") for number in range(21)], requests_per_second=50)
     # The way may delay a request, but none can arrive before its moment.

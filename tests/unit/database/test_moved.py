@@ -22,12 +22,12 @@ class TestMoved:
     @pytest.fixture
     def opened(self, path: Path) -> Iterator[Database]:
         with open_database(f"sqlite:///{path}") as database:
-            note(database, "before")
+            insert_campaign(database, "before")
             yield database
 
     def test_moved_file_is_neither_written_nor_read(self, opened: Database, path: Path) -> None:
         elsewhere = move(path, "elsewhere")
-        for use in (lambda: note(opened, "after"), lambda: names(opened), lambda: opened.identity):
+        for use in (lambda: insert_campaign(opened, "after"), lambda: names(opened), lambda: opened.identity):
             with pytest.raises(
                 DatabaseError, match=r"was moved or deleted while it was in use\. Nothing is stored until"
             ):
@@ -40,7 +40,7 @@ class TestMoved:
         before = opened.identity
         move(path, "elsewhere")
         open_database(f"sqlite:///{path}").close()
-        note(opened, "after")
+        insert_campaign(opened, "after")
         assert names(opened) == ["after"]
         assert opened.identity != before
 
@@ -60,10 +60,10 @@ class TestMoved:
         open_database(f"sqlite:///{other}").close()
         other.replace(path)
         with pytest.raises(DatabaseError, match=r"store\.db-wal beside it belongs to the previous file"):
-            note(opened, "after")
+            insert_campaign(opened, "after")
         for suffix in ("-wal", "-shm"):
             Path(f"{path}{suffix}").unlink()
-        note(opened, "after")
+        insert_campaign(opened, "after")
         assert names(opened) == ["after"]
 
     def test_transaction_during_a_move_fails(self, opened: Database, path: Path) -> None:
@@ -79,13 +79,13 @@ class TestMoved:
         path.write_text("customers\n" * 1000)
         for _ in range(2):
             with pytest.raises(DatabaseError, match="file is not a database"):
-                note(opened, "after")
+                insert_campaign(opened, "after")
         path.unlink()
         open_database(f"sqlite:///{path}").close()
-        note(opened, "after")
+        insert_campaign(opened, "after")
 
 
-def note(database: Database, name: str) -> None:
+def insert_campaign(database: Database, name: str) -> None:
     insertion = sqlalchemy.insert(campaigns).values(campaign=name, fencing_token=1)
     database.write(lambda connection: connection.execute(insertion))
 

@@ -292,7 +292,7 @@ def test_order_and_values_of_other_recipients_are_no_change_of_content(world: Wo
 @pytest.mark.parametrize("decision", Resolution)
 def test_manually_resolved_request_is_no_longer_unresolved(world: World, decision: Resolution) -> None:
     world.run(UNKNOWN)
-    (entry,) = world.doubtful
+    (entry,) = world.unresolved
     world.mark(entry, decision)
     world.clear(dropped=False)
     end = world.run()
@@ -481,7 +481,7 @@ def test_rejection_within_a_resend_leaves_the_first_request_unknown(world: World
 def test_manually_resolved_request_counts_for_recipients_rejected_in_its_resend(world: World) -> None:
     world.policy, world.source = OnUnknown.RESEND, PEOPLE[:3]
     world.run(Plan(requests=(AtRequest.UNKNOWN_ACCEPTED, Form.ACCEPTED_FOR_OTHERS)))
-    (unknown,) = world.doubtful
+    (unknown,) = world.unresolved
     world.mark(unknown, Resolution.SENT)
     world.clear(dropped=False)
     outcome = world.run().outcome

@@ -151,11 +151,11 @@ class Tries(RuleBasedStateMachine):
     def what_was_under_way_arrives(self) -> None:
         self.world.arrive()
 
-    @precondition(lambda self: self.world.doubtful)
+    @precondition(lambda self: self.world.unresolved)
     @rule(decision=st.sampled_from(Resolution), which=st.integers(0, 5))
     def decided_by_hand(self, decision: Resolution, which: int) -> None:
-        doubtful = self.world.doubtful
-        self.world.mark(doubtful[which % len(doubtful)], decision)
+        unresolved = self.world.unresolved
+        self.world.mark(unresolved[which % len(unresolved)], decision)
 
     @precondition(lambda self: self.world.state != "running")
     @rule(which=st.integers(0, 5))

@@ -54,7 +54,7 @@ def postgres(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     database.close()
 
 
-def people(database: Path) -> int:
+def count_people(database: Path) -> int:
     with sqlite3.connect(database) as connection:
         return int(connection.execute("SELECT count(*) FROM people").fetchone()[0])
 
@@ -62,12 +62,12 @@ def people(database: Path) -> int:
 def rows_before_it_fails(statement: str, words: str) -> int:
     given: list[Row | InvalidRow] = []
 
-    def note(table: Table) -> None:
+    def read_rows(table: Table) -> None:
         for row in table.rows(["x"]):
             given[:] = [row]
 
     with SqlSource("people", statement).open() as table, pytest.raises(SourceError, match=words):
-        note(table)
+        read_rows(table)
     return given[0].number
 
 
@@ -107,13 +107,13 @@ def test_query_commits_no_change(sqlite: Path, statement: str) -> None:
     else:
         with pytest.raises(SourceError, match="has no result"):
             read(source, "phone")
-    assert people(sqlite) == 3
+    assert count_people(sqlite) == 3
 
 
 def test_multiple_statements_are_refused(sqlite: Path) -> None:
     with pytest.raises(SourceError, match="must be one statement"):
         read(SqlSource("people", "DELETE FROM people; SELECT 1"), "phone")
-    assert people(sqlite) == 3
+    assert count_people(sqlite) == 3
 
 
 @pytest.mark.usefixtures("sqlite")

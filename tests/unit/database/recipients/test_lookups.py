@@ -68,12 +68,12 @@ def test_many_hashes_are_queried_in_batches(database: Database) -> None:
     hashes = _hashes(2 * BATCH + 1)
     asked: list[str] = []
 
-    def note(_connection: object, _cursor: object, statement: str, *_: object) -> None:
+    def record_statement(_connection: object, _cursor: object, statement: str, *_: object) -> None:
         if statement.startswith("SELECT"):
             asked.append(statement)
 
     cache.set_many({one: number % 3 == 0 for number, one in enumerate(hashes)}, AT)
-    sqlalchemy.event.listen(database.engine, "before_cursor_execute", note)
+    sqlalchemy.event.listen(database.engine, "before_cursor_execute", record_statement)
     known = cache.get_many(hashes, AT)
     assert known == {one: number % 3 == 0 for number, one in enumerate(hashes)}
     assert len(asked) == 3

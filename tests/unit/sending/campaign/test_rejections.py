@@ -68,22 +68,22 @@ def test_unknown_outcome_is_never_bisected(size: int) -> None:
     assert classify(CpaasUnknownOutcomeError("no answer"), size) == (State.UNKNOWN, NextStep.GO_ON)
 
 
-def people(*addresses: str) -> list[Recipient]:
+def recipients_of(*addresses: str) -> list[Recipient]:
     return [Recipient(place, place, b"", address, None, None, None) for place, address in enumerate(addresses, 1)]
 
 
 def test_named_recipients_are_removed_and_the_others_form_one_batch() -> None:
-    named, rest = bisect(people("a", "b", "c", "D@x.org"), frozenset({"b", "d@x.org"}))
+    named, rest = bisect(recipients_of("a", "b", "c", "D@x.org"), frozenset({"b", "d@x.org"}))
     assert [one.address for one in named] == ["b", "D@x.org"]
     assert [[one.address for one in part] for part in rest] == [["a", "c"]]
 
 
 def test_batch_with_all_recipients_named_leaves_no_batch() -> None:
-    assert bisect(people("a", "b"), frozenset("ab")) == (tuple(people("a", "b")), [])
+    assert bisect(recipients_of("a", "b"), frozenset("ab")) == (tuple(recipients_of("a", "b")), [])
 
 
 @pytest.mark.parametrize("refused", [frozenset(), frozenset({"somebody else"})])
 def test_batch_without_named_recipients_is_halved(refused: frozenset[str]) -> None:
-    named, parts = bisect(people("a", "b", "c"), refused)
+    named, parts = bisect(recipients_of("a", "b", "c"), refused)
     assert named == ()
     assert [[one.address for one in part] for part in parts] == [["a"], ["b", "c"]]

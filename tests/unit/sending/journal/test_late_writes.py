@@ -14,7 +14,16 @@ from cpaas_provider.sending.errors import JournalUnavailableError
 from cpaas_provider.sending.journal import log as ledger_module
 from cpaas_provider.sending.journal.model import State
 from cpaas_provider.sending.journal.store import TryInfo
-from tests.unit.sending.campaign.parts import IDENTITY, SECRETS, MemoryStore, batch, claim, journal_log, opened, settled
+from tests.unit.sending.campaign.parts import (
+    IDENTITY,
+    SECRETS,
+    MemoryStore,
+    batch,
+    journal_log,
+    make_intent,
+    make_result,
+    opened,
+)
 from tests.unit.sending.journal.written import WrittenJournal
 
 TRIES = [TryInfo(number, 9, 9) for number in range(1, 4)]
@@ -59,7 +68,9 @@ def test_late_writes_hide_no_stored_intent(
             store.failing = [OSError("down")] if at in failing else []
             at += 1
             try:
-                journal.append(batch([claim(number, f"23480312{number:05d}")], [settled(number)], tries=tries))
+                journal.append(
+                    batch([make_intent(number, f"23480312{number:05d}")], [make_result(number)], tries=tries)
+                )
             except JournalUnavailableError:
                 if not goes_on:
                     break
@@ -78,8 +89,8 @@ def test_failed_write_that_arrives_in_the_next_try_hides_no_intent_of_it() -> No
     store = LateStore()
     store.failing = [OSError("down")]
     with pytest.raises(JournalUnavailableError):
-        opened(store).append(batch([claim(0, "2348031200000")]))
-    opened(store, TRIES[1]).append(batch([claim(1, "2348031200001")], tries=TRIES[1]))
+        opened(store).append(batch([make_intent(0, "2348031200000")]))
+    opened(store, TRIES[1]).append(batch([make_intent(1, "2348031200001")], tries=TRIES[1]))
     store.carry_out_again(0)
     found = [one.number for each in journal_log(store, TRIES[2]).replay() for one in each.intents]
     assert sorted(found) == [0, 1]
@@ -89,7 +100,7 @@ def test_superseded_keys_are_removed() -> None:
     store = LateStore()
     journal = opened(store)
     for number in range(200):
-        journal.append(batch([claim(number, f"23480312{number:05d}")], [settled(number)]))
+        journal.append(batch([make_intent(number, f"23480312{number:05d}")], [make_result(number)]))
         journal.tidy(2)
     assert len(store.values) < 200 / 2
 

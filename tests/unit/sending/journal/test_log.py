@@ -27,12 +27,12 @@ from tests.unit.sending.campaign.parts import (
     GoneError,
     MemoryStore,
     batch,
-    claim,
     journal_log,
+    make_intent,
+    make_result,
     member,
     opened,
     phones,
-    settled,
 )
 from tests.unit.sending.journal.written import WrittenJournal
 
@@ -53,7 +53,7 @@ def filled(store: MemoryStore, segments: int) -> list[LogEntry]:
     added, journal = [], opened(store)
     while len([key for key in store.values if key.count(".") == 1]) < segments:
         number = len(added)
-        added.append(batch([claim(number, *phones(500, number * 500))], [settled(number)]))
+        added.append(batch([make_intent(number, *phones(500, number * 500))], [make_result(number)]))
         journal.append(added[-1])
     return added
 
@@ -61,8 +61,8 @@ def filled(store: MemoryStore, segments: int) -> list[LogEntry]:
 class TestStoredEntries:
     def test_next_try_reads_entries_in_order(self, store: MemoryStore) -> None:
         journal = opened(store)
-        first = batch([claim(0, *phones(2), words=["Ada", "Obi"]), claim(1, *phones(1, 2))])
-        second = batch([claim(2, *phones(1, 3))], [settled(0), Result(1, State.REJECTED, reason="refused")])
+        first = batch([make_intent(0, *phones(2), words=["Ada", "Obi"]), make_intent(1, *phones(1, 2))])
+        second = batch([make_intent(2, *phones(1, 3))], [make_result(0), Result(1, State.REJECTED, reason="refused")])
         journal.append(first)
         journal.append(second)
         found = replayed(store)
@@ -78,21 +78,21 @@ class TestStoredEntries:
     def test_next_try_writes_segments_of_its_own(self, store: MemoryStore) -> None:
         added = filled(store, 2)
         before = dict(store.values)
-        opened(store, SECOND_TRY).append(batch([claim(len(added), "2348030000000")], tries=SECOND_TRY))
+        opened(store, SECOND_TRY).append(batch([make_intent(len(added), "2348030000000")], tries=SECOND_TRY))
         assert {key: store.values[key] for key in before} == before
         assert set(store.values) - set(before) == {part_key(SERIES, 0)}
         assert replayed(store)[-1].try_number == 2
 
     def test_deferred_task_continues_after_a_gap_in_the_segments(self, store: MemoryStore) -> None:
         for number in range(3):
-            opened(store).append(batch([claim(number, *phones(1, number))]))
+            opened(store).append(batch([make_intent(number, *phones(1, number))]))
         assert sorted(store.values) == [part_key(index, 0) for index in (0, 2, 4)]
         assert [one.number for found in replayed(store) for one in found.intents] == [0, 1, 2]
 
     def test_parts_are_merged_before_there_are_many(self, store: MemoryStore) -> None:
         journal = opened(store)
         for number in range(2 * MOST_PARTS + 3):
-            journal.append(batch([claim(number, *phones(1, number))]))
+            journal.append(batch([make_intent(number, *phones(1, number))]))
         journal.tidy(1000)
         assert len(store.values) == 1 + 2 + 3
         assert [one.number for found in replayed(store) for one in found.intents] == list(range(2 * MOST_PARTS + 3))
@@ -100,7 +100,7 @@ class TestStoredEntries:
     def test_large_write_is_stored_only_once(self, store: MemoryStore, monkeypatch: pytest.MonkeyPatch) -> None:
         journal = opened(store)
         for number in range(6):
-            journal.append(batch([claim(number, *phones(1_600, number * 1_600))]))
+            journal.append(batch([make_intent(number, *phones(1_600, number * 1_600))]))
         journal.tidy(1_000)
         # The first one shows that the series exists.
         assert store.written == [part_key(0, 0), *map(whole_key, range(1, 6))] == list(store.values)
@@ -113,20 +113,20 @@ class TestStoredEntries:
         assert not [key for key in asked if key in (part_key(index, 0) for index in range(1, 6))]
 
     def test_late_first_write_of_a_try_that_was_deferred_hides_nothing(self, store: MemoryStore) -> None:
-        opened(store).append(batch([claim(0, *phones(1))]))
+        opened(store).append(batch([make_intent(0, *phones(1))]))
         lost = opened(store)
         store.failing = [OSError()]
         with pytest.raises(JournalUnavailableError):
-            lost.append(late := batch([claim(1, *phones(1_600))]))
+            lost.append(late := batch([make_intent(1, *phones(1_600))]))
         again = opened(store)
         for number in (2, 3, 4):
-            again.append(batch([claim(number, *phones(1, number))]))
+            again.append(batch([make_intent(number, *phones(1, number))]))
         # The store carries out the failed write after all.
         lost.append(late)
         assert {3, 4} <= {one.number for found in replayed(store) for one in found.intents}
 
     def test_store_holds_no_number_text_or_secret(self, store: MemoryStore) -> None:
-        opened(store).append(batch([claim(0, "2348031234567", words=["Adaobi"])], [settled(0)]))
+        opened(store).append(batch([make_intent(0, "2348031234567", words=["Adaobi"])], [make_result(0)]))
         (stored,) = store.values.values()
         assert "8031234567" not in stored
         assert "Adaobi" not in stored
@@ -146,7 +146,7 @@ class TestStoredEntries:
         for number, (size, reason) in enumerate(packs):
             words = ["word"] * size
             end = Result(number, State.UNKNOWN, reason="r" * reason)
-            journal.append(batch([claim(number, *phones(size), words=words)], [end]))
+            journal.append(batch([make_intent(number, *phones(size), words=words)], [end]))
         assert max(store.sizes) <= MOST_BYTES
         assert len(replayed(store)) == len(packs)
 
@@ -154,11 +154,11 @@ class TestStoredEntries:
 class TestFailedWrites:
     def test_failed_write_is_not_part_of_the_next_one(self, store: MemoryStore) -> None:
         journal = opened(store)
-        journal.append(batch([claim(0, *phones(1))]))
+        journal.append(batch([make_intent(0, *phones(1))]))
         store.failing = [OSError("down")]
         with pytest.raises(JournalUnavailableError, match=r"could not be reached \(OSError\).*could not be stored"):
-            journal.append(batch([claim(1, *phones(1, 1))]))
-        journal.append(batch([claim(2, *phones(1, 2))]))
+            journal.append(batch([make_intent(1, *phones(1, 1))]))
+        journal.append(batch([make_intent(2, *phones(1, 2))]))
         assert [one.number for found in replayed(store) for one in found.intents] == [0, 2]
 
     @pytest.mark.parametrize("before", [0, 1])
@@ -169,24 +169,24 @@ class TestFailedWrites:
     ) -> None:
         journal = opened(store)
         for number in range(before):
-            journal.append(batch([claim(number, *phones(1, number))]))
+            journal.append(batch([make_intent(number, *phones(1, number))]))
         for number in range(before, before + failing):
             store.failing = [OSError("down")]
             with pytest.raises(JournalUnavailableError):
-                journal.append(batch([claim(number, *phones(1, number))]))
-        journal.append(batch([claim(9, *phones(1, 9))]))
+                journal.append(batch([make_intent(number, *phones(1, number))]))
+        journal.append(batch([make_intent(9, *phones(1, 9))]))
         assert [one.number for found in replayed(store, tries) for one in found.intents] == [*range(before), 9]
 
     def test_failed_write_is_skipped_by_the_next_one(self, store: MemoryStore) -> None:
         added = filled(store, 1)
         journal = opened(store, SECOND_TRY)
         for _ in range(3):
-            journal.append(batch([claim(len(added), *phones(500))]))
+            journal.append(batch([make_intent(len(added), *phones(500))]))
             added.append(batch())
         store.failing = [OSError("down"), None]
         with pytest.raises(JournalUnavailableError):
-            journal.append(batch([claim(98, "2348030000000")]))
-        journal.append(batch([claim(99, "2348030000000")]))
+            journal.append(batch([make_intent(98, "2348030000000")]))
+        journal.append(batch([make_intent(99, "2348030000000")]))
         assert not any(98 in [one.number for one in found.intents] for found in replayed(store))
         assert [one.number for one in replayed(store)[-1].intents] == [99]
 
@@ -194,7 +194,7 @@ class TestFailedWrites:
         journal = opened(store)
         store.failing = [GoneError()]
         with pytest.raises(TrySupersededError, match=r"replaced this try with another one"):
-            journal.append(batch([claim(0, *phones(1))]))
+            journal.append(batch([make_intent(0, *phones(1))]))
 
     def test_failed_read_prevents_sending(self, store: MemoryStore) -> None:
         store.deaf = OSError("down")
@@ -288,11 +288,11 @@ class TestLostJournal:
         record_nothing_sent(store, FIRST_TRY)
         journal = opened(store, CLEARED)
         assert journal.lost is None
-        journal.append(batch([claim(0, *phones(1))], tries=CLEARED))
+        journal.append(batch([make_intent(0, *phones(1))], tries=CLEARED))
         assert len(replayed(store, CLEARED)) == 1
 
     def test_failed_try_after_one_that_sent_stores_no_nothing_sent_key(self, store: MemoryStore) -> None:
-        opened(store, SECOND_TRY).append(batch([claim(0, *phones(1))], tries=SECOND_TRY))
+        opened(store, SECOND_TRY).append(batch([make_intent(0, *phones(1))], tries=SECOND_TRY))
         record_nothing_sent(store, TryInfo(3, 3, 3))
         assert NOTHING_SENT_KEY not in store.values
 
@@ -301,7 +301,7 @@ class TestLostJournal:
         again = TryInfo(3, 4, 3, 1)
         journal = opened(store, again)
         assert journal.lost == LOST
-        journal.append(batch([claim(0, *phones(1))], tries=again))
+        journal.append(batch([make_intent(0, *phones(1))], tries=again))
         journal.record_head()
         assert journal_log(store, TryInfo(4, 4, 3, 1)).lost == LOST
         assert len(replayed(store, TryInfo(4, 4, 3, 1))) == 1
@@ -310,7 +310,7 @@ class TestLostJournal:
         journal = opened(store, CLEARED)
         number = 0
         while len(store.values) < 2:
-            journal.append(batch([claim(number, *phones(500))], tries=CLEARED))
+            journal.append(batch([make_intent(number, *phones(500))], tries=CLEARED))
             number += 1
         assert {json.loads(one)["lost"] for one in store.values.values()} == {LOST}
 
@@ -333,7 +333,7 @@ class TestLostJournal:
 
     def test_entries_of_an_older_secret_are_not_read_after_those_of_a_newer(self, store: MemoryStore) -> None:
         filled(store, 3)
-        opened(store, SECOND_TRY, SECRETS[1:2]).append(batch([claim(0, *phones(1))], tries=SECOND_TRY))
+        opened(store, SECOND_TRY, SECRETS[1:2]).append(batch([make_intent(0, *phones(1))], tries=SECOND_TRY))
         third = TryInfo(3, 3, 3)
         assert len(replayed(store, third, secrets=SECRETS[1:2])) == 1
 
@@ -341,7 +341,7 @@ class TestLostJournal:
         filled(store, 3)
         for number, secrets in ((2, SECRETS[1:2]), (3, SECRETS[:1])):
             tries = TryInfo(number, 9, 9)
-            opened(store, tries, secrets).append(batch([claim(0, *phones(1))], tries=tries))
+            opened(store, tries, secrets).append(batch([make_intent(0, *phones(1))], tries=tries))
         last = TryInfo(4, 9, 9)
         assert len(replayed(store, last)) == 1
         assert journal_log(store, last).lost == REKEYED
@@ -354,7 +354,7 @@ class TestSecretsChangedWhileDeferred:
 
     @pytest.fixture(autouse=True)
     def deferred(self, store: MemoryStore) -> None:
-        opened(store, FIRST_TRY, self.OLD).append(batch([claim(0, *phones(1))], [settled(0)]))
+        opened(store, FIRST_TRY, self.OLD).append(batch([make_intent(0, *phones(1))], [make_result(0)]))
 
     @pytest.mark.parametrize("tries", [FIRST_TRY, TryInfo(1, 0, 0, run="monday")], ids=["deferred", "shared"])
     def test_missing_earlier_secret_ends_the_try_without_a_write(self, store: MemoryStore, tries: TryInfo) -> None:
@@ -370,7 +370,7 @@ class TestSecretsChangedWhileDeferred:
         with pytest.raises(JournalUnavailableError):
             journal_log(store, FIRST_TRY, self.NEW)
         journal = journal_log(store, SECOND_TRY, secrets)
-        assert [entry.results for entry in journal.replay()] == [[settled(0)]]
+        assert [entry.results for entry in journal.replay()] == [[make_result(0)]]
         assert journal.lost is None
 
     def test_missing_earlier_secret_makes_the_journal_lost_for_the_next_try(self, store: MemoryStore) -> None:
@@ -382,13 +382,13 @@ class TestPartitions:
 
     @pytest.mark.parametrize("other", [Partition(0, 8), Partition(), Partition(1, 4)])
     def test_changed_partition_is_refused_naming_both(self, store: MemoryStore, other: Partition) -> None:
-        opened(store, partition=Partition(0, 4)).append(batch([claim(0, *phones(1))]))
+        opened(store, partition=Partition(0, 4)).append(batch([make_intent(0, *phones(1))]))
         with pytest.raises(PartitionChangedError, match=f"partition 0 of 4, .* partition {other.part} of {other.of}"):
             journal_log(store, SECOND_TRY, partition=other)
         assert len(replayed(store, partition=Partition(0, 4))) == 1
 
     def test_after_a_clear_that_resends_another_one_is_fine(self, store: MemoryStore) -> None:
-        opened(store, partition=Partition(0, 4)).append(batch([claim(0, *phones(1))]))
+        opened(store, partition=Partition(0, 4)).append(batch([make_intent(0, *phones(1))]))
         assert journal_log(store, CLEARED, partition=Partition(0, 8), resend_on_clear=True).resend_epoch > 0
 
     def test_partition_may_change_before_anything_is_stored(self, store: MemoryStore) -> None:
@@ -407,13 +407,13 @@ class TestResendOnClear:
         filled(store, 2)
         journal = opened(store, CLEARED, resend_on_clear=True)
         assert journal.resend_epoch > 0
-        journal.append(batch([claim(0, *phones(1))], tries=CLEARED))
+        journal.append(batch([make_intent(0, *phones(1))], tries=CLEARED))
         assert len(replayed(store, TryInfo(3, 4, 3, 1), resend_on_clear=True)) == 1
 
     def test_once_a_clear(self, store: MemoryStore) -> None:
         filled(store, 2)
         first = opened(store, CLEARED, resend_on_clear=True)
-        first.append(batch([claim(0, *phones(1))], tries=CLEARED))
+        first.append(batch([make_intent(0, *phones(1))], tries=CLEARED))
         retry = journal_log(store, TryInfo(3, 4, 3, 1), resend_on_clear=True)
         assert (retry.resend_epoch, len(list(retry.replay()))) == (first.resend_epoch, 1)
         second_clear = opened(store, TryInfo(4, 6, 3, 2), resend_on_clear=True)
@@ -431,13 +431,13 @@ class TestResendOnClear:
     def test_retry_after_the_clear_starts_no_second_resend(self, store: MemoryStore) -> None:
         """The first segment is not touched again, so it does not know of the clear."""
         filled(store, 2)
-        opened(store, CLEARED).append(batch([claim(900, "2348030000000")], tries=CLEARED))
+        opened(store, CLEARED).append(batch([make_intent(900, "2348030000000")], tries=CLEARED))
         journal = journal_log(store, TryInfo(3, 4, 3, 1), resend_on_clear=True)
         assert journal.resend_epoch == 0
 
     def test_change_of_secrets_starts_no_second_resend_of_one_clear(self, store: MemoryStore) -> None:
         filled(store, 1)
-        opened(store, CLEARED, resend_on_clear=True).append(batch([claim(0, *phones(1))], tries=CLEARED))
+        opened(store, CLEARED, resend_on_clear=True).append(batch([make_intent(0, *phones(1))], tries=CLEARED))
         journal = opened(store, TryInfo(3, 4, 3, 1), SECRETS[1:2], resend_on_clear=True)
         assert journal.lost == REKEYED
 
@@ -452,7 +452,7 @@ def test_largest_intent_never_makes_a_segment_too_large_for_mysql(store: MemoryS
     if before:
         book.append(batch([Intent(0, "cpaas-first", bytes(before * 3 // 4 // 9 * 9))]))
     largest = Intent(1, "cpaas-second", b"m" * 9 * MAX_RECIPIENTS_PER_INTENT, b"w" * 6 * MAX_RECIPIENTS_PER_INTENT)
-    book.append(batch([largest], [settled(0)]))
+    book.append(batch([largest], [make_result(0)]))
     assert max(store.sizes) < 61_440 < MOST_BYTES
     numbers = [claim.number for one in replayed(store) for claim in one.intents]
     assert numbers == ([0, 1] if before else [1])

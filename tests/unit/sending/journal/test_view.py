@@ -63,7 +63,7 @@ def log_of(*requests: tuple[str, str, State | None], many: int = 1) -> MemorySto
     return kept
 
 
-def stand(kept: MemoryStore) -> list[tuple[str, State]]:
+def states_of(kept: MemoryStore) -> list[tuple[str, State]]:
     return [(entry.reference, entry.state) for entry in read(kept).entries()]
 
 
@@ -89,7 +89,7 @@ class TestResolving:
         decided = read(kept).resolve(UNSENT)
         assert [entry.reference for entry in decided.before] == ["ref-unknown", "ref-claimed"]
         assert (decided.recipients, decided.left) == (3, ())
-        assert dict(stand(store(kept, decided.values))) == {
+        assert dict(states_of(store(kept, decided.values))) == {
             **{reference: state for reference, _, state in MIXED},
             "ref-unknown": State.NOT_SENT,
             "ref-claimed": State.NOT_SENT,
@@ -166,7 +166,7 @@ def test_many_resolutions_take_several_segments() -> None:
     assert len(decided.before) == 1000
     assert len(decided.values) > 2
     store(kept, decided.values)
-    assert {state for _, state in stand(kept)} == {State.NOT_SENT}
+    assert {state for _, state in states_of(kept)} == {State.NOT_SENT}
     assert max(kept.sizes) < MAX_BYTES + 1000
     unchanged = [key for key in before if key not in decided.values]
     assert [kept.values[key] for key in unchanged] == [before[key] for key in unchanged]
@@ -253,4 +253,4 @@ def test_result_without_a_stored_intent_is_skipped() -> None:
     kept = log_of(("ref-a", "a", State.UNKNOWN))
     end = Result(1, State.NOT_SENT, reason="Airflow stopped the task before")
     opened(kept).append(LogEntry(AT, 1, 3, "body", results=[end]))
-    assert stand(kept) == [("ref-a", State.UNKNOWN)]
+    assert states_of(kept) == [("ref-a", State.UNKNOWN)]
