@@ -16,59 +16,59 @@ _CAMPAIGN = "tests/unit/sending/campaign/"
 _DELIVERY = "tests/unit/delivery/"
 _SYNC = "tests/unit/contacts/sync/"
 _AIRFLOW = "tests/airflow/"
-_ONE_SEND = "test_whatever_happens_nobody_is_sent_to_twice_and_nobody_is_missing"
+_ONE_SEND = "test_tries_in_any_order_reach_no_recipient_twice_and_miss_none"
 
 _OUTCOMES: Mapping[str, Tests] = {
     "a success with its resource, bare or in an envelope, is accepted": (
-        f"{_API}test_responses.py::test_a_resource_may_come_bare_or_in_an_envelope",
-        f"{_API}test_responses.py::test_errors_beside_an_id_do_not_undo_what_was_accepted",
-        f"{_API}test_responses.py::test_resource_is_accepted_whatever_stands_around_it",
-        "tests/contract/test_operations.py::test_is_accepted_once",
+        f"{_API}test_responses.py::test_resource_is_read_bare_or_in_an_envelope",
+        f"{_API}test_responses.py::test_errors_beside_an_id_do_not_undo_the_acceptance",
+        f"{_API}test_responses.py::test_resource_is_accepted_inside_any_envelope",
+        "tests/contract/test_operations.py::test_operation_is_accepted_once",
     ),
     "a request that never reached the service was not sent": (
-        f"{_API}test_responses.py::test_which_failures_come_before_the_first_byte",
-        f"{_API}test_transport.py::test_refused",
-        f"{_API}test_transport.py::test_a_host_that_does_not_exist",
-        f"{_API}test_transport.py::test_a_host_that_does_not_take_the_connection",
-        f"{_API}test_transport.py::test_a_certificate_nobody_vouches_for",
+        f"{_API}test_responses.py::test_failures_before_the_first_byte_are_the_known_six",
+        f"{_API}test_transport.py::test_refused_connection_is_named",
+        f"{_API}test_transport.py::test_unknown_host_is_a_dns_failure",
+        f"{_API}test_transport.py::test_host_that_accepts_no_connection_is_a_connect_timeout",
+        f"{_API}test_transport.py::test_untrusted_certificate_is_a_tls_failure",
     ),
     "429, by status line or in the body, and 425 are not sent, and so is 503 with Retry-After but for airtime": (
-        f"{_API}test_responses.py::test_429_did_nothing_whatever_its_body_says",
-        f"{_API}test_responses.py::test_429_in_the_body_did_nothing",
-        f"{_API}test_responses.py::test_425_did_nothing_and_is_no_reason_to_buy_again",
-        f"{_API}test_responses.py::test_503_did_nothing_when_it_says_how_long_but_for_money",
-        "tests/contract/test_faults.py::test_a_503_with_retry_after_means_not_sent_but_for_money",
+        f"{_API}test_responses.py::test_429_with_any_body_is_not_sent",
+        f"{_API}test_responses.py::test_429_in_the_body_is_not_sent",
+        f"{_API}test_responses.py::test_425_is_not_sent_and_a_purchase_is_not_retried",
+        f"{_API}test_responses.py::test_503_with_retry_after_is_not_sent_except_for_a_purchase",
+        "tests/contract/test_faults.py::test_503_with_retry_after_is_not_sent_except_for_a_purchase",
     ),
     "what was not sent may be repeated": (
-        f"{_API}test_core.py::test_a_call_is_repeated_only_where_that_does_nothing_twice",
-        f"{_SENDING}test_engine.py::test_work_that_was_not_sent_is_done_by_the_next_try",
+        f"{_API}test_core.py::test_call_is_retried_only_if_its_retry_safety_allows_it",
+        f"{_SENDING}test_engine.py::test_request_that_was_not_sent_is_made_by_the_next_try",
     ),
     "a 4xx, or a body under a success that is an error of the request, is rejected": (
-        f"{_API}test_responses.py::test_4xx_is_a_rejection_and_is_never_repeated",
-        f"{_API}test_responses.py::test_an_error_body_is_a_rejection_under_success_too",
+        f"{_API}test_responses.py::test_4xx_is_a_rejection_and_is_never_retried",
+        f"{_API}test_responses.py::test_error_body_under_a_success_is_a_rejection",
     ),
     "what is rejected is not repeated, and a batch of a campaign is bisected": (
-        f"{_CAMPAIGN}test_odd_service.py::test_what_is_the_same_for_all_ends_the_campaign_at_the_first_request",
-        f"{_CAMPAIGN}test_odd_service.py::test_recipients_that_are_named_are_taken_out_and_the_rest_is_sent",
-        "tests/contract/test_faults.py::test_an_error_under_200_is_a_rejection",
-        f"{_CAMPAIGN}test_rejections.py::test_when_nobody_is_named_it_is_halved",
+        f"{_CAMPAIGN}test_odd_service.py::test_rejection_that_concerns_all_ends_the_campaign_at_the_first_request",
+        f"{_CAMPAIGN}test_odd_service.py::test_recipients_named_in_a_rejection_are_removed_and_the_others_sent",
+        "tests/contract/test_faults.py::test_error_under_200_is_a_rejection",
+        f"{_CAMPAIGN}test_rejections.py::test_batch_without_named_recipients_is_halved",
         f"{_AIRFLOW}campaigns/test_tries.py::TestRejected::test_where_nobody_is_named_it_is_halved_until_they_stand_alone",
     ),
     "without a readable answer to what left, the outcome is unknown": (
-        f"{_API}test_responses.py::test_no_answer",
-        f"{_API}test_responses.py::test_5xx",
-        f"{_API}test_responses.py::test_a_success_that_cannot_be_read",
-        f"{_API}test_responses.py::test_a_success_without_a_required_field",
-        f"{_API}test_responses.py::test_redirect_is_not_followed_and_proves_nothing_of_what_acts",
-        f"{_API}test_responses.py::test_408_proves_nothing",
-        f"{_API}test_responses.py::test_success_whose_body_names_a_server_error_proves_nothing",
-        "tests/contract/test_faults.py::test_an_unknown_outcome_is_repeated_only_where_that_is_harmless",
+        f"{_API}test_responses.py::test_request_without_a_response_is_unknown",
+        f"{_API}test_responses.py::test_5xx_is_unknown",
+        f"{_API}test_responses.py::test_unreadable_success_is_unknown",
+        f"{_API}test_responses.py::test_success_without_a_required_field_is_unknown",
+        f"{_API}test_responses.py::test_redirect_is_not_followed_and_leaves_unsafe_requests_unknown",
+        f"{_API}test_responses.py::test_408_is_unknown",
+        f"{_API}test_responses.py::test_success_whose_body_names_a_server_error_is_unknown",
+        "tests/contract/test_faults.py::test_unknown_outcome_is_retried_only_if_that_is_harmless",
     ),
     "nothing that may have been accepted is bisected or repeated": (
         f"{_API}test_outcome_oracle.py::test_verdict_on_any_answer_is_one_that_the_promises_allow",
         f"{_CAMPAIGN}test_odd_service.py::test_unknown_batch_is_never_bisected_nor_sent_again",
-        f"{_CAMPAIGN}test_rejections.py::test_what_is_unknown_is_never_taken_apart",
-        f"{_API}test_core.py::test_a_repeat_that_is_unknown_ends_it",
+        f"{_CAMPAIGN}test_rejections.py::test_unknown_outcome_is_never_bisected",
+        f"{_API}test_core.py::test_unknown_outcome_of_a_retry_ends_the_call",
         f"{_AIRFLOW}operators/test_sms.py::TestRetries::test_what_may_have_been_sent_is_never_sent_again",
         f"{_AIRFLOW}operators/test_email.py::TestRetries::test_what_may_have_been_sent_is_never_sent_again",
         f"{_AIRFLOW}operators/test_airtime.py::TestRetries::test_what_may_have_been_bought_is_never_bought_again",
@@ -77,12 +77,12 @@ _OUTCOMES: Mapping[str, Tests] = {
         "tests/contract/test_faults.py::test_every_fault_of_the_sandbox_is_exercised",
     ),
     "repeats in a try wait longer and longer, drawn from nothing to all": (
-        f"{_API}test_core.py::test_waits_grow_and_are_drawn_from_nothing_to_all",
+        f"{_API}test_core.py::test_retry_delays_double_with_full_jitter",
     ),
     "Retry-After is obeyed up to a bound": (
         f"{_API}test_core.py::test_retry_after_up_to_the_cap",
         f"{_API}test_core.py::test_retry_after_is_obeyed_to_the_second",
-        "tests/contract/test_faults.py::test_a_long_retry_after_is_handed_on",
+        "tests/contract/test_faults.py::test_long_retry_after_is_raised_to_the_caller",
     ),
     "above that bound the task defers, uses up no try, and sends on the worker": (
         f"{_AIRFLOW}test_deferral.py::TestInARun::test_the_request_is_made_once_and_no_try_is_used_up",
@@ -99,58 +99,58 @@ _JOURNAL: Mapping[str, Tests] = {
         f"{_AIRFLOW}journal/test_retries.py::test_the_journal_is_never_collected_by_airflow",
     ),
     "a campaign writes once a window": (
-        f"{_SENDING}journal/test_writer.py::test_one_write_settles_the_last_window_and_claims_the_next",
+        f"{_SENDING}journal/test_writer.py::test_one_write_holds_results_of_one_window_and_intents_of_the_next",
         f"{_CAMPAIGN}test_model.py::test_undisturbed_campaign_writes_its_head_and_one_batch_a_window",
         f"{_AIRFLOW}campaigns/test_tries.py::test_the_state_holds_nothing_private_and_one_write_a_window",
     ),
     "an intent that cannot be written sends nothing": (
-        f"{_SENDING}test_engine.py::test_a_claim_that_cannot_be_written_sends_nothing",
-        f"{_SENDING}journal/test_writer.py::test_a_claim_that_cannot_be_written_is_refused_and_so_is_whatever_follows",
+        f"{_SENDING}test_engine.py::test_intent_that_cannot_be_written_prevents_the_request",
+        f"{_SENDING}journal/test_writer.py::test_intent_that_cannot_be_written_and_all_later_ones_are_refused",
         f"{_AIRFLOW}journal/test_store.py::TestStateThatCannotBeReached::test_as_long_as_it_stays_away_nothing_is_sent",
     ),
     "it is keyed by a hash of channel and recipient, and shows no number": (
-        f"{_SENDING}test_hashing.py::test_nothing_is_the_same_under_another_secret_or_identity",
-        f"{_SENDING}test_hashing.py::test_a_recipient_is_another_for_another_operation",
+        f"{_SENDING}test_hashing.py::test_hashes_differ_under_another_secret_or_identity",
+        f"{_SENDING}test_hashing.py::test_member_hash_depends_on_the_operation",
         f"{_AIRFLOW}journal/test_store.py::TestPrivacy::test_the_stored_journal_holds_nothing_private",
     ),
     "a reference is of the run's identity, the journal's nonce and its members, in no order": (
-        f"{_SENDING}test_hashing.py::test_a_reference_knows_no_order",
-        f"{_SENDING}test_hashing.py::test_a_reference_is_another_for_other_members_operations_nonces_and_epochs",
+        f"{_SENDING}test_hashing.py::test_reference_does_not_depend_on_the_order_of_members",
+        f"{_SENDING}test_hashing.py::test_reference_depends_on_members_operation_nonce_and_epoch",
     ),
     "a source reordered or edited between tries reaches everybody once": (
         f"{_AIRFLOW}campaigns/test_tries.py::TestRetries::test_a_source_in_another_order_edited_meanwhile_reaches_everybody_once",
         f"{_AIRFLOW}journal/test_changes.py::TestOtherRecipients::test_another_order_or_way_to_write_a_number_is_the_same_person",
-        f"{_SENDING}test_engine.py::test_only_newcomers_are_sent_to_whatever_the_order",
+        f"{_SENDING}test_engine.py::test_rerun_sends_only_to_new_recipients_in_any_order",
     ),
     "an author's own reference goes on the wire, ours into journal and callback": (
         f"{_AIRFLOW}journal/test_unknown.py::test_an_author_s_own_reference_goes_on_the_wire_and_ours_into_the_error",
         f"{_AIRFLOW}delivery/test_callbacks.py::TestASend::test_of_sms_is_followed_to_each_recipient",
     ),
     "requests run ahead of their results by a bounded number": (
-        f"{_SENDING}journal/test_writer.py::test_claims_ahead_of_settlements_are_never_more_than_those_who_carry",
+        f"{_SENDING}journal/test_writer.py::test_stored_intents_without_results_never_exceed_the_workers",
     ),
     "requests run ahead of their results by a bounded number of recipients": (
-        f"{_CAMPAIGN}test_model.py::test_a_killed_try_leaves_no_more_recipients_pending_than_the_cap_and_one_request",
+        f"{_CAMPAIGN}test_model.py::test_killed_try_leaves_at_most_the_cap_and_one_request_pending",
     ),
     "after a kill at most what was pending is unknown": (
-        f"{_CAMPAIGN}test_model.py::test_killed_at_any_write_unknown_is_at_most_a_window_and_the_next_try_goes_on",
+        f"{_CAMPAIGN}test_model.py::test_kill_at_any_write_leaves_at_most_one_window_unknown",
     ),
     "a try that was replaced writes nothing and stops": (
         f"{_AIRFLOW}journal/test_store.py::TestATryThatWasReplaced::test_before_its_claim_it_sends_nothing_and_stops",
         f"{_AIRFLOW}journal/test_store.py::TestATryThatWasReplaced::test_after_its_request_it_stops_and_names_it",
         f"{_AIRFLOW}campaigns/test_replaced.py::test_what_it_knows_does_not_take_the_place_of_the_new_trys_outcome_file",
-        f"{_SENDING}journal/test_writer.py::test_a_try_that_was_replaced_claims_nothing_and_tries_once",
+        f"{_SENDING}journal/test_writer.py::test_superseded_try_stores_no_intent_and_writes_once",
     ),
     "a single send costs one read and two writes, a campaign's first try one get": (
         f"{_AIRFLOW}journal/test_retries.py::test_state_is_read_once_and_written_twice",
-        f"{_SENDING}test_engine.py::test_a_first_try_reads_once_writes_twice_and_makes_one_request",
-        f"{_SENDING}journal/test_log.py::TestWhatIsStored::test_the_first_try_pays_one_get",
+        f"{_SENDING}test_engine.py::test_first_try_reads_once_writes_twice_and_makes_one_request",
+        f"{_SENDING}journal/test_log.py::TestStoredEntries::test_first_try_reads_once",
     ),
 }
 
 _LATER_TRIES: Mapping[str, Tests] = {
     "a run that is deleted and made again, or cloned, inherits nothing": (
-        f"{_SENDING}test_runs.py::test_nothing_of_an_earlier_run_counts_in_a_later_one",
+        f"{_SENDING}test_runs.py::test_runs_in_any_order_do_not_affect_later_runs",
         f"{_SENDING}test_runs.py::test_lost_request_is_not_established_by_another_deployment",
         f"{_AIRFLOW}journal/test_made_again.py::test_lost_request_is_not_established_by_the_first_run",
         f"{_AIRFLOW}journal/test_made_again.py::test_purchase_is_not_settled_by_a_report_of_the_first_run",
@@ -162,7 +162,7 @@ _LATER_TRIES: Mapping[str, Tests] = {
         f"{_AIRFLOW}journal/test_made_again.py::test_nothing_is_established_after_a_lost_journal",
     ),
     "a journal that is older than what Airflow knows of it is a lost one": (
-        f"{_SENDING}test_runs.py::test_retry_on_an_older_copy_is_refused_though_the_copy_has_a_part_of_the_journal",
+        f"{_SENDING}test_runs.py::test_retry_on_an_older_copy_with_a_part_of_the_journal_is_refused",
         f"{_AIRFLOW}campaigns/test_keys.py::TestLostJournals::test_copy_with_a_part_of_the_journal_is_refused_too",
         f"{_AIRFLOW}campaigns/test_keys.py::TestLostJournals::test_new_run_on_an_older_copy_is_refused_whatever_its_key",
         f"{_AIRFLOW}cli/test_messages.py::TestIdempotencyKey::test_older_copy_of_the_database_is_refused_before_a_request",
@@ -173,8 +173,8 @@ _LATER_TRIES: Mapping[str, Tests] = {
         f"{_AIRFLOW}campaigns/test_results.py::test_the_xcom_is_small_and_the_same_when_a_later_try_only_reports",
     ),
     "an unknown passcode is settled by exactly one new record within the clock skew": (
-        f"{_SENDING}test_probes.py::test_exactly_one_new_record_is_the_requests_own",
-        f"{_SENDING}test_probes.py::test_two_new_ones_prove_nothing",
+        f"{_SENDING}test_probes.py::test_exactly_one_new_record_belongs_to_the_request",
+        f"{_SENDING}test_probes.py::test_two_new_records_prove_nothing",
         f"{_SENDING}test_probes.py::test_only_a_record_of_the_time_of_the_request_counts",
         f"{_AIRFLOW}journal/test_unknown.py::TestPasscodes::test_the_one_new_record_settles_it",
         f"{_AIRFLOW}journal/test_unknown.py::TestPasscodes::test_records_that_cannot_be_read_beforehand_keep_the_request_from_leaving",
@@ -191,7 +191,7 @@ _LATER_TRIES: Mapping[str, Tests] = {
         f"{_AIRFLOW}journal/test_unknown.py::test_a_duplicate_nobody_asked_for_is_no_purchase",
     ),
     "fail sends everything else first, then fails for good and names the references": (
-        f"{_SENDING}test_engine.py::test_everything_else_is_sent_before_the_unknown_fails_the_task",
+        f"{_SENDING}test_engine.py::test_other_requests_are_sent_before_an_unknown_one_fails_the_task",
         f"{_AIRFLOW}journal/test_unknown.py::test_by_default_it_fails_for_good_and_names_the_request",
         f"{_AIRFLOW}campaigns/test_tries.py::TestUnknown::test_everybody_else_is_sent_to_and_then_it_fails_for_good_and_names_it",
     ),
@@ -200,7 +200,7 @@ _LATER_TRIES: Mapping[str, Tests] = {
         f"{_AIRFLOW}campaigns/test_tries.py::TestUnknown::test_skipped_it_succeeds_and_is_a_count_of_its_own",
     ),
     "resend leaves nobody missing": (
-        f"{_SENDING}test_engine.py::test_resend_leaves_nobody_out",
+        f"{_SENDING}test_engine.py::test_resend_repeats_the_whole_unknown_request",
         f"{_AIRFLOW}journal/test_unknown.py::test_with_resend_it_is_done_again_until_it_is_known",
         f"{_AIRFLOW}campaigns/test_tries.py::TestUnknown::test_resent_nobody_is_missing",
     ),
@@ -222,8 +222,8 @@ _RUNS: Mapping[str, Tests] = {
     ),
     "an empty journal after tries is unknown for all and no fresh start": (
         f"{_AIRFLOW}journal/test_clear.py::test_cleared_with_its_state_gone_it_fails_for_good_says_why_and_sends_nothing",
-        f"{_SENDING}journal/test_journal.py::test_an_empty_state_is_a_fresh_start_unless_a_clear_followed_tries",
-        f"{_SENDING}journal/test_log.py::TestWhatIsLost::test_everything_after_a_clear_that_left_no_journal",
+        f"{_SENDING}journal/test_journal.py::test_empty_state_is_a_lost_journal_only_after_a_clear_of_earlier_tries",
+        f"{_SENDING}journal/test_log.py::TestLostJournal::test_clear_that_left_no_journal_lost_it",
     ),
     "after a clear only what was not accepted is sent": (
         f"{_AIRFLOW}journal/test_clear.py::test_cleared_after_success_it_returns_the_same_and_sends_nothing",
@@ -268,7 +268,7 @@ _RUNS: Mapping[str, Tests] = {
         f"{_AIRFLOW}campaigns/test_run_guard.py::test_a_late_run_is_skipped",
     ),
     "the guarantees page says that a try given up may still arrive, and that state goes with the run": (
-        "tests/unit/test_readme.py::test_what_is_beyond_us_is_said",
+        "tests/unit/test_readme.py::test_guarantees_name_what_is_not_promised",
     ),
     "what is unknown is inspected and resolved from the command line": (
         f"{_AIRFLOW}cli/test_journal.py::TestList::test_what_is_in_doubt_and_what_to_do",
@@ -280,12 +280,12 @@ _RUNS: Mapping[str, Tests] = {
 
 _STOPPING: Mapping[str, Tests] = {
     "told to stop, a task begins no request": (
-        f"{_SENDING}test_shutdown.py::test_after_the_stop_no_request_begins",
+        f"{_SENDING}test_shutdown.py::test_no_request_begins_after_the_stop",
         f"{_AIRFLOW}journal/test_stopping.py::test_told_to_stop_before_anything_left_it_sends_nothing_and_the_next_try_sends",
         f"{_AIRFLOW}campaigns/test_stopping.py::test_told_before_anything_left_it_sends_nothing",
     ),
     "answers are awaited for the grace period, and the rest is recorded": (
-        f"{_SENDING}test_shutdown.py::test_a_response_that_does_not_come_is_waited_for_no_longer_than_the_grace",
+        f"{_SENDING}test_shutdown.py::test_missing_response_is_awaited_no_longer_than_the_grace_period",
         f"{_AIRFLOW}journal/test_stopping.py::test_an_answer_that_comes_in_its_last_moment_is_settled",
         f"{_AIRFLOW}journal/test_stopping.py::test_without_an_answer_it_is_noted_as_unknown_before_the_task_ends",
         f"{_AIRFLOW}campaigns/test_stopping.py::test_without_an_answer_it_is_noted_as_unknown_and_at_most_what_was_under_way",
@@ -306,7 +306,7 @@ _GUARDS: Mapping[str, Tests] = {
     "a number is taken only if it can be read in one way and its country has it": (
         f"{_API}recipients/test_public_numbers.py::test_every_notation_reads_as_the_same_number",
         f"{_API}recipients/test_public_numbers.py::test_mistyped_number_is_refused_or_of_its_own_country",
-        f"{_API}recipients/test_public_numbers.py::test_nothing_may_follow_a_complete_number",
+        f"{_API}recipients/test_public_numbers.py::test_second_number_or_extension_after_a_number_is_refused",
     ),
     "every face reads the same cells alike": (
         f"{_AIRFLOW}test_odd_cells.py::test_campaign",
@@ -329,9 +329,9 @@ _GUARDS: Mapping[str, Tests] = {
         f"{_AIRFLOW}campaigns/test_budget.py::TestMaxRecipients::test_a_campaign_for_more_is_refused_before_anything_is_sent",
     ),
     "the first request probes the price, later ones reserve it, and overshoot is bounded": (
-        f"{_CAMPAIGN}guards/test_budget.py::test_the_first_request_goes_alone_to_learn_the_price",
-        f"{_CAMPAIGN}guards/test_budget.py::test_what_is_under_way_is_reserved_at_the_highest_price_seen",
-        f"{_CAMPAIGN}guards/test_budget.py::test_at_one_price_it_is_never_overspent_but_by_the_first",
+        f"{_CAMPAIGN}guards/test_budget.py::test_first_request_goes_alone_to_learn_the_price",
+        f"{_CAMPAIGN}guards/test_budget.py::test_pending_request_reserves_the_highest_price_seen",
+        f"{_CAMPAIGN}guards/test_budget.py::test_constant_price_is_overspent_only_by_price_probes",
         f"{_AIRFLOW}campaigns/test_budget.py::TestMaxCharge::test_the_first_request_goes_alone_and_the_rest_stays_within_the_bound",
     ),
     "max_charge and min_balance end a campaign": (
@@ -339,7 +339,7 @@ _GUARDS: Mapping[str, Tests] = {
         f"{_AIRFLOW}campaigns/test_budget.py::TestMinBalance::test_it_stops_before_the_balance_falls_below",
     ),
     "the send window counts in the campaign's timezone or a column's": (
-        f"{_CAMPAIGN}guards/test_send_window.py::test_each_in_their_own_time_zone",
+        f"{_CAMPAIGN}guards/test_send_window.py::test_window_is_judged_in_the_time_zone_of_the_recipient",
         f"{_AIRFLOW}campaigns/test_send_window.py::test_closed_it_is_deferred_until_it_opens_and_sends_then",
         f"{_AIRFLOW}campaigns/test_send_window.py::TestTimeZonesOfTheirOwn::test_those_whose_hours_it_is_are_reached_and_the_others_when_theirs_come",
     ),
@@ -349,7 +349,7 @@ _GUARDS: Mapping[str, Tests] = {
         f"{_CAMPAIGN}guards/test_send_window.py::TestChangesOfTheClock::test_close_in_skipped_hour_comes_when_the_clock_jumps",
     ),
     "a window that closes in the middle lets no request begin and defers the rest": (
-        f"{_CAMPAIGN}test_batcher.py::TestHours::test_closing_in_the_middle_lets_nothing_further_out",
+        f"{_CAMPAIGN}test_batcher.py::TestSendWindow::test_window_that_closes_midway_stops_further_batches",
         f"{_AIRFLOW}campaigns/test_send_window.py::test_closing_in_the_middle_puts_the_rest_off",
         f"{_AIRFLOW}campaigns/test_send_window.py::test_resend_is_deferred_when_the_window_closes_while_it_is_under_way",
     ),
@@ -366,9 +366,9 @@ _GUARDS: Mapping[str, Tests] = {
         f"{_AIRFLOW}campaigns/test_recipients.py::TestDoNotDisturb::test_a_number_that_cannot_be_looked_up",
     ),
     "partitions cut by recipient, duplicates meet, and boundaries are stable": (
-        f"{_SENDING}test_partitions.py::test_everybody_is_in_one_part",
-        f"{_SENDING}test_partitions.py::test_however_a_number_is_written_it_is_in_one_part",
-        f"{_SENDING}test_partitions.py::test_another_process_cuts_alike",
+        f"{_SENDING}test_partitions.py::test_every_recipient_is_in_exactly_one_partition",
+        f"{_SENDING}test_partitions.py::test_number_written_in_several_forms_is_in_one_partition",
+        f"{_SENDING}test_partitions.py::test_another_process_makes_the_same_partitions",
         f"{_AIRFLOW}campaigns/test_idempotency.py::TestParts::test_everybody_is_reached_by_one_of_them",
     ),
     "partitions divide rate and budget by share": (
@@ -443,7 +443,7 @@ _KILLING: Mapping[str, Tests] = {
     "however tries end, nobody gets a message twice, nobody is missing, everybody left is named": (
         f"{_SENDING}test_model.py::{_ONE_SEND}",
         f"{_CAMPAIGN}test_model.py::{_ONE_SEND}",
-        f"{_CAMPAIGN}test_model.py::test_ended_at_any_request_everybody_else_is_reached_by_the_next_try",
+        f"{_CAMPAIGN}test_model.py::test_try_ended_at_any_request_leaves_the_remaining_recipients_to_the_next",
     ),
     "an outage of the state store costs nobody a message": (
         f"{_AIRFLOW}journal/test_store.py::TestStateThatCannotBeReached::test_where_no_claim_can_be_stored_nothing_is_sent_and_the_next_try_sends",
@@ -456,12 +456,12 @@ _KILLING: Mapping[str, Tests] = {
 
 _DEFAULTS: Mapping[str, Tests] = {
     "options have the defaults that are promised": (
-        f"{_API}test_settings.py::test_the_defaults_are_the_promised_ones",
-        "tests/unit/test_defaults.py::test_what_a_connection_leaves_open",
-        "tests/unit/test_defaults.py::test_what_a_send_leaves_open",
-        "tests/unit/test_defaults.py::test_what_a_campaign_leaves_open",
-        "tests/unit/test_defaults.py::test_how_long_reports_are_kept",
-        "tests/unit/test_defaults.py::test_what_the_receiver_takes",
+        f"{_API}test_settings.py::test_defaults_are_the_documented_ones",
+        "tests/unit/test_defaults.py::test_defaults_of_a_connection",
+        "tests/unit/test_defaults.py::test_defaults_of_a_send",
+        "tests/unit/test_defaults.py::test_defaults_of_a_campaign",
+        "tests/unit/test_defaults.py::test_default_retention_of_reports_and_lookups",
+        "tests/unit/test_defaults.py::test_limits_of_the_receiver",
     ),
     "the receiver takes a body of so many bytes, within its time": (
         f"{_DELIVERY}receiver/test_app.py::TestRefused::test_413_a_body_that_says_it_is_too_large",
@@ -509,11 +509,11 @@ PROMISES: Mapping[str, Tests] = {line: tests for part in PARTS for line, tests i
 # What must hold on SQLite as on PostgreSQL.
 BOTH_DATABASES: Tests = (
     "tests/unit/database/test_migrations.py::test_migrations_run_in_order_and_once",
-    "tests/unit/database/test_database.py::test_a_transaction_is_all_or_nothing",
-    "tests/unit/database/test_database.py::test_what_clashes_is_done_again",
-    "tests/unit/database/test_leases.py::test_values_come_back",
-    "tests/unit/database/test_leases.py::test_of_many_threads_one_takes_it",
-    "tests/unit/database/test_leases.py::test_the_loser_of_a_race_stores_nothing_after_the_taking",
+    "tests/unit/database/test_database.py::test_failed_transaction_stores_nothing",
+    "tests/unit/database/test_database.py::test_conflicting_transaction_is_retried",
+    "tests/unit/database/test_leases.py::test_stored_values_are_returned",
+    "tests/unit/database/test_leases.py::test_one_of_many_threads_acquires_the_lease",
+    "tests/unit/database/test_leases.py::test_process_that_lost_its_lease_stores_nothing_more",
     "tests/unit/database/recipients/test_lookups.py::test_lookups_are_returned_while_they_are_recent",
     "tests/unit/database/test_bulk.py::test_every_row_is_stored_as_sqlalchemy_would_store_it",
     f"{_DELIVERY}tracking/test_report_store.py::TestWhatIsKept::test_a_report_is_kept_and_counted",

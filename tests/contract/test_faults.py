@@ -98,7 +98,7 @@ def test_every_fault_of_the_sandbox_is_exercised() -> None:
 
 
 @struck_by(*NO_READABLE_ANSWER.items())
-def test_an_unknown_outcome_is_repeated_only_where_that_is_harmless(
+def test_unknown_outcome_is_retried_only_if_that_is_harmless(
     speak: Speaker, operation: Operation, kind: str, params: dict[str, Any]
 ) -> None:
     error = attempt(speak, operation, kind, params)
@@ -117,7 +117,7 @@ def test_an_unknown_outcome_is_repeated_only_where_that_is_harmless(
 
 
 @struck_by(("rate_limit", {"retry_after": 0}))
-def test_a_short_retry_after_is_waited_for_and_repeated(
+def test_request_is_retried_after_a_short_retry_after(
     speak: Speaker, operation: Operation, kind: str, params: dict[str, Any]
 ) -> None:
     assert attempt(speak, operation, kind, params, times=2) is None
@@ -125,7 +125,7 @@ def test_a_short_retry_after_is_waited_for_and_repeated(
 
 
 @struck_by(*[("rate_limit", {"retry_after": 120, "format": style}) for style in ("seconds", "http-date")])
-def test_a_long_retry_after_is_handed_on(
+def test_long_retry_after_is_raised_to_the_caller(
     speak: Speaker, operation: Operation, kind: str, params: dict[str, Any]
 ) -> None:
     error = attempt(speak, operation, kind, params)
@@ -136,7 +136,7 @@ def test_a_long_retry_after_is_handed_on(
 
 
 @struck_by(("unavailable", {"retry_after": 0}))
-def test_a_503_with_retry_after_means_not_sent_but_for_money(
+def test_503_with_retry_after_is_not_sent_except_for_a_purchase(
     speak: Speaker, operation: Operation, kind: str, params: dict[str, Any]
 ) -> None:
     error = attempt(speak, operation, kind, params)
@@ -149,7 +149,7 @@ def test_a_503_with_retry_after_means_not_sent_but_for_money(
 
 
 @struck_by(("unavailable", {"retry_after": 600}))
-def test_a_503_that_asks_for_too_much_is_handed_on(
+def test_503_with_a_long_retry_after_is_raised_to_the_caller(
     speak: Speaker, operation: Operation, kind: str, params: dict[str, Any]
 ) -> None:
     error = attempt(speak, operation, kind, params)
@@ -159,7 +159,7 @@ def test_a_503_that_asks_for_too_much_is_handed_on(
 
 
 @struck_by(*[("error_under_200", {"body_status": status}) for status in (200, 400)])
-def test_an_error_under_200_is_a_rejection(
+def test_error_under_200_is_a_rejection(
     speak: Speaker, operation: Operation, kind: str, params: dict[str, Any]
 ) -> None:
     error = attempt(speak, operation, kind, params)
@@ -170,7 +170,7 @@ def test_an_error_under_200_is_a_rejection(
 
 
 @struck_by(("reject", {"status": 400}))
-def test_words_of_no_balance_in_a_rejection_are_about_the_account(
+def test_rejection_with_balance_words_is_insufficient_balance(
     speak: Speaker, operation: Operation, kind: str, params: dict[str, Any]
 ) -> None:
     error = attempt(speak, operation, kind, params)
@@ -191,15 +191,13 @@ def test_rejection_that_repeats_the_request_shows_none_of_it(
 
 
 @struck_by(("unauthorized", {}))
-def test_a_refused_key_is_not_tried_again(
-    speak: Speaker, operation: Operation, kind: str, params: dict[str, Any]
-) -> None:
+def test_refused_key_is_not_retried(speak: Speaker, operation: Operation, kind: str, params: dict[str, Any]) -> None:
     assert isinstance(attempt(speak, operation, kind, params), CpaasAuthenticationError)
     assert (speak.requests, speak.accepted) == (1, 0)
 
 
 @struck_by(*[("redirect", {"status": status}) for status in (302, 307)])
-def test_a_redirect_is_not_followed(speak: Speaker, operation: Operation, kind: str, params: dict[str, Any]) -> None:
+def test_redirect_is_not_followed(speak: Speaker, operation: Operation, kind: str, params: dict[str, Any]) -> None:
     error = attempt(speak, operation, kind, params)
     # What acts may have been done before the service pointed elsewhere.
     acts = operation.name in {"send_sms", "buy_airtime"}
@@ -218,7 +216,7 @@ def test_a_redirect_is_not_followed(speak: Speaker, operation: Operation, kind: 
     ("slow_drip", {"seconds": 0.1}),
     ("latency", {"ms": 50}),
 )
-def test_an_odd_answer_is_an_answer(speak: Speaker, operation: Operation, kind: str, params: dict[str, Any]) -> None:
+def test_odd_success_is_accepted(speak: Speaker, operation: Operation, kind: str, params: dict[str, Any]) -> None:
     # It is not about time, which a busy machine takes.
     speak.options["timeout"] = 30.0
     assert attempt(speak, operation, kind, params) is None
@@ -232,7 +230,7 @@ WITHOUT_RECORD += [{"form": "status_alone", "body_status": status} for status in
 
 
 @struck_by(*[("odd_answer", params) for params in WITH_RECORD])
-def test_accepted_record_is_accepted_whatever_stands_around_it(
+def test_record_is_accepted_inside_any_odd_response(
     speak: Speaker, operation: Operation, kind: str, params: dict[str, Any]
 ) -> None:
     error = attempt(speak, operation, kind, params)
@@ -279,7 +277,7 @@ def test_second_answer_is_that_of_no_other_request(
 
 
 @struck_by(*[("odd_answer", params) for params in WITHOUT_RECORD])
-def test_what_acts_is_unknown_where_the_record_is_missing(
+def test_unsafe_request_without_a_record_is_unknown(
     speak: Speaker, operation: Operation, kind: str, params: dict[str, Any]
 ) -> None:
     error = attempt(speak, operation, kind, params)
@@ -340,7 +338,7 @@ def test_odd_status_of_a_purchase_is_never_a_reason_to_buy_again(
         ("send_email", SENDER, ["ada@example.com", "Bob.O@example.com"]),
     ],
 )
-def test_accepted_message_names_whom_it_leaves_out(
+def test_accepted_message_names_its_rejected_recipients(
     speak: Speaker, operation: str, sender: str, recipients: list[str], envelope: bool
 ) -> None:
     speak.sandbox.control("PUT", "settings", {"refused_recipients": "leave_out", "envelope": envelope})
@@ -350,13 +348,13 @@ def test_accepted_message_names_whom_it_leaves_out(
     assert recipients[1] not in message.rejection + repr(message)
 
 
-def test_repeats_end(speak: Speaker) -> None:
+def test_retries_end_after_the_maximum(speak: Speaker) -> None:
     error = attempt(speak, BY_NAME["get_contact_table"], "error_500", {}, times=50)
     assert isinstance(error, CpaasUnknownOutcomeError)
     assert error.retryable
     assert speak.requests == 5
 
 
-def test_a_deletion_that_was_carried_out_before_the_cut_is_done(speak: Speaker) -> None:
+def test_deletion_carried_out_before_the_cut_succeeds(speak: Speaker) -> None:
     assert attempt(speak, BY_NAME["delete_contact_row"], "cut_after", {}) is None
     assert speak.sandbox.counters()["contacts"]["rows"] == 0

@@ -23,20 +23,20 @@ def recent(moment: pendulum.DateTime | None) -> bool:
 
 
 @pytest.mark.parametrize("operation", OPERATIONS, ids=str)
-def test_is_accepted_once(speak: Speaker, operation: Operation) -> None:
+def test_operation_is_accepted_once(speak: Speaker, operation: Operation) -> None:
     args, kwargs = operation.prepare(speak)
     before = speak.sandbox.counters()["accepted"].get(operation.name, 0)
     speak(operation.name, *args, **kwargs)
     assert speak.sandbox.counters()["accepted"][operation.name] == before + 1
 
 
-def test_an_object_and_a_list_are_read_in_an_envelope_too(speak: Speaker) -> None:
+def test_object_and_list_are_read_in_an_envelope(speak: Speaker) -> None:
     speak.sandbox.control("PUT", "settings", {"envelope": True})
     record = speak("request_otp", PHONE)
     assert [found.id for found in speak("find_otps", PHONE)] == [record.id]
 
 
-def test_a_wrong_key_is_an_authentication_error(speak: Speaker) -> None:
+def test_wrong_key_is_an_authentication_error(speak: Speaker) -> None:
     speak.api_key = "sk_test_wrong"
     with pytest.raises(CpaasAuthenticationError) as caught:
         speak("send_sms", [PHONE], "ACME", "Hello")
@@ -44,7 +44,7 @@ def test_a_wrong_key_is_an_authentication_error(speak: Speaker) -> None:
     assert speak.sandbox.counters()["accepted"] == {}
 
 
-def test_the_raw_key_is_sent_where_the_scheme_is_empty(speak: Speaker) -> None:
+def test_empty_auth_scheme_sends_the_raw_key(speak: Speaker) -> None:
     speak.sandbox.control("PUT", "settings", {"auth_scheme": "raw"})
     with pytest.raises(CpaasAuthenticationError):
         speak("get_contact_table")
@@ -118,7 +118,7 @@ def test_send_email_carries_every_field(speak: Speaker) -> None:
     assert mails[ADDRESS]["reply_to"] == "help@example.com"
 
 
-def test_an_otp_lives(speak: Speaker) -> None:
+def test_otp_is_requested_found_verified_and_read(speak: Speaker) -> None:
     record = speak("request_otp", "+234 803 123 4567", length=8, expires_in=5, channel="whatsapp")
     code = speak.code()
     assert record.recipient == PHONE
@@ -134,12 +134,12 @@ def test_an_otp_lives(speak: Speaker) -> None:
     assert speak("get_otp", record.id).outcome() is OtpOutcome.VERIFIED
 
 
-def test_an_otp_of_ones_own(speak: Speaker) -> None:
+def test_otp_with_a_given_token_is_verified(speak: Speaker) -> None:
     record = speak("request_otp", PHONE, token="4821")
     assert speak("verify_otp", id=record.id, token="4821").id == record.id
 
 
-def test_an_otp_expires_by_the_service_s_clock(speak: Speaker) -> None:
+def test_otp_expires_by_the_clock_of_the_service(speak: Speaker) -> None:
     record = speak("request_otp", PHONE, expires_in=1)
     speak.sandbox.control("POST", "clock/advance", {"seconds": 61})
     assert speak("get_otp", record.id).outcome() is OtpOutcome.EXPIRED
@@ -147,13 +147,13 @@ def test_an_otp_expires_by_the_service_s_clock(speak: Speaker) -> None:
         speak("verify_otp", id=record.id, token=speak.code())
 
 
-def test_an_otp_is_revoked(speak: Speaker) -> None:
+def test_revoked_otp_has_the_outcome_revoked(speak: Speaker) -> None:
     record = speak("request_otp", PHONE)
     assert speak("revoke_otp", record.id) is None
     assert speak("get_otp", record.id).outcome() is OtpOutcome.REVOKED
 
 
-def test_a_service_that_says_sent_throughout(speak: Speaker) -> None:
+def test_otp_status_may_stay_sent_after_verification(speak: Speaker) -> None:
     speak.sandbox.control("PUT", "settings", {"otp_status_mode": "sent"})
     record = speak("request_otp", PHONE)
     assert speak("verify_otp", id=record.id, token=speak.code()).status_desc == "SENT"
@@ -174,7 +174,7 @@ def _in_nigeria(speak: Speaker) -> dict[str, Any]:
     return {}
 
 
-def test_a_row_lives(speak: Speaker) -> None:
+def test_row_is_created_read_updated_and_deleted(speak: Speaker) -> None:
     table = speak("get_contact_table")
     assert {column.type for column in table.columns} == {
         "TEXT",
@@ -205,14 +205,14 @@ def test_a_row_lives(speak: Speaker) -> None:
 
 
 @pytest.mark.parametrize("answer", ["message", "record", "empty"])
-def test_whatever_a_deletion_answers_is_taken(speak: Speaker, answer: str) -> None:
+def test_deletion_with_any_response_body_succeeds(speak: Speaker, answer: str) -> None:
     row_id, otp_id = speak.new_row(), speak.new_otp()
     speak.sandbox.control("PUT", "settings", {"delete_body": answer})
     assert speak("delete_contact_row", row_id) is None
     assert speak("revoke_otp", otp_id) is None
 
 
-def test_a_lookup_answers_the_same_every_time(speak: Speaker) -> None:
+def test_repeated_lookup_returns_the_same_result(speak: Speaker) -> None:
     first, second = speak("lookup_phone", PHONE), speak("lookup_phone", "+" + PHONE)
     assert first == second
     assert first.msisdn == PHONE
@@ -221,7 +221,7 @@ def test_a_lookup_answers_the_same_every_time(speak: Speaker) -> None:
 
 
 @pytest.mark.parametrize("style", ["402", "under_200"])
-def test_no_balance_is_told_apart(speak: Speaker, style: str) -> None:
+def test_insufficient_balance_is_a_rejection_in_both_styles(speak: Speaker, style: str) -> None:
     speak.sandbox.control("PUT", "settings", {"insufficient_balance": style})
     speak.sandbox.control("PUT", "balance", {"balance": 0})
     with pytest.raises(CpaasRejectedError) as caught:
@@ -248,7 +248,7 @@ def test_errors_name_several_fields_and_show_no_value(speak: Speaker) -> None:
         ("send_email", SENDER, ["ada@example.com", "Bob.O@example.com", "eve@example.com"]),
     ],
 )
-def test_a_refused_pack_says_whom_it_was_refused_for_where_the_service_does(
+def test_rejected_message_names_its_recipients_if_the_service_does(
     speak: Speaker, operation: str, sender: str, recipients: list[str], named: bool
 ) -> None:
     speak.sandbox.control("PUT", "settings", {"name_refused_recipients": named})
@@ -260,7 +260,7 @@ def test_a_refused_pack_says_whom_it_was_refused_for_where_the_service_does(
     assert all(one not in str(caught.value) + repr(caught.value) for one in recipients)
 
 
-def test_a_refused_sender_blames_the_message(speak: Speaker) -> None:
+def test_rejected_sender_is_a_message_error(speak: Speaker) -> None:
     with pytest.raises(CpaasRejectedError) as caught:
         speak("send_sms", [PHONE], "A@B", "Hello")
     assert (caught.value.rejected_recipients, caught.value.is_message_error) == ((), True)

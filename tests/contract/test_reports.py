@@ -93,7 +93,7 @@ def send(client: CpaasClient, kind: str, callback: str | None) -> str:
 
 @pytest.mark.parametrize("shape", ["status", "status_object", "event", "event_data"])
 @pytest.mark.parametrize("kind", STATUS_WORDS)
-def test_a_report_is_read_whatever_its_shape(
+def test_report_of_any_shape_is_read(
     sandbox: Sandbox, client: CpaasClient, receiver: Receiver, kind: str, shape: str
 ) -> None:
     webhook_shape = shape if shape.startswith("event") else "event"
@@ -160,7 +160,7 @@ def base(store: Database) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("doors", [("callback",), ("webhook",), ("callback", "webhook")], ids="+".join)
-def test_what_the_store_says_of_everybody_is_what_became_of_them(
+def test_stored_status_of_every_recipient_equals_the_outcome(
     sandbox: Sandbox, client: CpaasClient, store: Database, base: str, doors: tuple[str, ...]
 ) -> None:
     """Reports come doubled, out of order, and again although acknowledged."""

@@ -83,8 +83,8 @@ class Receiver:
     def bodies(self) -> list[dict[str, Any]]:
         return [one.body for one in self.received]
 
-    def heard(self, field: str = "status") -> Counter[Any]:
-        """Count what was told by a field of the body."""
+    def count_by(self, field: str = "status") -> Counter[Any]:
+        """Count the received reports by a field of the body."""
         return Counter(one[field] for one in self.bodies)
 
     def close(self) -> None:

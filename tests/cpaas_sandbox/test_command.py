@@ -43,7 +43,7 @@ def program(*options: str) -> Iterator[tuple[subprocess.Popen[str], Harness]]:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_it_ends_quietly_even_while_an_answer_stalls(number: signal.Signals) -> None:
+def test_program_ends_quietly_while_a_response_stalls(number: signal.Signals) -> None:
     with program() as (process, sandbox):
         sandbox.fault("send_sms", "stall_body", seconds=300)
         with sandbox.http.stream(
@@ -57,7 +57,7 @@ def test_it_ends_quietly_even_while_an_answer_stalls(number: signal.Signals) -> 
         assert process.returncode == 0
 
 
-def test_customers_who_leave_in_the_middle_leave_no_trace_in_the_log() -> None:
+def test_clients_that_disconnect_midway_are_not_logged() -> None:
     with program() as (process, sandbox):
         body = b'{"recipients": "2348030000001", "sender_id": "Acme", "content": "x"}'
         for kind, figures in {
@@ -78,7 +78,7 @@ def test_customers_who_leave_in_the_middle_leave_no_trace_in_the_log() -> None:
         assert process.stdout.read() == ""
 
 
-def test_a_kill_loses_nothing_that_was_accepted(tmp_path: Path) -> None:
+def test_kill_loses_no_accepted_request(tmp_path: Path) -> None:
     database = str(tmp_path / "state.sqlite")
     with program("--db", database) as (process, sandbox):
         sandbox.control("PUT", "balance", {"balance": 100})
@@ -106,7 +106,7 @@ def test_options_reach_the_service() -> None:
             sandbox.control("POST", "reset")  # returns to how it was started
 
 
-def test_a_webhook_by_option_is_told_and_stays_after_a_reset(receiver: Receiver) -> None:
+def test_webhook_of_an_option_is_called_also_after_a_reset(receiver: Receiver) -> None:
     secret = ["--webhook-secret", "whsec_by_option", "--signature-header", "X-Of-Ours"]
     with program("--webhook-url", receiver.url, *secret) as (_, sandbox):
         for number in (1, 2):
@@ -138,7 +138,7 @@ def test_reports_and_webhook_survive_a_kill(tmp_path: Path, receiver: Receiver) 
         assert signed[0].headers["x-signature"] == signed[1].headers["x-signature"]
 
 
-def test_a_file_of_the_version_before_is_taken_over(tmp_path: Path, receiver: Receiver) -> None:
+def test_file_of_the_first_version_is_migrated(tmp_path: Path, receiver: Receiver) -> None:
     path = tmp_path / "older.sqlite"
     with program("--db", str(path)) as (_, sandbox):
         record = sandbox.sms(external_ref="kept").json()
@@ -170,7 +170,7 @@ def test_a_file_of_the_version_before_is_taken_over(tmp_path: Path, receiver: Re
         (3, ["ALTER TABLE state RENAME TO keep"]),
     ],
 )
-def test_a_file_of_an_earlier_version_keeps_reports_settings_and_money(
+def test_file_of_an_earlier_version_keeps_reports_settings_and_money(
     tmp_path: Path, version: int, statements: list[str]
 ) -> None:
     path = tmp_path / "older.sqlite"
@@ -239,7 +239,7 @@ def test_other_host_is_served_if_its_option_allows_it() -> None:
 
 
 @pytest.mark.parametrize("options", [[], ["--access-log"]])
-def test_the_log_shows_nobody(options: list[str]) -> None:
+def test_log_shows_no_recipient_and_no_content(options: list[str]) -> None:
     with program(*options) as (process, sandbox):
         sandbox.sms(content="secret words")
         sandbox.ok("GET", "/otp/get-by-recipient", params={"recipient": ADA})
@@ -277,7 +277,7 @@ def test_the_log_shows_nobody(options: list[str]) -> None:
         (["--port", "0", "--api-key", "k", "--db", "/nonexistent/folder/x.sqlite"], "cannot use --db"),
     ],
 )
-def test_bad_arguments_are_told(
+def test_invalid_arguments_are_refused_with_a_reason(
     arguments: list[str], said: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("CPAAS_SANDBOX_API_KEY", raising=False)
@@ -287,7 +287,7 @@ def test_bad_arguments_are_told(
     assert said in capsys.readouterr().err
 
 
-def test_a_port_in_use_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_port_in_use_is_an_error_that_names_it(capsys: pytest.CaptureFixture[str]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
         with pytest.raises(SystemExit):
@@ -295,7 +295,7 @@ def test_a_port_in_use_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     assert f"cannot listen on 127.0.0.1:{port}: Address already in use" in capsys.readouterr().err
 
 
-def test_a_file_that_is_no_database_is_told_and_left_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_file_that_is_no_database_is_refused_and_unchanged(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     other = tmp_path / "notes.txt"
     other.touch(0o644)
     other.write_text("not a database, but something of mine " * 50)
@@ -318,7 +318,7 @@ def test_help_names_every_setting() -> None:
     assert "otp_status_mode" in shown.stdout
 
 
-def test_the_key_may_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_key_may_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     environment = {**os.environ, "CPAAS_SANDBOX_API_KEY": KEY}
     process = subprocess.Popen([*COMMAND, "--port", "0"], stdout=subprocess.PIPE, text=True, env=environment)
     try:

@@ -29,7 +29,7 @@ def test_every_setting_is_documented() -> None:
 
 
 @pytest.mark.parametrize("kind", sorted(set(KINDS) - {"cut_before", "cut_after"}))
-def test_every_fault_says_when_it_occurs(kind: str) -> None:
+def test_every_fault_is_documented_with_its_stage(kind: str) -> None:
     row = next(line for line in DOC.splitlines() if line.startswith("|") and f"`{kind}`" in line)
     stated = next((stage for stage in Stage if f"| {stage.value}: " in row), Stage.DELAY)
     assert stated is KINDS[kind].stage

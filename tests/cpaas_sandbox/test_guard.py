@@ -292,7 +292,7 @@ def test_requests_without_body_and_reads_with_one_are_served(sandbox: Harness) -
     assert send(sandbox, "GET", "/lookup/phone", [own, "Content-Type: text/plain"], lookup).status == 415
 
 
-def test_no_page_of_another_site_may_frame_or_store_or_reinterpret_an_answer(sandbox: Harness) -> None:
+def test_headers_forbid_framing_storing_and_sniffing_of_responses(sandbox: Harness) -> None:
     for path in (*READS, "/_control/outcomes/sms.jsonl", "/_control/nothing", "/otp/get-by-recipient"):
         headers = send(sandbox, "GET", path, ["Host: localhost", "Origin: http://localhost"]).headers
         assert headers["x-content-type-options"] == "nosniff"
@@ -385,7 +385,7 @@ def attackers_site() -> Iterator[int]:
 
 
 @pytest.mark.skipif(CHROMIUM is None or DRIVER is None, reason="no chromium with chromedriver on this machine")
-def test_page_of_another_site_and_a_rebound_name_get_nothing_from_a_browser(full: Harness, tmp_path: Path) -> None:
+def test_browser_gives_pages_of_other_sites_and_rebound_names_nothing(full: Harness, tmp_path: Path) -> None:
     with attackers_site() as port, browsing(tmp_path, "--host-resolver-rules=MAP *.example 127.0.0.1") as browser:
         browser.open(f"http://evil.example:{port}/?{full.url}")
         until(lambda: browser.run("return document.title").startswith("read:"))

@@ -34,19 +34,19 @@ def left() -> float:
     return signal.getitimer(signal.ITIMER_REAL)[0]
 
 
-def test_a_block_that_takes_too_long_is_ended() -> None:
+def test_block_that_takes_too_long_is_ended() -> None:
     with pytest.raises(TimeoutError, match=r"not done within 0\.05 s"), bounded(0.05):
         time.sleep(5)
     assert left() == 0
 
 
-def test_without_an_earlier_timer_none_is_left() -> None:
+def test_no_timer_remains_without_an_earlier_one() -> None:
     with bounded(60):
         assert 59 < left() <= 60
     assert left() == 0
 
 
-def test_an_earlier_timer_is_armed_afterwards_less_what_the_block_took() -> None:
+def test_earlier_timer_is_restored_less_the_time_of_the_block() -> None:
     signal.signal(signal.SIGALRM, late)
     signal.setitimer(signal.ITIMER_REAL, 100)
     with bounded(60):
@@ -56,7 +56,7 @@ def test_an_earlier_timer_is_armed_afterwards_less_what_the_block_took() -> None
     assert signal.getsignal(signal.SIGALRM) is late
 
 
-def test_so_it_is_after_a_block_that_took_too_long() -> None:
+def test_earlier_timer_is_restored_after_a_block_that_took_too_long() -> None:
     signal.signal(signal.SIGALRM, late)
     signal.setitimer(signal.ITIMER_REAL, 100)
     with pytest.raises(TimeoutError), bounded(0.05):
@@ -64,7 +64,7 @@ def test_so_it_is_after_a_block_that_took_too_long() -> None:
     assert 90 < left() < 100
 
 
-def test_an_earlier_timer_that_is_due_sooner_ends_the_block() -> None:
+def test_earlier_timer_that_is_due_sooner_ends_the_block() -> None:
     signal.signal(signal.SIGALRM, late)
     signal.setitimer(signal.ITIMER_REAL, 0.05)
     began = time.monotonic()
@@ -74,7 +74,7 @@ def test_an_earlier_timer_that_is_due_sooner_ends_the_block() -> None:
     assert left() == 0
 
 
-def test_one_that_only_takes_note_does_not_lift_the_limit() -> None:
+def test_earlier_timer_that_does_not_raise_leaves_the_limit_in_force() -> None:
     rung: list[int] = []
     signal.signal(signal.SIGALRM, lambda *_: rung.append(1))
     signal.setitimer(signal.ITIMER_REAL, 0.05)
@@ -83,7 +83,7 @@ def test_one_that_only_takes_note_does_not_lift_the_limit() -> None:
     assert rung == [1]
 
 
-def test_one_that_repeats_goes_on() -> None:
+def test_earlier_timer_that_repeats_continues() -> None:
     rung: list[int] = []
     signal.signal(signal.SIGALRM, lambda *_: rung.append(1))
     signal.setitimer(signal.ITIMER_REAL, 0.05, 0.05)

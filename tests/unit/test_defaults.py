@@ -32,12 +32,12 @@ SENDS = {
 CONNECTION = Connection(conn_id="cpaas_default", conn_type="cpaas", host="https://api.example.com", password="sk_test")
 
 
-def test_what_a_connection_leaves_open() -> None:
+def test_defaults_of_a_connection() -> None:
     assert read_connection(CONNECTION).recipients_per_request == 500
 
 
 @pytest.mark.parametrize("kind", SENDS, ids=lambda kind: kind.__name__)
-def test_what_a_send_leaves_open(kind: type) -> None:
+def test_defaults_of_a_send(kind: type) -> None:
     made: Any = kind(task_id="send", **SENDS[kind])
     assert (made.on_unknown, made.stop_grace_period) == ("fail", 4)
     assert made.unknown_timeout == timedelta(minutes=10)
@@ -46,7 +46,7 @@ def test_what_a_send_leaves_open(kind: type) -> None:
 
 
 @pytest.mark.parametrize("kind", [SmsCampaignOperator, EmailCampaignOperator], ids=lambda kind: kind.__name__)
-def test_what_a_campaign_leaves_open(kind: type) -> None:
+def test_defaults_of_a_campaign(kind: type) -> None:
     made: Any = kind(task_id="send", **SENDS[kind])
     assert made.max_failure_ratio == 0
     # As many requests may be pending as the connection has in flight.
@@ -56,7 +56,7 @@ def test_what_a_campaign_leaves_open(kind: type) -> None:
         assert (made.skip_dnd, made.on_lookup_error, made.lookup_ttl) == (False, "skip", timedelta(days=30))
 
 
-def test_how_long_reports_are_kept() -> None:
+def test_default_retention_of_reports_and_lookups() -> None:
     (ours,) = (one for one in get_cli_commands() if one.name == "cpaas")
     (store,) = (one for one in ours.subcommands if one.name == "db")  # type: ignore[union-attr]
     (prune,) = (one for one in store.subcommands if one.name == "prune")  # type: ignore[union-attr]
@@ -67,5 +67,5 @@ def test_how_long_reports_are_kept() -> None:
     assert timedelta(days=90) == tokens.LIFETIME
 
 
-def test_what_the_receiver_takes() -> None:
+def test_limits_of_the_receiver() -> None:
     assert (responses.MAX_BODY, responses.BODY_TIMEOUT) == (256 * 1024, 10)

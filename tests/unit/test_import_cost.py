@@ -128,7 +128,7 @@ def test_partitions_are_had_beside_the_operators_at_no_further_cost(added: dict[
 
 
 @pytest.mark.parametrize("source", _SOURCES)
-def test_a_source_adds_few_modules_and_no_library(added: dict[str, list[str]], source: str) -> None:
+def test_source_adds_few_modules_and_no_library(added: dict[str, list[str]], source: str) -> None:
     assert 0 < len(added[source]) <= MOST_OF_ONE
     assert others(added[source]) == []
 
@@ -138,7 +138,7 @@ def test_all_operators_and_sensors_add_few_modules_and_no_library(added: dict[st
     assert others(added["all"], "airflow.sdk") == []
 
 
-def test_the_notifiers_add_few_modules_and_no_library(added: dict[str, list[str]]) -> None:
+def test_notifiers_add_few_modules_and_no_library(added: dict[str, list[str]]) -> None:
     assert 0 < len(added["notifiers"]) <= MOST_OF_ONE
     assert others(added["notifiers"], "airflow.sdk") == []
 
@@ -148,7 +148,7 @@ def test_contact_rules_in_a_dag_file_load_no_library(added: dict[str, list[str]]
     assert others(added["contact rules"]) == []
 
 
-def test_the_hook_adds_few_modules_and_no_library(added: dict[str, list[str]]) -> None:
+def test_hook_adds_few_modules_and_no_library(added: dict[str, list[str]]) -> None:
     assert 0 < len(added["hook"]) <= MOST_OF_ONE
     assert others(added["hook"], "airflow.sdk") == []
 
@@ -158,7 +158,7 @@ def test_schedules_on_delivery_add_few_modules_and_no_library(added: dict[str, l
     assert others(added["schedules"]) == []
 
 
-def test_an_asset_of_delivery_has_airflow_load_no_provider(added: dict[str, list[str]]) -> None:
+def test_delivery_asset_makes_airflow_load_no_provider(added: dict[str, list[str]]) -> None:
     assert added["asset"] != []
     assert others(added["asset"]) == []
 
@@ -167,20 +167,20 @@ def test_provider_info_imports_nothing(added: dict[str, list[str]]) -> None:
     assert set(added["provider info"]) <= {"__future__", OURS, f"{OURS}.provider_info"}
 
 
-def test_the_plugin_is_light_in_task_processes(added: dict[str, list[str]]) -> None:
+def test_plugin_imports_only_itself_in_task_processes(added: dict[str, list[str]]) -> None:
     assert set(added["plugin"]) <= {OURS, f"{OURS}.plugin"}
 
 
-def test_the_package_of_sources_loads_none(added: dict[str, list[str]]) -> None:
+def test_sources_package_loads_no_source(added: dict[str, list[str]]) -> None:
     assert set(added["sources"]) <= {"__future__", OURS, f"{OURS}._common", f"{OURS}.sources"}
 
 
-def test_a_dag_file_that_names_all_sources_loads_no_library(added: dict[str, list[str]]) -> None:
+def test_dag_file_with_all_sources_loads_no_library(added: dict[str, list[str]]) -> None:
     assert added["all sources"] != []
     assert set(others(added["all sources"])) <= {"csv", "_csv"}
 
 
-def test_every_airflow_command_pays_little_for_ours(added: dict[str, list[str]]) -> None:
+def test_airflow_commands_import_few_modules_for_the_provider_commands(added: dict[str, list[str]]) -> None:
     assert added["command line"] != []
     assert set(added["command line"]) <= {
         OURS,

@@ -30,7 +30,7 @@ PUBLIC = [name for name in operators.__all__ if name.endswith("Operator")]
 
 
 @pytest.mark.parametrize("name", PUBLIC)
-def test_operator_is_at_most_three_classes_of_ours(name: str) -> None:
+def test_operator_has_at_most_three_provider_classes(name: str) -> None:
     ours = [kind for kind in getattr(operators, name).__mro__ if kind.__module__.startswith("cpaas_provider")]
     assert len(ours) <= MAX_CLASSES
 

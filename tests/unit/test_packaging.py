@@ -52,12 +52,12 @@ def test_secret_fields_are_masked_by_their_name(field: str) -> None:
     assert fields[field]["schema"]["format"] == "password"
 
 
-def test_the_version_is_said_once_everywhere() -> None:
+def test_version_is_the_same_everywhere() -> None:
     assert metadata.version("airflow-provider-cpaas") == __version__
     assert f"## {__version__}" in (ROOT / "CHANGELOG.md").read_text()
 
 
-def test_the_entry_points_are_those_airflow_asks_for() -> None:
+def test_entry_points_are_those_airflow_needs() -> None:
     ours = {(point.group, point.name) for point in metadata.distribution("airflow-provider-cpaas").entry_points}
     assert ours >= {
         ("apache_airflow_provider", "provider_info"),
@@ -76,7 +76,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
-def test_the_wheel_holds_the_package_and_its_pages_and_nothing_else(built: Path) -> None:
+def test_wheel_holds_only_the_packages_and_their_pages(built: Path) -> None:
     (wheel,) = built.glob("*.whl")
     with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()
@@ -106,7 +106,7 @@ def test_airflow_finds_the_example_dags_in_the_wheel(built: Path) -> None:
     assert {"data/customers.csv", ".airflowignore"} <= packed
 
 
-def test_the_sdist_holds_what_is_needed_to_build_and_test(built: Path) -> None:
+def test_sdist_holds_all_files_for_build_and_test(built: Path) -> None:
     (sdist,) = built.glob("*.tar.gz")
     with tarfile.open(sdist) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
@@ -122,7 +122,7 @@ def test_no_path_or_host_of_a_machine_is_packed(built: Path) -> None:
             assert str(ROOT).encode() not in archive.read(name), name
 
 
-def test_the_wheel_works_in_an_environment_of_its_own(built: Path, tmp_path: Path) -> None:
+def test_wheel_works_in_its_own_environment(built: Path, tmp_path: Path) -> None:
     """Its dependencies are lent by this environment, so that no index is asked; ours is not importable there."""
     home = tmp_path / "env"
     venv.create(home, with_pip=False)

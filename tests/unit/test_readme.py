@@ -24,7 +24,7 @@ def test_readme_shows_two_pictures_with_alt_texts() -> None:
 
 
 @pytest.mark.parametrize("command", ["make demo", "make test", "airflow cpaas ping", "cpaas-sandbox --port"])
-def test_the_commands_are_named(command: str) -> None:
+def test_readme_names_the_commands(command: str) -> None:
     assert command in README
 
 
@@ -39,5 +39,5 @@ def test_the_commands_are_named(command: str) -> None:
         "`[state_store] clear_on_success`",
     ],
 )
-def test_what_is_beyond_us_is_said(words: str) -> None:
+def test_guarantees_name_what_is_not_promised(words: str) -> None:
     assert words in " ".join(GUARANTEES.split())

@@ -38,7 +38,7 @@ class TestPlaces:
             ("tests/unit/test_new.py", None),
         ],
     )
-    def test_a_file_s_tier_follows_from_its_place(self, path: str, tier: str | None) -> None:
+    def test_tier_of_a_file_follows_from_its_path(self, path: str, tier: str | None) -> None:
         assert tiers.tier_of(path) == tier
 
     @pytest.mark.parametrize(
@@ -135,28 +135,28 @@ class TestCheck:
 
         return tiers.check(recorded, rerun), runs
 
-    def test_without_a_slow_one_nothing_is_run_again(self) -> None:
+    def test_fast_tests_are_not_run_again(self) -> None:
         assert self.check({"a": 0.1, "b": tiers.MOST_SECONDS}) == ([], [])
 
-    def test_what_is_slow_every_time_is_reported(self) -> None:
+    def test_test_that_is_slow_every_time_is_reported(self) -> None:
         assert self.check({"a": 2, "b": 0.1}, {"a": 3}, {"a": 2}) == (["a"], [["a"], ["a"]])
 
-    def test_what_was_slow_once_is_not(self) -> None:
+    def test_test_that_was_slow_once_is_not_reported(self) -> None:
         assert self.check({"a": 9}, {"a": 0.2}) == ([], [["a"]])
 
-    def test_nor_is_what_was_slow_twice(self) -> None:
+    def test_test_that_was_slow_twice_is_not_reported(self) -> None:
         assert self.check({"a": 9, "b": 9}, {"a": 8, "b": 0.2}, {"a": 0.2}) == ([], [["a", "b"], ["a"]])
 
-    def test_the_slowest_comes_first(self) -> None:
+    def test_slowest_test_comes_first(self) -> None:
         again = {"a": 5.0, "b": 7.0}
         assert self.check({"a": 9, "b": 9}, again, again)[0] == ["b", "a"]
 
-    def test_what_cannot_be_run_again_stays_slow(self) -> None:
+    def test_test_that_cannot_be_run_again_stays_slow(self) -> None:
         assert self.check({"a": 2}, {}, {})[0] == ["a"]
 
 
 class TestPromises:
-    def test_each_has_a_test(self) -> None:
+    def test_each_promise_has_a_test(self) -> None:
         assert [line for line, tests in PROMISES.items() if not tests] == []
 
     def test_none_takes_the_place_of_another(self) -> None:

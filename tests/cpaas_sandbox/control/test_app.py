@@ -15,17 +15,17 @@ FOURTEEN = """send_sms send_email request_otp verify_otp get_otp find_otps revok
 get_contact_row create_contact_row update_contact_row delete_contact_row lookup_phone"""
 
 
-def test_the_fourteen_operations_are_named() -> None:
+def test_all_fourteen_operations_are_named() -> None:
     assert sorted(NAMES) == sorted(FOURTEEN.split())
 
 
-def test_health(sandbox: Harness) -> None:
+def test_health_has_status_and_version(sandbox: Harness) -> None:
     health = sandbox.control("GET", "health")
     assert health["status"] == "ok"
     assert health["version"]
 
 
-def test_a_fresh_sandbox_has_counted_nothing(sandbox: Harness) -> None:
+def test_counters_of_a_fresh_sandbox_are_zero(sandbox: Harness) -> None:
     assert sandbox.counters() == {
         "requests": {},
         "accepted": {},
@@ -63,7 +63,7 @@ def test_every_operation_is_counted_under_its_name(sandbox: Harness) -> None:
     assert counters["charged"] == 4.0 + 0.5 + 4.0 + 50 + 2.0
 
 
-def test_the_inbox_is_paged_and_searched(sandbox: Harness) -> None:
+def test_inbox_is_paged_and_searched(sandbox: Harness) -> None:
     for n in range(5):
         sandbox.sms(recipients=f"{ADA},{BAYO}", content=f"text {n}", external_ref=f"ref-{n}")
     page = sandbox.control("GET", "inbox/sms", params={"limit": 3, "offset": 2})
@@ -91,13 +91,13 @@ def test_contacts_are_found_by_a_cell(sandbox: Harness) -> None:
     "query",
     ["inbox/pigeons", "inbox/sms?limit=0", "inbox/sms?limit=100000", "inbox/sms?offset=-1", "inbox/otp?external_ref=x"],
 )
-def test_an_inbox_query_that_makes_no_sense(sandbox: Harness, query: str) -> None:
+def test_invalid_inbox_query_is_refused(sandbox: Harness, query: str) -> None:
     answer = sandbox.call("GET", f"/_control/{query}")
     assert answer.status_code == 400
     assert answer.json()["message"]
 
 
-def test_the_clock(sandbox: Harness) -> None:
+def test_clock_can_be_set_frozen_advanced_and_reset(sandbox: Harness) -> None:
     moment = "2031-05-06T07:08:09+00:00"
     assert sandbox.control("PUT", "clock", {"now": moment, "frozen": True})["now"].startswith("2031-05-06T07:08:09.")
     assert sandbox.ok("POST", "/otp/request_token", {"recipient": ADA})["created_datetime"].startswith(
@@ -155,7 +155,7 @@ def test_conditions_that_make_no_sense(sandbox: Harness, method: str, path: str,
     assert conditions() == before
 
 
-def test_a_scene_replaces_all_faults_and_sets_balance_and_settings_in_one_call(sandbox: Harness) -> None:
+def test_scene_replaces_faults_and_sets_balance_and_settings_in_one_call(sandbox: Harness) -> None:
     sandbox.fault("*", "unauthorized")
     sandbox.settings(otp_max_attempts=3)
     faults = [{"operation": "send_sms", "kind": "rate_limit", "times": 1, "retry_after": 7}, {"kind": "extra_fields"}]
@@ -170,14 +170,14 @@ def test_a_scene_replaces_all_faults_and_sets_balance_and_settings_in_one_call(s
     assert sandbox.counters()["balance"] == 6.0
 
 
-def test_what_a_scene_leaves_out_stays_but_for_the_faults(sandbox: Harness) -> None:
+def test_scene_keeps_omitted_values_but_removes_faults(sandbox: Harness) -> None:
     sandbox.control("PUT", "scene", {"faults": [{"kind": "latency"}], "balance": 10, "settings": {"envelope": True}})
     seen = sandbox.control("PUT", "scene", {})
     assert (seen["faults"], seen["balance"], seen["settings"]["envelope"]) == ([], 10.0, True)
     assert sandbox.control("GET", "faults")["faults"] == []
 
 
-def test_reset_returns_the_settings_as_they_are_afterwards(sandbox: Harness) -> None:
+def test_reset_returns_the_new_settings(sandbox: Harness) -> None:
     sandbox.settings(envelope=True)
     assert sandbox.control("POST", "reset", {"keep_seeding": True})["settings"]["envelope"] is True
     seen = sandbox.control("POST", "reset")["settings"]
@@ -185,7 +185,7 @@ def test_reset_returns_the_settings_as_they_are_afterwards(sandbox: Harness) -> 
     assert seen["envelope"] is False
 
 
-def test_numbers_that_are_none_are_refused(sandbox: Harness) -> None:
+def test_invalid_json_number_is_refused(sandbox: Harness) -> None:
     headers = {"Content-Type": "application/json"}
     for body in ('{"balance": NaN}', '{"balance": Infinity}', "{", ""):
         assert sandbox.call("PUT", "/_control/balance", content=body, headers=headers).status_code == 400
@@ -235,13 +235,13 @@ def test_reset_with_and_without_the_seeds(sandbox: Harness) -> None:
     assert found() == (False, 4.0, False, 0, False)
 
 
-def test_a_control_body_is_bounded(sandbox: Harness) -> None:
+def test_oversized_control_body_is_refused(sandbox: Harness) -> None:
     raw = Raw(sandbox)
     raw.ask("PUT", "/_control/balance", b" " * (8 * 1024 * 1024 + 1))
     assert raw.rest().startswith(b"HTTP/1.1 413")
 
 
-def test_counts_hold_under_concurrent_requests(sandbox: Harness) -> None:
+def test_counts_are_exact_under_concurrent_requests(sandbox: Harness) -> None:
     """Sixteen customers at once, with delays and faults among their requests."""
     sandbox.fault("send_sms", "latency", ms=5, rate=0.5, seed=1)
     sandbox.fault("send_sms", "error_500", times=20)
@@ -263,14 +263,14 @@ def test_counts_hold_under_concurrent_requests(sandbox: Harness) -> None:
     assert sandbox.control("GET", "inbox/sms")["total"] == 600
 
 
-def test_unknown_control_paths(sandbox: Harness) -> None:
+def test_unknown_control_path_or_method_has_the_documented_error(sandbox: Harness) -> None:
     for method, path, status in (("GET", "nothing", 404), ("POST", "health", 405), ("GET", "", 404)):
         answer = sandbox.call(method, f"/_control/{path}")
         assert answer.status_code == status
         assert set(answer.json()) == {"status", "message", "errors"}
 
 
-def test_the_control_api_describes_itself(sandbox: Harness) -> None:
+def test_control_api_has_an_openapi_document_of_its_own(sandbox: Harness) -> None:
     paths = sandbox.call("GET", "/_control/openapi.json").json()["paths"]
     named = {"health", "counters", "faults", "scene", "inbox/{view}"}
     assert {f"/_control/{one}" for one in named} <= set(paths)

@@ -58,7 +58,7 @@ def test_before_acceptance_nothing_is_accepted(sandbox: Harness, kind: dict[str,
     assert accepted(sandbox) == 1
 
 
-def test_rate_limit_says_when_in_seconds_or_as_a_date(sandbox: Harness) -> None:
+def test_rate_limit_has_retry_after_in_seconds_or_as_a_date(sandbox: Harness) -> None:
     sandbox.fault("send_sms", "rate_limit", times=1, retry_after=7)
     assert sandbox.sms().headers["retry-after"] == "7"
     sandbox.fault("send_sms", "rate_limit", times=1, retry_after=90, format="http-date")
@@ -93,7 +93,7 @@ def test_odd_answer_comes_after_acceptance(sandbox: Harness, form: str, envelope
 
 @pytest.mark.parametrize("stage", ["before", "after"])
 @pytest.mark.parametrize("form", get_args(RefusalForm))
-def test_odd_refusal_says_nothing_of_what_was_done(sandbox: Harness, form: str, stage: str) -> None:
+def test_odd_refusal_hides_whether_the_request_was_accepted(sandbox: Harness, form: str, stage: str) -> None:
     sandbox.fault("send_sms", f"odd_refusal_{stage}", times=1, form=form)
     answer = sandbox.sms()
     assert accepted(sandbox) == (stage == "after")
@@ -103,7 +103,7 @@ def test_odd_refusal_says_nothing_of_what_was_done(sandbox: Harness, form: str, 
 
 @pytest.mark.parametrize("stage", ["before", "after"])
 @pytest.mark.parametrize("id_", get_args(DeadId))
-def test_dead_id_says_nothing_of_what_was_done(sandbox: Harness, id_: str, stage: str) -> None:
+def test_dead_id_hides_whether_the_request_was_accepted(sandbox: Harness, id_: str, stage: str) -> None:
     sandbox.fault("send_sms", f"dead_id_{stage}", times=1, id=id_)
     answer = sandbox.sms()
     assert (accepted(sandbox), answer.status_code) == (stage == "after", 200)
@@ -112,7 +112,7 @@ def test_dead_id_says_nothing_of_what_was_done(sandbox: Harness, id_: str, stage
 
 @pytest.mark.parametrize("envelope", [False, True])
 @pytest.mark.parametrize("form", get_args(NoteForm))
-def test_note_stands_beside_the_record(sandbox: Harness, form: str, envelope: bool) -> None:
+def test_note_is_returned_beside_the_record(sandbox: Harness, form: str, envelope: bool) -> None:
     sandbox.settings(envelope=envelope)
     sandbox.fault("send_sms", "note_beside_id", times=1, form=form)
     body = sandbox.sms().json()
@@ -134,7 +134,7 @@ def test_odd_status_of_a_purchase_that_was_made(sandbox: Harness, form: str) -> 
     assert (body["status"], "data" in body) != ("pending", False) or body["meta"]["charge"]["refunded"]
 
 
-def test_empty_errors_take_the_place_of_none_that_name_a_recipient_left_out(sandbox: Harness) -> None:
+def test_empty_errors_fault_keeps_errors_that_name_a_recipient(sandbox: Harness) -> None:
     sandbox.settings(refused_recipients="leave_out")
     sandbox.control("POST", "seed", {"refused_recipients": ["2348030001111"]})
     sandbox.fault("send_sms", "odd_answer", times=1, form="empty_errors")
@@ -142,7 +142,7 @@ def test_empty_errors_take_the_place_of_none_that_name_a_recipient_left_out(sand
     assert (bool(body["id"]), [error["type"] for error in body["errors"]]) == (True, ["invalid_recipient"])
 
 
-def test_rejection_carries_the_words_given(sandbox: Harness) -> None:
+def test_rejection_has_the_configured_message(sandbox: Harness) -> None:
     sandbox.fault("send_sms", "reject", after=1, message="Sender ID not approved")
     assert sandbox.sms().status_code == 200
     assert sandbox.sms().json() == {"status": 400, "message": "Sender ID not approved", "errors": []}
@@ -150,7 +150,7 @@ def test_rejection_carries_the_words_given(sandbox: Harness) -> None:
 
 @pytest.mark.parametrize(("balance", "left"), [("keep", {"available_balance"}), ("drop", set())])
 @pytest.mark.parametrize("envelope", [False, True])
-def test_answer_without_charge_keeps_the_rest(
+def test_response_without_charge_keeps_the_other_fields(
     sandbox: Harness, balance: str, left: set[str], *, envelope: bool
 ) -> None:
     sandbox.control("PUT", "settings", {"envelope": envelope})
@@ -278,7 +278,7 @@ def test_odd_answers_were_accepted(sandbox: Harness, kind: str) -> None:
 
 
 @pytest.mark.parametrize(("kind", "status"), [("error_500_after", 500), ("bad_gateway_after", 504)])
-def test_a_failure_after_acceptance(sandbox: Harness, kind: str, status: int) -> None:
+def test_failure_after_acceptance_accepts_the_request(sandbox: Harness, kind: str, status: int) -> None:
     sandbox.fault("send_sms", kind, times=1)
     assert sandbox.sms().status_code == status
     assert accepted(sandbox) == 1
@@ -292,7 +292,7 @@ def test_a_failure_after_acceptance(sandbox: Harness, kind: str, status: int) ->
         ("GET", "/lists/contact", None, "get_contact_table", "id"),
     ],
 )
-def test_the_field_missing_is_one_that_matters(
+def test_missing_field_fault_removes_a_required_field(
     sandbox: Harness, method: str, path: str, body: Any, operation: str, gone: str
 ) -> None:
     for envelope in (False, True):
@@ -356,7 +356,7 @@ def test_times_after_rate_and_operation(sandbox: Harness) -> None:
     assert 8 <= draws[0].count(500) <= 32
 
 
-def test_a_refused_request_does_not_use_up_a_fault_after_acceptance(sandbox: Harness) -> None:
+def test_refused_request_does_not_use_up_a_fault_after_acceptance(sandbox: Harness) -> None:
     sandbox.fault("send_sms", "broken_json", times=1)
     assert sandbox.sms(recipients="nobody").status_code == 400
     assert sandbox.counters()["faults"] == {}
@@ -364,7 +364,7 @@ def test_a_refused_request_does_not_use_up_a_fault_after_acceptance(sandbox: Har
         sandbox.sms().json()
 
 
-def test_a_wrong_key_meets_no_fault(sandbox: Harness) -> None:
+def test_request_with_a_wrong_key_triggers_no_fault(sandbox: Harness) -> None:
     sandbox.fault("*", "error_500", times=1)
     assert sandbox.call("GET", "/lists/contact", headers={"Authorization": "Bearer no"}).status_code == 401
     assert sandbox.call("GET", "/lists/contact").status_code == 500
@@ -396,7 +396,7 @@ def test_faults_can_be_listed_and_taken_away(sandbox: Harness) -> None:
         {},
     ],
 )
-def test_a_fault_that_makes_no_sense_is_refused(sandbox: Harness, wrong: dict[str, Any]) -> None:
+def test_invalid_fault_is_refused(sandbox: Harness, wrong: dict[str, Any]) -> None:
     answer = sandbox.call("POST", "/_control/faults", wrong)
     assert answer.status_code == 400
     assert answer.json()["message"]

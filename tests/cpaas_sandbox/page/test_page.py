@@ -18,7 +18,7 @@ EVIL = "<img src=x onerror=\"document.title='owned'\"><script>document.title='ow
 
 
 @pytest.mark.parametrize(("path", "kind"), FILES.items())
-def test_its_files(sandbox: Harness, path: str, kind: str) -> None:
+def test_page_files_are_served_with_a_content_security_policy(sandbox: Harness, path: str, kind: str) -> None:
     answer = sandbox.call("GET", path, headers={"Authorization": ""})
     assert answer.status_code == 200
     assert answer.headers["content-type"].startswith(kind)
@@ -27,7 +27,7 @@ def test_its_files(sandbox: Harness, path: str, kind: str) -> None:
     assert "unsafe" not in policy
 
 
-def test_nothing_is_fetched_from_elsewhere(sandbox: Harness) -> None:
+def test_page_names_no_other_host(sandbox: Harness) -> None:
     for path in FILES:
         text = sandbox.call("GET", path).text
         addresses = [
@@ -45,7 +45,7 @@ def test_no_markup_is_made_from_strings(sandbox: Harness) -> None:
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="no chromium on this machine")
-def test_a_browser_shows_a_message_and_runs_nothing_of_it(sandbox: Harness, tmp_path: Path) -> None:
+def test_browser_shows_a_message_as_text(sandbox: Harness, tmp_path: Path) -> None:
     sandbox.sms(content=EVIL)
     seq = sandbox.inbox("sms")[0]["seq"]
     flags = [*FLAGS, "--virtual-time-budget=3000", "--dump-dom"]
@@ -100,7 +100,7 @@ def test_reports_appear_and_change_while_the_page_is_open(
     assert browser.run("return window.loadedOnce") is True
 
 
-def test_a_page_loses_and_finds_the_sandbox_again(sandbox: Harness, browser: Browser) -> None:
+def test_page_recovers_after_losing_the_sandbox(sandbox: Harness, browser: Browser) -> None:
     browser.open(f"{sandbox.url}/")
     until(lambda: browser.texts("#state") == ["live"])
     browser.run("window.fetchOfTheirs = fetch; window.fetch = () => Promise.reject(new Error('gone'))")

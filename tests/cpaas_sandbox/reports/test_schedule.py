@@ -24,7 +24,7 @@ def frozen(sandbox: Harness) -> Harness:
     return sandbox
 
 
-def people(count: int) -> str:
+def phone_list(count: int) -> str:
     return ",".join(str(2348030000000 + n) for n in range(count))
 
 
@@ -47,7 +47,7 @@ def addresses(count: int) -> str:
         ("event_data", {"event": "text.undelivered", "data": {"id": "ID", "recipient": BAYO, "reason": "WHY"}}),
     ],
 )
-def test_the_shape_of_a_callback_is_as_set(
+def test_callback_has_the_configured_shape(
     frozen: Harness, receiver: Receiver, shape: str, expected: dict[str, Any]
 ) -> None:
     frozen.settings(callback_shape=shape)
@@ -95,7 +95,7 @@ def test_email_is_reported_too(sandbox: Harness, receiver: Receiver) -> None:
         ("airtime", "error", ["airtime.error"]),
     ],
 )
-def test_the_webhook_hears_of_every_outcome(
+def test_webhook_receives_an_event_for_every_outcome(
     frozen: Harness, receiver: Receiver, kind: str, outcome: str, events: list[str]
 ) -> None:
     recipient = "ada@example.com" if kind == "email" else ADA
@@ -113,7 +113,7 @@ def test_the_webhook_hears_of_every_outcome(
     assert frozen.control("GET", f"outcomes/{kind}")["counts"] == {outcome: 1}
 
 
-def test_a_duplicate_purchase_is_reported_at_once(frozen: Harness, receiver: Receiver) -> None:
+def test_duplicate_purchase_is_reported_at_once(frozen: Harness, receiver: Receiver) -> None:
     frozen.settings(webhook_url=receiver.url, webhook_secret="whsec_of_the_tests")
     for _ in range(2):
         frozen.ok("POST", "/airtime/buy", AIRTIME | {"callback": receiver.url})
@@ -158,11 +158,11 @@ def test_delays_on_the_clock(frozen: Harness, receiver: Receiver) -> None:
 # -- what becomes of whom ---------------------------------------------------------------------------------------------
 
 
-def test_the_same_recipient_always_fares_the_same(sandbox: Harness) -> None:
+def test_outcome_of_a_recipient_depends_on_the_seed_only(sandbox: Harness) -> None:
     sandbox.settings(report_undelivered_rate=0.3, report_clicked_rate=0.4, report_seed=7)
 
     def outcomes() -> dict[str, tuple[str, str | None]]:
-        sandbox.sms(recipients=people(300), is_trackable=True)
+        sandbox.sms(recipients=phone_list(300), is_trackable=True)
         items = sandbox.inbox("sms", limit=300)
         return {one["recipient"]: (one["status"], one["reason"]) for one in items}
 
@@ -176,7 +176,7 @@ def test_the_same_recipient_always_fares_the_same(sandbox: Harness) -> None:
     assert outcomes() != first
 
 
-def test_each_kind_has_a_rate_of_its_own(frozen: Harness) -> None:
+def test_each_message_kind_has_its_own_rates(frozen: Harness) -> None:
     frozen.settings(
         report_undelivered_rate=1, report_bounced_rate=0.5, report_failed_rate=1, report_opened_rate=1, report_seed=3
     )
@@ -199,7 +199,7 @@ def test_clicks_are_drawn_for_trackable_messages_only(sandbox: Harness) -> None:
     assert found == {"untracked": "delivered", "tracked": "clicked"}
 
 
-def test_what_is_seeded_goes_before_what_is_drawn(sandbox: Harness) -> None:
+def test_seeded_outcome_precedes_the_random_one(sandbox: Harness) -> None:
     sandbox.settings(report_undelivered_rate=1)
     sandbox.control("POST", "seed", {"outcomes": {"sms": {ADA: "delivered"}}})
     sandbox.sms(recipients=f"{ADA},{BAYO}")
@@ -217,7 +217,7 @@ def test_draws_are_even_and_independent() -> None:
 # -- in which order and how often -------------------------------------------------------------------------------------
 
 
-def test_a_recipients_reports_come_in_order(sandbox: Harness, receiver: Receiver) -> None:
+def test_reports_of_a_recipient_arrive_in_order(sandbox: Harness, receiver: Receiver) -> None:
     sandbox.settings(report_in_flight=True, report_opened_rate=1, report_clicked_rate=1, report_concurrency=64)
     sandbox.ok("POST", "/email/send", EMAIL | {"recipients": addresses(100), "callback": receiver.url})
     assert sandbox.reported()["acknowledged"] == 400
@@ -230,7 +230,7 @@ def test_a_recipients_reports_come_in_order(sandbox: Harness, receiver: Receiver
 
 def test_disorder_turns_reports_round_and_shuffles_recipients(frozen: Harness, receiver: Receiver) -> None:
     frozen.settings(report_in_flight=True, report_disorder=1, report_delay_seconds=60, report_concurrency=1)
-    frozen.sms(recipients=people(50), callback=receiver.url)
+    frozen.sms(recipients=phone_list(50), callback=receiver.url)
     assert frozen.reported()["sent"] == 0  # what is in flight is not said before it is over
     frozen.advance(60)
     frozen.reported()
@@ -243,7 +243,7 @@ def test_disorder_turns_reports_round_and_shuffles_recipients(frozen: Harness, r
 
 def test_disorder_strikes_a_share(frozen: Harness, receiver: Receiver) -> None:
     frozen.settings(report_in_flight=True, report_disorder=0.5, report_seed=1)
-    frozen.sms(recipients=people(100), callback=receiver.url)
+    frozen.sms(recipients=phone_list(100), callback=receiver.url)
     frozen.reported()
     first: dict[str, str] = {}
     for one in receiver.bodies:
@@ -264,7 +264,7 @@ def test_disorder_of_airtime(frozen: Harness, receiver: Receiver) -> None:
 
 def test_duplicates_have_the_same_body(frozen: Harness, receiver: Receiver) -> None:
     frozen.settings(report_duplicate_rate=0.5, report_seed=5)
-    frozen.sms(recipients=people(200), callback=receiver.url)
+    frozen.sms(recipients=phone_list(200), callback=receiver.url)
     counts = frozen.reported()
     copies = Counter(one.raw for one in receiver.received)
     assert len(copies) == 200
@@ -274,7 +274,7 @@ def test_duplicates_have_the_same_body(frozen: Harness, receiver: Receiver) -> N
     assert {one["origin"] for one in frozen.inbox("reports", limit=1000)} == {"first", "duplicate"}
 
 
-def test_a_report_may_come_once_more_although_acknowledged(frozen: Harness, receiver: Receiver) -> None:
+def test_acknowledged_report_may_be_sent_again(frozen: Harness, receiver: Receiver) -> None:
     frozen.settings(report_repeat_rate=1)
     frozen.sms(callback=receiver.url)
     assert frozen.reported() == {
@@ -292,13 +292,13 @@ def test_a_report_may_come_once_more_although_acknowledged(frozen: Harness, rece
 # -- what the control API tells of it ---------------------------------------------------------------------------------
 
 
-def test_outcomes_agree_with_what_was_heard_and_are_paged(sandbox: Harness, receiver: Receiver) -> None:
+def test_outcomes_equal_the_received_reports_and_are_paged(sandbox: Harness, receiver: Receiver) -> None:
     sandbox.settings(
         report_undelivered_rate=0.2, report_clicked_rate=0.2, report_in_flight=True, report_disorder=0.3,
         report_duplicate_rate=0.3, report_seed=11,
     )  # fmt: skip
-    sandbox.sms(recipients=people(200), callback=receiver.url, is_trackable=True, external_ref="c-1")
-    sandbox.sms(recipients=people(3), external_ref="c-2")
+    sandbox.sms(recipients=phone_list(200), callback=receiver.url, is_trackable=True, external_ref="c-1")
+    sandbox.sms(recipients=phone_list(3), external_ref="c-2")
     sandbox.reported()
     rank = ("sent", "undelivered", "delivered", "clicked")
     heard: dict[str, int] = {}
@@ -323,7 +323,7 @@ def test_outcomes_agree_with_what_was_heard_and_are_paged(sandbox: Harness, rece
 
 
 @pytest.mark.parametrize("query", ["otp", "otp.jsonl", "sms?limit=1001", "sms?after=-1"])
-def test_a_query_of_outcomes_that_makes_no_sense(sandbox: Harness, query: str) -> None:
+def test_invalid_query_of_outcomes_is_refused(sandbox: Harness, query: str) -> None:
     assert sandbox.call("GET", f"/_control/outcomes/{query}").status_code == 400
 
 
@@ -335,7 +335,7 @@ def test_reports_are_found_by_message(sandbox: Harness, receiver: Receiver) -> N
     assert sandbox.call("GET", "/_control/inbox/otp", params={"message_id": "x"}).status_code == 400
 
 
-def test_a_page_that_has_not_changed_is_not_sent_again(sandbox: Harness) -> None:
+def test_unchanged_inbox_page_returns_304(sandbox: Harness) -> None:
     sandbox.sms()
     first = sandbox.call("GET", "/_control/inbox/sms")
     known = {"If-None-Match": first.headers["etag"]}
@@ -345,7 +345,7 @@ def test_a_page_that_has_not_changed_is_not_sent_again(sandbox: Harness) -> None
     assert sandbox.call("GET", "/_control/inbox/sms", headers=known).json()["total"] == 2
 
 
-def test_a_click_is_reported_on_demand(sandbox: Harness, receiver: Receiver) -> None:
+def test_click_is_reported_on_demand(sandbox: Harness, receiver: Receiver) -> None:
     request = {"recipients": f"{ADA},{BAYO}", "is_trackable": True, "callback": receiver.url, "external_ref": "c-1"}
     record = sandbox.sms(**request).json()
     sandbox.reported()
@@ -377,9 +377,7 @@ def test_a_click_is_reported_on_demand(sandbox: Harness, receiver: Receiver) -> 
         ({}, 400, "give the message a callback, or set webhook_url"),
     ],
 )
-def test_a_report_on_demand_that_makes_no_sense(
-    sandbox: Harness, change: dict[str, Any], status: int, said: str
-) -> None:
+def test_invalid_report_on_demand_is_refused(sandbox: Harness, change: dict[str, Any], status: int, said: str) -> None:
     sandbox.sms(external_ref="c-1")
     body = {"recipient": ADA, "status": "delivered", "external_ref": "c-1"} | change
     answer: httpx.Response = sandbox.call("POST", "/_control/reports", body)

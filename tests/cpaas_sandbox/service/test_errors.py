@@ -35,11 +35,11 @@ def test_every_operation_asks_for_the_key(sandbox: Harness, operation: Any) -> N
 
 
 @pytest.mark.parametrize("header", ["", "Bearer", "Bearer wrong", KEY, f"Basic {KEY}", "Bearer clé"])
-def test_a_key_that_is_not_the_account_s_is_refused(sandbox: Harness, header: str) -> None:
+def test_wrong_api_key_is_refused(sandbox: Harness, header: str) -> None:
     _is_refused(sandbox, OPERATIONS[0], header)
 
 
-def test_the_raw_key_where_it_is_set(sandbox: Harness) -> None:
+def test_auth_scheme_setting_decides_between_raw_key_and_bearer(sandbox: Harness) -> None:
     raw, bearer = {"Authorization": KEY}, {"Authorization": f"Bearer {KEY}"}
 
     def tried() -> list[int]:
@@ -52,12 +52,12 @@ def test_the_raw_key_where_it_is_set(sandbox: Harness) -> None:
     assert tried() == [200, 200]
 
 
-def test_the_scheme_is_no_matter_of_case(sandbox: Harness) -> None:
+def test_auth_scheme_is_case_insensitive(sandbox: Harness) -> None:
     assert sandbox.call("GET", "/lists/contact", headers={"Authorization": f"bearer {KEY}"}).status_code == 200
 
 
 @pytest.mark.parametrize("path", ["/nothing", "/sms", "/sms/send/", "/otp/", "/lists/contact/rows/a/b", "//", "/otp"])
-def test_unknown_paths(sandbox: Harness, path: str) -> None:
+def test_unknown_path_is_not_found(sandbox: Harness, path: str) -> None:
     assert sandbox.refused(404, "POST", sandbox.url + path) == {"path": "not_found"}
 
 
@@ -99,7 +99,7 @@ def test_bodies_that_are_not_json(sandbox: Harness, body: bytes) -> None:
 
 
 @pytest.mark.parametrize("method", ["GET", "POST", "PATCH"])
-def test_request_without_a_body_is_told_the_required_fields(sandbox: Harness, method: str) -> None:
+def test_error_of_a_missing_body_names_the_required_fields(sandbox: Harness, method: str) -> None:
     path, fields = {
         "GET": ("/lookup/phone", {"phone"}),
         "POST": ("/otp/verify", {"id", "token"}),
@@ -137,7 +137,7 @@ def test_several_fields_at_once(sandbox: Harness) -> None:
     }
 
 
-def test_a_body_too_large(sandbox: Harness) -> None:
+def test_oversized_body_is_refused(sandbox: Harness) -> None:
     raw = Raw(sandbox)
     raw.ask("POST", "/sms/send", b" " * (8 * 1024 * 1024 + 1))
     assert raw.rest().startswith(b"HTTP/1.1 413")
@@ -159,7 +159,7 @@ def test_unknown_fields_are_ignored_or_refused(sandbox: Harness) -> None:
     assert sandbox.refused(400, "POST", "/sms/send", request) == {"colour": "extra_forbidden"}
 
 
-def test_an_envelope_around_results_and_not_around_errors(sandbox: Harness) -> None:
+def test_envelope_wraps_results_but_not_errors(sandbox: Harness) -> None:
     sandbox.settings(envelope=True)
     wrapped = sandbox.ok("GET", "/lists/contact")
     assert set(wrapped) == {"status", "type", "message", "data"}
@@ -168,6 +168,6 @@ def test_an_envelope_around_results_and_not_around_errors(sandbox: Harness) -> N
     assert sandbox.refused(404, "GET", "/otp/unknown") == {"id": "not_found"}
 
 
-def test_a_percent_encoded_id_is_one_id(sandbox: Harness) -> None:
+def test_percent_encoded_id_is_one_segment(sandbox: Harness) -> None:
     assert sandbox.refused(404, "GET", "/lists/contact/row/a%2Fb%20c") == {"row_id": "not_found"}
     assert sandbox.refused(404, "GET", "/lists/contact/row/%FF%00") == {"row_id": "not_found"}

@@ -33,7 +33,7 @@ def test_revoking_is_linked_only_where_it_ends_a_passcode(sandbox: Harness) -> N
 
 
 @pytest.mark.parametrize(("setting", "described"), [("message", "Message"), ("record", "ContactRow"), ("empty", None)])
-def test_deletions_are_described_as_they_are_set(sandbox: Harness, setting: str, described: str | None) -> None:
+def test_deletion_is_described_as_configured(sandbox: Harness, setting: str, described: str | None) -> None:
     sandbox.settings(delete_body=setting)
     responses = success(sandbox, "/lists/contact/rows/{row_id}", "delete")
     if described is None:
@@ -44,7 +44,7 @@ def test_deletions_are_described_as_they_are_set(sandbox: Harness, setting: str,
         assert schema == {"$ref": f"#/components/schemas/{described}"}
 
 
-def test_unknown_fields_are_described_as_they_are_set(sandbox: Harness) -> None:
+def test_unknown_fields_are_described_as_configured(sandbox: Harness) -> None:
     assert "additionalProperties" not in document(sandbox)["components"]["schemas"]["SendSmsRequest"]
     sandbox.settings(unknown_fields="reject")
     assert document(sandbox)["components"]["schemas"]["SendSmsRequest"]["additionalProperties"] is False
@@ -70,7 +70,7 @@ def test_key_is_described_as_it_is_set(sandbox: Harness) -> None:
     assert document(sandbox)["components"]["securitySchemes"]["api_key"]["type"] == "apiKey"
 
 
-def test_what_is_described_is_what_is_answered(sandbox: Harness) -> None:
+def test_responses_match_their_schemas(sandbox: Harness) -> None:
     schemas = document(sandbox)["components"]["schemas"]
     answers = {
         "SmsMessage": sandbox.sms(external_ref="r").json(),

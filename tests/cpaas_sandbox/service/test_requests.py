@@ -74,13 +74,13 @@ def test_type_accepts_what_its_schema_describes(name: str, data: st.DataObject) 
         assert accepts(name, body) == reference.is_valid(body)
 
 
-def test_a_final_newline_is_no_part_of_a_number() -> None:
+def test_number_with_a_final_newline_is_refused() -> None:
     assert accepts("lookup_phone", {"phone": "2348030000001"})
     assert not accepts("lookup_phone", {"phone": "2348030000001\n"})
 
 
 @given(st.text(max_size=400))
-def test_a_measure_adds_up(text: str) -> None:
+def test_measured_length_and_pages_agree(text: str) -> None:
     size = measure(text)
     assert size.pages >= 1
     assert (size.pages == 1) is (size.length <= (160 if size.encoding == "GSM-7" else 70))

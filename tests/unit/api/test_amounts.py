@@ -21,11 +21,11 @@ CENTS = st.decimals(min_value=0, max_value=10**9, places=4)
         (100, "100"), (None, "not known"),
     ],
 )  # fmt: skip
-def test_an_amount_is_shown_exactly_with_thousands_separators(amount: amounts.Amount | None, words: str) -> None:
+def test_amount_is_shown_exactly_with_thousands_separators(amount: amounts.Amount | None, words: str) -> None:
     assert amounts.format_amount(amount) == words
 
 
-def test_a_sum_is_that_of_the_amounts_as_they_were_written() -> None:
+def test_total_adds_amounts_as_written_and_skips_missing_ones() -> None:
     assert amounts.total([0.1] * 3) == 0.3
     assert amounts.total([0.1, None, 0.2]) == 0.3
     assert amounts.total([None]) is None
@@ -33,7 +33,7 @@ def test_a_sum_is_that_of_the_amounts_as_they_were_written() -> None:
 
 
 @given(st.lists(CENTS, min_size=1, max_size=50))
-def test_a_sum_of_floats_is_the_sum_of_what_they_stand_for(floats: list[Decimal]) -> None:
+def test_total_of_floats_equals_the_decimal_sum(floats: list[Decimal]) -> None:
     assert amounts.total([float(amount) for amount in floats]) == float(sum(floats))
 
 
@@ -45,9 +45,9 @@ def test_parts_together_are_never_more_than_the_whole(amount: Decimal, of: int) 
 @pytest.mark.parametrize(
     ("number", "words"), [(0, "0 duplicates"), (1, "1 duplicate"), (2, "2 duplicates"), (12_345, "12,345 duplicates")]
 )
-def test_one_is_one_and_not_ones(number: int, words: str) -> None:
+def test_count_of_one_has_no_plural(number: int, words: str) -> None:
     assert amounts.counted(number, "duplicate") == words
 
 
-def test_another_plural() -> None:
+def test_count_uses_an_irregular_plural() -> None:
     assert (amounts.counted(1, "entry", "entries"), amounts.counted(2, "entry", "entries")) == ("1 entry", "2 entries")

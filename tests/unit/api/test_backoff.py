@@ -9,7 +9,7 @@ from cpaas_provider.api.backoff import backoff
 
 @pytest.mark.parametrize(("failures", "seconds"), [(1, 0.5), (2, 1.0), (5, 8.0), (8, 30.0), (10_000, 30.0)])
 @pytest.mark.parametrize("jitter", [0.0, 0.5, 1.0])
-def test_delay_doubles_up_to_the_longest_and_its_random_part_is_as_large_as_asked(
+def test_delay_doubles_up_to_its_maximum_with_the_requested_jitter(
     failures: int, seconds: float, jitter: float
 ) -> None:
     delays = [backoff(failures, 0.5, 30.0, jitter=jitter) for _ in range(200)]

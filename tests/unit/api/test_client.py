@@ -76,13 +76,13 @@ def public(kind: type) -> set[str]:
     return {name for name, value in inspect.getmembers(kind, inspect.isfunction) if not name.startswith("_")}
 
 
-def test_both_clients_have_the_14_operations_one_way_to_run_a_call_and_ways_to_end() -> None:
+def test_both_clients_have_14_operations_run_close_and_stop() -> None:
     assert public(CpaasClient) == {*NAMES, "run", "close", "stop"}
     assert public(AsyncCpaasClient) == {*NAMES, "run", "aclose", "stop"}
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_both_clients_take_and_explain_the_same(name: str) -> None:
+def test_both_clients_have_the_same_signatures_and_documentation(name: str) -> None:
     operation = getattr(operations, name)
     sync, asynchronous = getattr(CpaasClient, name), getattr(AsyncCpaasClient, name)
     assert inspect.signature(sync) == inspect.signature(asynchronous)
@@ -95,14 +95,14 @@ def test_both_clients_take_and_explain_the_same(name: str) -> None:
     assert all(f":param {parameter.name}:" in sync.__doc__ for parameter in parameters)
 
 
-def test_a_client_does_not_show_its_key() -> None:
+def test_client_does_not_show_its_key() -> None:
     for kind in (CpaasClient, AsyncCpaasClient):
         client = kind("https://cpaas.example.com/v1", KEY)
         assert repr(client) == f"<{kind.__name__} https://cpaas.example.com/v1>"
         assert KEY not in str(vars(client))
 
 
-def test_a_client_that_cannot_work_is_not_made() -> None:
+def test_client_with_invalid_settings_is_refused() -> None:
     for kind in (CpaasClient, AsyncCpaasClient):
         with pytest.raises(errors.CpaasConfigurationError, match="base URL"):
             kind("", KEY)
@@ -113,7 +113,7 @@ def test_a_client_that_cannot_work_is_not_made() -> None:
 # Calls ----------------------------------------------------------------------------------------------------------------
 
 
-def test_a_call_gives_the_resource_or_raises(ask: Ask) -> None:
+def test_call_returns_the_resource_or_raises(ask: Ask) -> None:
     def answer(connection: socket.socket, seen: Seen) -> None:
         if seen.target.endswith("/missing"):
             item = {"field": "id", "message": "is unknown"}
@@ -129,7 +129,7 @@ def test_a_call_gives_the_resource_or_raises(ask: Ask) -> None:
     assert len(server.seen) == 2
 
 
-def test_a_call_is_repeated_for_real(ask: Ask) -> None:
+def test_call_is_retried_after_429_and_503(ask: Ask) -> None:
     answers = [http(429, Retry_After="0"), http(503, Retry_After="0"), http(200, otp("a"))]
     with Loopback(lambda connection, _: connection.sendall(answers.pop(0))) as server:
         (found,) = ask(server.url, [("get_otp", "a")], requests_per_second=1000)
@@ -138,7 +138,7 @@ def test_a_call_is_repeated_for_real(ask: Ask) -> None:
     assert len(server.seen) == 3
 
 
-def test_many_callers_get_their_own_answers(ask: Ask) -> None:
+def test_many_callers_get_their_own_responses(ask: Ask) -> None:
     with Loopback(echo) as server:
         given = ask(
             server.url,
@@ -154,7 +154,7 @@ def test_many_callers_get_their_own_answers(ask: Ask) -> None:
 
 
 @pytest.mark.parametrize("cap", [1, 3, 12])
-def test_no_more_are_in_flight_than_allowed(ask: Ask, cap: int) -> None:
+def test_requests_in_flight_never_exceed_max_concurrency(ask: Ask, cap: int) -> None:
     lock, too_many = threading.Lock(), threading.Event()
     now, peak = 0, 0
 
@@ -181,11 +181,11 @@ def test_no_more_are_in_flight_than_allowed(ask: Ask, cap: int) -> None:
 def test_requests_start_evenly_spaced(ask: Ask) -> None:
     times: list[float] = []
 
-    def note(connection: socket.socket, seen: Seen) -> None:
+    def record_time(connection: socket.socket, seen: Seen) -> None:
         times.append(time.monotonic())
         echo(connection, seen)
 
-    with Loopback(note) as server:
+    with Loopback(record_time) as server:
         begun = time.monotonic()
         ask(server.url, [("get_otp", f"otp-{number}") for number in range(21)], requests_per_second=50)
     # The way may delay a request, but none can arrive before its moment.
@@ -193,7 +193,7 @@ def test_requests_start_evenly_spaced(ask: Ask) -> None:
     assert len(times) == 21
 
 
-def test_a_stall_is_not_followed_by_a_burst(ask: Ask) -> None:
+def test_stall_is_not_followed_by_a_burst(ask: Ask) -> None:
     stalls, never = iter([0.5] * 4), threading.Event()
     released: list[float] = []
     later: list[float] = []
@@ -214,7 +214,7 @@ def test_a_stall_is_not_followed_by_a_burst(ask: Ask) -> None:
     assert len(later) == 16
 
 
-def test_when_one_is_told_to_wait_all_do(ask: Ask) -> None:
+def test_retry_after_of_one_request_delays_all_requests(ask: Ask) -> None:
     first = itertools.count()
     times: list[float] = []
 
@@ -256,7 +256,7 @@ async def test_leaving_the_async_block_closes_the_connections() -> None:
         until(lambda: server.open == 0)
 
 
-async def test_a_cancelled_call_gives_its_place_back() -> None:
+async def test_cancelled_call_frees_its_concurrency_slot() -> None:
     def silent_once(connection: socket.socket, seen: Seen) -> None:
         if seen.target.endswith("/silence"):
             server.over.wait(10)
@@ -273,7 +273,7 @@ async def test_a_cancelled_call_gives_its_place_back() -> None:
             assert (await client.get_otp("a")).id == "a"
 
 
-def test_a_reset_connection_does_not_spoil_the_client() -> None:
+def test_client_works_after_a_closed_connection() -> None:
     broken = iter([True])
 
     def answer(connection: socket.socket, seen: Seen) -> None:
@@ -310,7 +310,7 @@ class Aside:
             self._pool.shutdown(wait=False)
 
 
-def test_stopped_while_it_waits_to_ask_again_a_call_ends_and_nothing_leaves() -> None:
+def test_stop_during_the_wait_for_a_retry_sends_nothing_more() -> None:
     with (
         Loopback(answering(429, Retry_After="30")) as server,
         CpaasClient(server.url, KEY, max_retry_after=60) as client,
@@ -322,7 +322,7 @@ def test_stopped_while_it_waits_to_ask_again_a_call_ends_and_nothing_leaves() ->
     assert len(server.seen) == 1
 
 
-def test_stopped_while_it_waits_for_its_turn_a_call_ends_and_nothing_leaves() -> None:
+def test_stop_during_the_wait_for_the_rate_limit_sends_nothing() -> None:
     with Loopback(echo) as server, CpaasClient(server.url, KEY, requests_per_second=0.02) as client:
         assert client.get_otp("a").id == "a"
         call = Aside(client, "send_sms", "2348031234567", "Clinic", "Hello")
@@ -334,7 +334,7 @@ def test_stopped_while_it_waits_for_its_turn_a_call_ends_and_nothing_leaves() ->
     assert len(server.seen) == 1
 
 
-def test_stopped_while_they_wait_for_a_place_calls_end_at_once_and_nothing_leaves() -> None:
+def test_stop_during_the_wait_for_a_slot_sends_nothing() -> None:
     released = threading.Event()
 
     def hold(connection: socket.socket, seen: Seen) -> None:
@@ -353,7 +353,7 @@ def test_stopped_while_they_wait_for_a_place_calls_end_at_once_and_nothing_leave
     assert len(server.seen) == 1
 
 
-def test_a_call_under_way_goes_on_and_gets_its_answer() -> None:
+def test_request_in_flight_at_the_stop_gets_its_response() -> None:
     released = threading.Event()
 
     def hold(connection: socket.socket, seen: Seen) -> None:
@@ -368,7 +368,7 @@ def test_a_call_under_way_goes_on_and_gets_its_answer() -> None:
         assert call.outcome().id == "sms-1"
 
 
-def test_a_client_that_was_stopped_begins_nothing_and_may_be_stopped_again() -> None:
+def test_stopped_client_sends_nothing_and_may_be_stopped_again() -> None:
     with Loopback(echo) as server, CpaasClient(server.url, KEY) as client:
         client.stop()
         client.stop()
@@ -377,7 +377,7 @@ def test_a_client_that_was_stopped_begins_nothing_and_may_be_stopped_again() -> 
     assert server.connections == 0
 
 
-async def test_an_async_client_that_is_stopped_ends_what_waits_and_lets_go_on_what_is_under_way() -> None:
+async def test_stopped_async_client_ends_waiting_calls_and_finishes_requests_in_flight() -> None:
     released = threading.Event()
 
     def hold(connection: socket.socket, seen: Seen) -> None:
@@ -404,7 +404,7 @@ async def test_an_async_client_that_is_stopped_ends_what_waits_and_lets_go_on_wh
 
 
 @pytest.mark.parametrize("slow", [{"requests_per_second": 0.02}, {"max_retry_after": 60.0}], ids=["pace", "pause"])
-async def test_an_async_call_that_waits_for_its_turn_or_to_ask_again_ends_with_the_stop(slow: Any) -> None:
+async def test_stop_ends_an_async_call_that_waits_for_rate_limit_or_retry(slow: Any) -> None:
     answers = [http(200, otp("a")), http(429, Retry_After="30")]
     with Loopback(lambda connection, _: connection.sendall(answers.pop(0))) as server:
         async with AsyncCpaasClient(server.url, KEY, **slow) as client:

@@ -303,7 +303,7 @@ async def test_response_that_comes_too_late_is_not_the_next_ones() -> None:
             assert await send("second") == HttpResponse(200, None, b"second")
 
 
-async def test_each_of_many_requests_gets_its_own_response_though_others_are_cancelled() -> None:
+async def test_each_request_gets_its_own_response_while_others_are_cancelled() -> None:
     def echo(connection: socket.socket, seen: Seen) -> None:
         time.sleep(chance.random() * 0.003)
         connection.sendall(http(200, json.loads(seen.body)["content"].encode()))

@@ -83,7 +83,7 @@ def test_head_that_drips_is_given_up_in_time(send: Send, proxied: bool, first: b
     ],
     ids=["chunk extension", "chunk size", "trailer", "trailers"],
 )
-def test_body_that_drips_bytes_that_are_no_part_of_it_is_given_up_in_time(
+def test_body_that_drips_framing_bytes_is_given_up_in_time(
     send: Send, proxied: bool, first: bytes, then: bytes
 ) -> None:
     begin = time.monotonic()
@@ -111,7 +111,7 @@ async def test_body_of_many_small_chunks_is_read() -> None:
 
 
 @pytest.mark.parametrize("then", [b"\0\0\0\xff\xff", gzip.compress(b"")], ids=["empty blocks", "empty members"])
-def test_compression_that_yields_nothing_is_given_up_in_time(send: Send, then: bytes) -> None:
+def test_compression_that_yields_no_bytes_is_given_up_in_time(send: Send, then: bytes) -> None:
     packed = zlib.compressobj(wbits=31)
     begun = packed.compress(b"mine") + packed.flush(zlib.Z_SYNC_FLUSH if then[0] == 0 else zlib.Z_FINISH)
     with Loopback(repeating(HEAD + b"Content-Encoding: gzip\r\n\r\n" + begun, then, 0.02)) as server:
@@ -159,7 +159,7 @@ def test_compressed_body_is_expanded_no_further_than_max_response_bytes() -> Non
     )
 
 
-def test_compression_of_a_compression_is_left_as_it_is(send: Send) -> None:
+def test_doubly_compressed_body_is_not_decompressed(send: Send) -> None:
     bomb = gzip.compress(gzip.compress(b"\0" * 20_000_000))
     with Loopback(answering(200, bomb, Content_Encoding="gzip, gzip")) as server:
         assert send(request(at(server.url)), at(server.url)) == HttpResponse(200, None, bomb)
@@ -169,7 +169,7 @@ def test_compression_of_a_compression_is_left_as_it_is(send: Send) -> None:
 
 
 @pytest.mark.parametrize("status", [b"000", b"099"])
-def test_status_that_does_not_exist_is_unknown_whatever_follows(send: Send, status: bytes) -> None:
+def test_invalid_status_is_a_lost_connection_although_a_response_follows(send: Send, status: bytes) -> None:
     odd = b"HTTP/1.1 %b X\r\nContent-Length: 4\r\n\r\nfour" % status
     with Loopback(saying(odd + http(200, b"mine"))) as server:
         assert send(request(at(server.url)), at(server.url)) is TransportFailure.CONNECTION_LOST
@@ -183,7 +183,7 @@ async def test_length_of_a_response_without_body_is_not_waited_for(status: bytes
             assert await send() == HttpResponse(int(status))
 
 
-async def test_connection_with_an_early_response_is_not_used_again_although_the_rest_left() -> None:
+async def test_connection_with_an_early_response_is_not_reused_although_the_request_left() -> None:
     def early(listener: socket.socket) -> None:
         for _ in range(2):
             connection, _ = listener.accept()

@@ -75,13 +75,13 @@ def talk(
     return conversation
 
 
-def test_one_request_where_all_is_well(settings: ClientSettings) -> None:
+def test_successful_call_makes_one_request(settings: ClientSettings) -> None:
     done = talk(READ, settings, OK)
     assert done.result.id == "otp-1"
     assert (len(done.requests), done.pauses) == (1, [])
 
 
-def test_the_key_travels_once_and_our_name_with_it(settings: ClientSettings) -> None:
+def test_request_carries_the_key_once_and_the_user_agent(settings: ClientSettings) -> None:
     (request,) = talk(SEND, settings, OK).requests
     assert request.headers["Authorization"] == f"Bearer {settings.api_key}"
     assert request.headers["Accept"] == "application/json"
@@ -90,7 +90,7 @@ def test_the_key_travels_once_and_our_name_with_it(settings: ClientSettings) -> 
     assert talk(READ, prefixed, OK).requests[0].headers["Authorization"] == f"Bearer {settings.api_key}"
 
 
-def test_a_request_that_breaks_the_contract_never_leaves(settings: ClientSettings) -> None:
+def test_request_that_breaks_the_contract_is_not_sent(settings: ClientSettings) -> None:
     done = talk(ask.send_sms("12", "Clinic", "Hello"), settings, OK)
     assert isinstance(done.error, errors.CpaasInvalidRequestError)
     assert done.requests == []
@@ -133,7 +133,7 @@ FAILURES: list[tuple[str, HttpResponse | TransportFailure, set[str]]] = [
 
 @pytest.mark.parametrize("kind", sorted(ALL))
 @pytest.mark.parametrize(("reply", "repeated"), [one[1:] for one in FAILURES], ids=[one[0] for one in FAILURES])
-def test_a_call_is_repeated_only_where_that_does_nothing_twice(
+def test_call_is_retried_only_if_its_retry_safety_allows_it(
     settings: ClientSettings, kind: str, reply: HttpResponse | TransportFailure, repeated: set[str]
 ) -> None:
     done = talk(CALLS[kind], settings, reply)
@@ -143,13 +143,13 @@ def test_a_call_is_repeated_only_where_that_does_nothing_twice(
     assert len(set(map(id, done.requests))) == 1, "the very same request"
 
 
-def test_it_ends_with_the_first_success(settings: ClientSettings) -> None:
+def test_first_success_ends_the_retries(settings: ClientSettings) -> None:
     done = talk(SEND, settings, TransportFailure.REFUSED, HttpResponse(429), HttpResponse(503, "1"), OK)
     assert done.result.id == "otp-1"
     assert len(done.requests) == 4
 
 
-def test_a_repeat_that_is_unknown_ends_it(settings: ClientSettings) -> None:
+def test_unknown_outcome_of_a_retry_ends_the_call(settings: ClientSettings) -> None:
     done = talk(SEND, settings, HttpResponse(429), TransportFailure.CONNECTION_LOST, OK)
     assert isinstance(done.error, errors.CpaasUnknownOutcomeError)
     assert done.error.maybe_sent
@@ -197,7 +197,7 @@ def test_404_of_a_gateway_after_an_attempt_that_may_have_worked_proves_no_deleti
 
 
 @pytest.mark.parametrize("first", [TransportFailure.REFUSED, HttpResponse(429), HttpResponse(503, "0")])
-def test_not_found_after_an_attempt_that_did_nothing_is_an_error(
+def test_not_found_after_an_attempt_that_was_not_sent_is_an_error(
     settings: ClientSettings, first: HttpResponse | TransportFailure
 ) -> None:
     error = talk(DELETE, settings, first, not_found(DELETE)).error
@@ -205,7 +205,7 @@ def test_not_found_after_an_attempt_that_did_nothing_is_an_error(
     assert not error.maybe_done
 
 
-def test_an_update_of_what_is_not_there_stays_an_error(settings: ClientSettings) -> None:
+def test_not_found_after_an_update_that_may_have_worked_is_an_error(settings: ClientSettings) -> None:
     call = ask.update_contact_row("row-1", {"c-1": "Ada"})
     assert isinstance(
         talk(call, settings, TransportFailure.CONNECTION_LOST, not_found(call)).error, errors.CpaasNotFoundError
@@ -215,7 +215,7 @@ def test_an_update_of_what_is_not_there_stays_an_error(settings: ClientSettings)
 # How long it waits ----------------------------------------------------------------------------------------------------
 
 
-def test_waits_grow_and_are_drawn_from_nothing_to_all(settings: ClientSettings) -> None:
+def test_retry_delays_double_with_full_jitter(settings: ClientSettings) -> None:
     waits = [talk(READ, settings, HttpResponse(500)).pauses for _ in range(300)]
     for place, longest in enumerate([0.5, 1.0, 2.0, 4.0]):
         drawn = [one[place] for one in waits]
@@ -223,7 +223,7 @@ def test_waits_grow_and_are_drawn_from_nothing_to_all(settings: ClientSettings) 
         assert 0.9 * longest < max(drawn) <= longest
 
 
-def test_no_wait_is_longer_than_half_a_minute() -> None:
+def test_no_retry_delay_exceeds_30_seconds() -> None:
     patient = ClientSettings("https://cpaas.example.com", "key", max_retries=40)
     assert max(talk(READ, patient, HttpResponse(500)).pauses) <= 30
 
@@ -235,7 +235,7 @@ def test_retry_after_is_obeyed_to_the_second(settings: ClientSettings, reply: Ht
 
 @pytest.mark.parametrize("asked", ["0", "0.0", "Mon, 01 Jan 2001 00:00:00 GMT"])
 @pytest.mark.parametrize("status", [425, 429, 503])
-def test_retry_after_of_nothing_is_never_less_than_back_off(
+def test_retry_after_of_zero_does_not_shorten_the_backoff(
     settings: ClientSettings, monkeypatch: pytest.MonkeyPatch, status: int, asked: str
 ) -> None:
     monkeypatch.setattr("random.uniform", lambda least, most: most)
@@ -250,32 +250,32 @@ def test_retry_after_up_to_the_cap(settings: ClientSettings) -> None:
     assert (done.error.retry_after, done.error.retryable) == (61, True)
 
 
-def test_everybody_waits_when_the_service_asks_one_of_us(settings: ClientSettings) -> None:
+def test_retry_after_of_one_call_delays_all_calls(settings: ClientSettings) -> None:
     rate_limiter = RateLimiter(1000, clock=lambda: 0.0)
     talk(SEND, settings, HttpResponse(429, "7"), OK, rate_limiter=rate_limiter)
     assert rate_limiter.reserve() == 7
 
 
-def test_everybody_waits_also_when_the_service_does_not_say_how_long(settings: ClientSettings) -> None:
+def test_429_without_retry_after_delays_all_calls(settings: ClientSettings) -> None:
     rate_limiter = RateLimiter(1000, clock=lambda: 0.0)
     done = talk(SEND, settings, HttpResponse(429), HttpResponse(429), OK, rate_limiter=rate_limiter)
     assert rate_limiter.reserve() == max(done.pauses)
 
 
-def test_everybody_waits_also_after_the_last_attempt(settings: ClientSettings) -> None:
+def test_429_of_the_last_attempt_delays_all_calls(settings: ClientSettings) -> None:
     once = ClientSettings(settings.base_url, settings.api_key, max_retries=0)
     rate_limiter = RateLimiter(1000, clock=lambda: 0.0)
     done = talk(SEND, once, HttpResponse(429, "7"), rate_limiter=rate_limiter)
     assert (len(done.requests), rate_limiter.reserve()) == (1, 7)
 
 
-def test_nobody_waits_longer_than_the_cap_says(settings: ClientSettings) -> None:
+def test_retry_after_above_the_maximum_delays_no_call(settings: ClientSettings) -> None:
     rate_limiter = RateLimiter(1000, clock=lambda: 0.0)
     assert talk(SEND, settings, HttpResponse(429, "61"), rate_limiter=rate_limiter).error is not None
     assert rate_limiter.reserve() == 0
 
 
-def test_nobody_else_waits_for_a_failure_of_ours(settings: ClientSettings) -> None:
+def test_connection_failure_delays_no_other_call(settings: ClientSettings) -> None:
     rate_limiter = RateLimiter(1000, clock=lambda: 0.0)
     talk(SEND, settings, TransportFailure.REFUSED, OK, rate_limiter=rate_limiter)
     assert rate_limiter.reserve() == 0
@@ -284,7 +284,9 @@ def test_nobody_else_waits_for_a_failure_of_ours(settings: ClientSettings) -> No
 # What is said ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_repeat_is_logged_without_what_was_sent(settings: ClientSettings, caplog: pytest.LogCaptureFixture) -> None:
+def test_retry_is_logged_without_content_and_recipient(
+    settings: ClientSettings, caplog: pytest.LogCaptureFixture
+) -> None:
     with caplog.at_level(logging.DEBUG):
         talk(SEND, settings, HttpResponse(429, "7"), TransportFailure.REFUSED, OK)
     assert caplog.records[0].getMessage() == (
@@ -307,9 +309,7 @@ def test_a_repeat_is_logged_without_what_was_sent(settings: ClientSettings, capl
         (ask.find_otps(ADA), ADA),
     ],
 )
-def test_a_service_that_repeats_what_it_got_is_not_quoted(
-    settings: ClientSettings, call: Call[Any], secret: str
-) -> None:
+def test_error_redacts_values_that_the_service_repeats(settings: ClientSettings, call: Call[Any], secret: str) -> None:
     echo = {
         "status": 400,
         "message": f"cannot take {secret}",
@@ -321,7 +321,7 @@ def test_a_service_that_repeats_what_it_got_is_not_quoted(
         assert private not in str(error) + repr(error)
 
 
-def test_no_error_drags_another_behind_it(settings: ClientSettings) -> None:
+def test_errors_are_raised_without_a_chained_exception(settings: ClientSettings) -> None:
     # What is chained to an error is printed with it.
     for done in (
         talk(ask.send_sms("12", "Clinic", "Hello"), settings, OK),
@@ -353,7 +353,7 @@ def refusal(settings: ClientSettings, *items: dict[str, str], status: int = 400)
 
 
 @pytest.mark.parametrize("status", [200, 400])
-def test_a_refusal_says_whom_it_is_about_and_shows_nobody(settings: ClientSettings, status: int) -> None:
+def test_rejection_names_its_recipients_without_showing_them(settings: ClientSettings, status: int) -> None:
     item = {"field": "recipients", "message": f"{BOB} is not a valid recipient", "type": "invalid_recipient"}
     error = refusal(settings, item, status=status)
     for one in (error, pickle.loads(pickle.dumps(error))):
@@ -382,7 +382,7 @@ ITEM = {"field": "recipients", "message": f"{BOB} is not a valid recipient", "ty
         {"status": "success", "data": {"id": "sms-1", "errors": [ITEM]}},
     ],
 )
-def test_accepted_message_says_whom_it_leaves_out_and_shows_nobody(
+def test_accepted_message_names_rejected_recipients_without_showing_them(
     settings: ClientSettings, body: dict[str, Any]
 ) -> None:
     message = accepted(settings, body)
@@ -392,22 +392,22 @@ def test_accepted_message_says_whom_it_leaves_out_and_shows_nobody(
         assert BOB not in one.rejection + repr(one)
 
 
-def test_accepted_message_without_errors_leaves_nobody_out(settings: ClientSettings) -> None:
+def test_accepted_message_without_errors_has_no_rejected_recipients(settings: ClientSettings) -> None:
     message = accepted(settings, {"id": "sms-1", "errors": [], "rejected_recipients": [ADA]})
     assert (message.rejected_recipients, message.rejection) == ((), None)
 
 
-def test_a_refusal_of_the_text_is_about_nobody(settings: ClientSettings) -> None:
+def test_rejection_of_the_text_is_a_message_error_without_recipients(settings: ClientSettings) -> None:
     error = refusal(settings, {"field": "sender_id", "message": "is not registered", "type": "value_error"})
     assert (error.rejected_recipients, error.is_message_error) == ((), True)
 
 
-def test_a_refusal_without_items_tells_nothing(settings: ClientSettings) -> None:
+def test_rejection_without_items_is_about_neither_recipients_nor_message(settings: ClientSettings) -> None:
     error = refusal(settings)
     assert (error.rejected_recipients, error.is_message_error) == ((), False)
 
 
-class TestNoBalance:
+class TestInsufficientBalance:
     """The contract has no status for it but 400."""
 
     SETTINGS = ClientSettings("https://api.example.com", "sk_test_1")
@@ -418,28 +418,28 @@ class TestNoBalance:
 
     @pytest.mark.parametrize("call", [SEND, BUY, LOOK_UP], ids=["send", "buy", "look up"])
     @pytest.mark.parametrize("message", ["Insufficient balance", "INSUFFICIENT  FUNDS here.", "insufficient credit"])
-    def test_words_of_no_balance_make_the_rejection_one_of_the_account(self, call: Call[Any], message: str) -> None:
+    def test_rejection_with_balance_words_is_insufficient_balance(self, call: Call[Any], message: str) -> None:
         error = talk(call, self.SETTINGS, self.refusal(message)).error
         assert type(error) is errors.CpaasInsufficientBalanceError
         assert "Top up the account" in str(error)
         assert "Correct the request" not in str(error)
         assert (error.status, error.retryable, error.maybe_sent) == (400, False, False)
 
-    def test_other_words_are_a_rejection(self) -> None:
+    def test_rejection_with_other_words_is_a_plain_rejection(self) -> None:
         assert type(talk(SEND, self.SETTINGS, self.refusal("Bad text")).error) is errors.CpaasRejectedError
 
-    def test_words_can_be_given(self) -> None:
+    def test_balance_words_are_configurable(self) -> None:
         settings = ClientSettings("https://api.example.com", "sk_test_1", insufficient_balance_words=["solde épuisé"])
         error = talk(SEND, settings, self.refusal("Solde épuisé")).error
         assert type(error) is errors.CpaasInsufficientBalanceError
         assert type(talk(SEND, settings, self.refusal("Insufficient balance")).error) is errors.CpaasRejectedError
 
-    def test_words_that_were_sent_say_nothing(self) -> None:
+    def test_balance_words_that_were_sent_do_not_count(self) -> None:
         call = ask.send_sms(ADA, "Clinic", "Insufficient balance: top up")
         error = talk(call, self.SETTINGS, self.refusal("Refused text: Insufficient balance: top up")).error
         assert type(error) is errors.CpaasRejectedError
 
     @pytest.mark.parametrize("words", ["", "insufficient balance", [""], [5], 5])
-    def test_words_that_cannot_be_are_refused(self, words: Any) -> None:
+    def test_invalid_balance_words_are_refused(self, words: Any) -> None:
         with pytest.raises(errors.CpaasConfigurationError, match="insufficient_balance_words"):
             ClientSettings("https://api.example.com", "sk_test_1", insufficient_balance_words=words)

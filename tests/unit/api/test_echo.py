@@ -109,7 +109,7 @@ def test_answer_to_another_request_is_unknown(operation: str, body: Any) -> None
         ("buy_airtime", {"id": "air-1", "status": "pending", "recipient": "08031234567", "external_ref": "order-7"}),
     ],
 )
-def test_value_in_another_notation_or_left_out_is_accepted(operation: str, body: Any) -> None:
+def test_value_in_another_notation_or_omitted_is_accepted(operation: str, body: Any) -> None:
     assert answered(operation, body) is not None
 
 

@@ -97,7 +97,7 @@ def test_address_within_a_longer_one_is_not_named(text: str, named: tuple[str, .
 
 
 @pytest.mark.parametrize("message", ["<ADA@Example.com>: no such mailbox", "cannot reach ada@example.com."])
-def test_addresses_are_named_in_any_case_and_returned_as_they_were_sent(message: str) -> None:
+def test_rejected_addresses_match_in_any_case_and_are_returned_as_sent(message: str) -> None:
     assert rejected_recipients((ErrorItem("recipients", message),), EMAIL) == ("Ada@example.com",)
 
 
@@ -121,7 +121,7 @@ def test_items_about_the_message(field: str) -> None:
 
 
 @pytest.mark.parametrize("field", ["content", "sender_id"])
-def test_a_number_in_the_text_accuses_nobody(field: str) -> None:
+def test_number_in_an_error_of_the_text_names_no_recipient(field: str) -> None:
     items = (ErrorItem(field, f"must not hold {BOB}"),)
     assert rejected_recipients(items, SMS) == ()
     assert is_message_error(items, SMS)
@@ -139,12 +139,12 @@ def test_items_about_recipients_do_not_blame_the_message(field: str) -> None:
     assert not is_message_error((ErrorItem("content", "is wrong"), ErrorItem(field, "is wrong")), SMS)
 
 
-def test_nothing_said_blames_nothing() -> None:
+def test_no_error_items_name_neither_message_nor_recipients() -> None:
     assert not is_message_error((), SMS)
     assert rejected_recipients((), SMS) == ()
 
 
-def test_a_request_without_recipients_refuses_nobody() -> None:
+def test_request_without_recipients_has_no_rejected_recipients() -> None:
     assert rejected_recipients((ErrorItem("recipients.0", ADA),), {"recipient": ADA}) == ()
 
 
@@ -152,7 +152,7 @@ def test_a_request_without_recipients_refuses_nobody() -> None:
     st.lists(st.builds(ErrorItem, *[st.none() | st.text() | st.sampled_from(["recipients.1", f"a {BOB}"])] * 3)),
     st.sampled_from([SMS, EMAIL, {}]),
 )
-def test_only_recipients_of_the_request_are_ever_named(items: list[ErrorItem], fields: dict[str, Any]) -> None:
+def test_only_recipients_of_the_request_are_named(items: list[ErrorItem], fields: dict[str, Any]) -> None:
     assert set(rejected_recipients(items, fields)) <= set(fields.get("recipients", "").split(","))
     assert not (is_message_error(items, fields) and rejected_recipients(items, fields))
 

@@ -17,7 +17,7 @@ ITEM = ErrorItem("recipients", "2348031234567 is blocked", "blocked")
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("through", [lambda error: pickle.loads(pickle.dumps(error)), copy.copy, copy.deepcopy])
-def test_an_error_crosses_processes_with_all_its_facts(kind: type[CpaasError], through: object) -> None:
+def test_error_keeps_its_attributes_over_pickle_and_copy(kind: type[CpaasError], through: object) -> None:
     error = kind("it failed.", operation="send_sms", status=402, retry_after=7.5, items=(ITEM,))
     error.add_note("in window 3")
     back = through(error)  # type: ignore[operator]
@@ -28,7 +28,7 @@ def test_an_error_crosses_processes_with_all_its_facts(kind: type[CpaasError], t
 
 
 @pytest.mark.parametrize(("maybe_sent", "retryable"), [(True, False), (False, True), (True, True)])
-def test_an_unknown_outcome_keeps_its_own_facts_over_a_pickle(maybe_sent: bool, retryable: bool) -> None:
+def test_unknown_outcome_error_keeps_its_own_attributes_over_a_pickle(maybe_sent: bool, retryable: bool) -> None:
     error = errors.CpaasUnknownOutcomeError("cut off.", maybe_sent=maybe_sent, retryable=retryable, status=200)
     back = pickle.loads(pickle.dumps(error))
     assert (back.maybe_sent, back.retryable, back.status) == (maybe_sent, retryable, 200)
@@ -51,12 +51,14 @@ def test_an_unknown_outcome_keeps_its_own_facts_over_a_pickle(maybe_sent: bool, 
         (errors.CpaasUnknownOutcomeError, False, True),
     ],
 )
-def test_what_a_caller_decides_by(kind: type[CpaasError], retryable: bool, maybe_sent: bool) -> None:
+def test_each_error_class_has_its_retryable_and_maybe_sent(
+    kind: type[CpaasError], retryable: bool, maybe_sent: bool
+) -> None:
     error = kind("it failed.")
     assert (error.retryable, error.maybe_sent) == (retryable, maybe_sent)
 
 
-def test_the_words_of_the_service_are_kept_for_programs_and_out_of_the_repr() -> None:
+def test_error_items_hold_the_service_message_and_repr_hides_it() -> None:
     error = errors.CpaasRejectedError("refused.", items=(ITEM,))
     assert error.items[0].message == "2348031234567 is blocked"
     assert "2348031234567" not in repr(error) + repr(error.items)

@@ -32,11 +32,11 @@ def _run(program: str) -> str:
     return done.stdout.strip()
 
 
-def test_a_request_builds_its_own_model_only() -> None:
+def test_request_builds_its_own_model_only() -> None:
     assert _run("before = built(); send(); print(before, built())") == "[] ['SendSmsRequest']"
 
 
-def test_many_threads_may_be_the_first_to_use_a_model() -> None:
+def test_many_threads_may_build_a_model_at_once() -> None:
     program = """
 import sys, threading
 from concurrent.futures import ThreadPoolExecutor

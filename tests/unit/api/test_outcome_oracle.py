@@ -160,7 +160,7 @@ CASES: list[tuple[int, Any, set[Verdict]]] = [
 @pytest.mark.parametrize(
     ("status", "body", "allowed"), CASES, ids=lambda value: words(value) if isinstance(value, set) else str(value)[:60]
 )
-def test_verdict_by_hand(status: int, body: Any, allowed: set[Verdict]) -> None:
+def test_oracle_and_client_agree_on_hand_written_verdicts(status: int, body: Any, allowed: set[Verdict]) -> None:
     answer = Answer(status, encoded(body))
     assert judge(asked("send_sms"), answer).verdicts == allowed
     check("send_sms", answer)
@@ -168,7 +168,7 @@ def test_verdict_by_hand(status: int, body: Any, allowed: set[Verdict]) -> None:
 
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 413, 422])
 @pytest.mark.parametrize("body", [b"", b"Bad request", b"<html><body><h1>400 Bad Request</h1></body></html>"])
-def test_4xx_of_no_words_is_rejected(status: int, body: bytes) -> None:
+def test_4xx_without_a_json_body_is_rejected(status: int, body: bytes) -> None:
     assert judge(asked("send_sms"), Answer(status, body)).verdicts == {REJECTED}
     check("send_sms", Answer(status, body))
 
@@ -176,7 +176,7 @@ def test_4xx_of_no_words_is_rejected(status: int, body: bytes) -> None:
 @pytest.mark.parametrize(
     ("name", "allowed"), [("send_sms", NOT_SENT), ("request_otp", NOT_SENT), ("buy_airtime", UNKNOWN)]
 )
-def test_503_that_says_when_is_not_sent_but_for_money(name: str, allowed: Verdict) -> None:
+def test_503_with_retry_after_is_not_sent_except_for_a_purchase(name: str, allowed: Verdict) -> None:
     answer = Answer(503, b'{"message":"Later"}', "1")
     assert judge(asked(name), answer).verdicts == {allowed}
     check(name, answer)
@@ -220,7 +220,7 @@ def test_recipient_is_rejected_within_an_accepted_request_only_alone(
         ({"message": "It failed", "errors": [{"field": "phone", "message": "is invalid"}]}, {REJECTED}),
     ],
 )
-def test_look_up_is_of_the_number_that_was_asked_for(body: Any, allowed: set[Verdict]) -> None:
+def test_lookup_of_another_number_is_not_accepted(body: Any, allowed: set[Verdict]) -> None:
     answer = Answer(200, encoded(body))
     assert judge(asked("lookup_phone"), answer).verdicts == allowed
     check("lookup_phone", answer)

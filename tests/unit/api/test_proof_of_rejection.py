@@ -193,7 +193,7 @@ def test_response_that_is_cut_off_proves_no_rejection() -> None:
         {"errors": [{**ITEM, "field": "content", "message": "is too long"}]},
     ],
 )
-def test_rejection_stays_beside_what_says_nothing(beside: dict[str, Any]) -> None:
+def test_rejection_stays_beside_neutral_fields(beside: dict[str, Any]) -> None:
     assert isinstance(error_of({**DOCUMENTED, **beside}), errors.CpaasRejectedError)
     assert isinstance(error_of({**DOCUMENTED, **beside}, 400), errors.CpaasRejectedError)
 
@@ -209,7 +209,7 @@ def test_rejection_stays_beside_what_says_nothing(beside: dict[str, Any]) -> Non
         {"detail": [{"loc": ["body", "recipients"], "msg": "field required", "type": "value_error.missing"}]},
     ],
 )
-def test_4xx_that_speaks_of_nothing_else_is_a_rejection(body: Any) -> None:
+def test_4xx_without_a_sign_of_acceptance_is_a_rejection(body: Any) -> None:
     assert isinstance(error_of(body, 400), errors.CpaasRejectedError)
 
 
@@ -225,7 +225,7 @@ def test_id_that_the_request_named_is_no_proof() -> None:
 
 
 @pytest.mark.parametrize("dead", [*DEAD_IDS, True, float("inf"), float("nan"), "x" * 101, [], {}, ["m-1"], {"id": 1}])
-def test_id_that_means_nothing_is_no_acceptance(dead: Any) -> None:
+def test_meaningless_id_is_no_acceptance(dead: Any) -> None:
     assert_unknown(error_of({"id": dead, "recipients": [ADA]}))
     assert_unknown(error_of({"data": {"id": dead, "recipients": [ADA]}}))
 
@@ -293,7 +293,7 @@ def test_recipient_of_an_accepted_request_is_rejected_only_by_an_item_about_him_
         ("Duplicate", PurchaseOutcome.DUPLICATE),
     ],
 )
-def test_purchase_is_bought_or_failed_only_by_words_of_the_contract(status: Any, outcome: PurchaseOutcome) -> None:
+def test_purchase_is_bought_or_failed_only_by_statuses_of_the_contract(status: Any, outcome: PurchaseOutcome) -> None:
     assert parse({"id": "a-1", "status": status}, endpoint=BUY_AIRTIME).outcome is outcome
 
 
@@ -308,7 +308,7 @@ def test_purchase_is_bought_or_failed_only_by_words_of_the_contract(status: Any,
         {"data": {"state": "duplicate"}},
     ],
 )
-def test_purchase_of_which_a_response_says_both_is_unknown(beside: dict[str, Any]) -> None:
+def test_purchase_with_a_contradictory_response_is_unknown(beside: dict[str, Any]) -> None:
     assert_unknown(error_of({"id": "a-1", "status": "success", **beside}, endpoint=BUY_AIRTIME))
 
 

@@ -35,14 +35,14 @@ def test_idle_time_is_not_saved_up(clock: Clock) -> None:
     assert [rate_limiter.reserve() for _ in range(3)] == [0, 0.25, 0.5]
 
 
-def test_a_hold_moves_all_that_have_not_reserved(clock: Clock) -> None:
+def test_hold_delays_requests_that_have_not_reserved(clock: Clock) -> None:
     rate_limiter = RateLimiter(4, clock)
     rate_limiter.reserve()
     rate_limiter.block_for(30)
     assert [rate_limiter.reserve() for _ in range(2)] == [30, 30.25]
 
 
-def test_a_shorter_hold_does_not_shorten_a_longer_one(clock: Clock) -> None:
+def test_shorter_hold_does_not_shorten_a_longer_one(clock: Clock) -> None:
     rate_limiter = RateLimiter(4, clock)
     rate_limiter.block_for(30)
     rate_limiter.block_for(5)
@@ -85,7 +85,7 @@ def test_threads_never_share_a_moment(clock: Clock) -> None:
     assert sorted(waits) == [number / 8 for number in range(2000)]
 
 
-def test_a_turn_is_waited_for_again_when_a_hold_came_over_it(clock: Clock) -> None:
+def test_hold_during_a_wait_extends_the_wait(clock: Clock) -> None:
     rate_limiter = RateLimiter(4, clock)
     rate_limiter.reserve()
     delays = rate_limiter.delays()
@@ -97,7 +97,7 @@ def test_a_turn_is_waited_for_again_when_a_hold_came_over_it(clock: Clock) -> No
     assert list(delays) == []
 
 
-def test_a_turn_that_no_hold_came_over_is_waited_for_once(clock: Clock) -> None:
+def test_wait_without_a_new_hold_happens_once(clock: Clock) -> None:
     rate_limiter = RateLimiter(4, clock)
     rate_limiter.block_for(0.2)
     delays = rate_limiter.delays()
@@ -119,7 +119,7 @@ def answered(rate_limiter: RateLimiter, clock: Clock, *, limited: bool, times: i
         rate_limiter.on_response(left, limited=limited)
 
 
-def test_each_refusal_halves_the_pace_down_to_an_eighth(clock: Clock) -> None:
+def test_each_429_halves_the_rate_down_to_an_eighth(clock: Clock) -> None:
     rate_limiter = RateLimiter(16, clock)
     paces = [rate_limiter.per_second]
     for _ in range(5):
@@ -144,7 +144,7 @@ def test_refusals_of_one_burst_count_once(clock: Clock) -> None:
     assert rate_limiter.per_second == 4, "the next left after the pace was lowered"
 
 
-def test_answers_to_what_left_before_do_not_raise_the_pace(clock: Clock) -> None:
+def test_responses_to_earlier_requests_do_not_raise_the_rate(clock: Clock) -> None:
     rate_limiter = RateLimiter(16, clock)
     early = rate_limiter.now()
     answered(rate_limiter, clock, limited=True)
@@ -153,7 +153,7 @@ def test_answers_to_what_left_before_do_not_raise_the_pace(clock: Clock) -> None
     assert rate_limiter.per_second == 8
 
 
-def test_a_second_s_worth_of_answers_gives_a_tenth_back(clock: Clock) -> None:
+def test_one_second_of_responses_restores_a_tenth_of_the_rate(clock: Clock) -> None:
     rate_limiter = RateLimiter(1000, clock)
     answered(rate_limiter, clock, limited=True)
     answered(rate_limiter, clock, limited=False, times=500)
@@ -165,9 +165,7 @@ def test_a_second_s_worth_of_answers_gives_a_tenth_back(clock: Clock) -> None:
 
 
 @given(st.floats(0.01, 1e6), st.lists(st.tuples(st.booleans(), st.floats(0, 3)), max_size=60))
-def test_the_pace_stays_between_an_eighth_and_the_whole(
-    per_second: float, on_response: list[tuple[bool, float]]
-) -> None:
+def test_rate_stays_between_an_eighth_and_the_limit(per_second: float, on_response: list[tuple[bool, float]]) -> None:
     clock = Clock()
     rate_limiter = RateLimiter(per_second, clock)
     for limited, seconds in on_response:

@@ -36,7 +36,7 @@ private_texts = st.text(letters, min_size=3, max_size=40)
         ("", ""),
     ],
 )
-def test_numbers_and_addresses_are_hidden_whoever_they_belong_to(words: str, shown: str) -> None:
+def test_any_numbers_and_addresses_are_hidden(words: str, shown: str) -> None:
     assert redact(words, ()) == shown
 
 
@@ -57,7 +57,7 @@ def test_numbers_and_addresses_are_hidden_whoever_they_belong_to(words: str, sho
         ("bad key sk_live_4eC39H", ["sk_live_4eC39HqLyjWDarjt"], "bad key ***"),
     ],
 )
-def test_what_the_request_held_is_hidden_also_in_part(words: str, private: list[str], shown: str) -> None:
+def test_values_of_the_request_are_hidden_even_in_part(words: str, private: list[str], shown: str) -> None:
     assert redact(words, private) == shown
 
 
@@ -119,7 +119,7 @@ def test_private_value_is_hidden_however_it_is_written(words: str) -> None:
         "HTTP 503 from 10.0.0.1",
     ],
 )
-def test_text_without_a_person_is_shown(words: str) -> None:
+def test_text_without_personal_data_is_unchanged(words: str) -> None:
     assert redact(words, ["2348031234567", "7413"]) == words
     assert service_word(words, []) == words[:MAX_WORD] or len(words) > MAX_WORD
 
@@ -135,7 +135,7 @@ def test_service_word_is_one_short_line(word: str) -> None:
 
 
 @pytest.mark.parametrize("unit", ["a\u0301\u0327", "\ufdfa", "1 ", "a@", "&#64;", "2026-01-01 ", "\u0301"])
-def test_time_to_redact_is_bounded_whatever_the_length(unit: str) -> None:
+def test_time_to_redact_grows_at_most_linearly(unit: str) -> None:
     longer, longest = (unit * size for size in (20_000, 80_000))
     assert seconds(lambda: redact(longest, ["7413"])) < 4 * seconds(lambda: redact(longer, ["7413"])) + 0.05
 
@@ -169,20 +169,20 @@ def test_no_run_of_seven_digits_survives(words: str, private: list[str]) -> None
 
 
 @given(st.text(max_size=5_000))
-def test_the_words_are_one_line_and_not_too_long(words: str) -> None:
+def test_redacted_text_is_one_line_of_bounded_length(words: str) -> None:
     shown = redact(words, ())
     assert len(shown) <= 300
     assert "\n" not in shown
 
 
 @pytest.mark.parametrize("words", ["a" * 5_000_000, "1" * 5_000_000, "a@" * 2_000_000, " 1" * 2_000_000])
-def test_a_huge_answer_takes_no_time(words: str) -> None:
+def test_huge_text_is_redacted_within_two_seconds(words: str) -> None:
     before = time.process_time()
     redact(words, [str(number) for number in range(10_000, 12_000)])
     assert time.process_time() - before < 2
 
 
-def test_every_text_and_number_of_a_request_is_private_but_for_what_says_nothing_of_a_person() -> None:
+def test_every_personal_value_of_a_request_is_sensitive() -> None:
     fields = {
         "recipients": "2348031234567,2348031234568",
         "channel": "whatsapp",

@@ -199,7 +199,7 @@ def test_line_breaks_outside_of_headers_and_letters_of_any_kind_are_taken(call: 
     ],
     ids=lambda value: value.endpoint.operation if isinstance(value, Call) else "",
 )
-def test_each_operation_on_the_wire(
+def test_each_operation_has_its_method_target_and_body(
     settings: ClientSettings, call: Call[Any], method: str, target: str, body: dict[str, Any] | None
 ) -> None:
     request, _ = call.build(settings)
@@ -235,11 +235,11 @@ def test_mailbox_in_two_spellings_is_one_recipient_in_its_first_spelling(body: B
     assert body(mails)["recipients"] == "Ada@example.com,bob@example.com"
 
 
-def test_one_number_is_a_list_of_one(body: Body) -> None:
+def test_single_number_is_a_list_of_one(body: Body) -> None:
     assert body(sms(recipients=int(ADA)))["recipients"] == ADA
 
 
-def test_an_absent_value_is_never_sent(body: Body) -> None:
+def test_absent_value_is_never_sent(body: Body) -> None:
     for call in (
         sms(template_id=None, callback=None, is_trackable=None, channel=None, personalisation=None),
         email(subject=None, reply_to=None),
@@ -262,7 +262,7 @@ def test_personalisation_is_matched_by_normal_form(body: Body) -> None:
 
 
 @pytest.mark.parametrize("value", ["Ada", 5, 5.5, True, [1], {"a": "b"}, ""])
-def test_any_json_value_may_be_substituted(value: Any, body: Body) -> None:
+def test_any_json_value_may_be_a_substitution(value: Any, body: Body) -> None:
     call = sms(personalisation=[{"to": ADA, "substitutions": {"x": value}}])
     assert body(call)["personalisation"][0]["substitutions"] == {"x": value}
 
@@ -280,12 +280,12 @@ def test_any_json_value_may_be_substituted(value: Any, body: Body) -> None:
         (Decimal("1.50"), "1.50"),
     ],
 )
-def test_cells(given: Any, sent: Any, body: Body) -> None:
+def test_cell_is_sent_in_its_json_form(given: Any, sent: Any, body: Body) -> None:
     assert body(ask.create_contact_row({"c-1": given})) == {"columns": {"c-1": sent}}
 
 
 @pytest.mark.parametrize(("given", "sent"), [(50, 50), ("100", 100), (100.0, 100), ("75.5", 75.5), (Decimal("60"), 60)])
-def test_amounts(given: Any, sent: float, body: Body) -> None:
+def test_amount_is_sent_as_a_number(given: Any, sent: float, body: Body) -> None:
     amount = body(ask.buy_airtime("MTN", given, ADA))["amount"]
     assert amount == sent
     assert type(amount) is type(sent)
@@ -310,7 +310,7 @@ def test_lifetimes_of_a_code(given: Any, sent: int, body: Body) -> None:
 
 
 @pytest.mark.parametrize("sender_id", ["A", "ElevenChars", "32811", "+2348031234567", "1234567890123456"])
-def test_sender_ids(sender_id: str, body: Body) -> None:
+def test_sender_id_is_stripped(sender_id: str, body: Body) -> None:
     assert body(sms(sender_id=f" {sender_id} "))["sender_id"] == sender_id
 
 
@@ -402,7 +402,7 @@ def test_sender_ids(sender_id: str, body: Body) -> None:
     ],
     ids=lambda value: value.endpoint.operation if isinstance(value, Call) else None,
 )
-def test_what_breaks_the_contract_is_named(call: Call[Any], reason: str, refusal: Refusal) -> None:
+def test_field_that_breaks_the_contract_is_named(call: Call[Any], reason: str, refusal: Refusal) -> None:
     assert reason in str(refusal(call))
 
 
@@ -411,30 +411,30 @@ def test_what_breaks_the_contract_is_named(call: Call[Any], reason: str, refusal
     [object(), float("nan"), float("inf"), b"\xff", "\ud800"],
     ids=["object", "NaN", "infinity", "bytes", "half a character"],
 )
-def test_what_json_cannot_carry_is_refused_rather_than_sent_as_nothing(value: Any, refusal: Refusal) -> None:
+def test_value_that_json_cannot_carry_is_refused(value: Any, refusal: Refusal) -> None:
     assert "JSON cannot carry" in str(refusal(ask.update_contact_row("row-1", {"c-1": value})))
     assert "JSON cannot carry" in str(refusal(sms(personalisation=[{"to": ADA, "substitutions": {"x": value}}])))
 
 
-def test_what_holds_itself_is_refused(refusal: Refusal) -> None:
+def test_value_that_contains_itself_is_refused(refusal: Refusal) -> None:
     cells: dict[str, Any] = {}
     cells["c-1"] = cells
     assert "JSON cannot carry" in str(refusal(ask.create_contact_row(cells)))
 
 
-def test_an_unknown_field_never_reaches_the_wire(refusal: Refusal) -> None:
+def test_unknown_field_is_refused(refusal: Refusal) -> None:
     call = Call(sms().endpoint, {**sms().fields, "priority": "high"})
     assert "priority: Extra inputs are not permitted" in str(refusal(call))
 
 
-def test_all_faults_are_told_at_once_but_no_more_than_ten(refusal: Refusal) -> None:
+def test_error_lists_all_faults_up_to_ten(refusal: Refusal) -> None:
     error = refusal(sms(recipients=["12"] * 30, sender_id="much too long", channel="voice"))
     assert len(error.items) == 32
     assert "recipients.9" in str(error) or "sender_id" in str(error)
     assert "; and 22 more." in str(error)
 
 
-def test_a_refusal_shows_no_value(refusal: Refusal) -> None:
+def test_error_of_an_invalid_request_shows_no_value(refusal: Refusal) -> None:
     secrets = ("0803123456789012", "secret-code", "ada@nowhere")
     for call in (
         sms(recipients=[secrets[0], f"+{secrets[0]}"], content=[secrets[1]]),
@@ -447,7 +447,7 @@ def test_a_refusal_shows_no_value(refusal: Refusal) -> None:
         assert not [secret for secret in secrets for words in chain if secret in words]
 
 
-def test_neither_call_nor_request_shows_what_it_holds(settings: ClientSettings) -> None:
+def test_repr_of_call_and_request_shows_no_value(settings: ClientSettings) -> None:
     call = ask.verify_otp("otp-1", "4711-secret")
     request, _ = call.build(settings)
     found, _ = ask.find_otps(ADA).build(settings)
@@ -484,7 +484,7 @@ def test_neither_call_nor_request_shows_what_it_holds(settings: ClientSettings) 
         (ask.delete_contact_row, "/lists/contact/rows/"),
     ],
 )
-def test_an_id_stays_one_segment_of_the_path(
+def test_id_stays_one_segment_of_the_path(
     settings: ClientSettings, operation: Callable[[str], Call[Any]], prefix: str, identifier: str, segment: str
 ) -> None:
     request, _ = operation(identifier).build(settings)
@@ -492,12 +492,12 @@ def test_an_id_stays_one_segment_of_the_path(
 
 
 @pytest.mark.parametrize("identifier", [".", "..", "..."])
-def test_dots_do_not_climb_the_path(identifier: str, refusal: Refusal) -> None:
+def test_ids_of_dots_are_refused(identifier: str, refusal: Refusal) -> None:
     for call in (ask.get_otp(identifier), ask.revoke_otp(identifier), ask.update_contact_row(identifier, {"c": 1})):
         assert "is not an id" in str(refusal(call))
 
 
-def test_the_path_of_the_revoke_operation_is_an_option() -> None:
+def test_path_of_the_revoke_operation_is_configurable() -> None:
     elsewhere = ClientSettings("https://cpaas.example.com", "key", otp_revoke_path="/otp/{id}/revoke")
     request, _ = ask.revoke_otp("a/b").build(elsewhere)
     assert request.url == "https://cpaas.example.com/otp/a%2Fb/revoke"
@@ -522,7 +522,7 @@ def staging() -> ClientSettings:
     ],
     ids=lambda call: call.endpoint.operation,
 )
-def test_outsiders_are_not_reached(call: Call[Any], staging: ClientSettings) -> None:
+def test_recipients_outside_allowed_recipients_are_refused(call: Call[Any], staging: ClientSettings) -> None:
     with pytest.raises(CpaasInvalidRequestError, match=r"1 of . recipients are not in allowed_recipients") as caught:
         call.build(staging)
     assert BOB not in str(caught.value)
@@ -542,5 +542,5 @@ def test_outsiders_are_not_reached(call: Call[Any], staging: ClientSettings) -> 
     ],
     ids=lambda call: call.endpoint.operation,
 )
-def test_all_else_is_let_through(call: Call[Any], staging: ClientSettings) -> None:
+def test_allowed_recipients_and_calls_without_one_are_sent(call: Call[Any], staging: ClientSettings) -> None:
     assert call.build(staging)[0].url.startswith(staging.base_url)

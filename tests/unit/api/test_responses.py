@@ -92,7 +92,7 @@ def error_of(endpoint: Endpoint[Any], given: HttpResponse, private: tuple[str, .
 
 
 @every_case(("status",), [(200,), (201,), (202,)], once=WITH_A_BODY)
-def test_a_resource_may_come_bare_or_in_an_envelope(endpoint: Endpoint[Any], status: int) -> None:
+def test_resource_is_read_bare_or_in_an_envelope(endpoint: Endpoint[Any], status: int) -> None:
     sample = SAMPLES[endpoint.operation]
     envelope = {"status": status, "type": "success", "message": "It worked", "data": sample}
     bare = parse_response(endpoint, answer(status, sample))
@@ -102,7 +102,7 @@ def test_a_resource_may_come_bare_or_in_an_envelope(endpoint: Endpoint[Any], sta
 
 
 @with_a_body
-def test_fields_we_do_not_know_are_kept(endpoint: Endpoint[Any]) -> None:
+def test_unknown_fields_are_preserved(endpoint: Endpoint[Any]) -> None:
     sample = SAMPLES[endpoint.operation]
     if endpoint is endpoints.FIND_OTPS:
         (resource,) = parse_response(endpoint, answer(200, [{**OTP, "brand_new": {"deep": [1]}}]))
@@ -112,13 +112,13 @@ def test_fields_we_do_not_know_are_kept(endpoint: Endpoint[Any]) -> None:
 
 
 @pytest.mark.parametrize("given", [{"type": "BLOOD GROUP"}, {"type": "TEXT"}])
-def test_a_column_type_we_do_not_know_is_a_word(given: dict[str, str]) -> None:
+def test_unknown_column_type_is_read_as_text(given: dict[str, str]) -> None:
     table = {"id": "t-1", "columns": [{"id": "c-1", "name": "Group", **given}]}
     assert parse_response(endpoints.GET_CONTACT_TABLE, answer(200, table)).columns[0].type == given["type"]
 
 
 @pytest.mark.parametrize("status", ["pending", "sent", "failed", "error", "success", "duplicate", "brand new"])
-def test_an_airtime_status_is_a_word_and_never_an_error(status: str) -> None:
+def test_airtime_status_is_read_as_text(status: str) -> None:
     body = {"id": "buy-1", "status": status, "message": "as asked", "network": "Orange"}
     assert parse_response(endpoints.BUY_AIRTIME, answer(200, body)).status == status
 
@@ -132,13 +132,13 @@ def test_an_airtime_status_is_a_word_and_never_an_error(status: str) -> None:
         *(("recipients", wrong) for wrong in (True, [[]])),
     ],
 )
-def test_an_optional_field_that_cannot_be_read_counts_as_absent(field: str, wrong: Any) -> None:
+def test_invalid_optional_field_counts_as_absent(field: str, wrong: Any) -> None:
     message = parse_response(endpoints.SEND_SMS, answer(200, {"id": "sms-1", field: wrong}))
     assert message.id == "sms-1"
     assert getattr(message, field) is None
 
 
-def test_a_figure_that_cannot_be_read_leaves_its_neighbours() -> None:
+def test_invalid_figure_does_not_affect_the_other_fields() -> None:
     meta = {"method": "POST", "estimate": {"charge": "a lot", "available_balance": "99.5", "pages": 2}}
     message = parse_response(endpoints.SEND_SMS, answer(200, {"id": 17, "meta": meta}))
     assert message.id == "17"
@@ -150,7 +150,7 @@ def test_a_figure_that_cannot_be_read_leaves_its_neighbours() -> None:
     ("recipients", "read"),
     [([ADA], [ADA]), (f"{ADA}, 2348031234568", [ADA, "2348031234568"]), ([int(ADA)], [ADA]), (None, None)],
 )
-def test_recipients_of_an_answer(recipients: Any, read: Any) -> None:
+def test_recipients_of_a_response_are_read_in_every_form(recipients: Any, read: Any) -> None:
     message = parse_response(endpoints.SEND_SMS, answer(200, {"id": "sms-1", "recipients": recipients}))
     assert message.recipients == read
 
@@ -165,7 +165,7 @@ def test_recipients_of_an_answer(recipients: Any, read: Any) -> None:
         (" 2024-03-01T10:20:30 ", "2024-03-01T10:20:30+00:00"),
     ],
 )
-def test_timestamps(written: str, utc: str) -> None:
+def test_timestamps_are_read_in_every_form(written: str, utc: str) -> None:
     token = parse_response(endpoints.GET_OTP, answer(200, {**OTP, "created_datetime": written}))
     assert token.created_datetime.in_timezone("UTC").isoformat() == utc
 
@@ -184,7 +184,7 @@ def test_timestamps(written: str, utc: str) -> None:
         None,
     ],
 )
-def test_what_is_no_timestamp(written: Any) -> None:
+def test_invalid_timestamp_is_refused(written: Any) -> None:
     error = error_of(endpoints.GET_OTP, answer(200, {**OTP, "created_datetime": written}))
     assert "lacks or garbles created_datetime" in str(error)
 
@@ -193,7 +193,7 @@ ISO_8601 = r"\d{4}-\d\d-\d\d[T ]\d\d(:\d\d(:\d\d(\.\d{1,9})?)?)?(Z|[+-]\d\d:?\d\
 
 
 @given(st.text() | st.from_regex(ISO_8601, fullmatch=True))
-def test_whatever_was_read_as_a_timestamp_can_be_worked_with(written: str) -> None:
+def test_timestamp_that_was_read_can_be_used(written: str) -> None:
     message = parse_response(endpoints.SEND_SMS, answer(200, {"id": "sms-1", "created_datetime": written}))
     moment = message.created_datetime
     assert moment is None or (isinstance(moment.isoformat(), str) and isinstance(moment.timestamp(), float))
@@ -212,27 +212,27 @@ def test_whatever_was_read_as_a_timestamp_can_be_worked_with(written: str) -> No
         ("DELETED", OtpOutcome.REVOKED),
     ],
 )
-def test_how_a_passcode_stands_is_told_by_its_description(status_desc: str, outcome: OtpOutcome) -> None:
+def test_outcome_of_a_passcode_follows_its_status_description(status_desc: str, outcome: OtpOutcome) -> None:
     token = parse_response(endpoints.GET_OTP, answer(200, {**OTP, "status": 3, "status_desc": status_desc}))
     assert token.outcome() is outcome
 
 
-def test_the_words_of_a_passcode_are_parameters() -> None:
+def test_status_words_of_a_passcode_are_configurable() -> None:
     token = parse_response(endpoints.GET_OTP, answer(200, {**OTP, "status_desc": "Used"}))
     assert token.outcome(success={"used"}) is OtpOutcome.VERIFIED
     assert token.outcome(failure={"USED"}) is OtpOutcome.FAILED
 
 
-def test_a_passcode_expires_when_its_minutes_are_over() -> None:
+def test_passcode_expires_after_its_minutes() -> None:
     token = parse_response(endpoints.GET_OTP, answer(200, OTP))
     assert token.expires_at(15) == pendulum.parse(WHEN) + datetime.timedelta(minutes=15)
 
 
-def test_a_used_passcode_is_verified_also_where_the_record_still_says_sent() -> None:
+def test_verify_response_with_status_sent_is_a_success() -> None:
     assert parse_response(endpoints.VERIFY_OTP, answer(200, OTP)).id == "otp-1"
 
 
-def test_a_lookup_may_know_the_number_only() -> None:
+def test_lookup_with_only_the_number_is_read() -> None:
     found = parse_response(endpoints.LOOKUP_PHONE, answer(200, {"msisdn": int(ADA), "ported": "perhaps"}))
     assert (found.msisdn, found.operator, found.ported, found.dnd) == (ADA, None, None, None)
 
@@ -256,19 +256,19 @@ def test_a_lookup_may_know_the_number_only() -> None:
     whole=(endpoints.REVOKE_OTP,),
     once=(endpoints.DELETE_CONTACT_ROW,),
 )
-def test_what_is_to_go_is_gone_whatever_a_success_says(endpoint: Endpoint[Any], status: int, body: Any) -> None:
+def test_deletion_succeeds_with_any_success_body(endpoint: Endpoint[Any], status: int, body: Any) -> None:
     assert parse_response(endpoint, answer(status, body)) is None
 
 
 @pytest.mark.parametrize("body", [b"<html>Welcome</html>", b'{"sta', b"\xff\xfe\x00"])
-def test_a_page_in_place_of_json_is_no_proof_that_something_went(body: bytes) -> None:
+def test_unreadable_body_leaves_a_deletion_unknown(body: bytes) -> None:
     error = error_of(endpoints.DELETE_CONTACT_ROW, answer(200, body))
     assert isinstance(error, errors.CpaasUnknownOutcomeError)
     assert error.retryable, "to delete twice is to delete once"
     assert error_of(endpoints.REVOKE_OTP, answer(200, b"", body_error="the connection broke")).retryable
 
 
-def test_the_repr_of_a_resource_shows_nobody() -> None:
+def test_repr_of_a_resource_shows_no_personal_data() -> None:
     body = {
         **OTP,
         "recipients": [ADA],
@@ -294,7 +294,7 @@ NOT_REACHED = {
 
 
 @every_case(("reason",), [(reason,) for reason in NOT_REACHED.values()])
-def test_a_service_that_was_not_reached_did_nothing(endpoint: Endpoint[Any], reason: TransportFailure) -> None:
+def test_request_to_an_unreachable_service_is_not_sent(endpoint: Endpoint[Any], reason: TransportFailure) -> None:
     error = failure(endpoint, reason, "https://api.example.com")
     assert type(error) is errors.CpaasNotSentError
     assert (error.retryable, error.maybe_sent, error.status) == (True, False, None)
@@ -302,19 +302,19 @@ def test_a_service_that_was_not_reached_did_nothing(endpoint: Endpoint[Any], rea
     assert "Nothing was sent" in str(error)
 
 
-def test_which_failures_come_before_the_first_byte() -> None:
+def test_failures_before_the_first_byte_are_the_known_six() -> None:
     assert set(NOT_REACHED) == {"DNS", "REFUSED", "TLS", "CONNECT_TIMEOUT", "CONNECT", "PROXY"}
 
 
 @every_case(("body",), [(b"",), (b"slow down",), (ERROR,), ({"status": 500, "message": "x"},), ({"id": "sms-1"},)])
-def test_429_did_nothing_whatever_its_body_says(endpoint: Endpoint[Any], body: Any) -> None:
+def test_429_with_any_body_is_not_sent(endpoint: Endpoint[Any], body: Any) -> None:
     error = error_of(endpoint, answer(429, body, retry_after="7"))
     assert type(error) is errors.CpaasRateLimitedError
     assert (error.retryable, error.maybe_sent, error.retry_after, error.status) == (True, False, 7.0, 429)
 
 
 @every_kind
-def test_503_did_nothing_when_it_says_how_long_but_for_money(endpoint: Endpoint[Any]) -> None:
+def test_503_with_retry_after_is_not_sent_except_for_a_purchase(endpoint: Endpoint[Any]) -> None:
     error = error_of(endpoint, answer(503, retry_after="120"))
     if endpoint.retry_safety is RetrySafety.PURCHASE:
         assert isinstance(error, errors.CpaasUnknownOutcomeError)
@@ -344,24 +344,24 @@ def test_503_did_nothing_when_it_says_how_long_but_for_money(endpoint: Endpoint[
         ("Wed, 21 Oct 2095 07:28:00 +99999999999999999999", None),
     ],
 )
-def test_forms_of_retry_after(written: str, seconds: float | None) -> None:
+def test_retry_after_is_read_in_every_form(written: str, seconds: float | None) -> None:
     assert error_of(endpoints.SEND_SMS, answer(429, retry_after=written)).retry_after == seconds
 
 
 @pytest.mark.parametrize("form", ["%a, %d %b %Y %H:%M:%S GMT", "%a %b %d %H:%M:%S %Y"])
-def test_a_date_to_wait_for_is_in_utc(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_retry_after_date_is_read_in_utc(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
     until = datetime.datetime.now(datetime.UTC) + datetime.timedelta(minutes=10)
     error = error_of(endpoints.SEND_SMS, answer(429, retry_after=until.strftime(form)))
     assert error.retry_after == pytest.approx(600, abs=5)
 
 
 @given(st.text(max_size=60) | st.datetimes().map(email.utils.format_datetime) | st.integers().map(str))
-def test_no_retry_after_breaks_us(written: str) -> None:
+def test_any_retry_after_gives_a_bounded_delay_or_none(written: str) -> None:
     after = error_of(endpoints.SEND_SMS, answer(429, retry_after=written)).retry_after
     assert after is None or 0 <= after <= 366 * 86400
 
 
-def test_503_that_does_not_say_how_long_proves_nothing() -> None:
+def test_503_without_retry_after_is_unknown() -> None:
     for retry_after in (None, "soon"):
         error = error_of(endpoints.SEND_SMS, answer(503, retry_after=retry_after))
         assert isinstance(error, errors.CpaasUnknownOutcomeError)
@@ -378,7 +378,7 @@ def test_503_that_does_not_say_how_long_proves_nothing() -> None:
         [400, 405, 409, 410, 413, 415, 422, 451, 498],
     ),
 )
-def test_4xx_is_a_rejection_and_is_never_repeated(endpoint: Endpoint[Any], body: Any, status: int) -> None:
+def test_4xx_is_a_rejection_and_is_never_retried(endpoint: Endpoint[Any], body: Any, status: int) -> None:
     error = error_of(endpoint, answer(status, body))
     assert isinstance(error, errors.CpaasRejectedError)
     assert (error.retryable, error.maybe_sent, error.status) == (False, False, status)
@@ -393,7 +393,7 @@ def test_4xx_is_a_rejection_and_is_never_repeated(endpoint: Endpoint[Any], body:
     # Every other rejection of a code means that it was wrong.
     whole=(endpoints.SEND_SMS, endpoints.VERIFY_OTP),
 )
-def test_a_refused_key_is_never_shown(endpoint: Endpoint[Any], body: Any, status: int) -> None:
+def test_refused_api_key_is_never_shown(endpoint: Endpoint[Any], body: Any, status: int) -> None:
     error = error_of(endpoint, answer(status, body), (KEY,))
     assert type(error) is errors.CpaasAuthenticationError
     assert "Check the API key" in str(error)
@@ -401,7 +401,7 @@ def test_a_refused_key_is_never_shown(endpoint: Endpoint[Any], body: Any, status
 
 
 @every_kind
-def test_402_is_no_balance(endpoint: Endpoint[Any]) -> None:
+def test_402_is_insufficient_balance(endpoint: Endpoint[Any]) -> None:
     error = error_of(endpoint, answer(402, {"message": "Insufficient balance"}))
     assert type(error) is errors.CpaasInsufficientBalanceError
     assert "Insufficient balance" in str(error)
@@ -409,7 +409,7 @@ def test_402_is_no_balance(endpoint: Endpoint[Any]) -> None:
 
 
 @every_kind
-def test_404_without_a_body(endpoint: Endpoint[Any]) -> None:
+def test_404_without_a_body_has_the_error_class_of_its_operation(endpoint: Endpoint[Any]) -> None:
     kinds = {
         "verify_otp": errors.CpaasNotVerifiedError,
         "buy_airtime": errors.CpaasOperationRemovedError,
@@ -464,11 +464,11 @@ def test_response_that_may_be_that_of_a_gateway_is_no_verdict(
 
 
 @pytest.mark.parametrize("status", [404, 400, 405, 422])
-def test_page_of_a_gateway_says_nothing_about_a_code(status: int) -> None:
+def test_gateway_page_is_a_rejection_but_not_of_the_passcode(status: int) -> None:
     assert type(error_of(endpoints.VERIFY_OTP, answer(status, b"<html>"))) is errors.CpaasRejectedError
 
 
-def test_page_of_a_gateway_says_nothing_about_the_sale_of_airtime() -> None:
+def test_gateway_page_is_a_rejection_but_no_removed_operation() -> None:
     assert type(error_of(endpoints.BUY_AIRTIME, answer(404, b"<html>"))) is errors.CpaasRejectedError
 
 
@@ -479,7 +479,7 @@ OF_THE_CODE = {"status": 200, "message": "no", "errors": [{"field": "token", "me
     ("status", "body"),
     [(404, b""), (400, ERROR), (422, ERROR), (200, OF_THE_CODE), (200, {"status": 404, "message": "no"})],
 )
-def test_a_code_that_was_not_accepted(status: int, body: Any) -> None:
+def test_rejected_passcode_raises_not_verified(status: int, body: Any) -> None:
     error = error_of(endpoints.VERIFY_OTP, answer(status, body))
     assert type(error) is errors.CpaasNotVerifiedError
     assert "Nothing was done" not in str(error), "a refused code has used up an attempt"
@@ -508,7 +508,7 @@ DOCUMENTED = [{"field": "recipients", "message": "is bad", "type": "value_error"
         [200, 201],
     ),
 )
-def test_an_error_body_is_a_rejection_under_success_too(endpoint: Endpoint[Any], body: Any, status: int) -> None:
+def test_error_body_under_a_success_is_a_rejection(endpoint: Endpoint[Any], body: Any, status: int) -> None:
     if body.get("errors"):
         field = next(iter(endpoint.request.model_fields), "body")
         body = {**body, "errors": [{**item, "field": field} for item in body["errors"]]}
@@ -532,13 +532,13 @@ def test_an_error_body_is_a_rejection_under_success_too(endpoint: Endpoint[Any],
         (400, errors.CpaasRejectedError),
     ],
 )
-def test_an_error_under_success_is_of_the_kind_its_body_says(status: int, kind: type) -> None:
+def test_error_under_a_success_has_the_class_of_its_body_status(status: int, kind: type) -> None:
     assert type(error_of(endpoints.GET_OTP, answer(200, {"status": status, "message": "no"}))) is kind
 
 
 @every_case(("status",), [(500,), (502,), (503,), (599,), (10**400,), (408,), ("503",)])
 @pytest.mark.parametrize("errors_", [[], [{"field": "recipients", "message": "is bad"}]])
-def test_success_whose_body_names_a_server_error_proves_nothing(
+def test_success_whose_body_names_a_server_error_is_unknown(
     endpoint: Endpoint[Any], status: Any, errors_: list[Any]
 ) -> None:
     error = error_of(endpoint, answer(200, {"status": status, "message": "Internal error", "errors": errors_}))
@@ -548,7 +548,7 @@ def test_success_whose_body_names_a_server_error_proves_nothing(
 
 
 @every_kind
-def test_429_in_the_body_did_nothing(endpoint: Endpoint[Any]) -> None:
+def test_429_in_the_body_is_not_sent(endpoint: Endpoint[Any]) -> None:
     error = error_of(endpoint, answer(200, {"status": 429, "message": "slow down"}, retry_after="7"))
     assert type(error) is errors.CpaasRateLimitedError
     assert (error.retryable, error.maybe_sent, error.retry_after, error.status) == (True, False, 7.0, 200)
@@ -557,7 +557,7 @@ def test_429_in_the_body_did_nothing(endpoint: Endpoint[Any]) -> None:
 
 @pytest.mark.parametrize("line", [425, 200])
 @every_kind
-def test_425_did_nothing_and_is_no_reason_to_buy_again(endpoint: Endpoint[Any], line: int) -> None:
+def test_425_is_not_sent_and_a_purchase_is_not_retried(endpoint: Endpoint[Any], line: int) -> None:
     error = error_of(endpoint, answer(line, {"status": 425, "message": "too early"}))
     assert not error.maybe_sent
     if endpoint.retry_safety is RetrySafety.PURCHASE:
@@ -569,7 +569,7 @@ def test_425_did_nothing_and_is_no_reason_to_buy_again(endpoint: Endpoint[Any], 
 
 
 @every_kind
-def test_408_proves_nothing(endpoint: Endpoint[Any]) -> None:
+def test_408_is_unknown(endpoint: Endpoint[Any]) -> None:
     error = error_of(endpoint, answer(408, {"message": "Request timeout"}))
     assert isinstance(error, errors.CpaasUnknownOutcomeError)
     assert facts(error) == NO_ANSWER[endpoint.retry_safety]
@@ -588,7 +588,7 @@ def test_408_proves_nothing(endpoint: Endpoint[Any]) -> None:
         {"status": 400},
     ],
 )
-def test_form_of_an_error_by_itself_is_a_failure_of_what_may_be_repeated_only(body: dict[str, Any]) -> None:
+def test_incomplete_error_form_is_unknown_for_unsafe_operations(body: dict[str, Any]) -> None:
     for endpoint in (endpoints.SEND_SMS, endpoints.BUY_AIRTIME, endpoints.REQUEST_OTP, endpoints.CREATE_CONTACT_ROW):
         assert facts(error_of(endpoint, answer(200, body))) == (False, True)
     assert not error_of(endpoints.GET_OTP, answer(200, body)).maybe_sent
@@ -604,7 +604,7 @@ ACCEPTED = [
 
 @pytest.mark.parametrize("around", ACCEPTED)
 @pytest.mark.parametrize("operation", ["send_sms", "send_email", "buy_airtime", "request_otp"])
-def test_resource_is_accepted_whatever_stands_around_it(operation: str, around: dict[str, Any]) -> None:
+def test_resource_is_accepted_inside_any_envelope(operation: str, around: dict[str, Any]) -> None:
     (endpoint,) = (one for one in ENDPOINTS if one.operation == operation)
     sample = SAMPLES[operation]
     assert parse_response(endpoint, answer(200, {**around, "data": sample})).id == sample["id"]
@@ -686,7 +686,7 @@ def test_errors_beside_anything_that_speaks_of_a_success_are_never_a_rejection(b
 
 @pytest.mark.parametrize("line", [201, 202, 203, 206, 207])
 @pytest.mark.parametrize("named", [200, 400, 429])
-def test_error_body_under_another_success_than_200_proves_nothing(line: int, named: int) -> None:
+def test_error_body_under_another_success_than_200_is_unknown(line: int, named: int) -> None:
     body = {"status": named, "message": "Bad", "errors": [{"field": "recipients.1", "message": "is bad"}]}
     assert facts(error_of(endpoints.SEND_SMS, answer(line, body))) == (False, True)
 
@@ -701,7 +701,7 @@ def test_error_body_under_another_success_than_200_proves_nothing(line: int, nam
         {"status": 422},
     ],
 )
-def test_what_stands_beside_errors_and_says_nothing_of_a_success_leaves_a_rejection(beside: dict[str, Any]) -> None:
+def test_neutral_fields_beside_errors_leave_a_rejection(beside: dict[str, Any]) -> None:
     body = {"message": "Bad", "errors": [{"field": "recipients.1", "message": "is bad"}], **beside}
     assert isinstance(error_of(endpoints.SEND_SMS, answer(200, body)), errors.CpaasRejectedError)
 
@@ -712,7 +712,7 @@ def test_deep_answers_are_read_to_a_bound() -> None:
     assert facts(error_of(endpoints.SEND_SMS, HttpResponse(200, None, body.encode()))) == (False, True)
 
 
-def test_purchase_of_which_only_its_status_is_left_is_unknown() -> None:
+def test_purchase_with_only_a_status_and_errors_is_unknown() -> None:
     body = {"status": "declined", "message": "no", "errors": [{"field": "recipient", "message": "is bad"}]}
     assert facts(error_of(endpoints.BUY_AIRTIME, answer(200, body))) == (False, True)
     assert isinstance(error_of(endpoints.SEND_SMS, answer(200, body)), errors.CpaasRejectedError)
@@ -720,12 +720,12 @@ def test_purchase_of_which_only_its_status_is_left_is_unknown() -> None:
 
 @pytest.mark.parametrize("given", [5, None, ["2348031234567"], "no"])
 @pytest.mark.parametrize("name", ["rejected_recipients", "rejection"])
-def test_fields_with_the_names_of_ours_are_not_taken_for_them(name: str, given: Any) -> None:
+def test_fields_of_the_response_do_not_set_the_attributes_of_the_client(name: str, given: Any) -> None:
     message = parse_response(endpoints.SEND_SMS, answer(200, {"id": "sms-1", name: given}))
     assert (message.rejected_recipients, message.rejection) == ((), None)
 
 
-def test_errors_beside_an_id_do_not_undo_what_was_accepted() -> None:
+def test_errors_beside_an_id_do_not_undo_the_acceptance() -> None:
     body = {"id": "sms-1", "message": "One number was left out", "errors": [{"field": "recipients"}]}
     assert parse_response(endpoints.SEND_SMS, answer(200, body)).id == "sms-1"
 
@@ -743,19 +743,19 @@ def test_errors_beside_an_id_do_not_undo_what_was_accepted() -> None:
         {"status": 200, "message": "Sent"},
     ],
 )
-def test_what_only_resembles_an_error_body(body: dict[str, Any]) -> None:
+def test_incomplete_error_body_is_no_rejection(body: dict[str, Any]) -> None:
     assert parse_response(endpoints.SEND_SMS, answer(200, {"id": "sms-1", **body})).id == "sms-1"
     assert isinstance(error_of(endpoints.SEND_SMS, answer(200, body)), errors.CpaasUnknownOutcomeError)
 
 
 @every_case(("status",), [(500,), (503,)])
-def test_server_error_whose_body_blames_the_request_proves_nothing(endpoint: Endpoint[Any], status: int) -> None:
+def test_server_error_whose_body_blames_the_request_is_unknown(endpoint: Endpoint[Any], status: int) -> None:
     error = error_of(endpoint, answer(status, {"status": 400, "message": "sender unknown", "errors": [{}]}))
     assert isinstance(error, errors.CpaasUnknownOutcomeError)
     assert facts(error) == NO_ANSWER[endpoint.retry_safety]
 
 
-def test_the_author_reads_field_message_and_type() -> None:
+def test_error_text_has_field_message_and_type_of_each_item() -> None:
     body = {
         "status": 400,
         "message": "Validation failed.",
@@ -778,7 +778,7 @@ def test_the_author_reads_field_message_and_type() -> None:
     assert [item.field for item in error.items] == ["sender_id", "content", None, None, None, None, "5"]
 
 
-def test_what_the_service_says_is_scrubbed_and_kept_short() -> None:
+def test_service_message_is_redacted_and_shortened() -> None:
     body = {
         "status": 400,
         "message": f"{ADA} and ada@example.com cannot get 'Dear Ada, your test' with 4711, key {KEY}",
@@ -792,7 +792,7 @@ def test_what_the_service_says_is_scrubbed_and_kept_short() -> None:
 
 
 @every_case(("status",), [(300,), (301,), (302,), (303,), (304,), (307,), (308,)])
-def test_redirect_is_not_followed_and_proves_nothing_of_what_acts(endpoint: Endpoint[Any], status: int) -> None:
+def test_redirect_is_not_followed_and_leaves_unsafe_requests_unknown(endpoint: Endpoint[Any], status: int) -> None:
     error = error_of(endpoint, answer(status, {"status": status, "message": "Moved", "errors": []}))
     assert "Set the base URL to the final address" in str(error)
     assert "redirected" in str(error)
@@ -820,7 +820,7 @@ NO_ANSWER = {
 }
 
 
-def test_what_each_operation_does_to_the_world() -> None:
+def test_each_operation_has_its_retry_safety() -> None:
     assert {one.operation: one.retry_safety for one in ENDPOINTS} == {
         "send_sms": RetrySafety.UNSAFE,
         "send_email": RetrySafety.UNSAFE,
@@ -843,7 +843,7 @@ def test_what_each_operation_does_to_the_world() -> None:
 @pytest.mark.parametrize(
     "reason", [TransportFailure.RESPONSE_TIMEOUT, TransportFailure.CONNECTION_LOST], ids=lambda reason: reason.reason
 )
-def test_no_answer(endpoint: Endpoint[Any], reason: TransportFailure) -> None:
+def test_request_without_a_response_is_unknown(endpoint: Endpoint[Any], reason: TransportFailure) -> None:
     error = failure(endpoint, reason, "https://api.example.com")
     assert isinstance(error, errors.CpaasUnknownOutcomeError)
     assert facts(error) == NO_ANSWER[endpoint.retry_safety]
@@ -857,7 +857,7 @@ def test_no_answer(endpoint: Endpoint[Any], reason: TransportFailure) -> None:
         [500, 501, 502, 503, 504, 520, 599],
     ),
 )
-def test_5xx(endpoint: Endpoint[Any], body: Any, status: int) -> None:
+def test_5xx_is_unknown(endpoint: Endpoint[Any], body: Any, status: int) -> None:
     error = error_of(endpoint, answer(status, body))
     assert isinstance(error, errors.CpaasUnknownOutcomeError)
     assert facts(error) == NO_ANSWER[endpoint.retry_safety]
@@ -887,7 +887,7 @@ def test_5xx(endpoint: Endpoint[Any], body: Any, status: int) -> None:
     whole=(endpoints.LOOKUP_PHONE, endpoints.FIND_OTPS),
     once=WITH_A_BODY,
 )
-def test_a_success_that_cannot_be_read(endpoint: Endpoint[Any], body: bytes, body_error: str | None, told: str) -> None:
+def test_unreadable_success_is_unknown(endpoint: Endpoint[Any], body: bytes, body_error: str | None, told: str) -> None:
     error = error_of(endpoint, answer(200, body, body_error=body_error))
     assert isinstance(error, errors.CpaasUnknownOutcomeError)
     assert told in str(error)
@@ -897,7 +897,7 @@ def test_a_success_that_cannot_be_read(endpoint: Endpoint[Any], body: bytes, bod
 
 
 @with_a_body
-def test_a_success_without_a_required_field(endpoint: Endpoint[Any]) -> None:
+def test_success_without_a_required_field_is_unknown(endpoint: Endpoint[Any]) -> None:
     sample = SAMPLES[endpoint.operation]
     if endpoint is endpoints.FIND_OTPS:
         sample = OTP
@@ -933,7 +933,7 @@ def test_message_without_resource_is_a_rejection_where_a_repeat_does_no_harm(end
         assert isinstance(error_of(endpoint, answer(200, body)), errors.CpaasUnknownOutcomeError)
 
 
-def test_message_without_resource_says_nothing_of_a_creation() -> None:
+def test_message_without_resource_leaves_a_creation_unknown() -> None:
     body = {"status": 200, "message": "Not created"}
     error = error_of(endpoints.CREATE_CONTACT_ROW, answer(200, body))
     assert isinstance(error, errors.CpaasUnknownOutcomeError)
@@ -967,7 +967,7 @@ answers = st.builds(
 
 
 @given(st.sampled_from(ENDPOINTS), answers)
-def test_an_answer_is_read_or_ends_in_one_of_our_errors(endpoint: Endpoint[Any], given: HttpResponse) -> None:
+def test_any_response_is_read_or_raises_a_provider_error(endpoint: Endpoint[Any], given: HttpResponse) -> None:
     try:
         parse_response(endpoint, given)
     except errors.CpaasError as error:
@@ -988,7 +988,7 @@ secrets = st.text(st.characters(exclude_characters="*…", exclude_categories=("
 
 
 @given(st.sampled_from(ENDPOINTS), statuses, st.lists(secrets, min_size=1, max_size=3), st.data())
-def test_no_error_shows_what_was_sent(
+def test_no_error_shows_a_value_that_was_sent(
     endpoint: Endpoint[Any], status: int, private: list[str], data: st.DataObject
 ) -> None:
     echo = data.draw(st.lists(st.sampled_from([*private, "bad value", "field"]), min_size=1, max_size=6))
@@ -1005,6 +1005,6 @@ def test_no_error_shows_what_was_sent(
         assert secret in own or secret not in str(error) + repr(error)
 
 
-def test_a_passcode_s_own_status_is_no_error_code() -> None:
+def test_status_of_a_passcode_is_no_error_code() -> None:
     body = {**OTP, "message": "A code was sent", "type": "otp"}
     assert parse_response(endpoints.REQUEST_OTP, answer(200, body)).id == OTP["id"]

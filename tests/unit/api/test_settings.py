@@ -15,7 +15,7 @@ def made(**options: Any) -> ClientSettings:
     return ClientSettings(**{"base_url": URL, "api_key": KEY, **options})
 
 
-def test_the_defaults_are_the_promised_ones() -> None:
+def test_defaults_are_the_documented_ones() -> None:
     settings = made()
     assert settings.requests_per_second == 10
     assert settings.max_concurrency == 8
@@ -47,7 +47,7 @@ def test_clients_take_every_option_by_name() -> None:
         ("http://[::1]:8000", "http://[::1]:8000"),
     ],
 )
-def test_base_urls(given: str, taken: str) -> None:
+def test_base_url_is_normalised(given: str, taken: str) -> None:
     assert made(base_url=given).base_url == taken
 
 
@@ -74,13 +74,13 @@ def test_base_urls(given: str, taken: str) -> None:
         ("http://0.0.0.0", "plain http"),
     ],
 )
-def test_base_urls_that_cannot_work(base_url: Any, reason: str) -> None:
+def test_invalid_base_url_is_refused(base_url: Any, reason: str) -> None:
     with pytest.raises(CpaasConfigurationError, match=reason) as caught:
         made(base_url=base_url)
     assert "pa55word" not in str(caught.value)
 
 
-def test_plain_http_elsewhere_where_it_is_allowed() -> None:
+def test_allow_http_permits_plain_http() -> None:
     assert made(base_url="http://cpaas.example.com", allow_http=True).base_url == "http://cpaas.example.com"
 
 
@@ -88,7 +88,7 @@ def test_plain_http_elsewhere_where_it_is_allowed() -> None:
     ("base_url", "local"),
     [(URL, False), ("https://127.0.0.1", True), ("http://localhost:80", True), ("http://[::1]", True)],
 )
-def test_the_service_on_this_machine(base_url: str, local: bool) -> None:
+def test_loopback_address_is_local(base_url: str, local: bool) -> None:
     assert made(base_url=base_url).is_local is local
 
 
@@ -106,7 +106,7 @@ def test_the_service_on_this_machine(base_url: str, local: bool) -> None:
         (f"Token {KEY}", "Token", f"Token {KEY}"),
     ],
 )
-def test_the_scheme_is_never_doubled(api_key: str, auth_scheme: str, header: str) -> None:
+def test_auth_scheme_is_never_doubled(api_key: str, auth_scheme: str, header: str) -> None:
     assert made(api_key=api_key, auth_scheme=auth_scheme).authorization == header
 
 
@@ -124,7 +124,7 @@ def test_the_scheme_is_never_doubled(api_key: str, auth_scheme: str, header: str
         ("abc", "Bearer\n"),
     ],
 )
-def test_keys_that_cannot_stand_in_a_header(api_key: Any, auth_scheme: str) -> None:
+def test_api_key_that_fits_no_header_is_refused(api_key: Any, auth_scheme: str) -> None:
     with pytest.raises(CpaasConfigurationError, match="API key") as caught:
         made(api_key=api_key, auth_scheme=auth_scheme)
     assert not api_key or len(api_key.split()) < 2 or api_key not in str(caught.value)
@@ -145,18 +145,18 @@ def test_keys_that_cannot_stand_in_a_header(api_key: Any, auth_scheme: str) -> N
         *(("max_retries", bad) for bad in (-1, 1.5, "4", False)),
     ],
 )
-def test_numbers_that_cannot_work_are_refused_by_name(option: str, bad: Any) -> None:
+def test_invalid_number_option_is_refused_by_name(option: str, bad: Any) -> None:
     with pytest.raises(CpaasConfigurationError, match=option):
         made(**{option: bad})
 
 
-def test_nothing_may_be_repeated_or_waited_for() -> None:
+def test_retries_delay_and_keepalive_may_be_zero() -> None:
     settings = made(max_retries=0, max_retry_after=0, keepalive_expiry=0)
     assert (settings.max_retries, settings.max_retry_after, settings.keepalive_expiry) == (0, 0, 0)
 
 
 @pytest.mark.parametrize("path", ["/otp/{id}", "/otp/revoke/{id}", "/otp/{id}/revoke", "/{id}"])
-def test_paths_of_the_revoke_operation(path: str) -> None:
+def test_revoke_path_is_accepted(path: str) -> None:
     assert made(otp_revoke_path=path).otp_revoke_path == path
 
 
@@ -174,18 +174,18 @@ def test_paths_of_the_revoke_operation(path: str) -> None:
         "/{id}\n",
     ],
 )
-def test_paths_that_cannot_revoke(path: str) -> None:
+def test_invalid_revoke_path_is_refused(path: str) -> None:
     with pytest.raises(CpaasConfigurationError, match="otp_revoke_path"):
         made(otp_revoke_path=path)
 
 
 @pytest.mark.parametrize("region", ["NG", "ng", "US"])
-def test_regions(region: str) -> None:
+def test_known_region_is_accepted(region: str) -> None:
     assert made(default_region=region).default_region == region
 
 
 @pytest.mark.parametrize("region", ["", "Nigeria", "XX", "234"])
-def test_regions_that_do_not_exist(region: str) -> None:
+def test_unknown_region_is_refused(region: str) -> None:
     with pytest.raises(CpaasConfigurationError, match="default_region"):
         made(default_region=region)
 
@@ -200,7 +200,9 @@ def test_regions_that_do_not_exist(region: str) -> None:
         ("https://[::1]:3128", "pa55", "https://:pa55@[::1]:3128"),
     ],
 )
-def test_the_password_of_a_proxy_is_filled_in(proxy: str | None, password: str | None, url: str | None) -> None:
+def test_proxy_password_is_inserted_into_the_proxy_url(
+    proxy: str | None, password: str | None, url: str | None
+) -> None:
     assert made(proxy=proxy, proxy_password=password).proxy_url == url
 
 
@@ -211,7 +213,7 @@ def test_the_password_of_a_proxy_is_filled_in(proxy: str | None, password: str |
         *("http://p\n", "ht\ttp://p", " http://p", "http://a da@p", "http://p/\0", "http://\x7fp", "http://\u2028p"),
     ],
 )
-def test_proxies_that_cannot_be(proxy: str) -> None:
+def test_invalid_proxy_is_refused(proxy: str) -> None:
     with pytest.raises(CpaasConfigurationError, match="proxy must be a URL"):
         made(proxy=proxy)
 
@@ -249,7 +251,7 @@ def test_option_that_is_no_text_is_named_and_not_shown(option: str, value: Any) 
     assert "ada" not in str(caught.value)
 
 
-def test_the_repr_holds_no_secret() -> None:
+def test_repr_holds_no_secret() -> None:
     shown = repr(
         made(
             proxy="http://ada@proxy.example.com",

@@ -38,7 +38,7 @@ def test_long_word_is_cut_as_late_as_possible() -> None:
 
 @pytest.mark.parametrize("unit", [FAMILY, THUMB, FLAG, KEY_CAP, ACCENT, "\U0001f600"], ids=ascii)
 @pytest.mark.parametrize("before", range(8))
-def test_no_character_that_readers_see_as_one_is_cut(unit: str, before: int) -> None:
+def test_grapheme_is_never_cut(unit: str, before: int) -> None:
     text = shorten_sms("x" * before + unit * 100, 1)
     seen = text.removesuffix(ELLIPSIS).removeprefix("x" * before)
     assert seen == unit * (len(seen) // len(unit))
@@ -56,12 +56,12 @@ def test_blanks_behind_a_text_are_no_reason_to_cut_it() -> None:
     assert shorten_sms("a" * 150 + " " * 20, 1) == "a" * 150
 
 
-def test_ending_alone_is_left_where_nothing_else_fits() -> None:
+def test_only_the_ending_remains_if_no_text_fits() -> None:
     assert shorten("abcdef", 5, " link") == "link"
 
 
 @given(st.text(), st.integers(1, 3), st.sampled_from(["", f" {LINK}", " (and 499 more)"]))
-def test_any_text_fits_and_begins_as_it_did(text: str, pages: int, ending: str) -> None:
+def test_any_text_fits_and_keeps_its_beginning(text: str, pages: int, ending: str) -> None:
     found = shorten_sms(text, pages, ending)
     assert measure_sms(found).pages <= pages
     assert found.endswith(ending.lstrip())

@@ -59,7 +59,7 @@ def reference(text: str) -> SmsLength:
         ("😀" * 67, "UCS-2", 134, 3),
     ],
 )
-def test_pages(text: str, encoding: str, units: int, pages: int) -> None:
+def test_text_has_its_encoding_units_and_pages(text: str, encoding: str, units: int, pages: int) -> None:
     measured = measure_sms(text)
     assert (measured.encoding, measured.units, measured.pages) == (encoding, units, pages)
 
@@ -80,7 +80,7 @@ texts = st.text() | st.lists(runs, max_size=5).map(lambda drawn: "".join(letter 
 
 
 @given(texts)
-def test_agrees_with_the_plain_rule(text: str) -> None:
+def test_measure_equals_the_reference(text: str) -> None:
     assert measure_sms(text) == reference(text)
 
 
@@ -108,7 +108,7 @@ def test_placeholders_are_filled_once_each(content: str, placeholder_format: str
     assert substitute(content, values, placeholder_format) == filled
 
 
-def test_without_substitutions_a_text_stays_as_it_is() -> None:
+def test_text_without_substitutions_is_unchanged() -> None:
     assert substitute("Hello {first}", {}) == "Hello {first}"
 
 
@@ -120,7 +120,7 @@ pieces = st.lists(
 
 
 @given(pieces, st.lists(names, unique=True), st.sets(names), st.sampled_from(FORMATS), st.data())
-def test_a_text_read_once_is_filled_like_any_other(
+def test_template_renders_like_plain_substitution(
     parts: list[str], known: list[str], absent: set[str], placeholder_format: str, data: st.DataObject
 ) -> None:
     written = [placeholder_format.replace("name", part) if data.draw(st.booleans()) else part for part in parts]
@@ -148,7 +148,7 @@ def test_estimator_measures_as_the_whole_text_is_measured(parts: list[str], peop
         assert estimator.measure(values) == measure_sms(text.render(dict(zip(names, values, strict=True))))
 
 
-def test_a_text_knows_the_names_it_needs() -> None:
+def test_template_has_the_slots_it_needs() -> None:
     text = MessageTemplate("{b} and {a}, {b}, {stranger}, 100% {c", ["a", "b", "c"])
     assert text.slots == ("b", "a", "b")
     assert text.render({"a": "{b}", "b": "5 %s", "c": "x"}) == "5 %s and {b}, 5 %s, {stranger}, 100% {c"
@@ -172,12 +172,12 @@ def test_a_text_knows_the_names_it_needs() -> None:
         ("Only $100, at 10:30, :_id", ":name", ("_id",)),
     ],
 )
-def test_placeholders_of_a_text(content: str, placeholder_format: str, found: tuple[str, ...]) -> None:
+def test_placeholders_are_found_in_a_text(content: str, placeholder_format: str, found: tuple[str, ...]) -> None:
     assert placeholders_in(content, placeholder_format) == found
 
 
 @given(st.lists(st.from_regex(r"\w{1,8}", fullmatch=True)), st.sampled_from(["{name}", "%name%", "{{name}}"]))
-def test_whatever_stands_as_a_placeholder_is_found(written: list[str], placeholder_format: str) -> None:
+def test_every_placeholder_is_found_in_any_format(written: list[str], placeholder_format: str) -> None:
     content = " ".join(placeholder_format.replace("name", name) for name in written)
     assert placeholders_in(content, placeholder_format) == tuple(dict.fromkeys(written))
     assert MessageTemplate(content, reversed(written), placeholder_format).slots == tuple(written)

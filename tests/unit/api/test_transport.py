@@ -57,7 +57,7 @@ def closed_port() -> Iterator[int]:
 # The way out ----------------------------------------------------------------------------------------------------------
 
 
-def test_what_is_on_the_wire(send: Send) -> None:
+def test_request_on_the_wire_has_method_target_body_and_headers(send: Send) -> None:
     with Loopback(answering(201, {"id": "sms-1"})) as server:
         settings = at(f"{server.url}/v1")
         given = exchange(send, settings, ask.send_sms(ADA, "Clinic", "Ẹ káàárọ̀", is_trackable=True))
@@ -105,13 +105,13 @@ def test_requests_with_the_same_headers_have_their_own_line_length_and_body() ->
     assert [seen.headers["authorization"] for seen in server.seen] == [f"Bearer {KEY}"] * len(sent) + ["Bearer another"]
 
 
-def test_the_raw_key_where_no_scheme_is_wanted(send: Send) -> None:
+def test_empty_auth_scheme_sends_the_raw_key(send: Send) -> None:
     with Loopback(answering()) as server:
         exchange(send, at(server.url, auth_scheme=""))
     assert server.seen[0].headers["authorization"] == KEY
 
 
-def test_a_lookup_is_a_get_with_a_body(send: Send) -> None:
+def test_lookup_is_a_get_with_a_body(send: Send) -> None:
     with Loopback(answering()) as server:
         exchange(send, at(server.url), ask.lookup_phone(ADA))
     (seen,) = server.seen
@@ -128,7 +128,7 @@ def test_a_lookup_is_a_get_with_a_body(send: Send) -> None:
         (ask.get_otp("../a b?c#d/ẹ%2F"), "GET", "/otp/..%2Fa%20b%3Fc%23d%2F%E1%BA%B9%252F"),
     ],
 )
-def test_requests_without_a_body(send: Send, call: Call[Any], method: str, target: str) -> None:
+def test_request_without_a_body_has_no_content_headers(send: Send, call: Call[Any], method: str, target: str) -> None:
     with Loopback(answering()) as server:
         exchange(send, at(server.url), call)
     (seen,) = server.seen
@@ -136,12 +136,12 @@ def test_requests_without_a_body(send: Send, call: Call[Any], method: str, targe
     assert "content-type" not in seen.headers
 
 
-def test_answers_come_whole_with_status_and_retry_after(send: Send) -> None:
+def test_response_has_status_retry_after_and_whole_body(send: Send) -> None:
     with Loopback(answering(503, b"later", Retry_After="17")) as server:
         assert exchange(send, at(server.url)) == HttpResponse(503, "17", b"later")
 
 
-def test_a_chunked_answer(send: Send) -> None:
+def test_chunked_response_is_read(send: Send) -> None:
     def chunked(connection: socket.socket, _: Seen) -> None:
         connection.sendall(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n")
 
@@ -149,12 +149,12 @@ def test_a_chunked_answer(send: Send) -> None:
         assert exchange(send, at(server.url)) == HttpResponse(200, None, b"abcde")
 
 
-def test_an_answer_compressed_although_we_asked_for_none(send: Send) -> None:
+def test_unrequested_compression_is_decompressed(send: Send) -> None:
     with Loopback(answering(200, gzip.compress(b'{"id": 1}'), Content_Encoding="gzip")) as server:
         assert exchange(send, at(server.url)) == HttpResponse(200, None, b'{"id": 1}')
 
 
-def test_a_connection_is_used_again() -> None:
+def test_connection_is_reused() -> None:
     with Loopback(answering()) as server:
         settings = at(server.url)
         transport = SyncTransport(settings)
@@ -164,7 +164,7 @@ def test_a_connection_is_used_again() -> None:
     assert (len(server.seen), server.connections) == (5, 1)
 
 
-def test_a_redirect_is_not_followed_and_the_key_stays_here(send: Send) -> None:
+def test_redirect_is_not_followed_and_the_key_is_not_forwarded(send: Send) -> None:
     with Loopback(answering()) as elsewhere, Loopback(answering(307, Location=f"{elsewhere.url}/steal")) as server:
         given = exchange(send, at(server.url), ask.send_sms(ADA, "Clinic", "Hello"))
     assert isinstance(given, HttpResponse)
@@ -177,15 +177,15 @@ def test_a_redirect_is_not_followed_and_the_key_stays_here(send: Send) -> None:
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
-def test_refused(send: Send, closed_port: int, host: str) -> None:
+def test_refused_connection_is_named(send: Send, closed_port: int, host: str) -> None:
     assert exchange(send, at(f"http://{host}:{closed_port}")) is TransportFailure.REFUSED
 
 
-def test_a_host_that_does_not_exist(send: Send) -> None:
+def test_unknown_host_is_a_dns_failure(send: Send) -> None:
     assert exchange(send, at("http://cpaas.invalid", allow_http=True)) is TransportFailure.DNS
 
 
-def test_a_host_that_does_not_take_the_connection(send: Send) -> None:
+def test_host_that_accepts_no_connection_is_a_connect_timeout(send: Send) -> None:
     with socket.socket() as full:
         full.bind(("127.0.0.1", 0))
         full.listen(0)
@@ -220,7 +220,7 @@ def test_reset_in_the_headers(send: Send) -> None:
         assert exchange(send, at(server.url)) is TransportFailure.CONNECTION_LOST
 
 
-def test_something_that_does_not_speak_http(send: Send) -> None:
+def test_server_that_does_not_speak_http_is_a_lost_connection(send: Send) -> None:
     def other(connection: socket.socket, _: Seen) -> None:
         connection.sendall(b"SSH-2.0-OpenSSH_9.6\r\n\r\n")
 
@@ -228,7 +228,7 @@ def test_something_that_does_not_speak_http(send: Send) -> None:
         assert exchange(send, at(server.url)) is TransportFailure.CONNECTION_LOST
 
 
-def test_silence(send: Send) -> None:
+def test_silent_server_is_a_response_timeout(send: Send) -> None:
     with Loopback(lambda connection, _: server.over.wait(5)) as server:  # type: ignore[arg-type, return-value]
         assert exchange(send, at(server.url, timeout=0.2)) is TransportFailure.RESPONSE_TIMEOUT
 
@@ -241,7 +241,7 @@ def beginning(status: int = 200) -> bytes:
 
 
 @pytest.mark.parametrize("status", [200, 400])
-def test_closed_in_the_body(send: Send, status: int) -> None:
+def test_connection_closed_in_the_body_returns_the_part_received(send: Send, status: int) -> None:
     def half(connection: socket.socket, _: Seen) -> None:
         connection.sendall(beginning(status))
         connection.shutdown(socket.SHUT_WR)
@@ -251,7 +251,7 @@ def test_closed_in_the_body(send: Send, status: int) -> None:
     assert given == HttpResponse(status, None, b"half", "the connection broke")
 
 
-def test_a_body_that_stalls(send: Send) -> None:
+def test_stalled_body_returns_the_part_received(send: Send) -> None:
     def stall(connection: socket.socket, _: Seen) -> None:
         connection.sendall(beginning())
         server.over.wait(5)
@@ -261,7 +261,7 @@ def test_a_body_that_stalls(send: Send) -> None:
     assert given == HttpResponse(200, None, b"half", "the rest did not arrive in time")
 
 
-def test_a_body_that_only_drips(send: Send) -> None:
+def test_dripping_body_ends_at_the_timeout(send: Send) -> None:
     def drip(connection: socket.socket, _: Seen) -> None:
         connection.sendall(beginning())
         while not server.over.wait(0.02):
@@ -276,13 +276,13 @@ def test_a_body_that_only_drips(send: Send) -> None:
 
 
 @pytest.mark.parametrize(("size", "body_error"), [(1000, None), (1001, "it is larger than max_response_bytes")])
-def test_a_body_at_the_limit(send: Send, size: int, body_error: str | None) -> None:
+def test_body_is_cut_above_max_response_bytes(send: Send, size: int, body_error: str | None) -> None:
     with Loopback(answering(200, b"x" * size)) as server:
         given = exchange(send, at(server.url, max_response_bytes=1000))
     assert given == HttpResponse(200, None, b"x" * 1000, body_error)
 
 
-def test_a_body_without_end_is_not_read_to_it(send: Send) -> None:
+def test_endless_body_is_cut_at_max_response_bytes(send: Send) -> None:
     def endless(connection: socket.socket, _: Seen) -> None:
         connection.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
         while not server.over.is_set():
@@ -294,7 +294,7 @@ def test_a_body_without_end_is_not_read_to_it(send: Send) -> None:
     assert (len(given.body), given.body_error) == (100_000, "it is larger than max_response_bytes")
 
 
-def test_a_small_answer_that_swells(send: Send) -> None:
+def test_decompressed_body_is_cut_at_max_response_bytes(send: Send) -> None:
     bomb = gzip.compress(b"\0" * 20_000_000)
     with Loopback(answering(200, bomb, Content_Encoding="gzip")) as server:
         given = exchange(send, at(server.url, max_response_bytes=1_000_000))
@@ -302,7 +302,7 @@ def test_a_small_answer_that_swells(send: Send) -> None:
     assert (len(given.body), given.body_error) == (1_000_000, "it is larger than max_response_bytes")
 
 
-def test_a_damaged_compression(send: Send) -> None:
+def test_damaged_compression_is_a_body_error(send: Send) -> None:
     with Loopback(answering(200, b"not gzip", Content_Encoding="gzip")) as server:
         assert exchange(send, at(server.url)) == HttpResponse(200, None, b"", "its compression is damaged")
 
@@ -326,25 +326,25 @@ def tls(authority: Authority) -> ssl.SSLContext:
     return authority.server_context()
 
 
-def test_a_certificate_nobody_vouches_for(send: Send, tls: ssl.SSLContext) -> None:
+def test_untrusted_certificate_is_a_tls_failure(send: Send, tls: ssl.SSLContext) -> None:
     with Loopback(answering(), tls) as server:
         assert exchange(send, at(server.url)) is TransportFailure.TLS
     assert server.seen == []
 
 
-def test_a_certificate_we_were_told_to_trust(send: Send, tls: ssl.SSLContext, certificate: Path) -> None:
+def test_configured_certificate_is_trusted(send: Send, tls: ssl.SSLContext, certificate: Path) -> None:
     with Loopback(answering(), tls) as server:
         assert exchange(send, at(server.url, verify=str(certificate))) == HttpResponse(200)
 
 
-def test_a_certificate_of_somebody_else(send: Send, tls: ssl.SSLContext, certificate: Path) -> None:
+def test_certificate_of_another_host_is_a_tls_failure(send: Send, tls: ssl.SSLContext, certificate: Path) -> None:
     with Loopback(answering(), tls) as server:
         url = server.url.replace("127.0.0.1", "localhost")
         assert exchange(send, at(url, verify=str(certificate))) is TransportFailure.TLS
     assert server.seen == []
 
 
-def test_a_certificate_that_is_not_looked_at(send: Send, tls: ssl.SSLContext) -> None:
+def test_certificate_is_not_checked_if_verify_is_false(send: Send, tls: ssl.SSLContext) -> None:
     with Loopback(answering(), tls) as server:
         assert exchange(send, at(server.url, verify=False)) == HttpResponse(200)
 
@@ -374,7 +374,7 @@ def test_https_to_a_server_that_speaks_http(send: Send) -> None:
         assert exchange(send, at(url)) is TransportFailure.TLS
 
 
-def test_a_bundle_that_cannot_be_read(tmp_path: Path) -> None:
+def test_unreadable_certificate_bundle_is_a_configuration_error(tmp_path: Path) -> None:
     garbage = tmp_path / "garbage.pem"
     garbage.write_text("no certificate")
     for verify in (str(garbage), str(tmp_path), str(tmp_path / "nothing.pem")):
@@ -385,7 +385,7 @@ def test_a_bundle_that_cannot_be_read(tmp_path: Path) -> None:
 # Proxies --------------------------------------------------------------------------------------------------------------
 
 
-def test_a_proxy_with_its_password(send: Send) -> None:
+def test_proxy_gets_its_credentials(send: Send) -> None:
     with Loopback(answering(200, b"by proxy")) as proxy:
         settings = at(
             "http://cpaas.invalid/v1",
@@ -399,14 +399,14 @@ def test_a_proxy_with_its_password(send: Send) -> None:
     assert seen.headers["proxy-authorization"] == "Basic YWRhOnBAc3Mvd29yZA=="
 
 
-def test_a_proxy_that_lets_nobody_through(send: Send) -> None:
+def test_proxy_that_refuses_the_tunnel_is_a_proxy_failure(send: Send) -> None:
     with Loopback(answering(403)) as proxy:
         assert exchange(send, at("https://cpaas.invalid", proxy=proxy.url)) is TransportFailure.PROXY
     assert [(one.method, one.target) for one in proxy.seen] == [("CONNECT", "cpaas.invalid:443")]
     assert "authorization" not in proxy.seen[0].headers
 
 
-def test_a_proxy_of_the_environment_is_not_asked_for_this_machine(send: Send, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_proxy_of_the_environment_is_not_used_for_this_machine(send: Send, monkeypatch: pytest.MonkeyPatch) -> None:
     with Loopback(answering()) as proxy, Loopback(answering(200, b"direct")) as server:
         for name in ("http_proxy", "HTTP_PROXY", "ALL_PROXY"):
             monkeypatch.setenv(name, proxy.url)
@@ -537,7 +537,9 @@ def talking(reply: bytes) -> Iterator[int]:
 
 
 @pytest.mark.parametrize("transport", [SyncTransport, AsyncTransport])
-def test_a_proxy_of_the_environment_that_cannot_be(transport: type, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_invalid_proxy_of_the_environment_is_a_configuration_error(
+    transport: type, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("HTTPS_PROXY", "gopher://ada:pa55word@127.0.0.1")
     monkeypatch.setenv("https_proxy", "gopher://ada:pa55word@127.0.0.1")
     with pytest.raises(CpaasConfigurationError, match="environment") as caught:
@@ -549,7 +551,7 @@ def test_a_proxy_of_the_environment_that_cannot_be(transport: type, monkeypatch:
 @pytest.mark.parametrize(
     "host", ["a" * 64 + ".example", ".example.com", "a..example", "xn--a.example", "exa\x00mple.com"]
 )
-def test_a_host_that_cannot_exist_is_refused_at_once(transport: type, host: str) -> None:
+def test_invalid_host_is_refused_at_once(transport: type, host: str) -> None:
     with pytest.raises(CpaasConfigurationError, match="base URL"):
         transport(at(f"https://{host}"))
     with pytest.raises(CpaasConfigurationError, match="proxy"):
@@ -559,7 +561,7 @@ def test_a_host_that_cannot_exist_is_refused_at_once(transport: type, host: str)
 # Logs -----------------------------------------------------------------------------------------------------------------
 
 
-def test_nothing_of_a_request_is_logged(send: Send, caplog: pytest.LogCaptureFixture) -> None:
+def test_request_is_not_logged(send: Send, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.DEBUG), Loopback(answering(200, b"hidden")) as server:
         settings = at(server.url)
         for call in (ask.find_otps(ADA), ask.send_sms(ADA, "Clinic", "Hello Ada"), ask.verify_otp("otp-1", "471199")):
@@ -569,7 +571,7 @@ def test_nothing_of_a_request_is_logged(send: Send, caplog: pytest.LogCaptureFix
         assert private not in caplog.text
 
 
-def test_other_users_of_httpx_log_as_ever(send: Send, caplog: pytest.LogCaptureFixture) -> None:
+def test_other_users_of_httpx_still_log(send: Send, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, "httpx"), Loopback(answering()) as server:
         exchange(send, at(server.url))
         assert caplog.records == []

@@ -91,7 +91,7 @@ def test_rejection_that_speaks_of_more_is_unknown(beside: dict[str, Any], line: 
 
 
 @pytest.mark.parametrize("status", ["P", "queueing", "0x1"])
-def test_success_whose_status_is_a_word_of_no_error_is_unknown(status: str) -> None:
+def test_success_with_a_status_that_names_no_error_is_unknown(status: str) -> None:
     assert isinstance(error_of(200, {**DOCUMENTED, "status": status}), errors.CpaasUnknownOutcomeError)
     assert isinstance(error_of(200, {**DOCUMENTED, "status": "failed"}), errors.CpaasRejectedError)
 
@@ -128,7 +128,7 @@ def test_rejection_that_is_no_json_is_searched_for_ids_words_and_codes(body: str
         "the message sent was not delivered",
     ],
 )
-def test_words_of_a_rejection_excuse_no_others(message: str) -> None:
+def test_rejection_with_words_of_a_success_is_unknown(message: str) -> None:
     assert isinstance(error_of(400, {"message": message}), errors.CpaasUnknownOutcomeError)
 
 

@@ -60,7 +60,7 @@ def test_missing_value_of_a_library_is_blank_everywhere(library: Any) -> None:
         assert key_text(value) is None
 
 
-def test_values_of_libraries_are_what_they_hold() -> None:
+def test_library_scalars_are_converted_to_python_values() -> None:
     arrow = pytest.importorskip("pyarrow")
     assert [plain(arrow.scalar(value)) for value in (5, "Ada", 2.5)] == [5, "Ada", 2.5]
     assert readable_text(arrow.scalar("Ada")) == "Ada"

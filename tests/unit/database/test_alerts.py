@@ -200,7 +200,9 @@ class TestBackgroundSender:
         clock.pass_(601)
         assert not groups.waiting()[0].is_checked
 
-    def test_it_waits_for_the_window_and_for_the_lease_of_a_leader(self, groups: AlertGroups, clock: Clock) -> None:
+    def test_background_sender_waits_for_the_window_and_the_lease_of_a_leader(
+        self, groups: AlertGroups, clock: Clock
+    ) -> None:
         alert(groups)
         clock.pass_(9)
         assert groups.take_due("group") is None
@@ -223,7 +225,7 @@ class TestBackgroundSender:
         assert last.count == 3
         assert groups.waiting() == []
 
-    def test_what_it_could_not_send_is_tried_again_later(self, groups: AlertGroups, clock: Clock) -> None:
+    def test_alert_that_was_not_sent_is_retried_later(self, groups: AlertGroups, clock: Clock) -> None:
         groups.acquire_background("a", 1000)
         alert(groups)
         groups.check("group", can_send=True)

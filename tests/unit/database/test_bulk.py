@@ -88,7 +88,7 @@ def test_every_moment_is_stored_to_the_microsecond(database: Database, microseco
     assert database.engine.dialect.name != "sqlite" or text == at.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S.%f")
 
 
-def test_what_is_there_already_is_met_by_the_conflict(database: Database) -> None:
+def test_existing_row_is_updated_on_conflict(database: Database) -> None:
     insertion = adding_up(database)
     database.write(lambda connection: insert_many(connection, insertion, [row(1), row(2, received_count=5)]))
     told = database.write(lambda connection: insert_many(connection, insertion, [row(2, received_count=2), row(3)]))
@@ -105,7 +105,7 @@ def test_few_statements_carry_many_rows(database: Database) -> None:
 
 
 @pytest.mark.parametrize("there", [set(), {0}, {5, 17, 100}, {MAX_ROWS - 1, MAX_ROWS}, set(range(150))])
-def test_rows_that_were_there_are_told_from_new_ones_on_sqlite(sqlite_url: str, there: set[int]) -> None:
+def test_existing_rows_are_distinguished_from_new_ones_on_sqlite(sqlite_url: str, there: set[int]) -> None:
     ignoring = sqlite.insert(reports).on_conflict_do_nothing(index_elements=[reports.c.digest])
     before, rows = [row(number) for number in sorted(there)], [row(number, received_count=7) for number in range(150)]
     # More lie before and after them.
@@ -132,7 +132,7 @@ def assert_rejected(database: Database, body: str) -> None:
     assert stored(database) == []
 
 
-def test_nothing_for_no_rows(database: Database) -> None:
+def test_no_rows_return_an_empty_list(database: Database) -> None:
     assert database.write(lambda connection: insert_many(connection, adding_up(database), [])) == []
 
 

@@ -81,7 +81,7 @@ def test_thread_starts_with_the_first_write_and_ends_with_the_database(
     assert checkpoint_threads() == 0
 
 
-def test_writer_keeps_its_connection(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_writer_reuses_its_connection(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     # A connection that had not written would have to read every page again.
     monkeypatch.setattr(checkpoints, "PAUSE", 0.001)
     used: set[int] = set()

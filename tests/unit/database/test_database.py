@@ -28,7 +28,7 @@ def _mode(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
 
 
-def test_the_file_is_its_owner_s_alone(sqlite_url: str) -> None:
+def test_new_files_are_private_to_the_owner(sqlite_url: str) -> None:
     with open_database(sqlite_url) as database:
         path = Path(str(database.engine.url.database))
         assert _mode(path.parent) == 0o700
@@ -36,7 +36,7 @@ def test_the_file_is_its_owner_s_alone(sqlite_url: str) -> None:
         assert {_mode(one) for one in path.parent.iterdir()} == {0o600}
 
 
-def test_permissions_somebody_gave_are_left(tmp_path: Path) -> None:
+def test_existing_permissions_are_unchanged(tmp_path: Path) -> None:
     tmp_path.chmod(0o770)
     path = tmp_path / "store.db"
     path.touch()
@@ -45,7 +45,7 @@ def test_permissions_somebody_gave_are_left(tmp_path: Path) -> None:
     assert (_mode(tmp_path), _mode(path)) == (0o770, 0o660)
 
 
-class TestTheDiskUnderSqlite:
+class TestSqliteDiskSync:
     """What was written is on the disk before that is said."""
 
     @pytest.fixture
@@ -60,7 +60,7 @@ class TestTheDiskUnderSqlite:
         monkeypatch.setattr(sqlite_file, "_sync", sync)
         return found
 
-    def test_log_is_brought_there_after_each_commit(self, sqlite_url: str, synced: list[int]) -> None:
+    def test_log_is_synced_after_each_commit(self, sqlite_url: str, synced: list[int]) -> None:
         with open_database(sqlite_url) as database:
             with database.connect() as connection:
                 said = [
@@ -75,7 +75,7 @@ class TestTheDiskUnderSqlite:
                 database.write(partial(add, campaign=f"c{number}"))
                 assert synced == [log] * (number + 1)
 
-    def test_next_is_written_while_the_first_waits_for_the_disk(
+    def test_second_transaction_is_written_while_the_first_is_synced(
         self, sqlite_url: str, synced: list[int], monkeypatch: pytest.MonkeyPatch
     ) -> None:
         with open_database(sqlite_url) as database:
@@ -92,7 +92,7 @@ class TestTheDiskUnderSqlite:
             assert names(database) == {"one", "two"}
             assert len(synced) == 2
 
-    def test_failure_of_the_disk_is_no_success(self, sqlite_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_failed_sync_fails_the_transaction(self, sqlite_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
         def fail(file: int) -> None:
             raise OSError(errno.EIO, os.strerror(errno.EIO))
 
@@ -103,7 +103,7 @@ class TestTheDiskUnderSqlite:
             monkeypatch.undo()
             database.write(partial(add, campaign="two"))
 
-    def test_log_may_go_with_the_last_connection_and_come_again(self, sqlite_url: str, synced: list[int]) -> None:
+    def test_log_may_disappear_with_the_last_connection_and_return(self, sqlite_url: str, synced: list[int]) -> None:
         with open_database(sqlite_url) as database:
             database.write(partial(add, campaign="one"))
             database.engine.dispose()
@@ -114,7 +114,7 @@ class TestTheDiskUnderSqlite:
             database.write(partial(add, campaign="two"))
             assert synced[-1] == log.stat().st_ino
 
-    def test_log_that_was_taken_away_is_no_success(self, sqlite_url: str) -> None:
+    def test_removed_log_fails_the_transaction(self, sqlite_url: str) -> None:
         with open_database(sqlite_url) as database:
             database.write(partial(add, campaign="one"))
             log = Path(f"{sqlite_url.removeprefix('sqlite:///')}-wal")
@@ -123,7 +123,7 @@ class TestTheDiskUnderSqlite:
             with pytest.raises(DatabaseError, match="moved or replaced"):
                 database.write(partial(add, campaign="two"))
 
-    def test_without_a_log_sqlite_waits_for_it_at_each_commit(self) -> None:
+    def test_sqlite_without_a_log_syncs_at_each_commit(self) -> None:
         # In memory there is no log, as there is none where a file system can share no memory.
         with contextlib.closing(sqlite3.connect(":memory:")) as connection:
             record = SimpleNamespace(info={})
@@ -141,13 +141,13 @@ def names(database: Database) -> set[str]:
         return set(connection.execute(sqlalchemy.select(campaigns.c.campaign)).scalars())
 
 
-def test_opening_again_changes_nothing(url: str) -> None:
+def test_second_opening_changes_nothing(url: str) -> None:
     for _ in range(2):
         with open_database(url) as database:
             assert is_newest(database)
 
 
-def test_a_transaction_is_all_or_nothing(database: Database) -> None:
+def test_failed_transaction_stores_nothing(database: Database) -> None:
     def work(connection: sqlalchemy.Connection) -> None:
         connection.execute(sqlalchemy.insert(campaigns).values(campaign="one", fencing_token=1))
         raise LookupError
@@ -158,7 +158,7 @@ def test_a_transaction_is_all_or_nothing(database: Database) -> None:
         assert not connection.execute(sqlalchemy.select(campaigns)).all()
 
 
-def test_what_clashes_is_done_again(database: Database) -> None:
+def test_conflicting_transaction_is_retried(database: Database) -> None:
     """Two find a row missing and write it; the slower one finds it then."""
     both = threading.Barrier(2)
     terms = campaigns.c.fencing_token
@@ -197,7 +197,7 @@ def test_only_transactions_with_a_time_limit_keep_page_copies_in_memory(sqlite_u
         assert (limited.write(temp_store), unlimited.write(temp_store)) == (2, 0)
 
 
-def test_a_file_that_is_no_database_is_told(tmp_path: Path) -> None:
+def test_file_that_is_no_database_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "store.db"
     path.write_text("customers\n" * 1000)
     with pytest.raises(DatabaseError, match="file is not a database") as refused:
@@ -206,7 +206,7 @@ def test_a_file_that_is_no_database_is_told(tmp_path: Path) -> None:
     assert path.read_text() == "customers\n" * 1000
 
 
-def test_a_place_that_cannot_be_had_is_told(tmp_path: Path) -> None:
+def test_path_that_cannot_be_created_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(DatabaseError, match="cannot be created"):
         open_database(f"sqlite:///{tmp_path}/file/store.db")
@@ -214,7 +214,7 @@ def test_a_place_that_cannot_be_had_is_told(tmp_path: Path) -> None:
         open_database(f"sqlite:///{tmp_path}")
 
 
-def test_a_server_that_is_not_there_is_told_without_the_password() -> None:
+def test_unreachable_server_is_named_without_the_password() -> None:
     pytest.importorskip("psycopg2", reason="psycopg2 is not installed")
     with pytest.raises(DatabaseError, match=r"postgres\+?.*127\.0\.0\.1:1/.*refused") as refused:
         open_database("postgresql+psycopg2://ada:hunter2%40home@127.0.0.1:1/test?sslpassword=hunter3")
@@ -223,11 +223,11 @@ def test_a_server_that_is_not_there_is_told_without_the_password() -> None:
     assert refused.value.__suppress_context__
 
 
-def test_it_says_where_it_is_without_the_password(postgres_url: str) -> None:
+def test_redacted_url_shows_no_password(postgres_url: str) -> None:
     with open_database(postgres_url.replace("postgres@", "postgres:hunter2@")) as database:
         assert database.redacted_url == "postgresql+psycopg2://postgres@127.0.0.1:5432/test"
 
 
-def test_a_package_that_is_missing_is_named() -> None:
+def test_missing_package_is_named() -> None:
     with pytest.raises(DatabaseError, match="needs the Python package 'oracledb'"):
         open_database("oracle+oracledb://ada:hunter2@127.0.0.1/test")

@@ -26,14 +26,14 @@ def check_in_time(database: Database) -> None:
 
 
 class TestHanging:
-    def test_write_on_pooled_session_ends_and_says_so(self, behind: Database, proxy: Proxy) -> None:
+    def test_write_on_pooled_session_fails_with_a_timeout_error(self, behind: Database, proxy: Proxy) -> None:
         proxy.turn(Mode.HANG)
         with pytest.raises(DatabaseError, match="did not respond within"):
             check_in_time(behind)
         proxy.turn(Mode.PASS)
         check_in_time(behind)
 
-    def test_so_does_one_in_the_middle_of_a_transaction(self, behind: Database, proxy: Proxy) -> None:
+    def test_write_within_a_transaction_fails_with_a_timeout_error(self, behind: Database, proxy: Proxy) -> None:
         def work(connection: sqlalchemy.Connection) -> None:
             proxy.turn(Mode.HANG)
             connection.execute(sqlalchemy.text("SELECT 1"))
@@ -43,7 +43,7 @@ class TestHanging:
         proxy.turn(Mode.PASS)
         check_in_time(behind)
 
-    def test_work_that_takes_its_time_within_the_limit_is_left_alone(self, behind: Database) -> None:
+    def test_slow_work_within_the_limit_succeeds(self, behind: Database) -> None:
         query = sqlalchemy.text("SELECT pg_sleep(0.05)")
         behind.write(lambda connection: connection.execute(query))
         behind.check()
@@ -57,7 +57,7 @@ def test_server_ends_a_long_statement_first_and_session_stays(behind: Database, 
     assert proxy.taken == before
 
 
-def test_lock_that_another_holds_ends_it_too(behind: Database, postgres_url: str) -> None:
+def test_lock_held_by_another_session_ends_the_transaction(behind: Database, postgres_url: str) -> None:
     with open_database(postgres_url) as other, other.engine.begin() as holding:
         holding.execute(sqlalchemy.text("LOCK TABLE cpaas_identity"))
         with pytest.raises(DatabaseError, match="timeout"):
@@ -78,7 +78,7 @@ def test_server_that_is_away_fails_and_works_when_it_is_back(behind: Database, p
     check_in_time(behind)
 
 
-def test_terminated_sessions_cost_nothing(behind: Database, postgres_url: str) -> None:
+def test_terminated_session_fails_no_later_transaction(behind: Database, postgres_url: str) -> None:
     ours = sqlalchemy.text("SELECT pg_backend_pid()")
     pid = behind.write(lambda connection: connection.execute(ours).scalar_one())
     with open_database(postgres_url) as other:

@@ -51,7 +51,7 @@ StateOf = Callable[[str], LeasedState]
 @pytest.mark.parametrize(
     "value", [{"a": [1, None, "né\u0000\ud800"]}, [], "", 0, False, {"big": "x" * 65_536}, {"big": "☃" * 64_000}]
 )
-def test_values_come_back(state_of: StateOf, value: Any) -> None:
+def test_stored_values_are_returned(state_of: StateOf, value: Any) -> None:
     state = state_of("one")
     state.acquire()
     state.set("journal", value)
@@ -59,7 +59,7 @@ def test_values_come_back(state_of: StateOf, value: Any) -> None:
     assert state_of("another").get("journal") == value
 
 
-def test_a_value_replaces_the_last(state_of: StateOf) -> None:
+def test_new_value_replaces_the_last(state_of: StateOf) -> None:
     state = state_of("one")
     state.acquire()
     assert state.get("journal") is None
@@ -69,7 +69,7 @@ def test_a_value_replaces_the_last(state_of: StateOf) -> None:
 
 
 @pytest.mark.parametrize("value", [{1, 2}, b"", float("nan")])
-def test_what_is_no_json_is_refused_and_the_last_stays(state_of: StateOf, value: Any) -> None:
+def test_value_that_is_no_json_is_refused_and_the_last_stays(state_of: StateOf, value: Any) -> None:
     state = state_of("one")
     state.acquire()
     state.set("journal", 1)
@@ -78,7 +78,7 @@ def test_what_is_no_json_is_refused_and_the_last_stays(state_of: StateOf, value:
     assert state.get("journal") == 1
 
 
-def test_campaigns_do_not_know_one_another(database: Database) -> None:
+def test_campaigns_do_not_share_values(database: Database) -> None:
     one, other = LeasedState(database, "one", "owner"), LeasedState(database, "other", "somebody")
     one.acquire()
     other.acquire()
@@ -86,7 +86,7 @@ def test_campaigns_do_not_know_one_another(database: Database) -> None:
     assert other.get("journal") is None
 
 
-def test_it_is_what_a_journal_is_kept_in(state_of: StateOf) -> None:
+def test_leased_state_stores_a_journal(state_of: StateOf) -> None:
     def opened(owner: str) -> tuple[LeasedState, WrittenJournal]:
         state = state_of(owner)
         state.acquire()
@@ -104,7 +104,7 @@ def test_it_is_what_a_journal_is_kept_in(state_of: StateOf) -> None:
     assert state.get(JOURNAL_KEY)
 
 
-def test_a_long_journal_does_not_stay_in_memory(tmp_path: Path) -> None:
+def test_long_journal_does_not_stay_in_memory(tmp_path: Path) -> None:
     with open_database(f"sqlite:///{tmp_path}/store.db") as database:
         state = LeasedState(database, "campaign", "owner")
         state.acquire()
@@ -116,7 +116,7 @@ def test_a_long_journal_does_not_stay_in_memory(tmp_path: Path) -> None:
         assert memory.used() - before < 2_000_000
 
 
-def test_another_is_told_whose_it_is_and_until_when(state_of: StateOf) -> None:
+def test_error_names_the_owner_and_the_end_of_the_lease(state_of: StateOf) -> None:
     state_of("run 7 of dag news").acquire()
     with pytest.raises(
         CampaignLockedError, match=r"working on this campaign: run 7 of dag news\..*ends at 2026-03-01 12:05:00 UTC"
@@ -124,7 +124,7 @@ def test_another_is_told_whose_it_is_and_until_when(state_of: StateOf) -> None:
         state_of("run 8").acquire()
 
 
-def test_the_same_owner_may_take_it_again_and_ends_what_he_had(state_of: StateOf) -> None:
+def test_same_owner_may_acquire_again_and_loses_the_earlier_lease(state_of: StateOf) -> None:
     """As a task that deferred does, or one whose first process is not quite dead."""
     first, second = state_of("one"), state_of("one")
     first.acquire()
@@ -138,7 +138,7 @@ def test_the_same_owner_may_take_it_again_and_ends_what_he_had(state_of: StateOf
     assert first.get("journal") == 3
 
 
-def test_a_lease_ends_by_itself(state_of: StateOf, clock: Clock) -> None:
+def test_lease_expires_and_its_holder_stores_nothing_more(state_of: StateOf, clock: Clock) -> None:
     slow, next_ = state_of("slow"), state_of("next")
     slow.acquire()
     slow.set("journal", "slow's")
@@ -152,7 +152,7 @@ def test_a_lease_ends_by_itself(state_of: StateOf, clock: Clock) -> None:
     next_.set("journal", "next's")
 
 
-def test_who_is_late_but_alone_goes_on(state_of: StateOf, clock: Clock) -> None:
+def test_holder_of_an_expired_lease_may_write_while_alone(state_of: StateOf, clock: Clock) -> None:
     slow = state_of("slow")
     slow.acquire()
     clock.now += 3 * LEASE
@@ -162,7 +162,9 @@ def test_who_is_late_but_alone_goes_on(state_of: StateOf, clock: Clock) -> None:
 
 
 @pytest.mark.parametrize("prolong", [lambda state: state.set("journal", 1), lambda state: state.renew()])
-def test_work_prolongs_the_lease(state_of: StateOf, clock: Clock, prolong: Callable[[LeasedState], None]) -> None:
+def test_writes_and_renewals_extend_the_lease(
+    state_of: StateOf, clock: Clock, prolong: Callable[[LeasedState], None]
+) -> None:
     holder = state_of("holder")
     holder.acquire()
     for _ in range(3):
@@ -173,7 +175,7 @@ def test_work_prolongs_the_lease(state_of: StateOf, clock: Clock, prolong: Calla
     state_of("next").acquire(now=clock.now + LEASE)
 
 
-def test_a_write_that_failed_prolongs_nothing(state_of: StateOf, clock: Clock) -> None:
+def test_failed_write_does_not_extend_the_lease(state_of: StateOf, clock: Clock) -> None:
     loser, holder = state_of("loser"), state_of("holder")
     loser.acquire()
     holder.acquire(now=AT + LEASE)
@@ -183,7 +185,7 @@ def test_a_write_that_failed_prolongs_nothing(state_of: StateOf, clock: Clock) -
     state_of("next").acquire(now=AT + 2 * LEASE)
 
 
-def test_what_is_released_may_be_taken_at_once(state_of: StateOf) -> None:
+def test_released_lease_may_be_acquired_at_once(state_of: StateOf) -> None:
     first, second = state_of("first"), state_of("second")
     first.acquire()
     first.set("journal", 1)
@@ -196,7 +198,7 @@ def test_what_is_released_may_be_taken_at_once(state_of: StateOf) -> None:
     second.set("journal", 3)
 
 
-def test_who_lost_it_does_not_release_the_next_one_s(state_of: StateOf) -> None:
+def test_release_of_a_lost_lease_leaves_the_next_holder_its_own(state_of: StateOf) -> None:
     slow, next_ = state_of("slow"), state_of("next")
     slow.acquire()
     next_.acquire(now=AT + LEASE)
@@ -204,7 +206,7 @@ def test_who_lost_it_does_not_release_the_next_one_s(state_of: StateOf) -> None:
     next_.set("journal", 1)
 
 
-def test_who_never_took_it_writes_nothing(state_of: StateOf) -> None:
+def test_owner_without_a_lease_cannot_write(state_of: StateOf) -> None:
     stranger = state_of("stranger")
     for write in (lambda: stranger.set("journal", 1), stranger.renew):
         with pytest.raises(LeaseLostError):
@@ -213,7 +215,7 @@ def test_who_never_took_it_writes_nothing(state_of: StateOf) -> None:
     assert stranger.get("journal") is None
 
 
-def test_of_many_threads_one_takes_it(database: Database) -> None:
+def test_one_of_many_threads_acquires_the_lease(database: Database) -> None:
     for turn in range(10):
         together = threading.Barrier(8)
 
@@ -228,7 +230,7 @@ def test_of_many_threads_one_takes_it(database: Database) -> None:
             assert sum(pool.map(attempt, range(8))) == 1
 
 
-def test_threads_that_share_it_write_one_after_the_other(state_of: StateOf) -> None:
+def test_threads_with_one_lease_write_in_turn(state_of: StateOf) -> None:
     state = state_of("one")
     state.acquire()
 
@@ -241,23 +243,23 @@ def test_threads_that_share_it_write_one_after_the_other(state_of: StateOf) -> N
     assert [state.get(f"part {worker}") for worker in range(8)] == [9] * 8
 
 
-def test_the_loser_of_a_race_stores_nothing_after_the_taking(url: str, crowd: list[Worker]) -> None:
+def test_process_that_lost_its_lease_stores_nothing_more(url: str, workers: list[Worker]) -> None:
     """A process counts as fast as it can while its campaign is taken: nothing of it is stored from then on."""
-    crowd[0].tell("count", url, "slow")
-    said = [crowd[0].hear() for _ in range(5)]
+    workers[0].send_command("count", url, "slow")
+    said = [workers[0].read_reply() for _ in range(5)]
     with open_database(url) as database:
         next_ = LeasedState(database, "campaign", "next")
         next_.acquire(now=datetime.now(UTC) + 2 * LEASE)
         found = next_.get("number")
         while said[-1] != "lost":
-            said.append(crowd[0].hear())
+            said.append(workers[0].read_reply())
         assert next_.get("number") == found == int(said[-2])
 
 
 class TestWhileIdle:
     """What somebody beside the tasks stores, such as a person's decision."""
 
-    def test_values_are_stored_and_the_campaign_is_free_afterwards(self, state_of: StateOf) -> None:
+    def test_values_are_stored_and_the_campaign_stays_unlocked(self, state_of: StateOf) -> None:
         task, person = state_of("task"), state_of("person")
         task.acquire()
         task.set("journal", {"a": 1})
@@ -267,7 +269,7 @@ class TestWhileIdle:
         task.acquire()
         assert task.locked_by() == "task"
 
-    def test_nothing_is_stored_while_a_task_works_on_it(self, state_of: StateOf) -> None:
+    def test_nothing_is_stored_while_a_task_holds_the_lease(self, state_of: StateOf) -> None:
         task, person = state_of("task"), state_of("person")
         task.acquire()
         with pytest.raises(CampaignLockedError, match="is working on this campaign: task"):
@@ -275,7 +277,7 @@ class TestWhileIdle:
         task.set("journal", 1)
         assert (task.get("journal"), task.locked_by()) == (1, "task")
 
-    def test_nothing_is_stored_where_something_has_changed(self, state_of: StateOf) -> None:
+    def test_nothing_is_stored_if_a_value_has_changed(self, state_of: StateOf) -> None:
         task, person = state_of("task"), state_of("person")
         task.acquire()
         task.set("journal", 1)
@@ -285,7 +287,7 @@ class TestWhileIdle:
                 person.set_if_unlocked({"journal": 3, "more": 4}, seen)
         assert (task.get("journal"), task.get("more"), task.locked_by()) == (1, None, None)
 
-    def test_whoever_lost_his_lease_meanwhile_can_no_longer_write(self, state_of: StateOf, clock: Clock) -> None:
+    def test_task_with_an_expired_lease_cannot_write_after_a_change(self, state_of: StateOf, clock: Clock) -> None:
         dead, person = state_of("dead"), state_of("person")
         dead.acquire()
         dead.set("journal", 1)

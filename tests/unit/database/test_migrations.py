@@ -68,7 +68,7 @@ def shape(database: Database) -> dict[str, object]:
     }
 
 
-def test_the_list_of_versions_is_that_of_the_migrations() -> None:
+def test_list_of_versions_equals_that_of_the_migrations() -> None:
     config = Config()
     config.set_main_option("script_location", str(Path(migrations.__file__).parent))
     scripts = ScriptDirectory.from_config(config)
@@ -123,7 +123,7 @@ def test_failed_migration_leaves_the_tables_as_they_were(
 
 
 @pytest.mark.parametrize("revision", [NEXT, "0017"])
-def test_newer_or_unreleased_version_is_refused_and_left(url: str, revision: str) -> None:
+def test_newer_or_unreleased_version_is_refused(url: str, revision: str) -> None:
     with open_database(url) as database:
         changed = sqlalchemy.update(alembic_version).values(version_num=revision)
         database.write(lambda connection: connection.execute(changed))

@@ -22,12 +22,12 @@ class TestMoved:
     @pytest.fixture
     def opened(self, path: Path) -> Iterator[Database]:
         with open_database(f"sqlite:///{path}") as database:
-            note(database, "before")
+            insert_campaign(database, "before")
             yield database
 
-    def test_nothing_is_written_to_or_read_from_a_file_that_was_moved(self, opened: Database, path: Path) -> None:
+    def test_moved_file_is_neither_written_nor_read(self, opened: Database, path: Path) -> None:
         elsewhere = move(path, "elsewhere")
-        for use in (lambda: note(opened, "after"), lambda: names(opened), lambda: opened.identity):
+        for use in (lambda: insert_campaign(opened, "after"), lambda: names(opened), lambda: opened.identity):
             with pytest.raises(
                 DatabaseError, match=r"was moved or deleted while it was in use\. Nothing is stored until"
             ):
@@ -36,11 +36,11 @@ class TestMoved:
         with open_database(f"sqlite:///{elsewhere}") as moved:
             assert names(moved) == ["before"]
 
-    def test_a_file_that_is_put_in_its_place_is_opened_anew(self, opened: Database, path: Path) -> None:
+    def test_file_that_replaces_it_is_opened_anew(self, opened: Database, path: Path) -> None:
         before = opened.identity
         move(path, "elsewhere")
         open_database(f"sqlite:///{path}").close()
-        note(opened, "after")
+        insert_campaign(opened, "after")
         assert names(opened) == ["after"]
         assert opened.identity != before
 
@@ -53,20 +53,20 @@ class TestMoved:
         assert names(opened) == []
         assert version(opened) == NEXT
 
-    def test_a_log_that_belongs_to_the_file_before_is_not_mixed_with_another(
+    def test_log_of_the_previous_file_is_not_used_with_another(
         self, opened: Database, path: Path, tmp_path: Path
     ) -> None:
         other = tmp_path / "other.db"
         open_database(f"sqlite:///{other}").close()
         other.replace(path)
         with pytest.raises(DatabaseError, match=r"store\.db-wal beside it belongs to the previous file"):
-            note(opened, "after")
+            insert_campaign(opened, "after")
         for suffix in ("-wal", "-shm"):
             Path(f"{path}{suffix}").unlink()
-        note(opened, "after")
+        insert_campaign(opened, "after")
         assert names(opened) == ["after"]
 
-    def test_what_is_written_while_it_is_moved_is_not_taken_for_stored(self, opened: Database, path: Path) -> None:
+    def test_transaction_during_a_move_fails(self, opened: Database, path: Path) -> None:
         def work(connection: sqlalchemy.Connection) -> None:
             connection.execute(sqlalchemy.insert(campaigns).values(campaign="meanwhile", fencing_token=1))
             move(path, "elsewhere")
@@ -74,18 +74,18 @@ class TestMoved:
         with pytest.raises(DatabaseError, match="It must be retried"):
             opened.write(work)
 
-    def test_what_is_no_database_is_refused_until_there_is_one(self, opened: Database, path: Path) -> None:
+    def test_file_that_is_no_database_is_refused_until_it_is_replaced(self, opened: Database, path: Path) -> None:
         move(path, "elsewhere")
         path.write_text("customers\n" * 1000)
         for _ in range(2):
             with pytest.raises(DatabaseError, match="file is not a database"):
-                note(opened, "after")
+                insert_campaign(opened, "after")
         path.unlink()
         open_database(f"sqlite:///{path}").close()
-        note(opened, "after")
+        insert_campaign(opened, "after")
 
 
-def note(database: Database, name: str) -> None:
+def insert_campaign(database: Database, name: str) -> None:
     insertion = sqlalchemy.insert(campaigns).values(campaign=name, fencing_token=1)
     database.write(lambda connection: connection.execute(insertion))
 

@@ -87,7 +87,7 @@ def test_lock_that_is_not_released_ends_with_an_error_that_names_it(path: Path, 
     open_and_close(path)
 
 
-def test_killed_process_leaves_a_lock_file_that_blocks_nobody(path: Path, lock_path: Path) -> None:
+def test_lock_file_of_a_killed_process_blocks_no_other(path: Path, lock_path: Path) -> None:
     with subprocess.Popen(
         [sys.executable, "-c", HOLDER, str(path)], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as process:
@@ -101,7 +101,7 @@ def test_killed_process_leaves_a_lock_file_that_blocks_nobody(path: Path, lock_p
 
 
 @pytest.mark.parametrize("is_killed", [True, False])
-def test_forked_process_neither_keeps_nor_ends_the_lock_of_its_parent(
+def test_forked_process_neither_holds_nor_releases_the_lock_of_its_parent(
     path: Path, lock_path: Path, is_killed: bool
 ) -> None:
     with subprocess.Popen(

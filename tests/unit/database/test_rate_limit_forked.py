@@ -49,7 +49,7 @@ def _run(url: str, program: str, *arguments: str) -> subprocess.CompletedProcess
     )
 
 
-def test_no_moment_is_used_by_both(url: str) -> None:
+def test_forked_processes_share_no_moment(url: str) -> None:
     done = _run(url, _FORKING, str(PER_SECOND), str(TIMES))
     assert done.returncode == 0, done.stderr
     left = sorted(map(float, done.stdout.split()))
@@ -87,6 +87,6 @@ limiter.close()
 """
 
 
-def test_a_process_that_is_forked_while_requests_wait_makes_its_own(url: str) -> None:
+def test_process_forked_while_requests_wait_gets_its_own_moment(url: str) -> None:
     done = _run(url, _FORKING_WHILE_OTHERS_WAIT, "8")
     assert (done.returncode, done.stdout) == (0, "left\n" * 8), done.stderr

@@ -64,7 +64,7 @@ def assert_kept(moments: list[float], began: float, per_second: float) -> None:
     assert not early, (early, [moment - began for moment in moments])
 
 
-def test_four_processes_together_keep_to_the_limit(sandbox: Sandbox, url: str) -> None:
+def test_four_processes_together_stay_within_the_limit(sandbox: Sandbox, url: str) -> None:
     with senders(sandbox, url, 50, 25) as processes:
         began = go(processes)
         assert [process.wait(120) for process in processes] == [0] * PROCESSES
@@ -73,7 +73,7 @@ def test_four_processes_together_keep_to_the_limit(sandbox: Sandbox, url: str) -
     assert_kept(moments, began, 50)
 
 
-def test_after_one_is_killed_the_others_go_on_within_the_limit(sandbox: Sandbox, url: str) -> None:
+def test_remaining_processes_stay_within_the_limit_after_a_kill(sandbox: Sandbox, url: str) -> None:
     with senders(sandbox, url, 50, 25) as processes:
         began = go(processes)
         until(lambda: sandbox.counters()["sms"]["requests"] >= 15, 60)

@@ -75,7 +75,7 @@ def test_moments_are_never_closer_than_the_rate_allows(
 
 
 @given(RATES, st.floats(0, 1e12))
-def test_a_row_far_in_the_future_heals(per_second: float, off: float) -> None:
+def test_row_far_in_the_future_is_corrected(per_second: float, off: float) -> None:
     server = Server(per_second)
     now = server.ahead
     server.limit = SharedLimit(per_second, now + off, now + off)
@@ -89,7 +89,7 @@ def test_a_row_far_in_the_future_heals(per_second: float, off: float) -> None:
 
 
 @given(RATES, st.floats(0, 7200))
-def test_a_clock_set_forward_gives_away_no_more_than_was_reserved_ahead(per_second: float, jump: float) -> None:
+def test_clock_set_forward_doubles_the_reserved_moments_at_most(per_second: float, jump: float) -> None:
     server = Server(per_second)
     for _ in range(100):
         server.reserve(3000)
@@ -100,7 +100,7 @@ def test_a_clock_set_forward_gives_away_no_more_than_was_reserved_ahead(per_seco
     assert len(server.moments) <= 2 * (most + 1)
 
 
-def test_with_the_same_demand_all_get_the_same_share() -> None:
+def test_processes_of_equal_demand_get_equal_shares() -> None:
     server, got = Server(1000), dict.fromkeys(range(5), 0)
     ready = dict.fromkeys(got, 0.0)
     while server.real < 60:
@@ -113,14 +113,14 @@ def test_with_the_same_demand_all_get_the_same_share() -> None:
     assert max(got.values()) <= 1.1 * min(got.values())
 
 
-def test_a_single_request_waits_behind_four_campaigns_for_a_second_at_most() -> None:
+def test_single_request_waits_behind_four_campaigns_for_a_second_at_most() -> None:
     server = Server(100)
     for _ in range(4):
         server.reserve(50)
     assert server.reserve(1).first <= MAX_AHEAD
 
 
-def test_who_reserves_when_too_many_wait_is_told_when_to_ask_again() -> None:
+def test_reservation_beyond_the_maximum_gets_a_time_to_retry() -> None:
     server = Server(0.1)
     taken = [server.reserve() for _ in range(MAX_WAITING + 3)]
     refused = [one for one in taken if not one.count]
@@ -129,7 +129,7 @@ def test_who_reserves_when_too_many_wait_is_told_when_to_ask_again() -> None:
     assert server.reserve().count == 1
 
 
-def test_a_limit_that_was_just_read_holds_for_all() -> None:
+def test_limit_read_last_holds_for_all_processes() -> None:
     server = Server(100)
     assert server.reserve(is_first=True).requests_per_second == 100
     server.per_second = 5
@@ -140,14 +140,14 @@ def test_a_limit_that_was_just_read_holds_for_all() -> None:
     assert (later.requests_per_second, later.interval) == (5, 0.2)
 
 
-def test_a_process_that_the_service_slowed_down_leaves_the_others_no_more() -> None:
+def test_slowed_down_process_leaves_no_more_to_the_others() -> None:
     server = Server(10)
     first, second = server.reserve(1, 8.0), server.reserve()
     assert second.first - first.first == pytest.approx(0.8)
 
 
 class TestStored:
-    def test_the_row_is_made_by_the_first_and_used_by_the_next(self, database: Database) -> None:
+    def test_first_reservation_creates_the_row_that_later_ones_use(self, database: Database) -> None:
         table = RateLimitTable(database, "cpaas_default")
         got = [table.reserve(Wanted(2, 10.0, is_first=True)) for _ in range(3)]
         assert [one.count for one in got] == [2, 2, 2]
@@ -161,7 +161,7 @@ class TestStored:
         now = time.monotonic()
         assert all(table.reserve(Wanted(1, 0.1)).first < now + 5 for table in tables)
 
-    def test_one_connection_in_upper_and_lower_case_has_one_limit(self, database: Database) -> None:
+    def test_connection_id_in_upper_and_lower_case_has_one_limit(self, database: Database) -> None:
         first, second = (RateLimitTable(database, name).reserve(Wanted(1, 0.1)) for name in ("Shop", "SHOP"))
         assert second.first - first.first > 5
 
@@ -184,7 +184,7 @@ class TestStored:
         # All eighty moments lie before the end, and after the start.
         assert row.next_at - 80 / 10_000 <= time.time() + 60
 
-    def test_a_wait_for_the_lock_of_a_process_that_gives_up_makes_no_moment_older(self, database: Database) -> None:
+    def test_wait_for_a_lock_that_is_given_up_ages_no_moment(self, database: Database) -> None:
         one, other = RateLimitTable(database, "waited"), RateLimitTable(database, "waited")
         one.reserve(Wanted(1, 10.0))
         is_locked = threading.Event()
@@ -204,14 +204,14 @@ class TestStored:
         assert got.count == 4
         assert other.reserve(Wanted(1, 10.0)).first >= got.first + 0.4 - 0.05
 
-    def test_a_hold_moves_all_that_is_reserved_later(self, database: Database) -> None:
+    def test_hold_delays_later_reservations(self, database: Database) -> None:
         one, other = RateLimitTable(database, "held"), RateLimitTable(database, "held")
         one.reserve(Wanted(1, 100.0))
         one.hold(30)
         one.hold(5)
         assert other.reserve(Wanted(1, 100.0)).first > time.monotonic() + 25
 
-    def test_a_row_from_the_far_future_heals(self, database: Database) -> None:
+    def test_stored_row_far_in_the_future_is_corrected(self, database: Database) -> None:
         table = RateLimitTable(database, "healed")
         table.reserve(Wanted(1, 1000.0))
         with database.engine.begin() as connection:

@@ -31,7 +31,7 @@ def opened(
     return open_campaign(database, key, partition, str(given.pop("owner", "one")), **given)  # type: ignore[arg-type]
 
 
-def test_the_same_key_and_connection_go_by_the_same_secret(database: Database) -> None:
+def test_same_key_and_connection_have_the_same_secret_and_state(database: Database) -> None:
     first = opened(database)
     first.state.set("journal", 1)
     first.state.release()
@@ -47,7 +47,7 @@ def test_the_same_key_and_connection_go_by_the_same_secret(database: Database) -
         CampaignKey("cpaas_default", "sms", "summer", URL),
     ],
 )
-def test_another_connection_channel_or_key_is_another_campaign(database: Database, other: CampaignKey) -> None:
+def test_other_connection_channel_or_key_is_another_campaign(database: Database, other: CampaignKey) -> None:
     first, second = opened(database), opened(database, other)
     first.state.set("journal", 1)
     second.state.set("journal", 2)
@@ -59,20 +59,20 @@ def test_parts_of_names_do_not_run_into_each_other() -> None:
     assert CampaignKey("a", "sms", "b c", URL).name != CampaignKey("a b", "sms", "c", URL).name
 
 
-def test_another_base_url_is_refused_and_takes_nothing(database: Database) -> None:
+def test_other_base_url_is_refused_without_taking_the_lease(database: Database) -> None:
     opened(database).state.release()
     with pytest.raises(OtherServiceError):
         opened(database, CampaignKey("cpaas_default", "sms", "spring", "https://other.example.com"))
     opened(database, owner="another")
 
 
-def test_two_databases_have_a_secret_each(sqlite_url: str) -> None:
+def test_two_databases_have_different_secrets(sqlite_url: str) -> None:
     with open_database(sqlite_url) as one, open_database(sqlite_url.replace("store.db", "other.db")) as two:
         assert opened(one).secret != opened(two).secret
         assert one.database_id != two.database_id
 
 
-def test_the_key_does_not_lie_in_the_database(database: Database) -> None:
+def test_database_does_not_hold_the_key(database: Database) -> None:
     opened(database, CampaignKey("cpaas_default", "sms", "spring for everybody", URL))
     with database.connect() as connection:
         rows = connection.execute(sqlalchemy.select(keyed_campaigns)).all()
@@ -80,30 +80,30 @@ def test_the_key_does_not_lie_in_the_database(database: Database) -> None:
 
 
 class TestPartitions:
-    def test_another_number_is_refused_naming_both(self, database: Database) -> None:
+    def test_other_number_of_partitions_is_refused_naming_both(self, database: Database) -> None:
         first = opened(database, partition=(0, 4))
         first.state.set("journal", 1)
         first.state.release()
         with pytest.raises(PartitionsChangedError, match="started in 4 partitions and cannot continue in 8 partitions"):
             opened(database, partition=(5, 8))
 
-    def test_another_number_is_refused_while_one_is_about_to_begin(self, database: Database) -> None:
+    def test_other_number_of_partitions_is_refused_while_a_task_starts(self, database: Database) -> None:
         opened(database, partition=(0, 4))
         with pytest.raises(CampaignLockedError, match="is starting this campaign in 4 partitions"):
             opened(database, partition=(5, 8), owner="another")
 
-    def test_the_number_may_change_before_anything_is_stored(self, database: Database) -> None:
+    def test_number_of_partitions_may_change_before_anything_is_stored(self, database: Database) -> None:
         opened(database, partition=(0, 4)).state.release()
         opened(database, partition=(5, 8)).state.set("journal", 1)
 
-    def test_who_comes_back_from_the_dead_with_the_old_number_stores_nothing(self, database: Database) -> None:
+    def test_expired_owner_with_the_old_number_of_partitions_stores_nothing(self, database: Database) -> None:
         dead = opened(database, partition=(3, 4), clock=lambda: AT)
         later = AT + LEASE + timedelta(seconds=1)
         opened(database, partition=(0, 8), owner="another", clock=lambda: later)
         with pytest.raises(LeaseLostError):
             dead.state.set("journal", 1)
 
-    def test_of_two_numbers_at_one_moment_one_is_sent_in(self, url: str) -> None:
+    def test_concurrent_threads_with_two_numbers_register_only_one(self, url: str) -> None:
         for turn in range(10):
             together = threading.Barrier(4)
             key = CampaignKey("cpaas_default", "sms", f"spring {turn}", URL)

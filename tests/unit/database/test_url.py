@@ -11,11 +11,11 @@ from cpaas_provider.database.errors import DatabaseError
 from cpaas_provider.database.url import redacted, resolve_url
 
 
-def test_by_default_it_is_a_file_in_airflow_s_home(airflow_home: Path) -> None:
+def test_default_is_a_file_in_airflow_home(airflow_home: Path) -> None:
     assert resolve_url().render_as_string() == f"sqlite:///{airflow_home}/cpaas/cpaas.db"
 
 
-def test_the_home_may_be_written_as_a_shell_does(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_airflow_home_with_tilde_or_variable_is_expanded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("AIRFLOW_HOME", "~/flow")
     assert resolve_url().database == f"{tmp_path}/flow/cpaas/cpaas.db"
@@ -23,27 +23,27 @@ def test_the_home_may_be_written_as_a_shell_does(monkeypatch: pytest.MonkeyPatch
     assert resolve_url().database == f"{tmp_path}/flow/cpaas/cpaas.db"
 
 
-def test_the_configuration_names_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_configured_url_is_used(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("AIRFLOW__CPAAS__DATABASE", f"sqlite:///{tmp_path}/elsewhere.db")
     assert resolve_url().database == f"{tmp_path}/elsewhere.db"
 
 
-def test_the_url_may_come_from_a_command_as_passwords_do(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_url_may_come_from_a_command(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("AIRFLOW__CPAAS__DATABASE_CMD", f"echo sqlite:///{tmp_path}/secret.db")
     assert resolve_url().database == f"{tmp_path}/secret.db"
 
 
 @pytest.mark.parametrize("name", ["postgres", "postgresql"])
-def test_a_bare_postgres_means_a_driver_that_is_there(name: str) -> None:
+def test_postgres_without_a_driver_gets_an_installed_one(name: str) -> None:
     pytest.importorskip("psycopg2", reason="psycopg2 is not installed")
     assert resolve_url(f"{name}://ada@host/test").drivername == "postgresql+psycopg2"
 
 
-def test_a_driver_that_is_named_is_left() -> None:
+def test_named_driver_is_unchanged() -> None:
     assert resolve_url("postgresql+psycopg://ada@host/test").drivername == "postgresql+psycopg"
 
 
-def test_it_may_be_a_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_airflow_connection_gives_the_url(monkeypatch: pytest.MonkeyPatch) -> None:
     extra = {"sslmode": "require", "connect_timeout": 3, "cursor": "dictcursor", "options": ""}
     said = {
         "conn_type": "postgres",
@@ -63,30 +63,30 @@ def test_it_may_be_a_connection(monkeypatch: pytest.MonkeyPatch) -> None:
     assert redacted(url).endswith("://ada@db.example.com:6432/cpaas")
 
 
-def test_it_may_be_a_connection_to_a_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_airflow_connection_may_name_a_sqlite_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("AIRFLOW_CONN_CPAAS_STORE", json.dumps({"conn_type": "sqlite", "host": f"{tmp_path}/a.db"}))
     assert resolve_url("cpaas_store").database == f"{tmp_path}/a.db"
 
 
-def test_a_connection_of_another_kind_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_connection_of_another_type_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AIRFLOW_CONN_CPAAS_STORE", json.dumps({"conn_type": "http", "host": "example.com"}))
     with pytest.raises(DatabaseError, match="'cpaas_store' of type 'http'"):
         resolve_url("cpaas_store")
 
 
-def test_a_connection_that_is_not_there_is_told() -> None:
+def test_missing_connection_is_named() -> None:
     with pytest.raises(DatabaseError, match="'nobody_s_store', which does not exist"):
         resolve_url("nobody_s_store")
 
 
 @pytest.mark.parametrize("url", ["sqlite://", "sqlite:///:memory:", "sqlite:///store.db", "sqlite:///file:a?uri=true"])
-def test_a_file_that_would_differ_between_processes_is_refused(url: str) -> None:
+def test_sqlite_url_without_an_absolute_path_is_refused(url: str) -> None:
     with pytest.raises(DatabaseError, match="absolute path"):
         resolve_url(url)
 
 
 @pytest.mark.parametrize("url", ["sqlite+aiosqlite:////tmp/store.db", "postgresql+asyncpg://ada:hunter2@host/test"])
-def test_an_asynchronous_driver_is_refused(url: str) -> None:
+def test_asynchronous_driver_is_refused(url: str) -> None:
     with pytest.raises(DatabaseError, match="asynchronous driver"):
         resolve_url(url)
 
@@ -101,7 +101,7 @@ def test_an_asynchronous_driver_is_refused(url: str) -> None:
      "postgresql:ada:hunter2@host/test",
      "postgresql:/ada:hunter2@host/test", "ada:hunter2@host", "hunter2@host"],
 )  # fmt: skip
-def test_what_cannot_be_read_is_not_shown(url: str) -> None:
+def test_unreadable_url_is_refused_without_being_shown(url: str) -> None:
     with pytest.raises(DatabaseError) as refused:
         resolve_url(url)
     assert "hunter" not in str(refused.value)
@@ -114,5 +114,5 @@ def test_what_cannot_be_read_is_not_shown(url: str) -> None:
     [("postgresql://ada:hun%40ter@host/test", "hun@ter"), ("postgresql://ada:hun/ter?#:@host/test", "hun/ter?#:"),
      ("postgresql://ada@corp:hunter@host/test", "hunter"), ("sqlite:////srv/ada@corp/store.db", None)],
 )  # fmt: skip
-def test_what_can_be_read_is(url: str, password: str | None) -> None:
+def test_password_of_a_readable_url_is_read(url: str, password: str | None) -> None:
     assert resolve_url(url).password == password

@@ -1,6 +1,6 @@
-"""Other processes that use a store: ``python -m tests.unit.database.workers``, told what to do line by line.
+"""Other processes that use a database: ``python -m tests.unit.database.workers``, with one command a line.
 
-Each says what it has done after that is done, so that a line said is a promise kept.
+Each replies after a command is done, so that a reply proves that its work is stored.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Worker:
         self._process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         assert self._process.stdin
         assert self._process.stdout
-        self._ears, self._mouth = self._process.stdin, self._process.stdout
+        self._stdin, self._stdout = self._process.stdin, self._process.stdout
 
     def __enter__(self) -> Self:
         return self
@@ -35,32 +35,32 @@ class Worker:
     def __exit__(self, *_: object) -> None:
         self.kill()
 
-    def tell(self, deed: str, url: str, owner: str = "") -> None:
-        self._ears.write(json.dumps([deed, url, owner]).encode() + b"\n")
-        self._ears.flush()
+    def send_command(self, command: str, url: str, owner: str = "") -> None:
+        self._stdin.write(json.dumps([command, url, owner]).encode() + b"\n")
+        self._stdin.flush()
 
-    def hear(self) -> str:
-        """Return the next it says, waiting for it; nothing when it has ended."""
-        return self._mouth.readline().decode().removesuffix("\n")
+    def read_reply(self) -> str:
+        """Return the next reply, waiting for it; an empty text when the process has ended."""
+        return self._stdout.readline().decode().removesuffix("\n")
 
     def kill(self) -> list[str]:
-        """End it at once, wherever it is, and return what it had said and nobody heard."""
+        """Kill the process and return its unread replies."""
         self._process.kill()
-        said = b"" if self._mouth.closed else self._mouth.read()
+        said = b"" if self._stdout.closed else self._stdout.read()
         self._process.wait()
-        self._ears.close()
-        self._mouth.close()
+        self._stdin.close()
+        self._stdout.close()
         return said.decode().splitlines()
 
 
-def _say(word: object) -> None:
-    print(word, flush=True)
+def _reply(reply: object) -> None:
+    print(reply, flush=True)
 
 
 def _open(url: str, _: str) -> None:
     with open_database(url) as database:
         LeasedState(database, "campaign", "nobody").get("number")
-    _say("opened")
+    _reply("opened")
 
 
 def _take(url: str, owner: str) -> None:
@@ -68,9 +68,9 @@ def _take(url: str, owner: str) -> None:
         try:
             LeasedState(database, "campaign", owner).acquire()
         except CampaignLockedError:
-            _say("taken")
+            _reply("taken")
         else:
-            _say("mine")
+            _reply("mine")
 
 
 def _count(url: str, owner: str) -> None:
@@ -83,28 +83,28 @@ def _count(url: str, owner: str) -> None:
             while True:
                 number += 1
                 state.set("number", number)
-                _say(number)
+                _reply(number)
         except LeaseLostError:
-            _say("lost")
+            _reply("lost")
 
 
 def _register(url: str, owner: str) -> None:
-    """Open a partition of the campaign, told as "1 of 4", and write to it."""
+    """Open a partition of the campaign, given as "1 of 4", and write to it."""
     part, _, count = owner.split()
     key = CampaignKey("cpaas_default", "sms", "spring", "https://service.example.com")
     with open_database(url) as database:
         try:
             open_campaign(database, key, (int(part), int(count)), owner).state.set("journal", owner)
         except (CampaignLockedError, PartitionsChangedError):
-            _say("refused")
+            _reply("refused")
         else:
-            _say(f"of {count}")
+            _reply(f"of {count}")
 
 
 if __name__ == "__main__":
     for line in sys.stdin:
-        told, where, who = json.loads(line)
+        command, url, owner = json.loads(line)
         try:
-            {"open": _open, "take": _take, "count": _count, "register": _register}[told](where, who)
-        except Exception as failure:  # noqa: BLE001 - the test that hears it fails
-            _say(f"{type(failure).__name__}: {failure}")
+            {"open": _open, "take": _take, "count": _count, "register": _register}[command](url, owner)
+        except Exception as failure:  # noqa: BLE001 - the test that reads it fails
+            _reply(f"{type(failure).__name__}: {failure}")

@@ -21,7 +21,7 @@ def found_in(words: str) -> list[str]:
     return list(faults([Text("a page", 1, words)]))
 
 
-def test_every_text_for_users_keeps_to_the_glossary(every_text: tuple[Text, ...]) -> None:
+def test_every_text_for_users_follows_the_glossary(every_text: tuple[Text, ...]) -> None:
     found = list(faults(every_text))
     assert not found, "\n".join(["", *found])
 
@@ -58,7 +58,7 @@ def test_every_exception_is_needed(every_text: tuple[Text, ...]) -> None:
         "It is read; it is checked; it is stored.",
     ],
 )
-def test_a_sentence_against_the_glossary_is_found(words: str) -> None:
+def test_sentence_against_the_glossary_is_found(words: str) -> None:
     assert found_in(words)
 
 
@@ -77,7 +77,7 @@ def test_a_sentence_against_the_glossary_is_found(words: str) -> None:
         "The provider cannot determine whether the service accepted the request.",
     ],
 )
-def test_a_sentence_of_the_glossary_passes(words: str) -> None:
+def test_sentence_of_the_glossary_passes(words: str) -> None:
     assert found_in(words) == []
 
 
@@ -98,7 +98,7 @@ PLANTED = {
 
 
 @pytest.mark.parametrize("name", PLANTED)
-def test_a_planted_sentence_is_found_where_it_is(tmp_path: Path, name: str) -> None:
+def test_planted_sentence_is_found_in_each_kind_of_file(tmp_path: Path, name: str) -> None:
     path = tmp_path / name
     path.write_text(PLANTED[name], encoding="utf-8")
     assert list(faults(read(path)))
@@ -113,7 +113,7 @@ QUIET = {
 
 
 @pytest.mark.parametrize("name", QUIET)
-def test_what_no_user_reads_is_left_alone(tmp_path: Path, name: str) -> None:
+def test_text_that_no_user_reads_is_not_checked(tmp_path: Path, name: str) -> None:
     path = tmp_path / name
     path.write_text(QUIET[name], encoding="utf-8")
     assert list(faults(read(path))) == []

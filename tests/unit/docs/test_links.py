@@ -54,7 +54,7 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 
 @pytest.mark.parametrize("page", [README, *PAGES], ids=named)
-def test_a_heading_that_readme_links_to_is_there(page: Path) -> None:
+def test_heading_that_readme_links_to_exists(page: Path) -> None:
     inner = [link.removeprefix("#") for link in links_of(page) if link.startswith("#")]
     assert page is not README or set(inner) <= headings(page)
 

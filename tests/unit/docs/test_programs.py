@@ -29,7 +29,7 @@ def test_every_block_of_a_page_is_of_its_language(page: Path) -> None:
 
 
 @pytest.mark.parametrize("page", sorted((DOCS / "reference").glob("*.md")), ids=named)
-def test_generated_blocks_are_what_they_say(page: Path) -> None:
+def test_generated_blocks_are_valid_in_their_language(page: Path) -> None:
     for block in blocks_of(expanded(page.read_text(encoding="utf-8"))):
         if block.language not in SHOWN_ONLY:
             CHECKS[block.language](block.text)
@@ -52,12 +52,12 @@ def test_generated_blocks_are_what_they_say(page: Path) -> None:
         "def broken(:",
     ],
 )
-def test_a_program_that_cannot_work_is_found(text: str) -> None:
+def test_program_that_cannot_work_is_found(text: str) -> None:
     with pytest.raises((AssertionError, SyntaxError)):
         check_python(text)
 
 
-def test_a_program_that_works_passes() -> None:
+def test_program_that_works_passes() -> None:
     check_python(
         "from cpaas_provider.hooks.cpaas import CpaasHook\n"
         "SendSmsOperator(task_id='a', recipients='1', content='x', retries=3, allow_backfill=True) >> other\n"
@@ -80,12 +80,12 @@ def test_a_program_that_works_passes() -> None:
         "if true; then",
     ],
 )
-def test_a_command_that_cannot_work_is_found(text: str) -> None:
+def test_command_that_cannot_work_is_found(text: str) -> None:
     with pytest.raises(AssertionError):
         check_bash(text)
 
 
-def test_a_command_that_works_passes() -> None:
+def test_command_that_works_passes() -> None:
     check_bash(
         "# it's a comment\nexport A='1' B=2\ncpaas-sandbox --port 8025 \\\n  --api-key sandbox-key &\n"
         "airflow cpaas ping\nmake test ARGS='-k sms'   # narrowed\n"

@@ -140,7 +140,7 @@ def test_every_connection_field_has_an_entry_and_is_read() -> None:
         assert re.search(rf"^(?:.* )?`{name}` · .*\n: \S", text, re.M), name
 
 
-def test_the_defaults_of_connection_fields_are_those_of_the_client() -> None:
+def test_defaults_of_connection_fields_are_those_of_the_client() -> None:
     real = inspect.signature(signatures.find("cpaas_provider.api.settings.ClientSettings")).parameters
     for name in set(CONNECTION_FIELDS) & set(real):
         documented = CONNECTION_FIELDS[name]["schema"].get("default")  # type: ignore[attr-defined]
@@ -211,7 +211,7 @@ def test_every_example_dag_is_shown() -> None:
     assert set(examples.files()) <= shown
 
 
-def test_the_base_of_the_documentation_is_named_once() -> None:
+def test_documentation_url_is_the_same_everywhere() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     assert project["urls"]["Documentation"] == DOCUMENTATION
     (integration,) = get_provider_info()["integrations"]  # type: ignore[misc]
@@ -220,7 +220,7 @@ def test_the_base_of_the_documentation_is_named_once() -> None:
     assert {f"{DOCUMENTATION}guides/{name}.html" for name in guides} == set(integration["how-to-guide"])
 
 
-def test_what_is_not_there_fails_the_build() -> None:
+def test_reference_to_a_missing_name_fails_the_build() -> None:
     for block in ("class cpaas_provider.operators.SendPigeonOperator", "shared PigeonOperator", "pigeons"):
         page = f"```{{reference}} {block}\n```"
         assert BLOCK.search(page)
@@ -228,7 +228,7 @@ def test_what_is_not_there_fails_the_build() -> None:
             expanded(page)
 
 
-def test_a_parameter_without_a_sentence_fails_the_build() -> None:
+def test_parameter_without_a_description_fails_the_build() -> None:
     class Silent:
         """It takes something.
 
@@ -242,7 +242,7 @@ def test_a_parameter_without_a_sentence_fails_the_build() -> None:
         list(signatures.parameters(inspect.signature(Silent).parameters.values(), said, "Silent"))
 
 
-def test_a_docstring_is_taken_apart() -> None:
+def test_docstring_is_parsed() -> None:
     def documented() -> None:
         """Do it, see ``that`` (contract.md 4.3).
 
@@ -291,5 +291,5 @@ def test_keys_of_a_result_are_a_list() -> None:
         (4.0, "`4.0`"),
     ],
 )
-def test_a_default_is_shown_as_a_person_writes_it(default: object, shown: str) -> None:
+def test_default_is_shown_in_readable_form(default: object, shown: str) -> None:
     assert signatures.shown(default) == shown

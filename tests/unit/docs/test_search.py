@@ -55,7 +55,7 @@ def test_every_pasted_message_finds_its_entry() -> None:
     assert missed(pasted, among=1) == []
 
 
-def test_the_first_words_of_every_message_find_its_entry() -> None:
+def test_first_words_of_every_message_find_its_entry() -> None:
     assert missed({message: message.title for message in sentences()}, among=3) == []
 
 

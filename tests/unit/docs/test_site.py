@@ -43,7 +43,7 @@ def test_every_page_is_built_and_checked(site: Path) -> None:
     assert pages <= made
 
 
-def test_nothing_is_fetched_from_elsewhere(site: Path) -> None:
+def test_site_fetches_from_no_other_host(site: Path) -> None:
     for page in site.rglob("*.html"):
         for source, link in _FETCHED.findall(page.read_text(encoding="utf-8")):
             if link and 'rel="canonical"' in link:
@@ -54,7 +54,7 @@ def test_nothing_is_fetched_from_elsewhere(site: Path) -> None:
         assert not re.search(r"(@import|url\()\s*[\"']?(https?:)?//", style.read_text(encoding="utf-8")), style
 
 
-def test_what_airflow_links_to_is_built(site: Path) -> None:
+def test_pages_that_airflow_links_to_are_built(site: Path) -> None:
     (integration,) = get_provider_info()["integrations"]  # type: ignore[misc]
     for url in (integration["external-doc-url"] + "index.html", *integration["how-to-guide"]):
         assert (site / url.removeprefix(DOCUMENTATION)).is_file(), url
@@ -106,7 +106,7 @@ def some_message(number: int, of: int) -> messages.Message:
 
 
 @pytest.mark.parametrize("number", range(PASTED))
-def test_a_pasted_message_finds_its_entry(site: Path, url: str, browser: Browser, number: int) -> None:
+def test_pasted_message_finds_its_entry(site: Path, url: str, browser: Browser, number: int) -> None:
     """As it stands in a log: with what is filled in, and what Airflow writes before it."""
     message = some_message(number, PASTED)
     filled = message.text.replace(messages.GAP, "'crm_staging_42'")
@@ -122,7 +122,7 @@ def test_a_pasted_message_finds_its_entry(site: Path, url: str, browser: Browser
 
 
 @pytest.mark.parametrize("number", range(BEGUN))
-def test_the_first_words_of_a_message_suffice(url: str, browser: Browser, number: int) -> None:
+def test_first_words_of_a_message_find_its_entry(url: str, browser: Browser, number: int) -> None:
     message = some_message(number, BEGUN)
     browser.open(f"{url}/search.html")
     browser.run(f"location.search = '?q=' + encodeURIComponent({json.dumps(message.title)})")

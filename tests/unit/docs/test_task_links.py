@@ -53,7 +53,7 @@ def test_words_of_the_author_take_precedence(field: str) -> None:
     assert task.doc_md in (None, "Mine.")
 
 
-def test_a_class_of_the_author_links_to_the_one_it_is_made_from() -> None:
+def test_subclass_links_to_the_entry_of_its_base_class() -> None:
     class Reminder(SendSmsOperator):
         """An operator that the site does not have."""
 

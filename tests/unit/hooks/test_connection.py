@@ -47,11 +47,11 @@ class TestAddress:
         assert read(**fields).base_url == url
 
     @pytest.mark.parametrize("host", [None, "", "  "])
-    def test_a_connection_without_host_says_so(self, host: str | None) -> None:
+    def test_connection_without_a_host_is_refused(self, host: str | None) -> None:
         with pytest.raises(CpaasConfigurationError, match=r"'cpaas_tested' has no host. Set it to the base URL"):
             read(host=host)
 
-    def test_a_connection_made_from_a_uri_is_read_alike(self) -> None:
+    def test_connection_from_a_uri_is_read(self) -> None:
         made = Connection.from_uri(f"cpaas://:{KEY}@localhost:8025/http?sender_id=Shop", conn_id="by_uri")
         one = read_connection(made)
         assert (one.base_url, one.api_key, one.sender_id) == ("http://localhost:8025", KEY, "Shop")
@@ -132,12 +132,12 @@ class TestExtras:
     @pytest.mark.parametrize(
         ("name", "given", "meant"), [(n, g, m) for n, (good, _) in EXTRAS.items() for g, m in good]
     )
-    def test_a_good_value_is_read(self, name: str, given: Any, meant: Any) -> None:
+    def test_valid_extra_is_read(self, name: str, given: Any, meant: Any) -> None:
         found = value_of(read({name: given}), name)
         assert (found, type(found)) == (meant, type(meant))
 
     @pytest.mark.parametrize(("name", "given"), [(name, value) for name, (_, bad) in EXTRAS.items() for value in bad])
-    def test_a_bad_value_is_refused_by_the_extra_s_name(self, name: str, given: Any) -> None:
+    def test_invalid_extra_is_refused_by_name(self, name: str, given: Any) -> None:
         with pytest.raises(CpaasConfigurationError, match=rf"^Connection '\w+': the extra {name} must be .+\.$"):
             read({name: given})
 
@@ -145,12 +145,12 @@ class TestExtras:
         ("name", "empty"),
         [(name, empty) for name in EXTRAS for empty in ("", None) if (name, empty) != ("auth_scheme", "")],
     )
-    def test_an_empty_value_counts_as_not_given(self, name: str, empty: str | None) -> None:
+    def test_empty_extra_counts_as_absent(self, name: str, empty: str | None) -> None:
         one = read({name: empty})
         assert value_of(one, name) == FOR_OPERATORS.get(name)
         assert name not in one.options
 
-    def test_an_empty_scheme_sends_the_raw_key(self) -> None:
+    def test_empty_auth_scheme_sends_the_raw_key(self) -> None:
         one = read({"auth_scheme": ""})
         with CpaasClient(one.base_url, one.api_key, **one.options) as client:
             assert client.settings.authorization == KEY
@@ -167,12 +167,12 @@ class TestExtras:
         assert one.base_url == "https://api.example.com/v1"
 
     @pytest.mark.parametrize("extra", ["not json", "[1]", '"text"', "5"])
-    def test_an_extra_that_is_no_object_says_so(self, extra: str) -> None:
+    def test_extra_that_is_no_json_object_is_refused(self, extra: str) -> None:
         with pytest.raises(CpaasConfigurationError, match="'cpaas_tested' is not a JSON object"):
             read(extra)
 
     @pytest.mark.parametrize("extra", [None, "", "{}"])
-    def test_no_extra_leaves_the_defaults(self, extra: str | None) -> None:
+    def test_missing_extra_gives_the_defaults(self, extra: str | None) -> None:
         one = read(extra)
         assert one.options == {}
         assert {name: getattr(one, name) for name in FOR_OPERATORS} == FOR_OPERATORS
@@ -192,17 +192,17 @@ class TestExtras:
             {"client_key": "/no/such/client.key"},
         ],
     )
-    def test_what_only_a_client_can_judge_is_refused_by_name_too(self, extra: dict[str, Any]) -> None:
+    def test_extra_that_only_the_client_checks_is_refused_by_name(self, extra: dict[str, Any]) -> None:
         one = read(extra)
         with pytest.raises(CpaasConfigurationError, match=next(iter(extra))):
             CpaasClient(one.base_url, one.api_key, **one.options)
 
 
 class TestJournalSecrets:
-    def test_the_key_is_the_secret_where_no_other_is_given(self) -> None:
+    def test_api_key_is_the_secret_without_a_callback_secret(self) -> None:
         assert read().hash_secrets == (KEY,)
 
-    def test_a_callback_secret_comes_first_and_the_key_still_opens_what_is_there(self) -> None:
+    def test_callback_secret_comes_before_the_api_key(self) -> None:
         assert read({"callback_secret": "of-callbacks"}).hash_secrets == ("of-callbacks", KEY)
 
     def test_while_it_is_changed_the_new_one_comes_first_and_the_old_one_still_opens(self) -> None:
@@ -258,7 +258,7 @@ WEAK = json.dumps({**WITH_URL, "callback_secret": SHORT})
 
 
 class TestSecrets:
-    def test_neither_repr_nor_errors_show_the_key(self) -> None:
+    def test_repr_shows_neither_key_nor_proxy_password(self) -> None:
         assert KEY not in repr(read({"proxy_password": "hunter22"}))
         assert "hunter22" not in repr(read({"proxy_password": "hunter22"}))
 
@@ -266,11 +266,11 @@ class TestSecrets:
     def test_neither_are_the_receiver_s_secrets(self, name: str) -> None:
         assert "of-callbacks" not in repr(read({name: "of-callbacks"}))
 
-    def test_a_user_and_password_in_the_host_are_not_shown(self) -> None:
+    def test_repr_shows_no_password_of_the_host(self) -> None:
         assert "hunter22" not in repr(read(host="https://user:hunter22@api.example.com"))
 
     @pytest.mark.parametrize("password", [None, "", "   "])
-    def test_no_key_says_where_it_belongs(self, password: str | None) -> None:
+    def test_missing_key_is_an_error_that_names_the_password_field(self, password: str | None) -> None:
         one = read(password=password)
         with pytest.raises(CpaasConfigurationError, match="password of the connection"):
             CpaasClient(one.base_url, one.api_key)

@@ -40,12 +40,12 @@ async def checked(hook: CpaasHook) -> tuple[bool, str]:
 
 
 class TestClients:
-    def test_the_client_bears_the_connection_s_settings(self, connect: Connect) -> None:
+    def test_client_has_the_settings_of_the_connection(self, connect: Connect) -> None:
         with connect({"requests_per_second": "3", "default_region": "GH"}).get_conn() as client:
             assert isinstance(client, CpaasClient)
             assert (client.settings.requests_per_second, client.settings.default_region) == (3.0, "GH")
 
-    def test_one_hook_makes_one_client_until_that_is_closed(self, connect: Connect) -> None:
+    def test_hook_makes_one_client_until_it_is_closed(self, connect: Connect) -> None:
         hook = connect()
         first = hook.get_conn()
         assert hook.get_conn() is first
@@ -54,31 +54,33 @@ class TestClients:
             assert second is not first
             assert second.get_contact_table().columns
 
-    async def test_the_asynchronous_client_works_alike(self, connect: Connect) -> None:
+    async def test_asynchronous_client_reads_the_contact_table(self, connect: Connect) -> None:
         async with await connect().get_async_conn() as client:
             assert isinstance(client, AsyncCpaasClient)
             assert (await client.get_contact_table()).columns
 
 
 class TestConnectionTest:
-    async def test_right(self, connect: Connect, sandbox: Sandbox) -> None:
+    async def test_valid_connection_is_confirmed_with_its_contact_table(
+        self, connect: Connect, sandbox: Sandbox
+    ) -> None:
         works, words = await checked(connect())
         assert works
         assert words == f"Connected to {sandbox.url}. The API key is accepted. The contact table has 8 columns."
 
-    async def test_it_costs_and_changes_nothing(self, connect: Connect, sandbox: Sandbox) -> None:
+    async def test_connection_test_costs_and_changes_nothing(self, connect: Connect, sandbox: Sandbox) -> None:
         await checked(connect())
         counters = sandbox.counters()
         assert counters["accepted"] == {"get_contact_table": 2}
         assert counters["charged"] == 0
 
-    async def test_wrong_key(self, connect: Connect) -> None:
+    async def test_wrong_key_is_named_without_being_shown(self, connect: Connect) -> None:
         works, words = await checked(connect(password="sk_wrong"))
         assert not works
         assert words.startswith("Wrong API key: the host responds and rejects it (HTTP 401).")
         assert "sk_wrong" not in words
 
-    async def test_no_key(self, connect: Connect) -> None:
+    async def test_missing_key_is_named(self, connect: Connect) -> None:
         works, words = await checked(connect(password=""))
         assert not works
         assert "API key is empty" in words
@@ -120,13 +122,13 @@ class TestConnectionTest:
         for secret in ("hunter22", "YWRhOmh1bnRlcjIy"):
             assert secret not in shown
 
-    async def test_a_port_nobody_listens_on(self, connect: Connect) -> None:
+    async def test_closed_port_is_no_connection_to_the_host(self, connect: Connect) -> None:
         with closed_port() as url:
             works, words = await checked(connect(host=url))
         assert not works
         assert words.startswith("No connection to the host: ")
 
-    async def test_a_host_that_does_not_exist(self, connect: Connect) -> None:
+    async def test_unknown_host_is_no_connection_to_the_host(self, connect: Connect) -> None:
         works, words = await checked(connect(host="https://cpaas.invalid"))
         assert not works
         assert words.startswith("No connection to the host: ")
@@ -147,7 +149,7 @@ class TestConnectionTest:
             (307, b'{"status": 307, "message": "moved"}', {"Location": "https://elsewhere.example.com/"}),
         ],
     )
-    async def test_a_server_that_is_not_the_service(
+    async def test_server_that_is_not_the_service_is_a_wrong_path(
         self, connect: Connect, status: int, body: bytes, headers: dict[str, str]
     ) -> None:
         with responding(status, body, **headers) as url:
@@ -155,7 +157,7 @@ class TestConnectionTest:
         assert not works
         assert words.startswith("Wrong path: a server responds, but not as the service at this base URL.")
 
-    async def test_a_path_too_much(self, connect: Connect, sandbox: Sandbox) -> None:
+    async def test_superfluous_path_is_a_wrong_path(self, connect: Connect, sandbox: Sandbox) -> None:
         works, words = await checked(connect(host=f"{sandbox.url}/v9"))
         assert not works
         assert words.startswith("Wrong path: ")
@@ -170,7 +172,7 @@ class TestConnectionTest:
             ("latency", {"ms": 3000}, "A server is reachable, but it sent no response: "),
         ],
     )
-    async def test_a_service_in_trouble(
+    async def test_failing_service_is_described_by_its_failure(
         self, connect: Connect, sandbox: Sandbox, kind: str, params: dict[str, Any], words: str
     ) -> None:
         sandbox.control("POST", "faults", {"operation": "get_contact_table", "kind": kind, **params})
@@ -178,7 +180,7 @@ class TestConnectionTest:
         assert not works
         assert told.startswith(words)
 
-    async def test_an_extra_that_cannot_be_read(self, connect: Connect) -> None:
+    async def test_invalid_extra_is_named(self, connect: Connect) -> None:
         works, words = await checked(connect({"max_concurrency": "many"}))
         assert not works
         assert "max_concurrency" in words

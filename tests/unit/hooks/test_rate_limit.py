@@ -64,7 +64,7 @@ def shared() -> Shared:
     return Shared()
 
 
-def test_a_single_request_reserves_once(shared: Shared) -> None:
+def test_single_request_reserves_once(shared: Shared) -> None:
     shared.limiter(10).wait(shared.sleep)
     assert shared.calls == [1]
 
@@ -86,7 +86,7 @@ def test_requests_with_pauses_reserve_one_at_a_time(shared: Shared) -> None:
     assert shared.calls == [1] * 20
 
 
-def test_moments_that_nobody_used_make_no_burst(shared: Shared) -> None:
+def test_unused_moments_cause_no_burst(shared: Shared) -> None:
     limiter = shared.limiter(100)
     for _ in range(80):
         limiter.wait(shared.sleep)
@@ -98,7 +98,7 @@ def test_moments_that_nobody_used_make_no_burst(shared: Shared) -> None:
     assert departures[-1] - departures[0] >= 49 / 100 - LATEST
 
 
-def test_a_request_that_was_held_up_takes_another_moment(shared: Shared) -> None:
+def test_delayed_request_takes_another_moment(shared: Shared) -> None:
     limiter = shared.limiter(10)
     limiter.wait(shared.sleep)
     slept: list[float] = []
@@ -112,13 +112,13 @@ def test_a_request_that_was_held_up_takes_another_moment(shared: Shared) -> None
     assert len(shared.calls) == 3
 
 
-def test_a_database_that_fails_for_a_moment_delays(shared: Shared) -> None:
+def test_brief_database_failure_is_retried(shared: Shared) -> None:
     shared.failures = TRIES - 1
     shared.limiter(10).wait(shared.sleep)
     assert len(shared.calls) == TRIES
 
 
-def test_a_database_that_stays_away_is_an_error_and_the_next_request_tries_anew(shared: Shared) -> None:
+def test_lasting_database_failure_is_an_error_and_the_next_request_retries(shared: Shared) -> None:
     shared.failures = TRIES
     limiter = shared.limiter(10)
     with pytest.raises(CpaasNotSentError):
@@ -127,7 +127,7 @@ def test_a_database_that_stays_away_is_an_error_and_the_next_request_tries_anew(
     limiter.wait(shared.sleep)
 
 
-def test_a_pause_that_the_service_asked_for_is_shared_once(shared: Shared) -> None:
+def test_hold_of_the_service_is_shared_once(shared: Shared) -> None:
     limiter, began = shared.limiter(10), shared.now
     limiter.wait(shared.sleep)
     limiter.block_for(7)
@@ -138,7 +138,7 @@ def test_a_pause_that_the_service_asked_for_is_shared_once(shared: Shared) -> No
     assert shared.now - began >= 7
 
 
-def test_a_slow_reservation_lets_requests_leave_all_the_same(shared: Shared) -> None:
+def test_slow_reservation_still_lets_requests_leave(shared: Shared) -> None:
     plain = shared.reserve
 
     def slow(wanted: Wanted) -> ReservedMoments:
@@ -190,7 +190,7 @@ def departures(shared: Shared, processes: int, per_second: float, seconds: float
     ("processes", "per_second", "seconds"), [(1, 100, 20), (4, 10, 60), (20, 100, 20), (3, 2000, 5), (4, 0.1, 900)]
 )
 @pytest.mark.parametrize("dies", [0, 1])
-def test_processes_keep_to_the_limit_together_and_reach_it(
+def test_processes_together_reach_the_limit_without_exceeding_it(
     shared: Shared, processes: int, per_second: float, seconds: float, dies: int
 ) -> None:
     left = departures(shared, processes, per_second, seconds, dies if processes > 1 else 0)
@@ -228,14 +228,14 @@ def connection(sandbox: Sandbox, **options: Any) -> CpaasConnection:
     return CpaasConnection(sandbox.url, sandbox.api_key, options, share_rate_limit=True, conn_id="shared")
 
 
-def test_a_single_request_is_one_transaction(sandbox: Sandbox, statements: list[str]) -> None:
+def test_single_request_is_one_transaction(sandbox: Sandbox, statements: list[str]) -> None:
     with connection(sandbox).make_client() as client:
         client.get_contact_table()
     # The session's own setting comes first.
     assert [one.split()[0] for one in statements] == ["PRAGMA", "BEGIN", "SELECT", "INSERT"]
 
 
-def test_sync_and_async_clients_keep_to_one_limit(sandbox: Sandbox, statements: list[str]) -> None:
+def test_sync_and_async_clients_share_one_limit(sandbox: Sandbox, statements: list[str]) -> None:
     del statements[:]
     shared, began = connection(sandbox, requests_per_second=20), time.monotonic()
 
@@ -257,7 +257,7 @@ def test_sync_and_async_clients_keep_to_one_limit(sandbox: Sandbox, statements: 
 
 
 @pytest.mark.parametrize("address", ["sqlite:////proc/none/cpaas.db", "postgresql://nobody@127.0.0.1:1/none"])
-def test_without_a_database_nothing_is_sent(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch, address: str) -> None:
+def test_missing_database_prevents_sending(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch, address: str) -> None:
     monkeypatch.setattr("cpaas_provider.hooks._rate_limit.limiter._FIRST_PAUSE", 0.01)
     monkeypatch.setenv("AIRFLOW__CPAAS__DATABASE", address)
     with (
@@ -268,7 +268,7 @@ def test_without_a_database_nothing_is_sent(sandbox: Sandbox, monkeypatch: pytes
     assert sandbox.counters()["requests"] == {}
 
 
-def test_a_pause_reaches_other_clients(sandbox: Sandbox, statements: list[str]) -> None:
+def test_hold_delays_other_clients(sandbox: Sandbox, statements: list[str]) -> None:
     sandbox.control(
         "POST", "faults", {"operation": "get_contact_table", "kind": "rate_limit", "times": 1, "retry_after": 1}
     )
@@ -293,7 +293,7 @@ def test_partitions_have_the_whole_limit_and_a_share_of_the_concurrency(sandbox:
     assert (parted.settings.requests_per_second, parted.settings.max_concurrency) == (20, 2)
 
 
-def test_a_client_that_is_stopped_while_it_waits_sends_nothing(sandbox: Sandbox, statements: list[str]) -> None:
+def test_client_stopped_during_the_wait_sends_nothing(sandbox: Sandbox, statements: list[str]) -> None:
     async def stopped() -> None:
         async with connection(sandbox, requests_per_second=0.01).make_async_client() as client:
             await client.get_contact_table()

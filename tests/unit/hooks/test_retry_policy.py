@@ -29,7 +29,7 @@ def decide(error: BaseException) -> tuple[RetryAction, timedelta | None]:
 
 
 @pytest.mark.parametrize("error", FOR_GOOD, ids=lambda error: type(error).__name__)
-def test_what_must_not_be_repeated_fails_at_once_and_says_why(error: errors.CpaasError) -> None:
+def test_permanent_error_fails_at_once_with_a_reason(error: errors.CpaasError) -> None:
     assert decide(error) == (RetryAction.FAIL, None)
     reason = CpaasRetryPolicy().evaluate(error, 1, 3).reason
     assert reason is not None
@@ -37,7 +37,7 @@ def test_what_must_not_be_repeated_fails_at_once_and_says_why(error: errors.Cpaa
 
 
 @pytest.mark.parametrize("kind", [errors.CpaasRateLimitedError, errors.CpaasUnavailableError])
-def test_what_did_nothing_is_retried_when_the_service_says(kind: type[errors.CpaasError]) -> None:
+def test_error_with_retry_after_is_retried_then(kind: type[errors.CpaasError]) -> None:
     assert decide(kind("x", retry_after=90)) == (RetryAction.RETRY, timedelta(seconds=90))
 
 
@@ -91,13 +91,13 @@ def test_error_in_a_group_or_behind_another_is_found(error: BaseException) -> No
     assert "CpaasUnknownOutcomeError" in str(CpaasRetryPolicy().evaluate(error, 1, 3).reason)
 
 
-def test_error_that_the_author_left_out_does_not_count() -> None:
+def test_suppressed_context_error_does_not_count() -> None:
     error = raised_while_handling(KeyError("own"), by=UNKNOWN)
     error.__suppress_context__ = True
     assert decide(error) == (RetryAction.DEFAULT, None)
 
 
-def test_group_of_what_did_nothing_is_retried_when_the_longest_pause_is_over() -> None:
+def test_group_of_not_sent_errors_is_retried_after_the_longest_pause() -> None:
     group = ExceptionGroup("of a TaskGroup", [BUSY, ExceptionGroup("nested", [BUSIER]), errors.CpaasNotSentError("x")])
     assert decide(group) == (RetryAction.RETRY, timedelta(seconds=90))
     assert decide(ExceptionGroup("of a TaskGroup", [ValueError("own")])) == (RetryAction.DEFAULT, None)
@@ -113,5 +113,5 @@ def test_service_that_asks_for_no_pause_gets_the_task_s_own() -> None:
     assert decide(errors.CpaasRateLimitedError("x", retry_after=0)) == (RetryAction.DEFAULT, None)
 
 
-def test_it_survives_being_written_down() -> None:
+def test_retry_policy_survives_serialization() -> None:
     assert isinstance(CpaasRetryPolicy.deserialize(CpaasRetryPolicy().serialize()), CpaasRetryPolicy)

@@ -68,7 +68,7 @@ def test_subject_of_an_email_is_one_line() -> None:
     assert email_texts(own, batch(2, {"a": 2}))[0] == "Orders Bcc: somebody@example.com (and 1 more)"
 
 
-def test_stored_alert_shows_nothing_and_is_opened_by_any_secret_of_its_connection() -> None:
+def test_stored_alert_is_encrypted_and_opened_by_any_listed_secret() -> None:
     stored = seal(ALERT, ["new", "api key"])
     assert "555" not in stored
     assert unseal(stored, ["newest", "new", "api key"]) == ALERT

@@ -55,7 +55,7 @@ def purchase(
 
 
 class TestContactSyncs:
-    def test_are_shown_with_their_rows(self, database: Database, reader: TestClient) -> None:
+    def test_contact_sync_is_shown_with_its_rows(self, database: Database, reader: TestClient) -> None:
         task = RecordedTask("sync-1", CONTACT_SYNC, "sync_contacts", "shop", "d", "run", "sync", -1, {"map": "crm"})
         counts = {"rows": 1200, "created": 7, "updated": 3, "rejected": 1, "rows_per_second": 9.5}
         database.write(lambda connection: record_progress(connection, task, FINISHED, counts))
@@ -79,7 +79,7 @@ class TestContactSyncs:
         assert figures(reader.get("/contact-syncs").text)["Differs from the source by"] == shown
 
     @pytest.mark.parametrize(("state", "is_loaded_again"), [(RUNNING, True), (WAITING, True), (FINISHED, False)])
-    def test_list_is_loaded_again_while_one_goes_on(
+    def test_list_is_reloaded_while_a_sync_is_running(
         self, database: Database, reader: TestClient, state: str, is_loaded_again: bool
     ) -> None:
         task = RecordedTask("sync-1", CONTACT_SYNC, "sync_contacts", "shop", "d", "run", "sync", -1)
@@ -112,14 +112,14 @@ class TestContactSyncs:
         assert "unshown" not in page
         assert "no such plan" not in anonymous.get("/contact-syncs", headers={"x-dags": "mine"}).text
 
-    def test_of_other_dags_are_not_there(self, database: Database, anonymous: TestClient) -> None:
+    def test_contact_sync_of_another_dag_is_hidden(self, database: Database, anonymous: TestClient) -> None:
         task = RecordedTask("sync-1", CONTACT_SYNC, "sync_contacts", "shop", "theirs", "run", "sync", -1)
         database.write(lambda connection: record_progress(connection, task, FINISHED, {}))
         assert "theirs" not in anonymous.get("/contact-syncs", headers={"x-dags": "mine"}).text
 
 
 class TestPasscodes:
-    def test_are_counted_by_what_became_of_them(self, database: Database, reader: TestClient) -> None:
+    def test_passcodes_are_counted_by_outcome(self, database: Database, reader: TestClient) -> None:
         later, before = timedelta(hours=2), timedelta(minutes=-1)
         for number in range(3):
             passcode(database, f"v{number}", "verified", ends=before)
@@ -135,19 +135,19 @@ class TestPasscodes:
             "Pending": "1",
         }
 
-    def test_a_verified_one_does_not_expire(self, database: Database, reader: TestClient) -> None:
+    def test_verified_passcode_does_not_expire(self, database: Database, reader: TestClient) -> None:
         passcode(database, "v", "verified", ends=timedelta(minutes=-1))
         database.write(lambda connection: record_passcode_outcome(connection, "shop", "v", "expired"))
         assert figures(reader.get("/passcodes").text)["Verified"].startswith("1")
 
-    def test_of_other_dags_are_not_counted(self, database: Database, anonymous: TestClient) -> None:
+    def test_passcode_of_another_dag_is_not_counted(self, database: Database, anonymous: TestClient) -> None:
         passcode(database, "v", ends=timedelta(minutes=1), dag_id="theirs")
         page = anonymous.get("/passcodes", headers={"x-dags": "mine"}).text
         assert "No passcode was requested in this period" in page
 
 
 class TestAirtime:
-    def test_is_summed_by_network(self, database: Database, reader: TestClient) -> None:
+    def test_airtime_is_summed_by_network(self, database: Database, reader: TestClient) -> None:
         purchase(database, "a1")
         purchase(database, "a1")  # a later try
         purchase(database, "a2", network="Glo", amount=50)
@@ -169,13 +169,13 @@ class TestAirtime:
             address = link[1].replace("&amp;", "&") if link else ""
         assert pages == [25, 25, 10]
 
-    def test_of_other_dags_is_not_there(self, database: Database, anonymous: TestClient) -> None:
+    def test_airtime_of_another_dag_is_hidden(self, database: Database, anonymous: TestClient) -> None:
         purchase(database, "a1", dag_id="theirs")
         assert "No airtime was bought" in anonymous.get("/airtime", headers={"x-dags": "mine"}).text
 
 
 class TestReports:
-    def test_are_counted_by_minute(self, database: Database, reader: TestClient) -> None:
+    def test_reports_are_counted_by_minute(self, database: Database, reader: TestClient) -> None:
         first = report(ADA, "delivered", token=to(ADA, OBI))
         save_reports(database, first, report(OBI, "failed", token=to(ADA, OBI)))
         # Repeats count once, those of single messages like others.
@@ -203,10 +203,10 @@ class TestReports:
         "/contact-syncs?before=x~",
     ],
 )
-def test_a_parameter_that_cannot_be_used_is_refused(reader: TestClient, path: str) -> None:
+def test_invalid_parameter_is_refused(reader: TestClient, path: str) -> None:
     assert reader.get(path).status_code == 422
 
 
 @pytest.mark.parametrize("path", ["/contact-syncs", "/passcodes", "/airtime", "/reports", "/search"])
-def test_nobody_sees_anything_without_a_login(anonymous: TestClient, path: str) -> None:
+def test_page_without_a_login_is_refused(anonymous: TestClient, path: str) -> None:
     assert anonymous.get(path).status_code == 401

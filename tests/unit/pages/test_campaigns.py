@@ -85,25 +85,23 @@ class TestList:
         shown_cells = cells(reader.get("/campaigns").text)
         assert [shown_cells[name] for name in ("Delivered", "Open", "Unknown")] == ["2", "0", "2"]
 
-    def test_of_one_without_delivery_reports_says_nothing_of_delivery(
-        self, database: Database, reader: TestClient
-    ) -> None:
+    def test_campaign_without_delivery_reports_shows_no_delivery(self, database: Database, reader: TestClient) -> None:
         campaign(database, "quiet", delivery_reports=None)
         page = reader.get("/campaigns").text
         assert cells(page)["Delivered"] == cells(page)["Open"] == "\N{EN DASH}"
         assert "data-refresh" not in page
 
-    def test_while_it_is_sent_says_how_long_that_takes(self, database: Database, reader: TestClient) -> None:
+    def test_campaign_being_sent_shows_rate_and_remaining_time(self, database: Database, reader: TestClient) -> None:
         campaign(database, "spring", state=RUNNING, not_sent=600, recipients_per_second=5.0)
         page = reader.get("/campaigns").text
         assert cells(page)["Rate, time left"] == "5.0/s 2 min"
         assert ">sending<" in page
 
-    def test_of_a_task_that_was_killed_says_so(self, database: Database, reader: TestClient) -> None:
+    def test_campaign_of_a_killed_task_is_marked(self, database: Database, reader: TestClient) -> None:
         campaign(database, "spring", state=RUNNING, silent=timedelta(hours=1))
         assert "no sign of life" in reader.get("/campaigns").text
 
-    def test_without_any_says_when_one_appears(self, reader: TestClient) -> None:
+    def test_empty_list_explains_when_a_campaign_appears(self, reader: TestClient) -> None:
         assert "A campaign appears here when its task begins to send" in reader.get("/campaigns").text
 
     def test_leads_to_the_task_in_airflow(self, database: Database, reader: TestClient) -> None:
@@ -126,7 +124,7 @@ class TestKeyset:
         assert [len(one) for one in found] == [PAGE_ROWS, PAGE_ROWS, 3]
         assert [name for one in found for name in one] == [f"c{place:03}" for place in reversed(range(number))]
 
-    def test_a_filter_goes_along(self, database: Database, reader: TestClient) -> None:
+    def test_link_to_the_next_page_contains_the_filter(self, database: Database, reader: TestClient) -> None:
         for place in range(PAGE_ROWS + 1):
             campaign(database, f"c{place:03}", minutes=place)
         page = reader.get("/campaigns", params={"conn_id": "shop", "first": "2026-05-01"}).text
@@ -134,7 +132,7 @@ class TestKeyset:
 
 
 class TestFilter:
-    def test_by_connection_dag_and_date(self, database: Database, reader: TestClient) -> None:
+    def test_list_is_filtered_by_connection_dag_and_date(self, database: Database, reader: TestClient) -> None:
         campaign(database, "one", conn_id="shop")
         campaign(database, "two", conn_id="bank", dag_id="other_dag", minutes=24 * 60)
 
@@ -163,7 +161,7 @@ class TestFilter:
             {"dag_id": "\u202e"},
         ],
     )
-    def test_that_cannot_be_used_is_refused(self, reader: TestClient, wanted: dict[str, str]) -> None:
+    def test_invalid_filter_is_refused(self, reader: TestClient, wanted: dict[str, str]) -> None:
         answer = reader.get("/campaigns", params=wanted)
         assert (answer.status_code, "Not a valid request" in answer.text) == (422, True)
 
@@ -172,7 +170,7 @@ class TestPermissions:
     @pytest.mark.parametrize(
         "path", ["/", "/campaigns", "/campaigns/spring", "/deliveries?campaign=spring", "/static/pages.css"]
     )
-    def test_nobody_sees_anything_without_a_login(self, database: Database, anonymous: TestClient, path: str) -> None:
+    def test_page_without_a_login_is_refused(self, database: Database, anonymous: TestClient, path: str) -> None:
         campaign(database, "spring")
         answer = anonymous.get(path)
         assert answer.status_code == 401
@@ -189,9 +187,7 @@ class TestPermissions:
         for wanted in ({"dag_id": "theirs"}, {"conn_id": "secret_conn"}):
             assert shown(anonymous.get("/campaigns", params=wanted, headers=headers).text) == []
 
-    def test_a_campaign_of_another_dag_is_as_if_there_were_none(
-        self, database: Database, anonymous: TestClient
-    ) -> None:
+    def test_campaign_of_another_dag_is_not_found(self, database: Database, anonymous: TestClient) -> None:
         campaign(database, "theirs", dag_id="theirs")
         begun(database, "single")  # of the DAG "dag"
         headers = {"x-dags": "mine"}
@@ -203,7 +199,7 @@ class TestPermissions:
 
 
 class TestCampaign:
-    def test_shows_what_is_known_of_it(self, database: Database, reader: TestClient) -> None:
+    def test_campaign_page_shows_figures_and_results(self, database: Database, reader: TestClient) -> None:
         campaign(database, "spring", not_sent=0)
         begun(database, "spring")
         save_reports(
@@ -222,7 +218,7 @@ class TestCampaign:
         assert 'href="/dags/spring_dag/runs/run%201/tasks/send"' in page
 
     @pytest.mark.parametrize(("failures", "is_braked"), [(19, False), (20, True)])
-    def test_with_too_many_permanent_failures_says_that_no_recipient_is_listed(
+    def test_too_many_permanent_failures_warn_that_no_recipient_is_suppressed(
         self, database: Database, reader: TestClient, failures: int, is_braked: bool
     ) -> None:
         campaign(database, "spring")
@@ -240,7 +236,7 @@ class TestCampaign:
         assert ("add no recipient to the suppression list" in page) is is_braked
         assert recipients[0] not in page
 
-    def test_names_nobody(self, database: Database, reader: TestClient) -> None:
+    def test_campaign_page_shows_no_recipient(self, database: Database, reader: TestClient) -> None:
         campaign(database, "spring")
         begun(database, "spring")
         told = report(ADA, "failed", token=to(ADA, OBI), description=f"Number +{ADA} or ada@example.com unknown")
@@ -250,13 +246,15 @@ class TestCampaign:
         assert "ada@" not in page
         assert "Number *** or *** unknown" in page
 
-    def test_of_unresolved_requests_says_what_to_do(self, database: Database, reader: TestClient) -> None:
+    def test_unresolved_requests_are_shown_with_the_resolve_command(
+        self, database: Database, reader: TestClient
+    ) -> None:
         campaign(database, "spring", state=FAILED, unknown_recipients=2, unknown_references=["cpaas-a"], map_index=2)
         page = reader.get("/campaigns/spring").text
         assert "airflow cpaas journal resolve spring_dag &#39;run 1&#39; send --map-index 2 --sent" in page
         assert "<code>cpaas-a</code>" in page
 
-    def test_of_a_single_message_shows_its_delivery(self, database: Database, reader: TestClient) -> None:
+    def test_page_of_a_single_message_shows_its_delivery(self, database: Database, reader: TestClient) -> None:
         begun(database, "single")
         noted(database, SentRequest("single", 1), campaign="single")
         save_reports(database, report(ADA, "delivered", token=to(ADA, campaign="single", reference="single")))
@@ -286,10 +284,10 @@ class TestCampaign:
             assert "&lt;script&gt;alert(1)" in answer.text
 
     @pytest.mark.parametrize("reference", ["%00", "a%00b", "x" * 121, "%E2%80%AE", "unheard-of"])
-    def test_that_is_not_there_is_not_found(self, reader: TestClient, reference: str) -> None:
+    def test_unknown_or_invalid_reference_is_not_found(self, reader: TestClient, reference: str) -> None:
         assert reader.get(f"/campaigns/{reference}").status_code == 404
 
-    def test_of_many_recipients_is_counted_in_the_background(
+    def test_campaign_of_many_recipients_is_counted_in_the_background(
         self, database: Database, reader: TestClient, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr("cpaas_provider.pages.summaries.SMALL", 0)
@@ -307,7 +305,7 @@ class TestCampaign:
 
 
 class TestHeaders:
-    def test_nothing_from_elsewhere_may_run(self, database: Database, reader: TestClient) -> None:
+    def test_content_security_policy_forbids_other_origins(self, database: Database, reader: TestClient) -> None:
         campaign(database, "spring")
         for path in ("/campaigns", "/campaigns/spring", "/campaigns/unheard-of"):
             answer = reader.get(path)

@@ -29,7 +29,7 @@ def begun(database: Database, dag_id: str = "spring_dag") -> None:
     save_reports(database, report(ADA, "delivered", token=to(ADA, OBI)), report(OBI, "sent", token=to(ADA, OBI)))
 
 
-def test_it_counts_what_is_known_of_each_campaign(database: Database, reader: TestClient) -> None:
+def test_deliveries_are_counted_for_each_campaign(database: Database, reader: TestClient) -> None:
     begun(database)
     told = reader.get("/deliveries", params={"campaign": ["spring", "unheard-of", "spring"]}, headers=JSON).json()
     known = {"campaign": "spring", "task": "spring_dag.send [3] (run)", "expected": None, "delivered": 1}
@@ -55,7 +55,9 @@ def test_it_counts_what_is_known_of_each_campaign(database: Database, reader: Te
     assert len(told) == 2
 
 
-def test_once_the_task_has_ended_who_is_missing_is_unreported(database: Database, reader: TestClient) -> None:
+def test_recipients_without_a_report_are_unreported_once_the_task_has_ended(
+    database: Database, reader: TestClient
+) -> None:
     begun(database)
     database.write(lambda connection: record_requests(connection, "spring", "shop", [SentRequest("pack", 5)]))
     database.write(lambda connection: record_send_finished(connection, "spring", 5))
@@ -71,7 +73,7 @@ def test_once_the_task_has_ended_who_is_missing_is_unreported(database: Database
     assert (line["in_flight"], line["unreported"], line["state"]) == (0, 0, "all reported")
 
 
-def test_one_reference_is_the_campaign_s_page(database: Database, reader: TestClient) -> None:
+def test_single_reference_shows_the_page_of_the_campaign(database: Database, reader: TestClient) -> None:
     begun(database)
     page = reader.get("/deliveries?campaign=spring").text
     assert page == reader.get("/campaigns/spring").text
@@ -85,7 +87,7 @@ def test_several_are_a_list(database: Database, reader: TestClient) -> None:
     assert "1 of the references is not in this database" in page
 
 
-def test_what_may_not_be_read_is_as_if_it_were_not_there(database: Database, anonymous: TestClient) -> None:
+def test_campaign_of_another_dag_looks_like_an_unknown_one(database: Database, anonymous: TestClient) -> None:
     begun(database)
     asked = {"campaign": ["spring", "unheard-of"]}
     mine, theirs = ({**JSON, "x-dags": dag_id} for dag_id in ("spring_dag", "other_dag"))
@@ -97,11 +99,11 @@ def test_what_may_not_be_read_is_as_if_it_were_not_there(database: Database, ano
 @pytest.mark.parametrize(
     "asked", [[], ["x"] * (MOST + 1), ["x" * 200], [""], ["\x00"], ["a\x00b"], ["spring", "\x1b"], ["\u202e"]]
 )
-def test_what_is_no_question_is_refused(reader: TestClient, asked: list[str]) -> None:
+def test_invalid_query_is_refused(reader: TestClient, asked: list[str]) -> None:
     assert reader.get("/deliveries", params={"campaign": asked}, headers=JSON).status_code == 422
 
 
-def test_without_a_question_a_browser_gets_a_page_that_says_where_to_ask(reader: TestClient) -> None:
+def test_browser_without_a_query_gets_a_page_with_instructions(reader: TestClient) -> None:
     shown = reader.get("/deliveries")
     assert (shown.status_code, shown.headers["content-type"].partition(";")[0]) == (200, "text/html")
     assert "the link Delivery of a task that sends" in shown.text
@@ -109,7 +111,7 @@ def test_without_a_question_a_browser_gets_a_page_that_says_where_to_ask(reader:
 
 
 @pytest.mark.parametrize("asked", [["x"] * (MOST + 1), ["x" * 200], [""]])
-def test_what_is_no_question_is_a_page_for_a_browser_too(reader: TestClient, asked: list[str]) -> None:
+def test_browser_with_an_invalid_query_gets_a_page(reader: TestClient, asked: list[str]) -> None:
     shown = reader.get("/deliveries", params={"campaign": asked})
     assert (shown.status_code, shown.headers["content-type"].partition(";")[0]) == (422, "text/html")
 
@@ -123,7 +125,7 @@ def without_database() -> Iterator[TestClient]:
         yield client
 
 
-def test_a_store_that_cannot_be_read_is_told_in_words(without_database: TestClient) -> None:
+def test_unreadable_database_is_explained_with_503(without_database: TestClient) -> None:
     told = without_database.get("/deliveries?campaign=spring", headers=JSON)
     assert (told.status_code, told.json()) == (503, {"detail": "The store is away."})
     for path in ("/campaigns", "/campaigns/spring", "/deliveries?campaign=spring"):

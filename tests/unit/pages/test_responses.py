@@ -98,5 +98,5 @@ def test_source_of_a_page_names_no_other_host(path: Path) -> None:
         'fetch("http://[::1]/")',
     ],
 )
-def test_another_host_is_found(text: str) -> None:
+def test_reference_to_another_host_is_found(text: str) -> None:
     assert len(hosts_in(text)) == 1

@@ -31,14 +31,14 @@ def found(client: TestClient, asked: str, **headers: str) -> str:
 
 
 @pytest.mark.parametrize("asked", ["spring", "pack", "m-1", " spring "])
-def test_by_reference_of_campaign_or_request_or_by_message_id(reader: TestClient, asked: str) -> None:
+def test_search_by_campaign_request_or_message_id_finds_the_campaign(reader: TestClient, asked: str) -> None:
     page = found(reader, asked)
     assert "By reference" in page
     assert 'href="/cpaas/campaigns/spring"' in page
 
 
 @pytest.mark.parametrize("asked", [ADA, f"+{ADA}", f"00{ADA}", "+234 803 000 0001"])
-def test_by_recipient_shows_the_number_masked(reader: TestClient, asked: str) -> None:
+def test_search_by_recipient_shows_the_number_masked(reader: TestClient, asked: str) -> None:
     page = found(reader, asked)
     assert "By recipient" in page
     assert "23480****001" in page
@@ -47,19 +47,19 @@ def test_by_recipient_shows_the_number_masked(reader: TestClient, asked: str) ->
     assert asked not in page
 
 
-def test_by_address_shows_it_masked(reader: TestClient) -> None:
+def test_search_by_email_address_shows_it_masked(reader: TestClient) -> None:
     page = found(reader, "Ada@Example.com")
     assert "By recipient" in page
     assert "ada@" not in page.lower()
 
 
 @pytest.mark.parametrize("asked", ["", ADA[:-1], "234803", "%", "nothing", "ada@", "'; DROP TABLE x; --"])
-def test_nothing_is_found_by_a_part(reader: TestClient, asked: str) -> None:
+def test_search_by_a_part_finds_nothing(reader: TestClient, asked: str) -> None:
     page = found(reader, asked)
     assert "By re" not in page.replace("By reference, message id", "")
 
 
-def test_what_may_not_be_read_is_not_found(anonymous: TestClient) -> None:
+def test_search_finds_nothing_of_other_dags(anonymous: TestClient) -> None:
     assert anonymous.post("/search", data={"q": ADA}).status_code == 401
     for asked in ("spring", "pack", "m-1", ADA, "ada@example.com"):
         assert "Nothing found in the DAGs that you may read" in found(anonymous, asked, **{"x-dags": "other"})
@@ -76,7 +76,7 @@ def test_what_may_not_be_read_is_not_found(anonymous: TestClient) -> None:
         {"content": b"&".join(b"q%d=1" % number for number in range(9))},
     ],
 )
-def test_a_form_that_cannot_be_used_is_refused(reader: TestClient, sent_form: dict[str, Any]) -> None:
+def test_invalid_form_is_refused(reader: TestClient, sent_form: dict[str, Any]) -> None:
     assert reader.post("/search", **sent_form).status_code == 422
 
 

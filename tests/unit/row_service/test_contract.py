@@ -92,7 +92,7 @@ def test_patch_answers_only_sent_columns_when_switched(service: RowService, clie
 
 
 @pytest.mark.parametrize("reading", READINGS["delete_answer"])
-def test_delete_removes_the_row_whatever_its_answer(service: RowService, client: httpx.Client, reading: str) -> None:
+def test_delete_removes_the_row_with_any_response(service: RowService, client: httpx.Client, reading: str) -> None:
     row_id = _create(client, **CELLS)
     service.switch(delete_answer=reading)
 

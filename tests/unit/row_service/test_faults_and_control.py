@@ -31,7 +31,9 @@ def client(service: RowService) -> Iterator[httpx.Client]:
 
 
 @pytest.mark.parametrize("fault", [fault for fault in FAULTS if fault not in OTHER])
-def test_fault_says_whether_the_request_is_carried_out(service: RowService, client: httpx.Client, fault: str) -> None:
+def test_name_of_a_fault_shows_whether_the_request_is_carried_out(
+    service: RowService, client: httpx.Client, fault: str
+) -> None:
     service.faults = ScriptedFaults([("POST", fault)])
 
     if fault.startswith("cut"):

@@ -270,7 +270,7 @@ class World:
             self._begin_anew()
 
     @property
-    def doubtful(self) -> tuple[RequestRecord, ...]:
+    def unresolved(self) -> tuple[RequestRecord, ...]:
         """Requests a person could decide now."""
         return tuple(by_reference(self._view().unresolved())) if self.has_journal else ()
 
@@ -288,10 +288,10 @@ class World:
         self.open.pop(entry.reference, None)
         self.left.discard(entry.reference)
         if decision is Resolution.SENT:
-            self.declared |= self.whom(entry.members)
+            self.declared |= self.recipients_of(entry.members)
             return
         others = [one for one in self._view().entries() if one.is_unresolved or one.state is State.ACCEPTED]
-        for one in self.whom(entry.members) - self.people_in(others):
+        for one in self.recipients_of(entry.members) - self.recipients_in(others):
             self.maybe.pop(one, None)
 
     @property
@@ -548,7 +548,7 @@ class World:
         claim = self.requests_at_rest.get(reference)
         if attempt.owner == self.owner and (claim is None or claim["state"] != "pending"):
             say("a request left that is not claimed at rest")
-        elif claim is not None and self.whom(claim["recipient_hashes"]) != set(people):
+        elif claim is not None and self.recipients_of(claim["recipient_hashes"]) != set(people):
             say("a claim names others than the request")
         if strangers := set(people) - set(self.source):
             say(f"a request to {strangers}, who are not in the source")
@@ -589,7 +589,7 @@ class World:
             found = next((one for one in made if one["id"] not in recorded), made[0] if made else None)
             if found is not None and found["id"] not in recorded:
                 # Whom a response that was lost rejected by name, nothing tells: they count as accepted.
-                self.declared |= self.whom(entry.members)
+                self.declared |= self.recipients_of(entry.members)
             return found
 
         return SimpleNamespace(max_wait=PATIENCE, snapshot=before, check=find)
@@ -719,15 +719,15 @@ class World:
         if self.resend_on_clear and stored["clear_epoch"] < self.max_tries:
             return set()
         settled = (entry for entry in self.requests_at_rest.values() if entry["state"] == "accepted")
-        return {one for entry in settled for one in self.whom(entry["recipient_hashes"])}
+        return {one for entry in settled for one in self.recipients_of(entry["recipient_hashes"])}
 
     @staticmethod
-    def whom(members: Iterable[str | bytes]) -> set[str]:
-        """Return the people behind hashes."""
+    def recipients_of(members: Iterable[str | bytes]) -> set[str]:
+        """Return the recipients behind hashes."""
         return {_PEOPLE_BY_HASH[member if isinstance(member, str) else member.hex()] for member in members}
 
-    def people_in(self, entries: Iterable[RequestRecord]) -> set[str]:
-        return {one for entry in entries for one in self.whom(entry.members)}
+    def recipients_in(self, entries: Iterable[RequestRecord]) -> set[str]:
+        return {one for entry in entries for one in self.recipients_of(entry.members)}
 
     # --- what must be true of a try -------------------------------------------------------------------------------
 
@@ -773,7 +773,7 @@ class World:
         if once is None:
             return
         outcome = attempt.outcome or once.outcome()
-        settled, unknown = self.people_in(outcome.accepted), self.people_in(outcome.unknown)
+        settled, unknown = self.recipients_in(outcome.accepted), self.recipients_in(outcome.unknown)
         if outcome.sent != len(settled) or outcome.unknown_recipients != len(unknown - settled):
             counted = outcome.sent, outcome.unknown_recipients
             say(f"counts {counted}, but {len(settled)} and {len(unknown - settled)}")
@@ -789,7 +789,7 @@ class World:
             one
             for entry in outcome.unknown
             if error is not None and entry.reference in str(error)
-            for one in self.whom(entry.members)
+            for one in self.recipients_of(entry.members)
         }
         if silent := (source & set(self.maybe)) - settled - unknown:
             say(f"{silent} may have been reached and are neither settled nor unknown")

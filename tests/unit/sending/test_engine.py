@@ -75,14 +75,14 @@ def unknown_references(attempt: Attempt) -> list[str]:
 # --- an ordinary life
 
 
-def test_a_first_try_reads_once_writes_twice_and_makes_one_request(world: World) -> None:
+def test_first_try_reads_once_writes_twice_and_makes_one_request(world: World) -> None:
     end = world.run()
     assert (end.get_count, end.set_count, end.requests) == (1, 2, [PEOPLE[:2]])
     assert end.outcome is not None
     assert (end.outcome.sent, end.outcome.unknown_recipients, end.outcome.earlier) == (2, 0, False)
 
 
-def test_what_was_done_is_returned_by_a_later_try_without_a_request(world: World) -> None:
+def test_later_try_returns_the_earlier_outcome_without_a_request(world: World) -> None:
     first = world.run().outcome
     world.clear(dropped=False)
     end = world.run()
@@ -94,7 +94,7 @@ def test_what_was_done_is_returned_by_a_later_try_without_a_request(world: World
     assert [entry.result for entry in end.outcome.accepted] == [entry.result for entry in first.accepted]
 
 
-def test_only_newcomers_are_sent_to_whatever_the_order(world: World) -> None:
+def test_rerun_sends_only_to_new_recipients_in_any_order(world: World) -> None:
     world.run()
     world.clear(dropped=False)
     world.source = (PEOPLE[2], PEOPLE[1], PEOPLE[0])
@@ -104,7 +104,7 @@ def test_only_newcomers_are_sent_to_whatever_the_order(world: World) -> None:
     assert end.outcome.sent == 3
 
 
-def test_newcomers_get_the_text_as_it_is_now_and_nobody_gets_it_twice(
+def test_new_recipients_get_the_changed_text_and_earlier_ones_nothing(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     world.run()
@@ -115,12 +115,12 @@ def test_newcomers_get_the_text_as_it_is_now_and_nobody_gets_it_twice(
     assert TEXTS[1] not in caplog.text
 
 
-def test_work_that_was_not_sent_is_done_by_the_next_try(world: World) -> None:
+def test_request_that_was_not_sent_is_made_by_the_next_try(world: World) -> None:
     assert isinstance(world.run(Plan(requests=(AtRequest.NOT_SENT,))).error, CpaasNotSentError)
     assert world.run().requests == [PEOPLE[:2]]
 
 
-def test_what_the_service_rejected_is_asked_for_again_only_when_it_changed_or_after_a_clear(world: World) -> None:
+def test_rejected_request_is_repeated_only_after_a_change_or_a_clear(world: World) -> None:
     rejected = Plan(requests=(AtRequest.REJECTED,))
     assert isinstance(world.run(rejected).error, CpaasRejectedError)
     world.state = "up_for_retry"
@@ -135,7 +135,7 @@ def test_what_the_service_rejected_is_asked_for_again_only_when_it_changed_or_af
     assert world.run().requests == [PEOPLE[:1]]
 
 
-def test_a_run_that_is_too_late_begins_nothing_and_returns_what_was_done(world: World) -> None:
+def test_stale_run_sends_nothing_and_returns_an_earlier_outcome(world: World) -> None:
     end = world.run(Plan(late=True))
     assert isinstance(end.error, RunNotAllowedError)
     assert (end.requests, end.set_count) == ([], 0)
@@ -160,7 +160,7 @@ def test_a_run_that_is_too_late_begins_nothing_and_returns_what_was_done(world: 
         AtRequest.ABANDONED_IN_FLIGHT,
     ],
 )
-def test_an_unknown_request_is_named_and_never_made_again_by_itself(world: World, ending: AtRequest) -> None:
+def test_unknown_request_is_named_and_not_repeated_by_default(world: World, ending: AtRequest) -> None:
     world.run(Plan(requests=(ending,)))
     if world.state == "up_for_retry":
         world.run()
@@ -174,7 +174,7 @@ def test_an_unknown_request_is_named_and_never_made_again_by_itself(world: World
         assert end.error.permanent
 
 
-def test_everything_else_is_sent_before_the_unknown_fails_the_task(world: World) -> None:
+def test_other_requests_are_sent_before_an_unknown_one_fails_the_task(world: World) -> None:
     world.run(UNKNOWN)
     world.clear(dropped=False)
     world.source = PEOPLE[1:4]
@@ -185,7 +185,7 @@ def test_everything_else_is_sent_before_the_unknown_fails_the_task(world: World)
     assert (end.once.outcome().sent, end.once.outcome().unknown_recipients) == (2, 2)
 
 
-def test_skip_succeeds_and_counts_the_unknown_apart(world: World) -> None:
+def test_skip_succeeds_and_counts_unknown_recipients_separately(world: World) -> None:
     world.policy = OnUnknown.SKIP
     end = world.run(UNKNOWN)
     assert end.outcome is not None
@@ -193,7 +193,7 @@ def test_skip_succeeds_and_counts_the_unknown_apart(world: World) -> None:
     assert end.outcome.report()["unknown_references"] == unknown_references(end)
 
 
-def test_resend_leaves_nobody_out(world: World) -> None:
+def test_resend_repeats_the_whole_unknown_request(world: World) -> None:
     world.policy = OnUnknown.RESEND
     end = world.run(UNKNOWN)
     assert end.requests == [PEOPLE[:2], PEOPLE[:2]]
@@ -201,7 +201,7 @@ def test_resend_leaves_nobody_out(world: World) -> None:
     assert (end.outcome.sent, end.outcome.unknown_recipients) == (2, 0)
 
 
-def test_people_who_left_the_list_stay_in_doubt(world: World) -> None:
+def test_unknown_recipient_removed_from_the_source_stays_unresolved(world: World) -> None:
     world.run(UNKNOWN)
     world.clear(dropped=False)
     world.source = PEOPLE[2:3]
@@ -210,7 +210,7 @@ def test_people_who_left_the_list_stay_in_doubt(world: World) -> None:
     assert isinstance(end.error, UnknownOutcomeError)
 
 
-def test_a_request_that_reached_some_for_sure_is_in_doubt_by_the_others(world: World) -> None:
+def test_request_stays_unresolved_for_recipients_not_reached_again(world: World) -> None:
     world.policy = OnUnknown.RESEND
     world.run(Plan(requests=(AtRequest.KILLED_BEFORE,)))
     world.source = PEOPLE[:1]
@@ -220,7 +220,7 @@ def test_a_request_that_reached_some_for_sure_is_in_doubt_by_the_others(world: W
     assert (end.outcome.sent, end.outcome.unknown_recipients, len(end.outcome.unknown)) == (1, 1, 1)
 
 
-def test_requests_whose_people_were_all_reached_by_another_are_in_doubt_no_more(world: World) -> None:
+def test_request_whose_recipients_were_all_reached_later_is_resolved(world: World) -> None:
     world.policy = OnUnknown.SKIP
     for place in (0, 1):
         world.source = PEOPLE[place : place + 1]
@@ -236,7 +236,7 @@ def test_requests_whose_people_were_all_reached_by_another_are_in_doubt_no_more(
     assert world.run().outcome is not None
 
 
-def test_resend_ends_a_try_that_has_done_enough_and_a_retry_goes_on(world: World) -> None:
+def test_resend_limit_ends_the_try_and_a_retry_continues(world: World) -> None:
     world.policy = OnUnknown.RESEND
     end = world.run(Plan(requests=(AtRequest.UNKNOWN_NOT,) * (1 + MAX_RESENDS)))
     assert isinstance(end.error, ResendLimitError)
@@ -246,7 +246,7 @@ def test_resend_ends_a_try_that_has_done_enough_and_a_retry_goes_on(world: World
     assert world.run().outcome is not None
 
 
-def test_a_repetition_that_was_surely_not_made_leaves_the_doubt(world: World) -> None:
+def test_resend_that_was_not_sent_leaves_the_request_unresolved(world: World) -> None:
     world.policy = OnUnknown.RESEND
     world.run(Plan(requests=(AtRequest.UNKNOWN_ACCEPTED, AtRequest.NOT_SENT)))
     world.policy = OnUnknown.FAIL
@@ -257,7 +257,7 @@ def test_a_repetition_that_was_surely_not_made_leaves_the_doubt(world: World) ->
 
 @pytest.mark.parametrize("policy", OnUnknown)
 @pytest.mark.parametrize("change", ["text", "words", "words where there were none", "no words any more"])
-def test_what_is_unknown_cannot_be_decided_together_with_another_text(
+def test_unknown_request_with_changed_content_fails_under_every_policy(
     world: World, policy: OnUnknown, change: str
 ) -> None:
     words = dict.fromkeys(PEOPLE, WORDS[0])
@@ -279,7 +279,7 @@ def test_what_is_unknown_cannot_be_decided_together_with_another_text(
     assert not end.requests
 
 
-def test_words_for_others_and_another_order_make_no_other_text(world: World) -> None:
+def test_order_and_values_of_other_recipients_are_no_change_of_content(world: World) -> None:
     world.source = PEOPLE[:4]
     world.personal = {one: f"word {place}" for place, one in enumerate(PEOPLE)}
     world.run(UNKNOWN)
@@ -290,9 +290,9 @@ def test_words_for_others_and_another_order_make_no_other_text(world: World) -> 
 
 
 @pytest.mark.parametrize("decision", Resolution)
-def test_what_a_person_decided_is_no_longer_in_doubt(world: World, decision: Resolution) -> None:
+def test_manually_resolved_request_is_no_longer_unresolved(world: World, decision: Resolution) -> None:
     world.run(UNKNOWN)
-    (entry,) = world.doubtful
+    (entry,) = world.unresolved
     world.mark(entry, decision)
     world.clear(dropped=False)
     end = world.run()
@@ -311,13 +311,13 @@ def seeing(world: World) -> World:
     return world
 
 
-def test_evidence_settles_an_unknown_request_in_the_same_try(seeing: World) -> None:
+def test_probe_resolves_an_unknown_request_in_the_same_try(seeing: World) -> None:
     end = seeing.run(Plan(requests=(AtRequest.UNKNOWN_ACCEPTED,)))
     assert end.outcome is not None
     assert end.outcome.sent == 2
 
 
-def test_evidence_that_may_yet_come_is_waited_for_and_then_no_longer(seeing: World) -> None:
+def test_probe_is_awaited_until_its_time_limit(seeing: World) -> None:
     begin = seeing.clock
     seeing.run(Plan(requests=(AtRequest.KILLED_IN_FLIGHT,)))
     looks = 0
@@ -329,7 +329,7 @@ def test_evidence_that_may_yet_come_is_waited_for_and_then_no_longer(seeing: Wor
     assert PATIENCE <= seeing.clock - begin < PATIENCE + timedelta(seconds=1)
 
 
-def test_evidence_that_comes_meanwhile_ends_the_wait(seeing: World) -> None:
+def test_probe_that_succeeds_during_the_wait_ends_it(seeing: World) -> None:
     seeing.run(Plan(requests=(AtRequest.KILLED_IN_FLIGHT,)))
     assert isinstance(seeing.run().error, ProbeLaterError)
     seeing.arrive()
@@ -338,7 +338,7 @@ def test_evidence_that_comes_meanwhile_ends_the_wait(seeing: World) -> None:
     assert not end.requests
 
 
-def test_evidence_comes_before_each_resend(seeing: World) -> None:
+def test_probe_runs_before_each_resend(seeing: World) -> None:
     seeing.policy = OnUnknown.RESEND
     seeing.run(Plan(requests=(AtRequest.KILLED_BEFORE,)))
     plan = Plan(requests=(AtRequest.UNKNOWN_ACCEPTED,))
@@ -348,7 +348,7 @@ def test_evidence_comes_before_each_resend(seeing: World) -> None:
     assert end.outcome is not None
 
 
-def test_evidence_that_cannot_be_looked_at_now_decides_nothing(seeing: World) -> None:
+def test_failed_probe_decides_nothing(seeing: World) -> None:
     seeing.run(Plan(requests=(AtRequest.KILLED_AFTER,)))
     assert isinstance(seeing.run(Plan(looks=(AtLook.DOWN,))).error, ProbeLaterError)
     assert seeing.run().outcome is not None
@@ -356,7 +356,7 @@ def test_evidence_that_cannot_be_looked_at_now_decides_nothing(seeing: World) ->
 
 @pytest.mark.parametrize("wanted", list(OnUnknown))
 @pytest.mark.parametrize("changed", [False, True], ids=["the same", "changed"])
-def test_nor_when_it_has_been_waited_for_long_enough(seeing: World, wanted: OnUnknown, changed: bool) -> None:
+def test_failed_probe_decides_nothing_after_its_time_limit(seeing: World, wanted: OnUnknown, changed: bool) -> None:
     seeing.policy = wanted
     seeing.run(Plan(requests=(AtRequest.KILLED_AFTER,)))
     seeing.clock += 2 * PATIENCE
@@ -370,7 +370,7 @@ def test_nor_when_it_has_been_waited_for_long_enough(seeing: World, wanted: OnUn
     assert (settled.outcome.sent, settled.requests) == (2, [])
 
 
-def test_where_nothing_can_be_noted_before_a_request_it_does_not_leave(seeing: World) -> None:
+def test_failed_probe_snapshot_prevents_the_request(seeing: World) -> None:
     end = seeing.run(Plan(looks=(AtLook.DOWN,)))
     assert isinstance(end.error, CpaasUnknownOutcomeError)
     assert (end.set_count, end.requests) == (0, [])
@@ -380,7 +380,7 @@ def test_where_nothing_can_be_noted_before_a_request_it_does_not_leave(seeing: W
 
 
 @pytest.mark.parametrize("outage", [AtSet.DOWN, AtSet.DOWN_COMMITTED])
-def test_a_claim_that_cannot_be_written_sends_nothing(world: World, outage: AtSet) -> None:
+def test_intent_that_cannot_be_written_prevents_the_request(world: World, outage: AtSet) -> None:
     end = world.run(Plan(sets=(outage,) * 3))
     assert isinstance(end.error, JournalUnavailableError)
     # Two more record that the request did not leave.
@@ -388,7 +388,7 @@ def test_a_claim_that_cannot_be_written_sends_nothing(world: World, outage: AtSe
     assert len(world.run().requests) == 1
 
 
-def test_a_claim_that_was_stored_without_an_answer_stays_in_doubt_while_nothing_else_can_be_stored(
+def test_intent_stored_despite_an_error_stays_unresolved_while_writes_fail(
     world: World,
 ) -> None:
     end = world.run(Plan(sets=(*[AtSet.DOWN_COMMITTED] * 3, *[AtSet.DOWN] * 6)))
@@ -396,13 +396,13 @@ def test_a_claim_that_was_stored_without_an_answer_stays_in_doubt_while_nothing_
     assert (end.requests, world.run().requests) == ([], [])
 
 
-def test_a_journal_that_cannot_be_read_sends_nothing(world: World) -> None:
+def test_unreadable_journal_prevents_the_request(world: World) -> None:
     end = world.run(Plan(get=AtGet.DOWN))
     assert isinstance(end.error, JournalUnavailableError)
     assert not end.requests
 
 
-def test_an_answer_that_cannot_be_written_is_an_answer_all_the_same(world: World) -> None:
+def test_response_that_cannot_be_stored_is_still_returned(world: World) -> None:
     end = world.run(Plan(sets=(AtSet.FINE, *[AtSet.DOWN] * 6)))
     assert end.outcome is not None
     world.clear(dropped=False)
@@ -410,45 +410,45 @@ def test_an_answer_that_cannot_be_written_is_an_answer_all_the_same(world: World
 
 
 @pytest.mark.parametrize("how", Replaced)
-def test_a_try_that_was_replaced_before_its_claim_sends_nothing(world: World, how: Replaced) -> None:
+def test_try_superseded_before_its_intent_sends_nothing(world: World, how: Replaced) -> None:
     end = world.run(Plan(sets=(AtSet.REPLACED_BEFORE,), replaced=how))
     assert isinstance(end.error, TrySupersededError)
     assert not end.requests
 
 
 @pytest.mark.parametrize("how", Replaced)
-def test_the_try_that_replaces_another_does_not_repeat_what_is_under_way(world: World, how: Replaced) -> None:
+def test_superseding_try_does_not_repeat_the_request_in_flight(world: World, how: Replaced) -> None:
     end = world.run(Plan(requests=(AtRequest.REPLACED_THEN_ACCEPTED,), replaced=how))
     assert isinstance(end.error, TrySupersededError)
     assert world.messages == 1
 
 
-def test_after_the_stop_nothing_is_claimed(world: World) -> None:
+def test_stopped_try_writes_no_intent(world: World) -> None:
     end = world.run(Plan(get=AtGet.STOPPED))
     assert isinstance(end.error, StoppedError)
     assert end.set_count == 0
 
 
-def test_a_stop_between_claim_and_request_leaves_no_doubt(world: World) -> None:
+def test_stop_between_intent_and_request_leaves_nothing_unresolved(world: World) -> None:
     end = world.run(Plan(sets=(AtSet.STOPPED,)))
     assert isinstance(end.error, StoppedError)
     assert not end.requests
     assert world.run().requests == [PEOPLE[:2]]
 
 
-def test_an_answer_after_the_stop_is_taken(world: World) -> None:
+def test_response_after_the_stop_is_recorded(world: World) -> None:
     end = world.run(Plan(requests=(AtRequest.STOPPED_ACCEPTED,)))
     assert end.outcome is not None
     assert end.set_count == 2
 
 
-def test_a_request_given_up_after_the_stop_is_named(world: World) -> None:
+def test_request_abandoned_after_the_stop_is_named(world: World) -> None:
     end = world.run(Plan(requests=(AtRequest.ABANDONED_LOST,)))
     assert isinstance(end.error, AnswerNotAwaitedError)
     assert unknown_references(end)[0] in str(end.error)
 
 
-def test_a_fault_of_ours_is_not_hidden(world: World) -> None:
+def test_unexpected_error_is_raised_and_the_request_is_unknown(world: World) -> None:
     end = world.run(Plan(requests=(AtRequest.BUG_NOT,)))
     assert isinstance(end.error, BugError)
     assert len(unknown_references(end)) == 1
@@ -471,17 +471,17 @@ def test_retry_after_a_clear_sends_only_to_those_an_accepted_request_was_rejecte
     assert done.outcome.sent == 3
 
 
-def test_rejected_within_a_repetition_says_nothing_about_what_it_repeats(world: World) -> None:
+def test_rejection_within_a_resend_leaves_the_first_request_unknown(world: World) -> None:
     world.policy, world.source = OnUnknown.RESEND, PEOPLE[:2]
     end = world.run(Plan(requests=(AtRequest.UNKNOWN_ACCEPTED, Form.ACCEPTED_FOR_OTHERS)))
     assert end.once is not None
     assert (end.once.outcome().sent, end.once.outcome().unknown_recipients) == (1, 1)
 
 
-def test_a_request_resolved_by_hand_counts_for_those_whom_its_repetition_was_rejected_for(world: World) -> None:
+def test_manually_resolved_request_counts_for_recipients_rejected_in_its_resend(world: World) -> None:
     world.policy, world.source = OnUnknown.RESEND, PEOPLE[:3]
     world.run(Plan(requests=(AtRequest.UNKNOWN_ACCEPTED, Form.ACCEPTED_FOR_OTHERS)))
-    (unknown,) = world.doubtful
+    (unknown,) = world.unresolved
     world.mark(unknown, Resolution.SENT)
     world.clear(dropped=False)
     outcome = world.run().outcome
@@ -490,7 +490,7 @@ def test_a_request_resolved_by_hand_counts_for_those_whom_its_repetition_was_rej
     assert outcome.accepted[0].result == {"id": "m2"}
 
 
-def test_a_probe_that_finds_the_repetition_proves_nothing_of_what_it_repeats() -> None:
+def test_probe_that_finds_the_resend_proves_nothing_of_the_first_request() -> None:
     world = World(policy=OnUnknown.RESEND, retries=0, looks=True)
     world.source = PEOPLE[:3]
     blind = (AtLook.BLIND,) * 2
@@ -508,7 +508,7 @@ def test_a_probe_that_finds_the_repetition_proves_nothing_of_what_it_repeats() -
     assert isinstance(end.error, UnknownOutcomeError)
 
 
-def test_accepted_for_nobody_is_rejected(world: World) -> None:
+def test_acceptance_of_no_recipient_is_a_rejection(world: World) -> None:
     world.source = PEOPLE[:1]
     end = world.run(Plan(requests=(Form.ACCEPTED_FOR_OTHERS,)))
     assert isinstance(end.error, PartlyRejectedError)

@@ -60,7 +60,7 @@ each_world = pytest.mark.parametrize("make", WORLDS.values(), ids=WORLDS)
 
 
 @each_world
-def test_stop_before_any_step_leaves_nobody_unknown_and_the_next_try_does_the_rest(make: Make) -> None:
+def test_stop_before_any_step_leaves_no_recipient_unknown_after_the_next_try(make: Make) -> None:
     for step in range(1, steps_of(make) + 1):
         world = make()
         stopped = world.run(stop_at(step))
@@ -70,7 +70,7 @@ def test_stop_before_any_step_leaves_nobody_unknown_and_the_next_try_does_the_re
 
 
 @each_world
-def test_cancelled_before_any_step_unknown_is_at_most_what_was_in_flight(make: Make) -> None:
+def test_cancel_before_any_step_leaves_at_most_requests_in_flight_unknown(make: Make) -> None:
     for step in steps_in(make):
         world = make()
         cancelled = world.run(cancel_at(step))
@@ -80,7 +80,7 @@ def test_cancelled_before_any_step_unknown_is_at_most_what_was_in_flight(make: M
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
 @each_world
-def test_killed_before_any_step_unknown_is_at_most_what_was_pending(make: Make) -> None:
+def test_kill_before_any_step_leaves_at_most_pending_requests_unknown(make: Make) -> None:
     for step in steps_in(make):
         world = make()
         killed = world.run(kill_at(step))
@@ -91,7 +91,7 @@ def test_killed_before_any_step_unknown_is_at_most_what_was_pending(make: Make) 
 
 
 @each_world
-def test_stop_without_a_grace_period_leaves_at_most_what_was_in_flight_unknown(make: Make) -> None:
+def test_stop_without_a_grace_period_leaves_at_most_requests_in_flight_unknown(make: Make) -> None:
     for step in steps_in(make):
         world = make()
         world.grace = 0.0
@@ -127,7 +127,7 @@ def failing_at(numbers: range, is_stored: bool) -> Callable[[Attempt, int, Calla
 
 
 @each_world
-def test_try_that_another_replaces_before_any_step_sends_to_nobody_again(make: Make) -> None:
+def test_try_superseded_before_any_step_sends_to_no_recipient_again(make: Make) -> None:
     for step in steps_in(make):
         world = make()
         others: list[Attempt] = []
@@ -138,7 +138,7 @@ def test_try_that_another_replaces_before_any_step_sends_to_nobody_again(make: M
 
 
 @each_world
-def test_journal_that_cannot_be_read_at_any_get_sends_nothing(make: Make) -> None:
+def test_journal_that_fails_at_any_get_prevents_sending(make: Make) -> None:
     most = steps_of(make) * 2 // 3
 
     def begun() -> World:
@@ -165,9 +165,7 @@ def test_journal_that_cannot_be_read_at_any_get_sends_nothing(make: Make) -> Non
 @pytest.mark.parametrize("is_stored", [False, True], ids=["not stored", "stored"])
 @pytest.mark.parametrize("times", [1, 2, 3, 4, 7, 1000])
 @pytest.mark.parametrize("make", [WORLDS["single"], WORLDS["campaign"]], ids=["single", "campaign"])
-def test_journal_that_cannot_be_written_at_any_set_sends_to_nobody_again(
-    make: Make, times: int, is_stored: bool
-) -> None:
+def test_journal_that_fails_at_any_set_sends_to_no_recipient_again(make: Make, times: int, is_stored: bool) -> None:
     for number in range(1, make().run().sets + 2):
         world = make()
 
@@ -198,7 +196,7 @@ def test_timeout_of_airflow_that_is_raised_within_a_request_ends_the_try(request
 
 @pytest.mark.parametrize("figure", ["NaN", "Infinity", "-Infinity", "1e999", '"NaN"', str(10**34), "-1e30", "{}"])
 @pytest.mark.parametrize("make", [WORLDS["single"], WORLDS["campaign"]], ids=["single", "campaign"])
-def test_price_that_is_no_number_leaves_a_request_accepted(make: Make, figure: str) -> None:
+def test_charge_that_is_no_number_leaves_a_request_accepted(make: Make, figure: str) -> None:
     body = f'{{"id": "m1", "meta": {{"estimate": {{"charge": {figure}, "available_balance": {figure}}}}}}}'
     world = make()
 

@@ -48,21 +48,21 @@ def test_hashes_are_those_of_the_standard_library() -> None:
 
 
 @pytest.mark.parametrize("other", OTHERS.values(), ids=OTHERS.keys())
-def test_nothing_is_the_same_under_another_secret_or_identity(other: KeyedHasher) -> None:
+def test_hashes_differ_under_another_secret_or_identity(other: KeyedHasher) -> None:
     assert len(everything(PRINTS)) == 4
     assert not everything(PRINTS) & everything(other)
 
 
-def test_all_is_the_same_in_the_next_try() -> None:
+def test_hashes_are_the_same_in_the_next_try() -> None:
     assert everything(KeyedHasher("secret", task_identity("dag", "run", "task", -1))) == everything(PRINTS)
 
 
 @given(st.permutations(MEMBERS))
-def test_a_reference_knows_no_order(members: list[bytes]) -> None:
+def test_reference_does_not_depend_on_the_order_of_members(members: list[bytes]) -> None:
     assert PRINTS.reference("send_sms", members, "n", 0) == PRINTS.reference("send_sms", MEMBERS, "n", 0)
 
 
-def test_a_reference_is_another_for_other_members_operations_nonces_and_epochs() -> None:
+def test_reference_depends_on_members_operation_nonce_and_epoch() -> None:
     names = {
         PRINTS.reference(operation, members, nonce, resend_epoch)
         for operation in ("send_sms", "send_email")
@@ -73,11 +73,11 @@ def test_a_reference_is_another_for_other_members_operations_nonces_and_epochs()
     assert len(names) == 2 * 4 * 2 * 3
 
 
-def test_a_reference_can_stand_in_an_address_and_in_a_field_of_40_characters() -> None:
+def test_reference_fits_in_a_url_and_in_40_characters() -> None:
     assert re.fullmatch(r"cpaas-[a-p]{24}", PRINTS.reference("send_sms", MEMBERS, "n", 0))
 
 
-def test_a_recipient_is_another_for_another_operation() -> None:
+def test_member_hash_depends_on_the_operation() -> None:
     assert PRINTS.member("send_sms", "2348030001111") != PRINTS.member("request_otp", "2348030001111")
 
 
@@ -85,21 +85,21 @@ TEXTS = st.dictionaries(st.text(max_size=5), st.none() | st.text(max_size=5) | s
 
 
 @given(TEXTS, st.randoms())
-def test_a_body_knows_no_order_of_its_fields(fields: dict[str, object], shuffler: object) -> None:
+def test_body_hash_does_not_depend_on_the_order_of_fields(fields: dict[str, object], shuffler: object) -> None:
     names = list(fields)
     shuffler.shuffle(names)  # type: ignore[attr-defined]
     assert PRINTS.body({name: fields[name] for name in names}) == PRINTS.body(fields)
 
 
 @given(TEXTS, TEXTS)
-def test_other_fields_make_another_body(one: dict[str, object], other: dict[str, object]) -> None:
+def test_body_hash_depends_on_the_fields(one: dict[str, object], other: dict[str, object]) -> None:
     same = [(name, type(value), value) for name, value in sorted(one.items())] == [
         (name, type(value), value) for name, value in sorted(other.items())
     ]
     assert (PRINTS.body(one) == PRINTS.body(other)) == same
 
 
-def test_a_body_may_hold_what_json_has_no_word_for() -> None:
+def test_body_hash_accepts_values_that_json_cannot_hold() -> None:
     at = datetime(2026, 3, 1, tzinfo=UTC)
     assert PRINTS.body({"at": at}) == PRINTS.body({"at": at})
     assert PRINTS.body({"at": at}) != PRINTS.body({"at": None})

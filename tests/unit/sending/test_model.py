@@ -151,11 +151,11 @@ class Tries(RuleBasedStateMachine):
     def what_was_under_way_arrives(self) -> None:
         self.world.arrive()
 
-    @precondition(lambda self: self.world.doubtful)
+    @precondition(lambda self: self.world.unresolved)
     @rule(decision=st.sampled_from(Resolution), which=st.integers(0, 5))
     def decided_by_hand(self, decision: Resolution, which: int) -> None:
-        doubtful = self.world.doubtful
-        self.world.mark(doubtful[which % len(doubtful)], decision)
+        unresolved = self.world.unresolved
+        self.world.mark(unresolved[which % len(unresolved)], decision)
 
     @precondition(lambda self: self.world.state != "running")
     @rule(which=st.integers(0, 5))
@@ -167,7 +167,7 @@ class Tries(RuleBasedStateMachine):
         assert not getattr(self, "world", None) or not self.world.violations, self.world.violations
 
 
-def test_whatever_happens_nobody_is_sent_to_twice_and_nobody_is_missing() -> None:
+def test_tries_in_any_order_reach_no_recipient_twice_and_miss_none() -> None:
     run_state_machine_as_test(
         Tries,
         settings=settings(
@@ -180,7 +180,7 @@ def test_whatever_happens_nobody_is_sent_to_twice_and_nobody_is_missing() -> Non
 
 @pytest.mark.parametrize("form", Form)
 @pytest.mark.parametrize("policy", [OnUnknown.FAIL, OnUnknown.SKIP])
-def test_request_answered_in_one_form_reaches_nobody_twice(policy: OnUnknown, form: Form) -> None:
+def test_request_answered_in_one_form_reaches_no_recipient_twice(policy: OnUnknown, form: Form) -> None:
     world = World(policy=policy)
     world.source = PEOPLE[:3]
     for _ in range(3):
@@ -192,7 +192,7 @@ def test_request_answered_in_one_form_reaches_nobody_twice(policy: OnUnknown, fo
     assert world.reached == set(world.source)
 
 
-def test_somebody_who_left_the_list_while_the_state_was_lost_and_came_back_is_not_sent_to_again() -> None:
+def test_recipient_that_returns_to_the_source_after_a_lost_state_is_not_sent_again() -> None:
     world = World(policy=OnUnknown.FAIL)
     world.run()
     world.clear(dropped=True)
@@ -215,7 +215,7 @@ def test_stop_while_the_intent_cannot_be_stored_is_no_success(policy: OnUnknown)
     assert not end.requests
 
 
-def test_one_clear_orders_one_repetition_whatever_happens_to_the_secrets() -> None:
+def test_one_clear_starts_one_resend_although_the_secret_changed() -> None:
     world = World(policy=OnUnknown.FAIL, resend_on_clear=True)
     world.run()
     world.clear(dropped=False)
@@ -227,7 +227,7 @@ def test_one_clear_orders_one_repetition_whatever_happens_to_the_secrets() -> No
     assert not end.requests
 
 
-def test_a_repetition_bears_other_references_than_the_one_it_repeats_though_the_task_was_running() -> None:
+def test_resend_after_a_clear_of_a_running_task_has_new_references() -> None:
     world = World(policy=OnUnknown.FAIL, resend_on_clear=True, looks=True)
     world.run()
     world.clear(dropped=False)

@@ -61,18 +61,18 @@ def before(client: Any) -> list[str] | None:
     return asyncio.run(OtpRecordProbe(RECIPIENT, 15).snapshot(client))
 
 
-def test_exactly_one_new_record_is_the_requests_own() -> None:
+def test_exactly_one_new_record_belongs_to_the_request() -> None:
     client = Records(record("old"), record("new"))
     assert found(client, ["old"]) == {"id": "new"}
     assert client.asked == [RECIPIENT]
 
 
-def test_none_proves_nothing() -> None:
+def test_no_new_record_proves_nothing() -> None:
     assert found(Records(record("old")), ["old"]) is None
     assert found(Records(), []) is None
 
 
-def test_two_new_ones_prove_nothing() -> None:
+def test_two_new_records_prove_nothing() -> None:
     assert found(Records(record("new"), record("newer")), []) is None
 
 
@@ -89,22 +89,22 @@ def test_only_a_record_of_the_time_of_the_request_counts(created: datetime, coun
     assert (found(Records(record("new", created))) is not None) is counts
 
 
-def test_a_record_of_another_time_does_not_hide_the_one_of_the_request() -> None:
+def test_record_of_another_time_does_not_hide_that_of_the_request() -> None:
     assert found(Records(record("long ago", NOW - timedelta(days=1)), record("new"))) == {"id": "new"}
 
 
-def test_without_a_note_from_before_the_request_there_is_no_evidence() -> None:
+def test_missing_snapshot_or_start_time_proves_nothing() -> None:
     client = Records(record("new"))
     assert found(client, evidence=None) is None
     assert found(client, started_at=None) is None
     assert not client.asked
 
 
-def test_before_a_request_the_recent_records_are_noted() -> None:
+def test_snapshot_before_a_request_holds_recent_records() -> None:
     assert before(Records(record("recent"), record("old", NOW - timedelta(hours=2)))) == ["recent"]
 
 
-def test_whatever_was_noted_before_the_request_is_never_its_own() -> None:
+def test_record_that_existed_before_the_request_never_belongs_to_it() -> None:
     """What is too old to be noted must be too old to be taken for the request's, at any clock's word."""
     ages = [timedelta(minutes=minutes) for minutes in range(0, 240, 1)]
     for age in ages:
@@ -113,16 +113,16 @@ def test_whatever_was_noted_before_the_request_is_never_its_own() -> None:
 
 
 @pytest.mark.parametrize("refusal", [CpaasRejectedError("no"), CpaasAuthenticationError("no")])
-def test_where_records_may_not_be_read_the_request_is_made_without(refusal: Exception) -> None:
+def test_refused_listing_gives_no_snapshot(refusal: Exception) -> None:
     assert before(Records(refusal=refusal)) is None
 
 
-def test_a_number_the_service_does_not_know_has_no_records() -> None:
+def test_unknown_number_has_no_records() -> None:
     unknown = Records(refusal=CpaasNotFoundError("no such recipient"))
     assert before(unknown) == []
     assert found(unknown) is None
 
 
-def test_a_service_that_does_not_answer_lets_no_request_leave_unnoted() -> None:
+def test_snapshot_without_a_response_raises_an_error() -> None:
     with pytest.raises(CpaasUnknownOutcomeError):
         before(Records(refusal=CpaasUnknownOutcomeError("no answer", maybe_sent=False)))

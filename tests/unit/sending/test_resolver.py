@@ -101,7 +101,7 @@ def request(number: int = 0, age: float = 100, **facts: Any) -> RequestRecord:
     return record(f"ref-{number}", number=number, started_at=NOW - timedelta(seconds=age), **facts)
 
 
-def test_accepted_by_a_probe_is_recorded_and_nothing_else_is_done() -> None:
+def test_request_that_a_probe_finds_is_recorded_as_accepted() -> None:
     send = Send(request(0), request(1))
     resolve(send, probe(), probe(lambda one: {"id": one.number}))
     assert send.accepted == {0: {"id": 0}, 1: {"id": 1}}
@@ -110,7 +110,7 @@ def test_accepted_by_a_probe_is_recorded_and_nothing_else_is_done() -> None:
 
 @pytest.mark.parametrize("recorded", [{"7"}, {"7", "8"}, {None}, {None, "8"}])
 @pytest.mark.parametrize("found", ["7", 7, None])
-def test_message_of_an_accepted_request_of_the_same_reference_proves_nothing(
+def test_message_of_another_accepted_request_with_the_same_reference_proves_nothing(
     recorded: set[str | None], found: Any
 ) -> None:
     send = Send(request(0), request(1))
@@ -120,7 +120,7 @@ def test_message_of_an_accepted_request_of_the_same_reference_proves_nothing(
     assert send.accepted == {1: {"id": found}}
 
 
-def test_another_message_of_that_reference_proves_it() -> None:
+def test_new_message_with_the_same_reference_proves_acceptance() -> None:
     send = Send(request(0))
     send.recorded = {"ref-0": {"7"}}
     resolve(send, probe(lambda one: {"id": "8"}))
@@ -142,7 +142,7 @@ def test_probe_that_may_find_it_later_is_waited_for_longer_and_longer(age: float
     assert caught.value.until == NOW + timedelta(seconds=seconds)
 
 
-def test_nothing_is_waited_for_without_a_probe_or_when_its_time_is_over() -> None:
+def test_unknown_request_without_a_probe_or_after_its_time_limit_fails() -> None:
     for probes in ((), (probe(max_wait=99),)):
         with pytest.raises(UnknownOutcomeError, match=r"resolve --sent dag run task"):
             resolve(Send(request()), *probes)
@@ -176,7 +176,7 @@ def test_stop_while_probing_ends_the_try() -> None:
         resolve(Send(request()), probe(DOWN), stop=stop)
 
 
-def test_request_that_came_to_nothing_is_refuted_unless_an_earlier_one_may_have_been_meant() -> None:
+def test_probe_refutes_a_request_only_without_an_earlier_unknown_one() -> None:
     send = Send(request())
     with pytest.raises(CpaasRejectedError):
         resolve(send, probe(RefutedError("no")))
@@ -195,13 +195,13 @@ def test_changed_content_is_neither_sent_nor_skipped(on_unknown: OnUnknown) -> N
     assert not send.written
 
 
-def test_skip_records_and_goes_on() -> None:
+def test_skip_records_unknown_and_does_not_resend() -> None:
     send = Send(request())
     assert not resolve(send, on_unknown=OnUnknown.SKIP)
     assert [one.state for one in send.written] == [State.UNKNOWN]
 
 
-def test_resend_is_left_to_the_caller_and_its_end_says_what_a_person_can_do() -> None:
+def test_resend_is_done_by_the_caller_and_its_error_explains_manual_resolution() -> None:
     send = Send(request())
     assert resolve(send, on_unknown=OnUnknown.RESEND)
     assert not send.written
@@ -222,7 +222,9 @@ def test_probe_after_a_resend_is_waited_for_as_before_it() -> None:
         ("the journal is gone", [], r"start a new run, or clear the task with resend_on_clear=True\. on_unknown"),
     ],
 )
-def test_advice_is_what_can_be_done(lost: str | None, requests: list[RequestRecord], said: str) -> None:
+def test_error_advises_what_is_possible_in_each_case(
+    lost: str | None, requests: list[RequestRecord], said: str
+) -> None:
     send = Send(*requests, lost=lost)
     send.recipients = lambda: 3 if not requests else 1  # type: ignore[method-assign]
     with pytest.raises(UnknownOutcomeError, match=said):

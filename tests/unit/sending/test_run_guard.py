@@ -32,12 +32,12 @@ def test_any_other_run_may_send_until_max_lateness_has_passed(kind: str) -> None
     assert refused(run, DUE + A_MOMENT, max_lateness=timedelta(0))
 
 
-def test_a_backfill_does_not_send_though_it_be_of_today() -> None:
+def test_backfill_of_today_does_not_send() -> None:
     assert refused(RunInfo("backfill", run_after=DUE), DUE)
     assert refused(RunInfo("backfill", run_after=DUE), DUE, max_lateness=None)
 
 
-def test_a_backfill_that_is_allowed_sends_however_late_it_is() -> None:
+def test_allowed_backfill_sends_at_any_lateness() -> None:
     assert not refused(RunInfo("backfill", run_after=DUE), DUE + 400 * DAY, allow_backfill=True)
 
 
@@ -46,16 +46,16 @@ def run_due_daily(late: timedelta, *, kind: str = "scheduled", may_catch_up: boo
     return RunInfo(kind, DUE, started=DUE + DAY + late, may_catch_up=may_catch_up, find_next_due=lambda: DUE + DAY)
 
 
-def test_a_run_that_began_after_its_successor_was_due_is_catching_up() -> None:
+def test_run_that_began_after_its_successor_was_due_is_a_catch_up() -> None:
     assert refused(run_due_daily(SCHEDULING_SLACK + A_MOMENT), DUE, max_lateness=None)
     assert not refused(run_due_daily(SCHEDULING_SLACK + A_MOMENT), DUE + 400 * DAY, allow_backfill=True)
 
 
-def test_a_busy_scheduler_makes_no_catch_up() -> None:
+def test_delay_of_a_busy_scheduler_is_no_catch_up() -> None:
     assert not refused(run_due_daily(SCHEDULING_SLACK), DUE)
 
 
-def test_only_a_scheduled_run_of_a_schedule_that_may_catch_up_catches_up() -> None:
+def test_manual_run_or_dag_without_catchup_is_no_catch_up() -> None:
     assert not refused(run_due_daily(DAY, kind="manual"), DUE)
     assert not refused(run_due_daily(DAY, may_catch_up=False), DUE)
 
@@ -99,7 +99,7 @@ def test_allowing_backfills_does_not_let_other_late_runs_send() -> None:
     assert refused(RunInfo("scheduled", run_after=DUE), DUE + 2 * DAY, allow_backfill=True)
 
 
-def test_it_says_what_would_let_the_run_send() -> None:
+def test_error_names_the_option_that_lets_the_run_send() -> None:
     with pytest.raises(RunNotAllowedError, match=r"Nothing was sent.*allow_backfill"):
         check_run_may_send(RunInfo("backfill", DUE), DUE, allow_backfill=False, max_lateness=None)
     with pytest.raises(RunNotAllowedError, match=r"2026-03-01T08:00.*max_lateness.*Nothing was sent"):

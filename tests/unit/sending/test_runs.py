@@ -87,7 +87,7 @@ class Runs(RuleBasedStateMachine):
         assert not self.world.violations, self.world.violations
 
 
-def test_nothing_of_an_earlier_run_counts_in_a_later_one() -> None:
+def test_runs_in_any_order_do_not_affect_later_runs() -> None:
     run_state_machine_as_test(
         Runs,
         settings=settings(
@@ -147,7 +147,7 @@ def test_nothing_is_sent_or_established_after_a_lost_journal(world: World, polic
     assert (attempt.outcome.sent, attempt.outcome.unknown_recipients) == (0, len(PEOPLE))
 
 
-def test_retry_on_an_older_copy_is_refused_though_the_copy_has_a_part_of_the_journal(world: World) -> None:
+def test_retry_on_an_older_copy_with_a_part_of_the_journal_is_refused(world: World) -> None:
     run = world.run_of(0, "keyed")
     world.send_keyed(run, Weather.NOT_SENT)
     world.copy_database()

@@ -64,7 +64,7 @@ def stopped_by_signal() -> Iterator[Callable[[StopSignal], None]]:
     signal.signal(signal.SIGUSR1, before)
 
 
-def test_a_request_gives_its_response_and_tells_nobody_to_stop(client: Client) -> None:
+def test_finished_request_returns_its_response_without_stopping_the_client(client: Client) -> None:
     async def respond() -> str:
         return "response"
 
@@ -73,7 +73,7 @@ def test_a_request_gives_its_response_and_tells_nobody_to_stop(client: Client) -
 
 
 @pytest.mark.parametrize("error", [ValueError("no"), TimeoutError(), asyncio.CancelledError()])
-def test_what_a_request_raises_is_raised_where_it_was_asked_for(client: Client, error: BaseException) -> None:
+def test_error_of_a_request_is_raised_to_its_caller(client: Client, error: BaseException) -> None:
     async def fail() -> None:
         raise error
 
@@ -82,7 +82,7 @@ def test_what_a_request_raises_is_raised_where_it_was_asked_for(client: Client, 
     assert not client.stopped.is_set()
 
 
-def test_after_the_stop_no_request_begins(client: Client) -> None:
+def test_no_request_begins_after_the_stop(client: Client) -> None:
     stop, begun = StopSignal(), []
 
     async def begin() -> None:
@@ -96,7 +96,7 @@ def test_after_the_stop_no_request_begins(client: Client) -> None:
     assert not begun
 
 
-def test_a_response_in_the_grace_period_is_taken(client: Client) -> None:
+def test_response_in_the_grace_period_is_returned(client: Client) -> None:
     stop = StopSignal(grace=LONG)
 
     async def respond_once_told() -> str:
@@ -112,7 +112,7 @@ def test_a_response_in_the_grace_period_is_taken(client: Client) -> None:
 
 
 @pytest.mark.parametrize("grace", [0, 0.1])
-def test_a_response_that_does_not_come_is_waited_for_no_longer_than_the_grace(client: Client, grace: float) -> None:
+def test_missing_response_is_awaited_no_longer_than_the_grace_period(client: Client, grace: float) -> None:
     stop = StopSignal(grace=grace)
 
     async def stopped_on_its_way() -> None:
@@ -126,7 +126,7 @@ def test_a_response_that_does_not_come_is_waited_for_no_longer_than_the_grace(cl
     assert client.stopped.is_set()
 
 
-def test_the_grace_counts_from_the_first_stop(client: Client) -> None:
+def test_grace_period_counts_from_the_first_stop(client: Client) -> None:
     stop = StopSignal(grace=0.2)
 
     async def stopped_again_and_again() -> None:
@@ -141,7 +141,7 @@ def test_the_grace_counts_from_the_first_stop(client: Client) -> None:
     assert time.monotonic() - begin < 0.55
 
 
-def test_a_signal_tells_the_client_while_the_response_is_waited_for(
+def test_signal_stops_the_client_while_the_response_is_awaited(
     client: Client, stopped_by_signal: Callable[[StopSignal], None]
 ) -> None:
     stop = StopSignal(grace=LONG)
@@ -155,7 +155,7 @@ def test_a_signal_tells_the_client_while_the_response_is_waited_for(
     assert finish(stop, respond_once_told, client) == "response"
 
 
-def test_a_signal_ends_the_wait_for_a_response_after_the_grace(
+def test_signal_ends_the_wait_for_a_response_after_the_grace_period(
     client: Client, stopped_by_signal: Callable[[StopSignal], None]
 ) -> None:
     stop = StopSignal(grace=0.1)
@@ -171,7 +171,7 @@ def test_a_signal_ends_the_wait_for_a_response_after_the_grace(
     assert time.monotonic() - begin < LONG / 2
 
 
-def test_a_signal_ends_a_sleep(stopped_by_signal: Callable[[StopSignal], None]) -> None:
+def test_signal_ends_a_sleep(stopped_by_signal: Callable[[StopSignal], None]) -> None:
     stop = StopSignal()
     stopped_by_signal(stop)
     begin = time.monotonic()
@@ -183,7 +183,7 @@ def test_a_signal_ends_a_sleep(stopped_by_signal: Callable[[StopSignal], None]) 
     assert time.monotonic() - begin < LONG / 2
 
 
-def test_many_signals_neither_deadlock_nor_lose_the_response(
+def test_many_signals_cause_no_deadlock_and_lose_no_response(
     client: Client, stopped_by_signal: Callable[[StopSignal], None]
 ) -> None:
     stop = StopSignal(grace=LONG)
@@ -197,13 +197,13 @@ def test_many_signals_neither_deadlock_nor_lose_the_response(
     assert finish(stop, storm, client) == "response"
 
 
-def test_a_sleep_takes_its_time_where_nobody_stops_it() -> None:
+def test_sleep_without_a_stop_lasts_its_full_time() -> None:
     begin = time.monotonic()
     asyncio.run(StopSignal().sleep(0.05))
     assert 0.05 <= time.monotonic() - begin < LONG / 2
 
 
-def test_a_sleep_is_as_long_after_an_earlier_request(client: Client) -> None:
+def test_sleep_after_a_request_lasts_its_full_time(client: Client) -> None:
     stop = StopSignal()
 
     async def request_and_sleep() -> float:
@@ -216,7 +216,7 @@ def test_a_sleep_is_as_long_after_an_earlier_request(client: Client) -> None:
 
 
 @pytest.mark.parametrize("seconds", [0.0, -1.0])
-def test_no_sleep_at_all_still_heeds_the_stop(seconds: float) -> None:
+def test_sleep_of_no_time_raises_after_a_stop(seconds: float) -> None:
     stop = StopSignal()
     asyncio.run(stop.sleep(seconds))
     stop.request()
@@ -253,7 +253,7 @@ def test_its_own_limit_ends_a_sleep() -> None:
     assert 0.14 <= time.monotonic() - begin < LONG / 2
 
 
-def test_a_stop_before_its_own_limit_counts_from_the_stop(client: Client) -> None:
+def test_grace_period_counts_from_a_stop_before_the_execution_timeout(client: Client) -> None:
     stop = StopSignal(grace=0.1, execution_timeout=timedelta(seconds=LONG))
 
     async def stopped_on_its_way() -> None:
@@ -266,7 +266,7 @@ def test_a_stop_before_its_own_limit_counts_from_the_stop(client: Client) -> Non
     assert time.monotonic() - begin < LONG / 2
 
 
-def test_a_grace_longer_than_the_time_there_is_leaves_half_of_it_to_work() -> None:
+def test_grace_period_takes_at_most_half_of_the_execution_timeout() -> None:
     stop = StopSignal(grace=LONG, execution_timeout=timedelta(seconds=LONG))
     assert not stop.requested
     assert StopSignal(grace=LONG, execution_timeout=timedelta(0)).requested

@@ -43,13 +43,13 @@ def test_rows_have_the_wanted_columns_in_their_order(made: Make) -> None:
     assert read(source, "city", "phone") == [Row(2, ("Lagos", "1")), Row(3, ("Accra", "2"))]
 
 
-def test_a_column_that_is_not_there_gives_nothing(made: Make) -> None:
+def test_missing_column_gives_none(made: Make) -> None:
     source = made("phone,name\n1,Ada\n2\n3,Cy,,\n")
     assert values(source, "zone", "phone", "name") == [(None, "1", "Ada"), (None, "2", None), (None, "3", "Cy")]
     assert values(source) == [(), (), ()]
 
 
-def test_it_is_read_as_often_as_wanted(made: Make) -> None:
+def test_source_can_be_read_twice(made: Make) -> None:
     source = made("phone\n1\n2\n")
     assert read(source, "phone") == read(source, "phone") == [Row(2, ("1",)), Row(3, ("2",))]
 
@@ -60,7 +60,7 @@ def test_compressed_files_are_unpacked(made: Make, suffix: str, pack: Callable[[
 
 
 @pytest.mark.parametrize(("suffix", "pack"), [(".gz", gzip.compress), (".bz2", bz2.compress), (".xz", lzma.compress)])
-def test_a_compressed_file_that_is_cut_off_or_none_is_said_to_be(
+def test_truncated_or_invalid_compressed_file_is_an_error(
     made: Make, suffix: str, pack: Callable[[bytes], bytes]
 ) -> None:
     whole = pack(b"phone\n" + b"".join(b"%d\n" % number for number in range(1000)))
@@ -71,17 +71,17 @@ def test_a_compressed_file_that_is_cut_off_or_none_is_said_to_be(
 
 
 @pytest.mark.parametrize("scheme", ["", "file://"])
-def test_a_path_may_be_text_with_and_without_scheme(made: Make, scheme: str) -> None:
+def test_path_may_be_text_with_or_without_a_scheme(made: Make, scheme: str) -> None:
     path = made("phone\n1\n").path
     assert values(CsvSource(f"{scheme}{path}"), "phone") == [("1",)]
 
 
-def test_a_relative_path_counts_from_where_the_task_runs(made: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_relative_path_is_resolved_from_the_working_directory(made: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(made("phone\n1\n").path.parent)
     assert values(CsvSource("a.csv"), "phone") == [("1",)]
 
 
-def test_other_storages_are_read(made: Make) -> None:
+def test_file_of_an_object_store_is_read(made: Make) -> None:
     from airflow.sdk import ObjectStoragePath
     from airflow.sdk.io import attach
     from fsspec.implementations.memory import MemoryFileSystem
@@ -93,7 +93,7 @@ def test_other_storages_are_read(made: Make) -> None:
     assert values(CsvSource(path), "phone") == [("1",)]
 
 
-def test_a_connection_may_be_named(made: Make) -> None:
+def test_path_with_a_connection_is_read(made: Make) -> None:
     path = made("phone\n1\n").path
     assert values(CsvSource(f"file://{path}", conn_id="lake"), "phone") == [("1",)]
 
@@ -107,14 +107,14 @@ def test_a_connection_may_be_named(made: Make) -> None:
         ("s3://key:secret@bucket/a.csv", r"CSV file s3://bucket/a.csv cannot be read"),
     ],
 )
-def test_what_cannot_be_opened_says_what_to_do(path: str, words: str) -> None:
+def test_error_of_an_unopenable_path_advises_without_showing_secrets(path: str, words: str) -> None:
     with pytest.raises(SourceError, match=words) as told:
         read(CsvSource(path), "phone")
     assert "secret" not in str(told.value)
     assert told.value.__cause__ is None
 
 
-def test_an_error_of_who_reads_it_stays_what_it_is(made: Make) -> None:
+def test_error_of_the_reading_code_is_not_changed(made: Make) -> None:
     with pytest.raises(EOFError, match="not ours"), made("phone\n1\n", "a.csv").open():
         raise EOFError("not ours")
 
@@ -128,18 +128,18 @@ def test_an_error_of_who_reads_it_stays_what_it_is(made: Make) -> None:
         "phone,name\n1,Zoë\n".encode(),
     ],
 )
-def test_a_byte_order_mark_tells_the_encoding(made: Make, content: bytes) -> None:
+def test_byte_order_mark_sets_the_encoding(made: Make, content: bytes) -> None:
     assert read(made(content), "phone", "name") == [Row(2, ("1", "Zoë"))]
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-16-le", "utf-16"])
-def test_a_byte_order_mark_is_no_part_of_the_first_name(made: Make, encoding: str) -> None:
+def test_byte_order_mark_is_no_part_of_the_first_column_name(made: Make, encoding: str) -> None:
     content = "\ufeff" + '"phone"\n1\n'
     source = made(content.removeprefix("\ufeff" * (encoding == "utf-16")).encode(encoding), encoding=encoding)
     assert (columns(source), values(source, "phone")) == (("phone",), [("1",)])
 
 
-def test_an_encoding_that_is_given_is_taken(made: Make) -> None:
+def test_configured_encoding_is_used(made: Make) -> None:
     content = "phone,name\n1,Zoë €\n".encode("cp1252")
     assert values(made(content, encoding="cp1252"), "name") == [("Zoë €",)]
 
@@ -151,7 +151,7 @@ def test_rows_of_another_encoding_are_set_aside_and_the_others_read(made: Make) 
     assert "encoding='cp1252'" in bad(found)[3]
 
 
-def test_a_row_of_which_only_another_column_is_undecodable_is_set_aside(made: Make) -> None:
+def test_row_with_an_undecodable_unread_column_is_invalid(made: Make) -> None:
     assert bad(read(made(b"phone,name\n1,Zo\xeb\n"), "phone")).keys() == {2}
 
 
@@ -161,12 +161,12 @@ def test_utf_16_that_breaks_off_is_set_aside(made: Make) -> None:
     assert (good(found), bad(found).keys()) == ({2: ("1",)}, {3})
 
 
-def test_an_encoding_that_does_not_fit_at_all_is_said(made: Make) -> None:
+def test_wrong_encoding_is_an_error_that_names_it(made: Make) -> None:
     with pytest.raises(SourceError, match=r"cannot be read as utf-16 .* Set its encoding"):
         read(made("phone\n1\n", encoding="utf-16"), "phone")
 
 
-def test_a_header_of_another_encoding_is_said(made: Make) -> None:
+def test_header_in_another_encoding_is_an_error_that_suggests_one(made: Make) -> None:
     with pytest.raises(SourceError, match="encoding='cp1252'"):
         read(made(b"t\xe9l\n1\n"), "tel")
     with pytest.raises(SourceError, match="UTF-16"):
@@ -174,25 +174,25 @@ def test_a_header_of_another_encoding_is_said(made: Make) -> None:
 
 
 @pytest.mark.parametrize("delimiter", [",", ";", "\t", "|"])
-def test_the_delimiter_is_found(made: Make, delimiter: str) -> None:
+def test_delimiter_is_detected(made: Make, delimiter: str) -> None:
     content = f'phone{delimiter}"last, first; all"{delimiter}city\n1{delimiter}Ada{delimiter}a,b;c\n'
     content = content.replace("a,b;c", f'"a{delimiter}b"')
     assert values(made(content), "phone", "city") == [("1", f"a{delimiter}b")]
 
 
-def test_excel_s_line_tells_the_delimiter(made: Make) -> None:
+def test_sep_line_of_excel_sets_the_delimiter(made: Make) -> None:
     for line in ("sep=;\r\n", "\ufeffSEP=;\r\n", '"sep=;"\n', "sep=;;;\n"):
         source = made(f"{line}phone;a,b,c,d\n1;2\n")
         assert (columns(source), read(source, "phone")) == (("phone", "a,b,c,d"), [Row(3, ("1",))])
     assert columns(made("sep=\t\nphone,x\ty\n")) == ("phone,x", "y")
 
 
-def test_a_delimiter_that_is_given_is_taken(made: Make) -> None:
+def test_configured_delimiter_is_used(made: Make) -> None:
     assert columns(made("a,b:c,d\n", delimiter=":")) == ("a,b", "c,d")
     assert columns(made("sep=;\na;b:c;d\n", delimiter=":")) == ("a;b", "c;d")
 
 
-def test_a_blank_may_be_the_delimiter(made: Make) -> None:
+def test_delimiter_may_be_a_blank(made: Make) -> None:
     assert values(made('phone name\n1 "Ada Obi"\n2  \n', delimiter=" "), "phone", "name") == [
         ("1", "Ada Obi"),
         ("2", None),
@@ -200,7 +200,7 @@ def test_a_blank_may_be_the_delimiter(made: Make) -> None:
     assert columns(made("sep='\na,b\n", quote="'")) == ("a", "b")
 
 
-def test_a_name_of_tabs_decides_between_equals(made: Make) -> None:
+def test_tsv_suffix_prefers_the_tab_as_delimiter(made: Make) -> None:
     assert columns(made("a,b\tc\n", "a.tsv")) == ("a,b", "c")
     assert columns(made("a,b\tc\n", "a.csv")) == ("a", "b\tc")
     assert values(made("phone\n1,5\n", "b.tsv"), "phone") == [("1,5",)]
@@ -221,7 +221,7 @@ def test_names_of_the_header_are_stripped(made: Make) -> None:
         ('"phone\nname', "header .* cannot be read"),
     ],
 )
-def test_a_header_that_cannot_be_one_is_told_by_places_only(made: Make, header: str, words: str) -> None:
+def test_invalid_header_is_described_by_positions_only(made: Make, header: str, words: str) -> None:
     with pytest.raises(SourceError, match=words) as told:
         read(made(f"{header}\n1,2,3\n"), "phone")
     assert "phone" not in str(told.value)
@@ -230,12 +230,12 @@ def test_a_header_that_cannot_be_one_is_told_by_places_only(made: Make, header: 
 @pytest.mark.parametrize(
     "content", [b"", b"\n\r\n  \n", codecs.BOM_UTF8, codecs.BOM_UTF16_LE, b"sep=;\n", b"\xef\xbb\xbf\n"]
 )
-def test_an_empty_file_is_said_to_be(made: Make, content: bytes) -> None:
+def test_empty_file_is_an_error(made: Make, content: bytes) -> None:
     with pytest.raises(SourceError, match="is empty"):
         read(made(content), "phone")
 
 
-def test_a_header_alone_has_no_rows(made: Make) -> None:
+def test_header_alone_gives_no_rows(made: Make) -> None:
     assert read(made("phone"), "phone") == []
 
 
@@ -261,12 +261,12 @@ def test_row_with_content_in_a_column_that_is_not_requested_is_a_row(made: Make)
     assert values(made("a,b\n1,\n,\n")) == [()]
 
 
-def test_what_keeps_a_spreadsheet_from_counting_is_taken_off(made: Make) -> None:
+def test_formula_notation_of_spreadsheets_is_removed(made: Make) -> None:
     content = 'phone,name\n="0803123",=5\n"=""0803124""",=""\n\'0803125,="\n'
     assert values(made(content), "phone", "name") == [("0803123", "=5"), ("0803124", None), ("'0803125", '="')]
 
 
-def test_more_cells_than_the_header_are_set_aside_unless_they_are_empty(made: Make) -> None:
+def test_row_with_more_cells_than_the_header_is_invalid_unless_they_are_empty(made: Make) -> None:
     found = read(made("phone,name\n1,Ada,x\n2,Bo,, \n3,Cy\n"), "phone", "name")
     assert bad(found) == {2: "has more cells than the header"}
     assert good(found) == {3: ("2", "Bo"), 4: ("3", "Cy")}
@@ -277,7 +277,7 @@ def test_nul_characters_are_set_aside(made: Make) -> None:
     assert (bad(found), good(found)) == ({2: "contains NUL characters"}, {3: ("2", "Bo")})
 
 
-def test_quotes_that_do_not_match_set_aside_each_line_they_take_in(made: Make) -> None:
+def test_unmatched_quotes_make_each_line_they_span_invalid(made: Make) -> None:
     found = read(made('phone,name\n1,Ada\n2,"Bo\n3,Cy\n4,"Di, Inc"\n5,"E" x\n6,Flo\n'), "phone", "name")
     assert good(found) == {2: ("1", "Ada"), 7: ("6", "Flo")}
     assert {number: reason.partition(" do not match")[0] for number, reason in bad(found).items()} == {
@@ -288,13 +288,13 @@ def test_quotes_that_do_not_match_set_aside_each_line_they_take_in(made: Make) -
     }
 
 
-def test_a_quote_that_never_closes_sets_aside_the_rest_of_a_small_file(made: Make) -> None:
+def test_unclosed_quote_makes_the_rest_of_a_small_file_invalid(made: Make) -> None:
     found = read(made('phone,name\n1,Ada\n2,"Bo\n3,Cy\n4,Di\n'), "phone", "name")
     assert good(found) == {2: ("1", "Ada")}
     assert bad(found).keys() == {3, 4, 5}
 
 
-def test_a_quote_that_never_closes_does_not_swallow_a_large_file(made: Make) -> None:
+def test_unclosed_quote_does_not_swallow_a_large_file(made: Make) -> None:
     rows = "".join(f"{number},Ada\n" for number in range(50_000))
     found = read(made(f'phone,name\n1,Ada\n2,"Bo\n{rows}'), "phone")
     assert len(good(found)) == 50_001
@@ -304,14 +304,14 @@ def test_a_quote_that_never_closes_does_not_swallow_a_large_file(made: Make) -> 
     assert "quote=None" in str(told.value)
 
 
-class TestLineBreaksInACell:
+class TestLineBreaksInCells:
     PEOPLE = "".join(f"+23480312000{number:02d},Person {number}\n" for number in range(3, 30))
 
-    def test_as_many_as_are_allowed_are_text(self, made: Make) -> None:
+    def test_allowed_number_of_line_breaks_is_read_as_text(self, made: Make) -> None:
         note = "\n".join("line" for _ in range(11))
         assert values(made(f'phone,name\n1,"{note}"\n2,Bo\n'), "name") == [(note,), ("Bo",)]
 
-    def test_more_set_the_row_aside_and_reading_goes_on_at_the_next_line(self, made: Make) -> None:
+    def test_more_line_breaks_make_the_row_invalid_and_reading_continues(self, made: Make) -> None:
         note = "\n".join("line" for _ in range(12))
         found = read(made(f'phone,name\n1,"{note}"\n2,Bo\n'), "phone", "name")
         assert good(found)[14] == ("2", "Bo")
@@ -320,7 +320,7 @@ class TestLineBreaksInACell:
         assert set(bad(found)) == set(range(2, 14))
 
     @pytest.mark.parametrize("swallowed", [1, 2, 5, 9, 10, 11, 20])
-    def test_no_person_is_lost_to_a_stray_quote_that_finds_a_partner(self, made: Make, swallowed: int) -> None:
+    def test_stray_quote_with_a_later_partner_hides_no_row(self, made: Make, swallowed: int) -> None:
         lines = self.PEOPLE.splitlines()
         lines[0] = lines[0].replace(",", ',"')
         lines[swallowed] += '"'
@@ -330,7 +330,7 @@ class TestLineBreaksInACell:
         assert len(good(found)) >= len(lines) - 2
         assert "quote" in bad(found)[2]
 
-    def test_the_number_may_stand_behind_the_quote(self, made: Make) -> None:
+    def test_stray_quote_before_the_number_hides_no_row(self, made: Make) -> None:
         found = read(made('name,phone\n"Ada,+2348031200001\nBo,+2348031200002\nCy",+2348031200003\n'), "phone")
         assert good(found) == {3: ("+2348031200002",), 4: ("+2348031200003",)}
         assert set(bad(found)) == {2}
@@ -351,12 +351,12 @@ class TestLineBreaksInACell:
         assert values(made(content, max_line_breaks=None), "name") == [("a\nb\nc",)]
 
     @pytest.mark.parametrize("value", [-1, 1.5, "3", True])
-    def test_a_bound_that_cannot_be_is_refused(self, made: Make, value: Any) -> None:
+    def test_invalid_max_line_breaks_is_refused(self, made: Make, value: Any) -> None:
         with pytest.raises(ValueError, match="max_line_breaks"):
             made("phone\n", max_line_breaks=value)
 
 
-def test_rows_before_an_endless_record_are_given(made: Make) -> None:
+def test_rows_before_an_endless_record_are_read(made: Make) -> None:
     with made(f'phone,name\n1,Ada\n2,"{"x" * 200_000}').open() as table:
         rows = table.rows(["phone"])
         assert next(rows) == Row(2, ("1",))
@@ -365,7 +365,7 @@ def test_rows_before_an_endless_record_are_given(made: Make) -> None:
 
 
 @pytest.mark.parametrize("limit", [50, 10**9])
-def test_another_program_s_field_limit_changes_little(made: Make, limit: int) -> None:
+def test_csv_field_size_limit_of_the_process_has_no_effect(made: Make, limit: int) -> None:
     before = csv.field_size_limit(limit)
     try:
         assert values(made("phone\n1\n"), "phone") == [("1",)]
@@ -375,12 +375,12 @@ def test_another_program_s_field_limit_changes_little(made: Make, limit: int) ->
         csv.field_size_limit(before)
 
 
-def test_quotes_may_mean_nothing(made: Make) -> None:
+def test_quote_character_may_be_disabled_or_changed(made: Make) -> None:
     assert values(made('phone,name\n1,"Bo\n2,5" pipe\n', quote=None), "name") == [('"Bo',), ('5" pipe',)]
     assert values(made("phone,name\n1,'a,b'\n", quote="'"), "name") == [("a,b",)]
 
 
-def test_no_reason_and_no_error_shows_what_a_cell_holds(made: Make) -> None:
+def test_reasons_of_invalid_rows_show_no_cell(made: Make) -> None:
     content = (
         b'phone,name\nsecret,"secret" secret\nsecret,secret,secret\nsecret,\0\nsecret,\xff\nsecret,"secret\nsecret\n'
     )

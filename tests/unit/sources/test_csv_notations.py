@@ -72,14 +72,14 @@ def test_part_of_a_rejected_record_takes_no_row_after_it(make: Make) -> None:
 
 class TestBlanksAfterAQuote:
     @pytest.mark.parametrize("blanks", [" ", "   ", "\t", "\xa0", " \t "])
-    def test_they_are_ignored(self, make: Make, blanks: str) -> None:
+    def test_blanks_after_a_quote_are_ignored(self, make: Make, blanks: str) -> None:
         content = f'"phone"{blanks},"name"{blanks}\r\n"+1"{blanks},"Ada, ""B"""{blanks}\r\n"+2",Bo\r\n'
         assert values(make(content), "phone", "name") == [("+1", 'Ada, "B"'), ("+2", "Bo")]
 
     def test_blanks_between_quotes_of_a_text_stay(self, make: Make) -> None:
         assert values(make('a,b\n"x" ,"say ""hi"" , ok"\n'), "b") == [('say "hi" , ok',)]
 
-    def test_they_are_ignored_on_each_line_of_a_record(self, make: Make) -> None:
+    def test_blanks_after_a_quote_are_ignored_on_each_line_of_a_record(self, make: Make) -> None:
         content = 'a,b,c\n"x" ,"one\ntwo" ,"three\nfour" \n"y" ,"5" ,6\n'
         assert values(make(content), "a", "b", "c") == [("x", "one\ntwo", "three\nfour"), ("y", "5", "6")]
 
@@ -90,7 +90,7 @@ class TestBlanksAfterAQuote:
     def test_tabs_that_delimit_are_no_blanks(self, make: Make) -> None:
         assert values(make('a\tb\tc\n"x" \t\t"z" \n'), "a", "b", "c") == [("x", None, "z")]
 
-    def test_other_separators_of_lines_do_not_move_the_numbers(self, make: Make) -> None:
+    def test_unicode_line_separators_do_not_change_row_numbers(self, make: Make) -> None:
         found = read(make('a,b\n"x\u2028\x0b\x85" ,1\n2,3\n'), "b")
         assert [row.number for row in found] == [2, 3]
 
@@ -122,12 +122,12 @@ class TestEscape:
         assert values(make("a,b\nC:\\x,\\N\n"), "a", "b") == [("C:\\x", "\\N")]
 
     @pytest.mark.parametrize("escape", ["", "ab", "\n", '"'])
-    def test_escape_that_is_no_character_of_its_own_is_refused(self, make: Make, escape: str) -> None:
+    def test_invalid_escape_is_refused(self, make: Make, escape: str) -> None:
         with pytest.raises(ValueError, match="escape"):
             make("a\n", escape=escape)
 
     @given(table=st.lists(st.tuples(*[st.text('ab"\\,\n;N ', max_size=8)] * 2), max_size=5))
-    def test_any_table_that_is_written_with_escapes_comes_back(
+    def test_table_written_with_escapes_is_read_unchanged(
         self, tmp_path_factory: pytest.TempPathFactory, table: list[tuple[str, str]]
     ) -> None:
         path = tmp_path_factory.mktemp("escaped") / "a.csv"
@@ -230,7 +230,7 @@ class TestStrayQuotes:
         note = "12 Main Street,\nIkeja\n0803 123 4567\nask for Ada, please"
         assert values(make(f'id,note,city\n17,"{note}",Lagos\n'), "note") == [(note,)]
 
-    def test_any_record_is_accepted_without_a_bound(self, make: Make) -> None:
+    def test_record_of_many_lines_is_accepted_without_max_line_breaks(self, make: Make) -> None:
         content = 'phone,name,city\n+2348031200001,"Ada\n+2348031200002,Bo"\n'
         assert values(make(content, max_line_breaks=None), "name") == [("Ada\n+2348031200002,Bo",)]
 
@@ -276,15 +276,15 @@ class TestStrayQuotes:
 
 
 class TestMissingValues:
-    def test_words_that_are_listed_are_empty(self, make: Make) -> None:
+    def test_listed_missing_values_are_read_as_none(self, make: Make) -> None:
         source = make("phone,name\n+1,nan\n+2,-\n+3, - \n+4,None\nnan,-\n", missing_values=["nan", "-"])
         assert values(source, "phone", "name") == [("+1", None), ("+2", None), ("+3", None), ("+4", "None")]
 
-    def test_capitals_count(self, make: Make) -> None:
+    def test_missing_values_are_case_sensitive(self, make: Make) -> None:
         assert values(make("a,b\n1,NaN\n", missing_values=["nan"]), "b") == [("NaN",)]
 
     @pytest.mark.parametrize("value", ["nan", {"nan": 1}, 5, [None]])
-    def test_anything_but_a_list_of_texts_is_refused(self, make: Make, value: Any) -> None:
+    def test_missing_values_that_are_no_list_of_texts_are_refused(self, make: Make, value: Any) -> None:
         with pytest.raises(ValueError, match="missing_values"):
             make("a\n", missing_values=value)
 

@@ -41,7 +41,7 @@ def as_read(cell: str) -> str | None:
     quoting=st.sampled_from([csv.QUOTE_MINIMAL, csv.QUOTE_ALL]),
     encoding=st.sampled_from(["utf-8", "utf-8-sig", "utf-16"]),
 )
-def test_any_table_comes_back(
+def test_written_table_is_read_unchanged(
     path: Path, table: list[tuple[str, ...]], delimiter: str, quoting: int, encoding: str
 ) -> None:
     out = io.StringIO(newline="")
@@ -64,7 +64,7 @@ def test_any_table_comes_back(
     content=st.binary(max_size=300) | st.text("a1,;' \"\n\r=\0\ufeffé", max_size=100).map(str.encode),
     quote=st.sampled_from(['"', "'", None]),
 )
-def test_whatever_a_file_holds_nothing_but_our_own_error_comes_of_it(
+def test_any_content_is_read_or_raises_a_source_error(
     path: Path, head: bytes, content: bytes, quote: str | None
 ) -> None:
     path.write_bytes(head + content)

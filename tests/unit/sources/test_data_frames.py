@@ -118,12 +118,12 @@ def test_subclass_of_a_data_frame_is_one() -> None:
 
 
 @pytest.mark.parametrize("value", [5, [1], {"a": 1}, None])
-def test_what_is_no_data_frame_is_refused(value: Any) -> None:
+def test_value_that_is_no_data_frame_is_refused(value: Any) -> None:
     with pytest.raises(ValueError, match="takes a data frame"):
         DataFrameSource(value)
 
 
-def test_no_library_is_imported_for_a_list() -> None:
+def test_list_source_imports_no_data_frame_library() -> None:
     before = set(sys.modules)
     as_source([{"phone": "+1"}])
     assert not {"pandas", "polars", "pyarrow"} & (set(sys.modules) - before)

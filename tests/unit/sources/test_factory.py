@@ -30,28 +30,28 @@ from tests.unit.sources.reading import values
         (ObjectStoragePath("file:///a.jsonl"), JsonLinesSource),
     ],
 )
-def test_a_path_is_known_by_its_suffix(path: Any, kind: type) -> None:
+def test_path_becomes_the_source_of_its_suffix(path: Any, kind: type) -> None:
     source = as_source(path)
     assert type(source) is kind
     assert source.path == path
 
 
 @pytest.mark.parametrize("path", ["a.xlsx", "a", "", "a.parquet.gz", ".gz", "0803 123 4567", Path("folder.csv/a")])
-def test_another_suffix_names_the_classes(path: Any) -> None:
+def test_unknown_suffix_is_refused_naming_the_classes(path: Any) -> None:
     with pytest.raises(ValueError, match="CsvSource, JsonLinesSource or ParquetSource") as refused:
         as_source(path)
     assert "0803" not in str(refused.value)
 
 
 @pytest.mark.parametrize("text", ['["+2348030000000"]', "[{'phone': '+2348030000000'}]", "{'a': 1}", "('+1', '+2')"])
-def test_a_list_as_text_is_not_parsed(text: str) -> None:
+def test_list_as_text_is_refused_with_advice(text: str) -> None:
     with pytest.raises(ValueError, match="render_template_as_native_obj=True") as refused:
         as_source(text)
     assert not [word for word in ("234", "phone", "+") if word in str(refused.value)]
 
 
 @pytest.mark.parametrize("source", [SqlSource("db", "SELECT 1"), ListSource(["+1"]), CsvSource("a.dat")])
-def test_a_source_is_one(source: Any) -> None:
+def test_source_is_returned_unchanged(source: Any) -> None:
     assert as_source(source) is source
 
 
@@ -61,12 +61,12 @@ def test_items_are_a_list(items: Any) -> None:
 
 
 @pytest.mark.parametrize("value", [{"phone": "+1"}, None, 5, b"a.csv", object()])
-def test_anything_else_is_refused(value: Any) -> None:
+def test_value_of_another_type_is_refused(value: Any) -> None:
     with pytest.raises(ValueError, match="No rows can be read from a"):
         as_source(value)
 
 
-def test_a_task_s_output_is_not_rows_yet() -> None:
+def test_task_output_is_refused_with_advice() -> None:
     @task
     def upstream() -> list[str]:
         return []

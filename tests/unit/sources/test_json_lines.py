@@ -34,7 +34,7 @@ def made(tmp_path: Path) -> Make:
     return make
 
 
-def test_objects_give_what_is_asked_for_under_the_numbers_of_their_lines(made: Make) -> None:
+def test_objects_give_requested_values_under_their_line_numbers(made: Make) -> None:
     source = made(b'{"phone": "1", "n": 5}\n\n  \r\n {"n": [1, {"x": null}]} \r\n{}')
     assert read(source, "n", "phone") == [Row(1, (5, "1")), Row(4, ([1, {"x": None}], None))]
     assert read(source, "n") == read(source, "n")
@@ -47,7 +47,7 @@ def test_compressed_and_marked_files_are_read(made: Make) -> None:
     assert values(made(gzip.compress(content), "a.jsonl.gz"), "name") == [("Zoë",)]
 
 
-def test_an_empty_file_has_no_rows(made: Make) -> None:
+def test_empty_file_has_no_rows(made: Make) -> None:
     assert read(made(b""), "phone") == read(made(codecs.BOM_UTF8), "phone") == []
 
 
@@ -69,14 +69,14 @@ def test_an_empty_file_has_no_rows(made: Make) -> None:
         b'{"phone": ' + b"1" * 5000 + b"}",
     ],
 )
-def test_what_is_no_object_is_set_aside(made: Make, line: bytes) -> None:
+def test_line_that_is_no_object_is_invalid(made: Make, line: bytes) -> None:
     found = read(made(b'{"phone": "a"}\n' + line + b'\n{"phone": "b"}\n'), "phone")
     assert good(found) == {1: ("a",), 3: ("b",)}
     assert bad(found) == {2: "is not a JSON object on a line of its own"}
 
 
 @pytest.mark.parametrize("line", [b'{"name": "Zo\xeb"}', rb'{"name": "\ud83d"}', rb'{"name": "\uDE00x"}'])
-def test_what_is_no_text_in_utf_8_is_set_aside(made: Make, line: bytes) -> None:
+def test_line_that_is_not_utf_8_is_invalid(made: Make, line: bytes) -> None:
     found = read(made(line + b'\n{"name": "b"}\n'), "name")
     assert good(found) == {2: ("b",)}
     assert "is not UTF-8" in bad(found)[1]
@@ -86,12 +86,12 @@ def test_escapes_are_read(made: Make) -> None:
     assert values(made(rb'{"name": "\ud83d\ude00 Zo\u00eb"}'), "name") == [("\U0001f600 Zoë",)]
 
 
-def test_utf_16_is_said_to_be(made: Make) -> None:
+def test_utf_16_file_is_an_error_that_names_it(made: Make) -> None:
     with pytest.raises(SourceError, match="UTF-16"):
         read(made('{"phone": "1"}'.encode("utf-16")), "phone")
 
 
-def test_a_line_without_end_is_set_aside_without_being_held(made: Make) -> None:
+def test_overlong_line_is_invalid_and_not_held_in_memory(made: Make) -> None:
     import tracemalloc
 
     source = made(
@@ -106,14 +106,14 @@ def test_a_line_without_end_is_set_aside_without_being_held(made: Make) -> None:
     assert peak < 6 * MAX_LINE_BYTES
 
 
-def test_the_longest_line_is_read(made: Make) -> None:
+def test_line_of_the_maximum_length_is_read(made: Make) -> None:
     line = b'{"name": "' + b"x" * (MAX_LINE_BYTES - 12) + b'"}'
     assert len(line) == MAX_LINE_BYTES
     assert good(read(made(line + b"\n" + line), "name")).keys() == {1, 2}
     assert bad(read(made(line + b" "), "name")).keys() == {1}
 
 
-def test_no_reason_shows_what_a_line_holds(made: Make) -> None:
+def test_reasons_of_invalid_rows_show_no_content(made: Make) -> None:
     found = read(made(b'{"secret"\n["secret"]\n{"phone": "secret\xff"}\n{"phone": secret}\n'), "phone")
     assert bad(found).keys() == {1, 2, 3, 4}
     assert "secret" not in str(found)
@@ -137,7 +137,9 @@ JSON = st.recursive(
     ascii_only=st.booleans(),
     end=st.sampled_from(["\n", "\r\n"]),
 )
-def test_any_objects_come_back(path: Path, table: list[dict[str, Any]], ascii_only: bool, end: str) -> None:
+def test_written_objects_are_read_unchanged(
+    path: Path, table: list[dict[str, Any]], ascii_only: bool, end: str
+) -> None:
     path.write_bytes("".join(json.dumps(row, ensure_ascii=ascii_only) + end for row in table).encode())
     rows = [(number, row) for number, row in enumerate(table, 1) if has_content(row.values())]
     expected = [Row(number, (row.get("b"), row.get("ü"))) for number, row in rows]

@@ -62,7 +62,7 @@ def peak_of(source: Any) -> int:
 
 
 @pytest.mark.parametrize("made", [csv_of, json_lines_of, parquet_of, sqlite_of])
-def test_many_rows_take_no_more_memory_than_few(
+def test_memory_does_not_grow_with_the_number_of_rows(
     made: Callable[[Path, int], Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "rows"

@@ -35,7 +35,7 @@ def made(tmp_path: Path) -> Make:
     return make
 
 
-def test_only_wanted_columns_are_given_in_their_order(made: Make) -> None:
+def test_only_requested_columns_are_read_in_the_requested_order(made: Make) -> None:
     source = made(pa.table({"phone": [2348030000000, None], "name": ["Ada", "Bo"], "other": [1, 2]}))
     assert columns(source) == ("phone", "name", "other")
     assert read(source, "name", "none", "phone") == [
@@ -98,7 +98,7 @@ def test_values_python_cannot_hold_are_set_aside(made: Make) -> None:
     assert (good(found).keys(), bad(found).keys()) == ({1, 4}, {2, 3})
 
 
-def test_an_empty_table_has_no_rows(made: Make) -> None:
+def test_empty_table_has_no_rows(made: Make) -> None:
     assert read(made(pa.table({"phone": pa.array([], pa.string())})), "phone") == []
 
 
@@ -117,7 +117,7 @@ def test_value_that_cannot_be_read_in_another_column_is_content(made: Make) -> N
     assert [row.number for row in read(made(pa.table({"phone": pa.nulls(2), "text": damaged})), "phone")] == [1]
 
 
-def test_what_is_no_parquet_file_is_said(tmp_path: Path) -> None:
+def test_missing_or_invalid_parquet_file_is_an_error(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     with pytest.raises(SourceError, match="The file does not exist"):
         read(ParquetSource(path), "phone")
@@ -127,7 +127,7 @@ def test_what_is_no_parquet_file_is_said(tmp_path: Path) -> None:
             read(ParquetSource(path), "phone")
 
 
-def test_a_file_that_is_damaged_in_the_middle_is_said(tmp_path: Path, made: Make) -> None:
+def test_file_damaged_in_the_middle_is_an_error_after_its_good_rows(tmp_path: Path, made: Make) -> None:
     source = made(pa.table({"n": range(50_000)}), use_dictionary=False, row_group_size=10_000)
     content = bytearray(source.path.read_bytes())
     content[len(content) // 2 : len(content) // 2 + 30_000] = b"\xff" * 30_000
@@ -139,7 +139,7 @@ def test_a_file_that_is_damaged_in_the_middle_is_said(tmp_path: Path, made: Make
             list(rows)
 
 
-def test_without_pyarrow_it_says_what_to_install(made: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_pyarrow_is_an_error_that_names_the_extra(made: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     source = made(pa.table({"phone": ["1"]}))
     for name in [name for name in sys.modules if name.partition(".")[0] == "pyarrow"]:
         monkeypatch.setitem(sys.modules, name, None)
@@ -164,7 +164,7 @@ ROWS = st.tuples(*(st.none() | strategy for _, strategy in COLUMNS.values()))
 
 
 @given(table=st.lists(ROWS, max_size=10), rows_a_group=st.integers(1, 10))
-def test_any_table_comes_back(path: Path, table: list[tuple[Any, ...]], rows_a_group: int) -> None:
+def test_written_table_is_read_unchanged(path: Path, table: list[tuple[Any, ...]], rows_a_group: int) -> None:
     kinds = [kind for kind, _ in COLUMNS.values()]
     arrays = [pa.array([row[place] for row in table], kind) for place, kind in enumerate(kinds)]
     pq.write_table(pa.table(arrays, names=list(COLUMNS)), path, row_group_size=rows_a_group)

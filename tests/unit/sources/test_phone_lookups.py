@@ -42,14 +42,14 @@ def results(tmp_path: Path) -> Path:
         ({"countries": [], "dnd": None}, ""),
     ],
 )
-def test_rows_are_those_asked_for(results: Path, given: dict[str, Any], phones: str) -> None:
+def test_filters_select_the_rows(results: Path, given: dict[str, Any], phones: str) -> None:
     with PhoneLookupSource(results, **given).open() as table:
         rows = list(table.rows(["phone", "name"]))
     assert [row.values[0] for row in rows] == [f"+{one}" for one in phones]
     assert all(len(row.values) == 2 for row in rows)
 
 
-def test_it_can_be_read_again_and_is_a_source(results: Path) -> None:
+def test_phone_lookup_source_can_be_read_twice_and_has_a_description(results: Path) -> None:
     source = as_source(PhoneLookupSource(str(results)))
     for _ in range(2):
         with source.open() as table:
@@ -59,6 +59,6 @@ def test_it_can_be_read_again_and_is_a_source(results: Path) -> None:
 
 
 @pytest.mark.parametrize("given", [{"countries": "NG"}, {"operators": "MTN"}, {"dnd": "no"}, {"results_path": None}])
-def test_argument_that_cannot_work_is_refused(given: dict[str, Any]) -> None:
+def test_invalid_argument_is_refused(given: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=f"{next(iter(given))} must be"):
         PhoneLookupSource(**{"results_path": "lookups.jsonl", **given})

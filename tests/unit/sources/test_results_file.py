@@ -51,7 +51,7 @@ def test_every_line_with_every_field(tmp_path: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["out.jsonl", "out.parquet"])
-def test_numbers_are_written_so_that_they_read_back_as_the_same(tmp_path: Path, name: str) -> None:
+def test_numbers_written_to_the_file_are_read_as_the_same_numbers(tmp_path: Path, name: str) -> None:
     numbers = ["6592345678", "+6592345678", "08031200000", "ada@example.com", None]
     written = [{**dict.fromkeys(CAMPAIGN_COLUMNS), "recipient": number} for number in numbers]
     write_outcomes(ObjectStoragePath(str(tmp_path / name)), iter(written))
@@ -74,7 +74,7 @@ def test_lines_are_written_as_json_writes_them(tmp_path: Path) -> None:
     assert (tmp_path / "out.jsonl").read_text(encoding="utf-8") == expected
 
 
-def test_columns_have_types_also_where_nobody_has_a_value(tmp_path: Path) -> None:
+def test_parquet_columns_have_types_even_without_values(tmp_path: Path) -> None:
     parquet = pytest.importorskip("pyarrow.parquet")
     write_outcomes(ObjectStoragePath(str(tmp_path / "out.parquet")), [dict.fromkeys(CAMPAIGN_COLUMNS)])
     types = {field.name: str(field.type) for field in parquet.read_schema(tmp_path / "out.parquet")}
@@ -82,13 +82,13 @@ def test_columns_have_types_also_where_nobody_has_a_value(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("name", ["out.jsonl", "out.parquet"])
-def test_of_nobody_it_is_empty(tmp_path: Path, name: str) -> None:
+def test_results_of_no_recipients_are_an_empty_file(tmp_path: Path, name: str) -> None:
     write_outcomes(ObjectStoragePath(str(tmp_path / name)), [])
     assert read(tmp_path / name) == []
 
 
 @pytest.mark.parametrize("name", ["out.jsonl", "out.parquet"])
-def test_what_breaks_off_leaves_the_file_there_was(tmp_path: Path, name: str) -> None:
+def test_failed_write_leaves_the_previous_file(tmp_path: Path, name: str) -> None:
     path = ObjectStoragePath(str(tmp_path / name))
     write_outcomes(path, LINES[:3])
 
@@ -111,7 +111,7 @@ def test_folder_of_that_name_is_found_before_anything_is_sent(tmp_path: Path, us
     assert [file.name for file in tmp_path.iterdir()] == ["out.jsonl"]
 
 
-def test_a_later_try_writes_it_anew(tmp_path: Path) -> None:
+def test_later_try_replaces_the_file(tmp_path: Path) -> None:
     path = ObjectStoragePath(str(tmp_path / "out.jsonl"))
     write_outcomes(path, LINES[:3])
     write_outcomes(path, LINES[:2])
@@ -120,7 +120,7 @@ def test_a_later_try_writes_it_anew(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["out.jsonl", "out.parquet"])
-def test_a_try_that_begins_while_another_one_writes_leaves_its_file_alone(tmp_path: Path, name: str) -> None:
+def test_try_that_begins_during_a_write_does_not_disturb_it(tmp_path: Path, name: str) -> None:
     path = ObjectStoragePath(str(tmp_path / name))
 
     def lines() -> Iterator[Mapping[str, Any]]:
@@ -135,7 +135,7 @@ def test_a_try_that_begins_while_another_one_writes_leaves_its_file_alone(tmp_pa
     assert [one.name for one in tmp_path.iterdir()] == [name]
 
 
-def test_what_a_killed_try_left_is_deleted_once_nobody_writes_to_it(tmp_path: Path) -> None:
+def test_part_file_of_a_killed_try_is_deleted_once_it_is_old(tmp_path: Path) -> None:
     path = ObjectStoragePath(str(tmp_path / "out.jsonl"))
     left = {name: tmp_path / name for name in (".out.jsonl.0a.part", ".out.jsonl.0b.part", ".other.jsonl.0c.part")}
     for file in left.values():
@@ -149,7 +149,7 @@ def test_what_a_killed_try_left_is_deleted_once_nobody_writes_to_it(tmp_path: Pa
     assert {one.name for one in tmp_path.iterdir()} == {"out.jsonl", ".other.jsonl.0c.part"}
 
 
-def test_in_an_object_store() -> None:
+def test_results_are_written_to_an_object_store() -> None:
     attach("memory", fs=MemoryFileSystem())
     path = ObjectStoragePath("memory://bucket/outcomes/out.jsonl")
     write_outcomes(path, LINES[:2])
@@ -157,7 +157,7 @@ def test_in_an_object_store() -> None:
         assert len(file.read().splitlines()) == 2
 
 
-def test_a_place_that_cannot_be_written_to_is_told_with_its_path_and_the_reason(tmp_path: Path) -> None:
+def test_error_of_an_unwritable_path_names_the_path_and_the_reason(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(ResultsFileError) as caught:
         write_outcomes(ObjectStoragePath(str(tmp_path / "file" / "out.jsonl")), LINES)
@@ -209,7 +209,7 @@ class TestModes:
 
     @pytest.mark.parametrize("configured", ["640", "0640", "0o640"])
     @pytest.mark.parametrize("umask", [0, 0o077])
-    def test_configured_mode_holds_whatever_the_umask(
+    def test_configured_mode_applies_under_any_umask(
         self, tmp_path: Path, configured: str, umask: int, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setenv("AIRFLOW__CPAAS__RESULTS_FILE_MODE", configured)
@@ -219,7 +219,7 @@ class TestModes:
 
 
 @pytest.mark.parametrize("configured", ["rw-r-----", "64", "440", "646", "660x", "0x180", "1640", "\u0666\u0660\u0660"])
-def test_mode_that_cannot_be_used_is_refused_for_files_on_a_disk(
+def test_invalid_mode_is_refused_for_local_files(
     tmp_path: Path, configured: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AIRFLOW__CPAAS__RESULTS_FILE_MODE", configured)

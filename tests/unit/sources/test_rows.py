@@ -100,7 +100,7 @@ def test_column_is_found_regardless_of_capitals_and_blanks(make: Make, wanted: s
     assert values(make([" Phone ", "name"], [("1", "Ada")]), "Name", wanted) == [("Ada", "1")]
 
 
-def test_exact_name_wins(make: Make) -> None:
+def test_exact_column_name_is_preferred(make: Make) -> None:
     source = make(["Phone", "phone", "PHONE"], [("1", "2", "3")])
     assert values(source, "phone", "PHONE", "Phone") == [("2", "3", "1")]
 
@@ -109,7 +109,7 @@ def test_column_of_no_name_is_never_found(make_with_header: Make) -> None:
     assert values(make_with_header(["", "phone"], [("0", "1")]), "phone", "", " ") == [("1", None, None)]
 
 
-def test_name_that_several_columns_have_but_for_capitals_is_refused(make: Make) -> None:
+def test_column_name_that_differs_from_another_only_in_case_is_refused(make: Make) -> None:
     source = make(["Phone", "name", "PHONE"], [("1", "Ada", "2")])
     assert values(source, "name") == [("Ada",)]
     try:
@@ -120,7 +120,7 @@ def test_name_that_several_columns_have_but_for_capitals_is_refused(make: Make) 
     assert "the same name but for capitals and blanks" in reasons[0]
 
 
-def test_only_requested_columns_need_a_name_of_their_own(make_with_header: Make) -> None:
+def test_only_requested_columns_need_a_unique_name(make_with_header: Make) -> None:
     source = make_with_header(["", "phone", "name", "name", ""], [("0", "1", "Ada", "Obi", "x")])
     assert values(source, "phone") == [("1",)]
     with pytest.raises(SourceError, match=r"Columns 3 and 4 of .* have the same name\. Rename one\.") as raised:
@@ -153,7 +153,7 @@ def test_bare_item_without_a_value_stays_a_row() -> None:
     assert isinstance(read(ListSource([None]), "phone")[0], InvalidRow)
 
 
-def test_records_that_make_a_value_on_request_are_not_asked_for_missing_ones() -> None:
+def test_defaultdict_row_creates_no_value_for_a_missing_column() -> None:
     from collections import defaultdict
 
     row = defaultdict(lambda: "made", {"Phone": "1"})

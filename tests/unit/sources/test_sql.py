@@ -54,7 +54,7 @@ def postgres(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     database.close()
 
 
-def people(database: Path) -> int:
+def count_people(database: Path) -> int:
     with sqlite3.connect(database) as connection:
         return int(connection.execute("SELECT count(*) FROM people").fetchone()[0])
 
@@ -62,12 +62,12 @@ def people(database: Path) -> int:
 def rows_before_it_fails(statement: str, words: str) -> int:
     given: list[Row | InvalidRow] = []
 
-    def note(table: Table) -> None:
+    def read_rows(table: Table) -> None:
         for row in table.rows(["x"]):
             given[:] = [row]
 
     with SqlSource("people", statement).open() as table, pytest.raises(SourceError, match=words):
-        note(table)
+        read_rows(table)
     return given[0].number
 
 
@@ -100,24 +100,24 @@ def test_placeholders_are_filled(condition: str, parameters: Any) -> None:
 
 
 @pytest.mark.parametrize("statement", ["DELETE FROM people RETURNING phone", "DELETE FROM people"])
-def test_nothing_is_committed(sqlite: Path, statement: str) -> None:
+def test_query_commits_no_change(sqlite: Path, statement: str) -> None:
     source = SqlSource("people", statement)
     if "RETURNING" in statement:
         assert len(read(source, "phone")) == 3
     else:
         with pytest.raises(SourceError, match="has no result"):
             read(source, "phone")
-    assert people(sqlite) == 3
+    assert count_people(sqlite) == 3
 
 
-def test_several_statements_are_refused(sqlite: Path) -> None:
+def test_multiple_statements_are_refused(sqlite: Path) -> None:
     with pytest.raises(SourceError, match="must be one statement"):
         read(SqlSource("people", "DELETE FROM people; SELECT 1"), "phone")
-    assert people(sqlite) == 3
+    assert count_people(sqlite) == 3
 
 
 @pytest.mark.usefixtures("sqlite")
-def test_an_error_shows_neither_statement_nor_parameters(caplog: pytest.LogCaptureFixture) -> None:
+def test_error_shows_neither_statement_nor_parameters(caplog: pytest.LogCaptureFixture) -> None:
     with pytest.raises(SourceError, match=r"SQL query on connection people failed \(OperationalError\)") as told:
         read(SqlSource("people", "SELECT 'secret' FROM nowhere WHERE x = ?", ["secret"]), "phone")
     assert "secret" not in str(told.value)
@@ -136,12 +136,12 @@ def test_rows_come_before_the_query_ends() -> None:
     assert MANY - 3_000 < rows_before_it_fails(late, "failed") < MANY
 
 
-def test_a_connection_that_is_not_there_is_said() -> None:
+def test_missing_connection_is_an_error_with_advice() -> None:
     with pytest.raises(SourceError, match="Check that the connection exists"):
         read(SqlSource("nowhere", "SELECT 1"), "x")
 
 
-def test_a_connection_of_another_kind_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_connection_of_another_type_is_an_error_with_advice(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AIRFLOW_CONN_OTHER", '{"conn_type": "cpaas", "password": "secret"}')
     with pytest.raises(SourceError, match="not of a SQL database"):
         read(SqlSource("other", "SELECT 1"), "x")
@@ -151,7 +151,7 @@ def test_a_connection_of_another_kind_is_said(monkeypatch: pytest.MonkeyPatch) -
     assert "secret" not in str(told.value)
 
 
-def test_without_the_hooks_it_says_what_to_install() -> None:
+def test_missing_sql_provider_is_an_error_that_names_the_extra() -> None:
     script = (
         "import sys; sys.modules['airflow.providers.common.sql.hooks.sql'] = None\n"
         "from cpaas_provider.sources import SqlSource\n"
@@ -187,7 +187,7 @@ def test_postgresql_gives_rows_before_the_query_ends() -> None:
     [f"DELETE FROM {TABLE} RETURNING phone", f"DELETE FROM {TABLE}", f"TRUNCATE {TABLE}"],
     ids=["returning", "delete", "truncate"],
 )
-def test_nothing_is_changed_in_postgresql(postgres: Any, statement: str) -> None:
+def test_statement_that_changes_postgresql_is_refused(postgres: Any, statement: str) -> None:
     with pytest.raises(SourceError) as told:
         read(SqlSource("people", statement), "phone")
     assert TABLE not in str(told.value)
@@ -196,7 +196,7 @@ def test_nothing_is_changed_in_postgresql(postgres: Any, statement: str) -> None
 
 
 @pytest.mark.usefixtures("postgres")
-def test_a_database_that_goes_away_is_said() -> None:
+def test_terminated_database_session_is_an_error() -> None:
     killer = "SELECT n, CASE WHEN n = 100000 THEN pg_terminate_backend(pg_backend_pid()) END AS x "
     source = SqlSource("people", killer + "FROM (SELECT generate_series(1, 200000) AS n) AS numbers")
     with source.open() as table, pytest.raises(SourceError, match="failed"):
@@ -204,7 +204,7 @@ def test_a_database_that_goes_away_is_said() -> None:
 
 
 @pytest.mark.usefixtures("postgres")
-def test_it_may_be_left_before_its_end(postgres: Any) -> None:
+def test_query_left_before_its_end_is_closed(postgres: Any) -> None:
     source = SqlSource("people", f"SELECT generate_series(1, 1000000) AS n, '{TABLE}' AS mark")
     with source.open() as table:
         assert next(table.rows(["n"])) == Row(1, (1,))

@@ -31,7 +31,7 @@ def test_path_and_connection_are_rendered(kind: Callable[..., Any]) -> None:
     assert task.rows == kind("s3://bucket/monday.csv", conn_id="lake")
 
 
-def test_a_path_of_airflow_s_own_is_rendered() -> None:
+def test_object_storage_path_is_rendered() -> None:
     task = Takes(task_id="t", rows=CsvSource(ObjectStoragePath("file:///tmp/{{ day }}.csv")))
     task.render_template_fields({"day": "monday"})
     assert str(task.rows.path) == "file:///tmp/monday.csv"
@@ -64,12 +64,12 @@ def test_items_of_a_list_are_data_and_are_not_rendered() -> None:
         (ListSource(["secret"]), "list of 1 items"),
     ],
 )
-def test_kind_and_place_are_shown_and_nothing_else(source: Any, shown: str) -> None:
+def test_str_and_repr_show_kind_and_location_only(source: Any, shown: str) -> None:
     assert str(source) == shown
     assert repr(source) == f"<{shown}>"
 
 
-def test_they_are_equal_by_what_they_hold() -> None:
+def test_sources_are_equal_by_their_arguments() -> None:
     assert CsvSource("a.csv", encoding="cp1252") == CsvSource("a.csv", encoding="cp1252")
     assert CsvSource("a.csv", encoding="cp1252") != CsvSource("a.csv")
     assert CsvSource("a") != JsonLinesSource("a")
@@ -89,7 +89,7 @@ def test_they_are_equal_by_what_they_hold() -> None:
         ListSource(["+secret"]),
     ],
 )
-def test_a_dag_that_holds_one_is_serialized_alike_each_time_and_without_secrets(source: Any) -> None:
+def test_dag_with_a_source_is_serialized_identically_and_without_secrets(source: Any) -> None:
     def written(rows: Any) -> str:
         with DAG("d", schedule=None) as dag:
             Takes(task_id="t", rows=rows)
@@ -123,7 +123,7 @@ def test_a_dag_that_holds_one_is_serialized_alike_each_time_and_without_secrets(
         (lambda: SqlSource("a", "SELECT 1", 5), "parameters must be a list or a mapping"),
     ],
 )
-def test_what_cannot_be_meant_is_refused_in_the_dag_file(make: Callable[[], Any], words: str) -> None:
+def test_invalid_argument_is_refused_at_construction(make: Callable[[], Any], words: str) -> None:
     with pytest.raises(ValueError, match=words):
         make()
 
@@ -137,7 +137,7 @@ def test_what_cannot_be_meant_is_refused_in_the_dag_file(make: Callable[[], Any]
         lambda output: SqlSource("a", "SELECT 1", output),
     ],
 )
-def test_a_task_s_output_is_refused_and_the_way_is_shown(make: Callable[[Any], Any]) -> None:
+def test_task_output_is_refused_with_advice(make: Callable[[Any], Any]) -> None:
     @task
     def upstream() -> str:
         return ""

@@ -138,7 +138,7 @@ class TestDeliveryCriteria:
         result = DeliveryCriteria(4, share).evaluate(counts)
         assert (result and result["outcome"]) == outcome
 
-    def test_a_share_of_hundreds_is_not_rounded_up_by_arithmetic(self) -> None:
+    def test_min_delivered_share_is_not_rounded_up_by_floating_point(self) -> None:
         assert 0.07 * 100 > 7
         result = DeliveryCriteria(100, 0.07).evaluate(DeliveryCounts(7))
         assert (result or {}).get("outcome") == "done"
@@ -233,7 +233,7 @@ class TestDeadline:
         monkeypatch.setenv("AIRFLOW__CPAAS__DATABASE", f"sqlite:///{tmp_path}/file/store.db")
         assert await event_of(trigger(deadline=in_(0.1))) == {"outcome": "timed_out"}
 
-    def test_a_restarted_trigger_is_the_same(self) -> None:
+    def test_deserialized_trigger_equals_the_first(self) -> None:
         begun = trigger("a", "b", expected=5, min_delivered=0.5, poke_interval=2)
         path, kwargs = begun.serialize()
         again = import_string(path)(**json.loads(json.dumps(kwargs)))
@@ -241,7 +241,7 @@ class TestDeadline:
 
 
 class TestOnePoller:
-    async def test_all_waiters_are_served_by_one_query_a_round(self, store: Database) -> None:
+    async def test_one_query_a_round_serves_all_waiters(self, store: Database) -> None:
         with (
             queries_with(*FULL_READS) as reads,
             queries_with(*ROUNDS) as rounds,
@@ -298,7 +298,7 @@ class TestOnePoller:
             assert (await patient)["outcome"] == "done"
             hasty.cancel()
 
-    async def test_all_campaigns_are_read_again_in_case_a_receiver_s_clock_is_wrong(
+    async def test_full_read_finds_reports_of_a_receiver_with_a_wrong_clock(
         self, store: Database, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(delivery_poller, "FULL_READ_SECONDS", 0.1)

@@ -170,7 +170,7 @@ class TestWaiting:
         await client.revoke_otp(otp_id)
         assert (await waiting)["outcome"] == "revoked"
 
-    async def test_a_restarted_trigger_keeps_the_deadline(self, otp_id: str) -> None:
+    async def test_deserialized_trigger_has_the_same_deadline(self, otp_id: str) -> None:
         begun = trigger(otp_id, deadline=in_(0.3), expires_in=10, success_statuses=["OK"], failure_statuses=["NO"],
                         expires_by=in_(600))  # fmt: skip
         path, kwargs = begun.serialize()
@@ -205,7 +205,7 @@ class TestOtpCriteria:
         assert (result and result["outcome"]) == outcome
 
     @pytest.mark.parametrize("created", ["2026-01-31T05:00:00", "2026-01-31T15:00:00"])
-    def test_time_without_a_zone_neither_ends_nor_stretches_the_wait(self, created: str) -> None:
+    def test_time_without_a_zone_does_not_change_the_wait(self, created: str) -> None:
         began = dt.datetime(2026, 1, 31, 10, 1, tzinfo=dt.UTC)
         assert self.outcome_at(created, began, began) is None
         assert self.outcome_at(created, began, began + dt.timedelta(minutes=9, seconds=59)) is None

@@ -88,9 +88,7 @@ def names(count: int) -> list[str]:
 
 
 class TestSharing:
-    def test_a_hundred_waiters_cost_the_service_one_read_each(
-        self, sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_hundred_waiters_make_one_read_each(self, sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(CONN, connection_json(sandbox.connection))
         with CpaasClient(sandbox.url, sandbox.api_key, requests_per_second=1000) as client:
             ids = [client.request_otp(f"+23480300{number:05}").id for number in range(100)]
@@ -100,9 +98,7 @@ class TestSharing:
         assert [(one["id"], one["outcome"]) for one in results] == [(otp_id, "revoked") for otp_id in ids]
         assert sandbox.counters()["requests"]["get_otp"] == 100
 
-    def test_the_next_loop_of_the_process_reads_as_well(
-        self, sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_next_event_loop_of_the_process_reads_too(self, sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(CONN, connection_json(sandbox.connection))
         with CpaasClient(sandbox.url, sandbox.api_key) as client:
             otp_id = client.request_otp("+2348030000001").id
@@ -110,7 +106,7 @@ class TestSharing:
         assert [asyncio.run(events(otp_id))[0]["outcome"] for _ in range(3)] == ["revoked"] * 3
         assert sandbox.counters()["requests"]["get_otp"] == 3
 
-    async def test_all_share_as_many_connections_as_one_client_may_have(
+    async def test_waiters_share_the_connections_of_one_client(
         self, server: OtpServer, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(connections, "REST", 0.0)
@@ -149,7 +145,7 @@ class TestSharing:
 
 
 class TestOrder:
-    async def test_the_soonest_to_expire_is_read_first(
+    async def test_passcode_with_the_earliest_deadline_is_read_first(
         self, server: OtpServer, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setenv(CONN, connection(server.url, max_concurrency=1))
@@ -196,7 +192,7 @@ class TestOrder:
 
 
 class TestLimits:
-    async def test_the_rate_of_the_connection_bounds_all_reads_together(
+    async def test_rate_limit_of_the_connection_bounds_all_reads(
         self, server: OtpServer, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setenv(CONN, connection(server.url, requests_per_second=50))
@@ -219,7 +215,7 @@ class TestLimits:
         assert server.read == ["first"]
         first.cancel()
 
-    async def test_the_last_read_goes_before_all_others(
+    async def test_last_read_before_a_deadline_precedes_all_others(
         self, server: OtpServer, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setenv(CONN, connection(server.url, requests_per_second=20))
@@ -495,7 +491,7 @@ class TestConnection:
         server.says = dict.fromkeys(names(5), VERIFIED)
         assert [(await task)["outcome"] for task in tasks] == ["verified"] * 5
 
-    async def test_connection_unreadable_for_minutes_keeps_its_working_client_and_is_logged_once(
+    async def test_unreadable_connection_keeps_its_working_client_and_is_logged_once(
         self, server: OtpServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
     ) -> None:
         monkeypatch.setattr(client, "RELOAD_SECONDS", 0)
@@ -513,7 +509,7 @@ class TestConnection:
         assert len(warnings) == 1
         assert warnings[0].startswith("Connection 'cpaas_default' could not be read (AirflowNotFoundException).")
 
-    async def test_connection_unreadable_ends_the_waits_once_its_key_is_refused(
+    async def test_unreadable_connection_ends_the_waits_once_its_key_is_refused(
         self, server: OtpServer, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(client, "RELOAD_SECONDS", 0)

@@ -91,7 +91,7 @@ async def until_rounds(times: int) -> None:
 
 
 class TestOnePoller:
-    async def test_a_thousand_waiters_share_one_round(self) -> None:
+    async def test_thousand_waiters_share_one_round(self) -> None:
         results = await asyncio.gather(*(waits() for _ in range(1000)))
         assert set(results) == {"read in round 1"}
         assert [one.rounds for one in Watched.made] == [1]
@@ -132,7 +132,7 @@ class TestWaiter:
             await waits(Silent, seconds=0.05)
         await until_over(Silent)
 
-    async def test_a_deadline_that_has_passed_ends_the_wait_at_once(self) -> None:
+    async def test_expired_deadline_ends_the_wait_at_once(self) -> None:
         with pytest.raises(TimeoutError):
             await waits(Silent, seconds=-3600)
         await until_over(Silent)
@@ -159,7 +159,7 @@ class TestWaiter:
 
 
 class TestFailures:
-    async def test_a_round_that_fails_is_repeated_after_a_pause_and_logged_once(
+    async def test_failed_round_is_repeated_after_a_pause_and_logged_once(
         self, caplog: pytest.LogCaptureFixture
     ) -> None:
         Watched.fails.extend(OSError("down") for _ in range(6))
@@ -206,7 +206,7 @@ class TestFailures:
 
 
 class TestLoops:
-    def test_the_next_loop_of_a_process_has_a_poller_of_its_own(self) -> None:
+    def test_next_event_loop_of_a_process_has_its_own_poller(self) -> None:
         assert [asyncio.run(waits()) for _ in range(3)] == ["read in round 1"] * 3
         assert [one.closed for one in Watched.made] == [1, 1, 1]
 
@@ -224,7 +224,7 @@ class TestLoops:
         assert results == ["read in round 1"] * 200
         assert len(Watched.made) == 4
 
-    def test_a_loop_that_was_closed_with_its_poller_in_it_is_forgotten(self) -> None:
+    def test_poller_of_a_closed_loop_is_removed(self) -> None:
         loop = asyncio.new_event_loop()
         loop.run_until_complete(waits())
         loop.close()

@@ -21,18 +21,18 @@ async def fired(trigger: WaitTrigger) -> object:
     return [event.payload async for event in trigger.run()]
 
 
-async def test_it_fires_once_when_the_moment_has_come() -> None:
+async def test_trigger_fires_once_at_its_moment() -> None:
     until, begin = in_(0.2), time.monotonic()
     assert await fired(WaitTrigger(until)) == [{"until": until}]
     assert 0.15 <= time.monotonic() - begin < 2
 
 
-async def test_a_moment_that_has_passed_fires_at_once() -> None:
+async def test_trigger_with_a_past_moment_fires_at_once() -> None:
     async with asyncio.timeout(1):
         assert len(await fired(WaitTrigger(in_(-3600)))) == 1
 
 
-async def test_a_restarted_trigger_waits_for_the_same_moment() -> None:
+async def test_deserialized_trigger_waits_for_the_same_moment() -> None:
     path, kwargs = WaitTrigger(in_(0.5)).serialize()
     again = import_string(path)(**json.loads(json.dumps(kwargs)))
     await asyncio.sleep(0.5)
@@ -40,7 +40,7 @@ async def test_a_restarted_trigger_waits_for_the_same_moment() -> None:
         assert await fired(again) == [kwargs]
 
 
-async def test_it_does_not_block_the_loop() -> None:
+async def test_waiting_trigger_does_not_block_the_loop() -> None:
     waiting = asyncio.create_task(fired(WaitTrigger(in_(0.3))))
     turns = 0
     while not waiting.done():

@@ -26,7 +26,7 @@ def frozen(sandbox: Harness) -> Harness:
     return sandbox
 
 
-def test_the_record_of_a_purchase(frozen: Harness) -> None:
+def test_purchase_record_has_every_field(frozen: Harness) -> None:
     frozen.control("PUT", "balance", {"balance": 500})
     purchase = buy(frozen, external_ref="gift-1", callback="http://127.0.0.1:9/")
     assert re.match(r".*T.*\.\d{6}\+00:00\Z", purchase.pop("created_datetime"))
@@ -53,7 +53,7 @@ def test_pending_sent_success(frozen: Harness) -> None:
 
 
 @pytest.mark.parametrize("outcome", ["failed", "error"])
-def test_a_purchase_that_fails_is_refunded(frozen: Harness, outcome: str) -> None:
+def test_failed_purchase_is_refunded(frozen: Harness, outcome: str) -> None:
     frozen.control("PUT", "balance", {"balance": 500})
     frozen.control("POST", "seed", {"outcomes": {"airtime": {ADA: outcome}}})
     purchase = buy(frozen)
@@ -66,7 +66,7 @@ def test_a_purchase_that_fails_is_refunded(frozen: Harness, outcome: str) -> Non
     assert buy(frozen)["status"] == "pending"  # a failure guards nothing
 
 
-def test_the_guard_against_duplicates(frozen: Harness) -> None:
+def test_equal_purchase_within_five_minutes_is_a_duplicate(frozen: Harness) -> None:
     buy(frozen)
     duplicate = buy(frozen, network="Glo")
     assert duplicate["status"] == "duplicate"
@@ -91,7 +91,7 @@ def test_the_guard_against_duplicates(frozen: Harness) -> None:
         ({"recipient": "+2348030000001"}, {"recipient": "string_pattern_mismatch"}),
     ],
 )
-def test_a_purchase_that_is_not_valid(sandbox: Harness, change: dict[str, Any], found: dict[str, str]) -> None:
+def test_invalid_purchase_is_refused(sandbox: Harness, change: dict[str, Any], found: dict[str, str]) -> None:
     request = {"network": "MTN", "amount": 100, "recipient": ADA} | change
     assert sandbox.refused(400, "POST", "/airtime/buy", request) == found
 
@@ -103,7 +103,7 @@ def test_airtime_without_money(sandbox: Harness) -> None:
     assert sandbox.counters()["airtime"]["purchases"] == 0
 
 
-def test_a_lookup_is_stable_and_costs(sandbox: Harness) -> None:
+def test_lookup_is_stable_and_charged(sandbox: Harness) -> None:
     first = sandbox.ok("GET", "/lookup/phone", {"phone": ADA})
     assert set(first) == {"msisdn", "operator", "country", "ported", "dnd"}
     assert (first["msisdn"], first["country"]) == (ADA, "NG")
@@ -120,18 +120,18 @@ def test_about_eight_in_a_hundred_want_no_messages() -> None:
 
 
 @pytest.mark.parametrize(("phone", "country"), [("447400123456", "GB"), ("14155552671", "US"), ("9991234567", None)])
-def test_the_country_is_the_numbers(phone: str, country: str | None) -> None:
+def test_country_of_a_lookup_is_that_of_the_number(phone: str, country: str | None) -> None:
     assert answer_for(phone).get("country") == country
 
 
-def test_a_seeded_answer_goes_first(sandbox: Harness) -> None:
+def test_seeded_lookup_precedes_the_derived_one(sandbox: Harness) -> None:
     derived = answer_for(ADA)
     sandbox.control("POST", "seed", {"lookups": [{"phone": ADA, "dnd": not derived["dnd"], "operator": "Moon"}]})
     found = sandbox.ok("GET", "/lookup/phone", {"phone": ADA})
     assert found == derived | {"dnd": not derived["dnd"], "operator": "Moon"}
 
 
-def test_a_lookup_that_is_not_valid(sandbox: Harness) -> None:
+def test_invalid_lookup_is_refused(sandbox: Harness) -> None:
     assert set(sandbox.refused(400, "GET", "/lookup/phone", {"phone": "0803"})) == {"phone"}
     assert sandbox.refused(400, "GET", "/lookup/phone", {}) == {"phone": "missing"}
     assert sandbox.refused(400, "GET", "/lookup/phone") == {"phone": "missing"}

@@ -20,7 +20,7 @@ def created(sandbox: Harness, **cells: Any) -> dict[str, Any]:
     return dict(sandbox.ok("POST", "/lists/contact/rows", {"columns": cells})["row"])
 
 
-def test_the_seeded_table(sandbox: Harness) -> None:
+def test_seeded_table_has_every_column_type(sandbox: Harness) -> None:
     table = sandbox.ok("GET", "/lists/contact")
     assert set(table) == {"id", "columns", "created_datetime"}
     assert sorted(column["type"] for column in table["columns"]) == sorted(COLUMN_TYPES)
@@ -102,7 +102,7 @@ def test_digits_in_a_string_where_it_is_set(sandbox: Harness) -> None:
     sandbox.refused(400, "POST", "/lists/contact/rows", {"columns": {column: "4e2"}})
 
 
-def test_an_update_keeps_what_it_does_not_name(sandbox: Harness) -> None:
+def test_update_keeps_omitted_cells(sandbox: Harness) -> None:
     columns = ids(sandbox)
     row = created(sandbox, **{columns["TEXT"]: "Ada", columns["NUMBER"]: 1})
     assert "updated_datetime" not in row
@@ -121,14 +121,14 @@ def test_unknown_columns_are_named(sandbox: Harness) -> None:
     assert sandbox.refused(400, "POST", "/lists/contact/rows", {"columns": []}) == {"columns": "object_type"}
 
 
-def test_both_paths_of_a_row(sandbox: Harness) -> None:
+def test_row_is_served_under_both_paths(sandbox: Harness) -> None:
     row = created(sandbox)
     singular = sandbox.ok("GET", f"/lists/contact/row/{row['id']}")
     assert sandbox.ok("GET", f"/lists/contact/rows/{row['id']}") == singular
     assert set(singular) == {"row", "table"}
 
 
-def test_a_deleted_row_is_gone(sandbox: Harness) -> None:
+def test_deleted_row_is_not_found(sandbox: Harness) -> None:
     row = created(sandbox)
     path = f"/lists/contact/rows/{row['id']}"
     assert sandbox.ok("DELETE", path) == {"status": 200, "type": "success", "message": "The contact row was deleted"}
@@ -138,7 +138,7 @@ def test_a_deleted_row_is_gone(sandbox: Harness) -> None:
 
 
 @pytest.mark.parametrize(("setting", "status"), [("record", 200), ("empty", 204)])
-def test_other_answers_to_a_deletion(sandbox: Harness, setting: str, status: int) -> None:
+def test_response_to_a_row_deletion_is_configurable(sandbox: Harness, setting: str, status: int) -> None:
     sandbox.settings(delete_body=setting)
     row = created(sandbox)
     answer = sandbox.call("DELETE", f"/lists/contact/rows/{row['id']}")
@@ -146,7 +146,7 @@ def test_other_answers_to_a_deletion(sandbox: Harness, setting: str, status: int
     assert (answer.json() if answer.content else None) == (row if setting == "record" else None)
 
 
-def test_another_table_can_be_seeded(sandbox: Harness) -> None:
+def test_other_table_can_be_seeded(sandbox: Harness) -> None:
     created(sandbox)
     columns = [
         {"id": "a", "name": "Plan", "type": "SELECT", "options": ["free", "pro"]},
@@ -183,7 +183,7 @@ def test_another_table_can_be_seeded(sandbox: Harness) -> None:
         {"tempaltes": []},
     ],
 )
-def test_a_seeding_that_is_wrong_changes_nothing(sandbox: Harness, seeding: dict[str, Any]) -> None:
+def test_invalid_seed_changes_nothing(sandbox: Harness, seeding: dict[str, Any]) -> None:
     before = sandbox.ok("GET", "/lists/contact")
     answer = sandbox.call("POST", "/_control/seed", seeding)
     assert answer.status_code == 400

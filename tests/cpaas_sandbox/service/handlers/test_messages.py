@@ -14,7 +14,7 @@ MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{1,6}\+00:00\Z")
 EMAIL: dict[str, Any] = {"recipients": "ada@example.com", "sender_id": "news@acme.example", "content": "Hello"}
 
 
-def test_the_record_of_an_sms(sandbox: Harness) -> None:
+def test_sms_record_has_every_field(sandbox: Harness) -> None:
     sandbox.control("PUT", "balance", {"balance": 100})
     personalisation = [{"to": ADA, "substitutions": {"name": "Ada"}}]
     request = {
@@ -52,7 +52,7 @@ def test_the_record_of_an_sms(sandbox: Harness) -> None:
     }
 
 
-def test_the_record_of_an_email(sandbox: Harness) -> None:
+def test_email_record_has_every_field(sandbox: Harness) -> None:
     sandbox.control("PUT", "balance", {"balance": 10})
     more = {"from_name": "Acme", "subject": "News", "reply_to": "help@acme.example", "external_ref": "n-1"}
     record = sandbox.ok("POST", "/email/send", EMAIL | more)
@@ -73,7 +73,7 @@ def test_the_record_of_an_email(sandbox: Harness) -> None:
     assert (item["subject"], item["text"], item["reply_to"]) == ("News", "Hello", "help@acme.example")
 
 
-def test_each_recipient_reads_his_own_words(sandbox: Harness) -> None:
+def test_each_recipient_gets_their_own_substitutions(sandbox: Harness) -> None:
     sandbox.sms(
         recipients=f"{ADA},{BAYO}",
         content="Dear {name}, you have {points} points and {unknown}.",
@@ -85,19 +85,19 @@ def test_each_recipient_reads_his_own_words(sandbox: Harness) -> None:
     }
 
 
-def test_another_way_to_write_placeholders(sandbox: Harness) -> None:
+def test_placeholder_format_is_configurable(sandbox: Harness) -> None:
     sandbox.settings(placeholder_format="{{name}}")
     sandbox.sms(content="Hi {{ who }} {who}", personalisation=[{"to": ADA, "substitutions": {"who": "Ada"}}])
     assert sandbox.inbox("sms")[0]["text"] == "Hi Ada {who}"
 
 
-def test_a_substitution_is_text_and_not_rendered_again(sandbox: Harness) -> None:
+def test_substitution_is_text_and_not_rendered_again(sandbox: Harness) -> None:
     words = {"a": "{b}", "b": "no", "list": [1, "x"]}
     sandbox.sms(content="{a} {list}", personalisation=[{"to": ADA, "substitutions": words}])
     assert sandbox.inbox("sms")[0]["text"] == '{b} [1, "x"]'
 
 
-def test_templates(sandbox: Harness) -> None:
+def test_template_is_rendered_and_must_exist_for_the_channel(sandbox: Harness) -> None:
     words = {"name": "Ada", "company": "Acme"}
     request = {"recipients": ADA, "sender_id": "Acme", "template_id": "tpl_welcome"}
     record = sandbox.ok("POST", "/sms/send", request | {"personalisation": [{"to": ADA, "substitutions": words}]})
@@ -111,7 +111,7 @@ def test_templates(sandbox: Harness) -> None:
     assert sandbox.inbox("sms")[0]["text"] == "Here now"
 
 
-def test_an_email_template_brings_its_subject(sandbox: Harness) -> None:
+def test_email_template_sets_the_subject(sandbox: Harness) -> None:
     personalisation = [{"to": "ADA@example.com", "substitutions": {"name": "Ada", "company": "Acme"}}]
     request = {name: EMAIL[name] for name in ("recipients", "sender_id")}
     request |= {"template_id": "tpl_newsletter", "personalisation": personalisation}
@@ -140,13 +140,15 @@ def test_an_email_template_brings_its_subject(sandbox: Harness) -> None:
         ("Ç@£é\n\r", "GSM-7", 6, 1),
     ],
 )
-def test_pages(sandbox: Harness, text: str, encoding: str, length: int, pages: int) -> None:
+def test_pages_and_charge_follow_the_encoding_of_the_text(
+    sandbox: Harness, text: str, encoding: str, length: int, pages: int
+) -> None:
     estimate = sandbox.sms(content=text).json()["meta"]["estimate"]
     found = (estimate["encoding"], estimate["message_length"], estimate["pages"], estimate["charge"])
     assert found == (encoding, length, pages, 4.0 * pages)
 
 
-def test_a_pack_is_charged_copy_by_copy(sandbox: Harness) -> None:
+def test_message_is_charged_for_each_recipient(sandbox: Harness) -> None:
     words = [{"to": BAYO, "substitutions": {"name": "B" * 200}}]
     estimate = sandbox.sms(recipients=f"{ADA}, {BAYO}", content="Hi {name}", personalisation=words).json()["meta"][
         "estimate"
@@ -163,7 +165,7 @@ def test_prices_and_channels(sandbox: Harness) -> None:
     assert sandbox.call("PUT", "/_control/prices", {"pigeon": 1}).status_code == 400
 
 
-def test_without_money_nothing_is_sent(sandbox: Harness) -> None:
+def test_insufficient_balance_prevents_sending(sandbox: Harness) -> None:
     sandbox.control("PUT", "balance", {"balance": 7.99})
     assert sandbox.sms().status_code == 200
     request = {"recipients": ADA, "sender_id": "Acme", "content": "Hello"}
@@ -186,14 +188,14 @@ def test_missing_balance_is_a_400_where_it_is_set(sandbox: Harness) -> None:
     assert sandbox.counters()["charged"] == 0
 
 
-def test_sums_of_money_are_exact(sandbox: Harness) -> None:
+def test_balance_is_exact_after_many_charges(sandbox: Harness) -> None:
     sandbox.control("PUT", "balance", {"balance": 1})
     sandbox.control("PUT", "prices", {"sms": 0.1})
     balances = [sandbox.sms().json()["meta"]["estimate"]["available_balance"] for _ in range(10)]
     assert balances == [0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1, 0.0]
 
 
-def test_a_pack_of_five_hundred(sandbox: Harness) -> None:
+def test_message_to_five_hundred_recipients_is_accepted(sandbox: Harness) -> None:
     numbers = [str(2348030000000 + n) for n in range(500)]
     record = sandbox.sms(recipients=",".join(numbers)).json()
     assert record["recipients"] == numbers
@@ -207,7 +209,7 @@ def test_too_many_recipients(sandbox: Harness) -> None:
     assert sandbox.refused(400, "POST", "/sms/send", request) == {"recipients": "too_long"}
 
 
-def test_a_recipient_that_is_refused_is_named_or_not(sandbox: Harness) -> None:
+def test_refused_recipient_is_named_as_the_settings_say(sandbox: Harness) -> None:
     sandbox.control("POST", "seed", {"refused_recipients": [BAYO]})
     request = {"recipients": f"{ADA},{BAYO}", "sender_id": "Acme", "content": "x"}
     answer = sandbox.call("POST", "/sms/send", request)
@@ -218,7 +220,7 @@ def test_a_recipient_that_is_refused_is_named_or_not(sandbox: Harness) -> None:
     assert sandbox.counters()["sms"]["recipients"] == 0
 
 
-def test_refused_recipient_is_left_out_where_the_settings_say_so(sandbox: Harness) -> None:
+def test_refused_recipient_is_left_out_as_the_settings_say(sandbox: Harness) -> None:
     sandbox.control("POST", "seed", {"refused_recipients": [BAYO]})
     sandbox.settings(refused_recipients="leave_out")
     answer = sandbox.call("POST", "/sms/send", {"recipients": f"{ADA},{BAYO}", "sender_id": "Acme", "content": "x"})
@@ -249,7 +251,7 @@ def test_refused_recipient_is_left_out_where_the_settings_say_so(sandbox: Harnes
         ({"personalisation": {}}, "personalisation"),
     ],
 )
-def test_an_sms_that_is_not_valid(sandbox: Harness, change: dict[str, Any], field: str) -> None:
+def test_invalid_sms_is_refused(sandbox: Harness, change: dict[str, Any], field: str) -> None:
     request = {"recipients": ADA, "sender_id": "Acme", "content": "x"} | change
     assert set(sandbox.refused(400, "POST", "/sms/send", request)) == {field}
 
@@ -264,7 +266,7 @@ def test_an_sms_that_is_not_valid(sandbox: Harness, change: dict[str, Any], fiel
         ({"subject": 3}, "subject"),
     ],
 )
-def test_an_email_that_is_not_valid(sandbox: Harness, change: dict[str, Any], field: str) -> None:
+def test_invalid_email_is_refused(sandbox: Harness, change: dict[str, Any], field: str) -> None:
     assert set(sandbox.refused(400, "POST", "/email/send", EMAIL | change)) == {field}
 
 
@@ -276,7 +278,7 @@ def test_addresses_of_all_kinds(sandbox: Harness, address: str) -> None:
     assert sandbox.ok("POST", "/email/send", EMAIL | {"recipients": f"{address},b@c.de"})["recipients"][0] == address
 
 
-def test_a_long_list_is_read_in_no_time(sandbox: Harness) -> None:
+def test_long_recipient_list_is_parsed_quickly(sandbox: Harness) -> None:
     sandbox.settings(max_recipients=20_000)
     listed = ",".join(f"first.last.{n}@mail.sub.example.com" for n in range(20_000))
     started = time.monotonic()

@@ -22,7 +22,7 @@ def status(sandbox: Harness, token_id: str) -> tuple[int, str]:
     return record["status"], record["status_desc"]
 
 
-def test_the_record_and_the_message(sandbox: Harness) -> None:
+def test_otp_record_and_message_have_every_field(sandbox: Harness) -> None:
     record = sandbox.ok("POST", "/otp/request_token", {"recipient": ADA, "channel": "whatsapp"})
     assert set(record) == {"id", "recipient", "status", "status_desc", "created_datetime"}
     assert (record["status"], record["status_desc"], record["recipient"]) == (1, "SENT", ADA)
@@ -32,7 +32,7 @@ def test_the_record_and_the_message(sandbox: Harness) -> None:
     assert "15 minutes" in item["text"]
 
 
-def test_the_code_is_in_no_answer(sandbox: Harness) -> None:
+def test_code_is_in_no_response(sandbox: Harness) -> None:
     code = "QZX-77-SECRET"
     texts = [sandbox.call("POST", "/otp/request_token", {"recipient": ADA, "token": code}).text]
     token_id = sandbox.inbox("otp")[0]["id"]
@@ -45,7 +45,7 @@ def test_the_code_is_in_no_answer(sandbox: Harness) -> None:
 
 
 @pytest.mark.parametrize("length", [4, 5, 6, 7, 8])
-def test_the_length_asked_for(sandbox: Harness, length: int) -> None:
+def test_code_has_the_requested_length(sandbox: Harness, length: int) -> None:
     _, code = requested(sandbox, length=length)
     assert len(code) == length
     assert code.isdigit()
@@ -66,11 +66,11 @@ def test_the_length_asked_for(sandbox: Harness, length: int) -> None:
         ({"token": ""}, "token"),
     ],
 )
-def test_bounds(sandbox: Harness, change: dict[str, Any], field: str) -> None:
+def test_invalid_otp_request_is_refused(sandbox: Harness, change: dict[str, Any], field: str) -> None:
     assert set(sandbox.refused(400, "POST", "/otp/request_token", {"recipient": ADA} | change)) == {field}
 
 
-def test_verified_once(sandbox: Harness) -> None:
+def test_code_is_verified_only_once(sandbox: Harness) -> None:
     token_id, code = requested(sandbox)
     record = sandbox.ok("POST", "/otp/verify", {"id": token_id, "token": code})
     assert (record["status"], record["status_desc"]) == (2, "VERIFIED")
@@ -79,7 +79,7 @@ def test_verified_once(sandbox: Harness) -> None:
     assert sandbox.refused(404, "POST", "/otp/verify", {"id": token_id, "token": code}) == {"token": "verified"}
 
 
-def test_unknown_tokens(sandbox: Harness) -> None:
+def test_unknown_otp_is_not_found(sandbox: Harness) -> None:
     assert sandbox.refused(404, "POST", "/otp/verify", {"id": "x", "token": "1234"}) == {"id": "not_found"}
     assert sandbox.refused(404, "GET", "/otp/x") == {"id": "not_found"}
     assert sandbox.refused(404, "DELETE", "/otp/x") == {"id": "not_found"}
@@ -99,7 +99,7 @@ def test_too_many_wrong_codes_end_it(sandbox: Harness) -> None:
     assert (counted["wrong_attempts"], counted["failed"], counted["verified"]) == (5, 1, 0)
 
 
-def test_the_clock_ends_it(sandbox: Harness) -> None:
+def test_otp_expires_by_the_clock(sandbox: Harness) -> None:
     sandbox.control("PUT", "clock", {"now": "2030-01-01T00:00:00+00:00", "frozen": True})
     token_id, code = requested(sandbox, expires_in=10)
     sandbox.control("POST", "clock/advance", {"seconds": 599})
@@ -110,7 +110,7 @@ def test_the_clock_ends_it(sandbox: Harness) -> None:
     assert sandbox.refused(404, "POST", "/otp/verify", {"id": token_id, "token": code}) == {"token": "expired"}
 
 
-def test_revoked(sandbox: Harness) -> None:
+def test_revoked_otp_cannot_be_verified(sandbox: Harness) -> None:
     token_id, code = requested(sandbox)
     assert sandbox.ok("DELETE", f"/otp/{token_id}")["type"] == "success"
     assert status(sandbox, token_id) == (5, "REVOKED")
@@ -129,7 +129,7 @@ def test_revoked_and_gone_where_it_is_set(sandbox: Harness) -> None:
 
 
 @pytest.mark.parametrize(("setting", "status_code"), [("message", 200), ("record", 200), ("empty", 204)])
-def test_what_a_deletion_answers(sandbox: Harness, setting: str, status_code: int) -> None:
+def test_response_to_an_otp_deletion_is_configurable(sandbox: Harness, setting: str, status_code: int) -> None:
     sandbox.settings(delete_body=setting)
     token_id, _ = requested(sandbox)
     answer = sandbox.call("DELETE", f"/otp/{token_id}")
@@ -140,7 +140,7 @@ def test_what_a_deletion_answers(sandbox: Harness, setting: str, status_code: in
         assert answer.content == b""
 
 
-def test_the_mode_in_which_it_says_sent_throughout(sandbox: Harness) -> None:
+def test_sent_mode_always_returns_the_status_sent(sandbox: Harness) -> None:
     sandbox.settings(otp_status_mode="sent")
     token_id, code = requested(sandbox)
     sandbox.refused(404, "POST", "/otp/verify", {"id": token_id, "token": code + "0"})
@@ -165,7 +165,7 @@ def test_found_by_recipient_newest_first(sandbox: Harness) -> None:
     assert set(sandbox.refused(400, "GET", "/otp/get-by-recipient", params={"recipient": "ada"})) == {"recipient"}
 
 
-def test_a_passcode_costs_money(sandbox: Harness) -> None:
+def test_otp_is_charged(sandbox: Harness) -> None:
     sandbox.control("PUT", "balance", {"balance": 5})
     requested(sandbox)
     sandbox.refused(402, "POST", "/otp/request_token", {"recipient": ADA})

@@ -26,17 +26,17 @@ READ = RecipientReader("any", NumberReader("NG")).read
         ("anyone@evilstaging.example.com", False),
     ],
 )
-def test_who_may_be_reached(recipient: str, permitted: bool) -> None:
+def test_only_listed_recipients_are_allowed(recipient: str, permitted: bool) -> None:
     listed = "0803 123 4567, ada@EXAMPLE.com, +tag@example.com, @Staging.example.com,"
     assert AllowedRecipients(listed, READ).allows(recipient) is permitted
 
 
-def test_an_empty_list_lets_nobody_be_reached() -> None:
+def test_empty_list_allows_no_recipient() -> None:
     assert AllowedRecipients([], READ).allows("2348031234567") is False
     assert AllowedRecipients("", READ).allows("2348031234567") is False
 
 
-def test_an_entry_that_is_nobody_is_named_by_its_place() -> None:
+def test_invalid_entry_is_named_by_its_position() -> None:
     with pytest.raises(CpaasConfigurationError, match=r"entry 2 is not") as caught:
         AllowedRecipients(["ada@example.com", "08031234567"], RecipientReader("any").read)
     assert "0803" not in str(caught.value)

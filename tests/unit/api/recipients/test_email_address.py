@@ -39,7 +39,7 @@ def test_addresses_are_trimmed_and_their_domain_is_lower_case(written: str, norm
         ("ada@example.com\r\nBcc: bob@example.com", "is not an email address"),
     ],
 )
-def test_what_is_no_address_is_refused_with_a_reason_and_without_the_value(value: object, reason: str) -> None:
+def test_invalid_address_is_refused_with_a_reason_and_without_the_value(value: object, reason: str) -> None:
     with pytest.raises(InvalidEmailAddressError) as caught:
         normalise_email(value)
     assert str(caught.value) == reason
@@ -65,7 +65,7 @@ def test_normalising_twice_is_normalising_once(written: str) -> None:
         ("", "****"),
     ],
 )
-def test_a_mask_never_shows_all(address: str, shown: str) -> None:
+def test_mask_never_shows_the_whole_address(address: str, shown: str) -> None:
     assert mask_email(address) == shown
 
 
@@ -98,19 +98,19 @@ plain_addresses = st.builds(
 
 @given(plain_addresses | st.emails())
 @settings(max_examples=2000 if settings().max_examples >= 100 else 200)
-def test_the_short_way_for_plain_addresses_comes_to_the_same(written: str) -> None:
+def test_fast_path_for_plain_addresses_equals_the_library(written: str) -> None:
     assert outcome(written) == by_the_library(written)
 
 
 @pytest.mark.parametrize("tail", ["\n", "\x00", "\u017f", "\u212a", "@example.com", " x", ".", "-"])
 @pytest.mark.parametrize("written", ["ada@example.com", "Ada.L@Mail.Example.com"])
-def test_so_it_does_with_what_is_not_plain_any_more(written: str, tail: str) -> None:
+def test_fast_path_equals_the_library_for_addresses_with_odd_characters(written: str, tail: str) -> None:
     for changed in (written + tail, tail + written, written.replace("@", tail + "@"), written.replace("@", "@" + tail)):
         assert outcome(changed) == by_the_library(changed)
 
 
 @pytest.mark.parametrize("size", [253, 254, 255, 256])
-def test_so_it_does_at_the_greatest_length(size: int) -> None:
+def test_fast_path_equals_the_library_at_the_maximum_length(size: int) -> None:
     domain = ".".join(["a" * 60] * 4)
     for written in (f"{'b' * (size - 5 - len(domain))}@{domain}.com", f"a@{('c.' * 200)[: size - 6]}.com"):
         assert outcome(written) == by_the_library(written)

@@ -59,7 +59,7 @@ def test_national_numbers_where_the_region_is_known(written: object) -> None:
     assert normalise_msisdn(written, "ng") == "2348031234567"
 
 
-def test_an_international_number_of_another_region() -> None:
+def test_international_number_of_another_region_is_read() -> None:
     assert normalise_msisdn("+447911123456", "NG") == "447911123456"
     assert normalise_msisdn("0044 7911 123456", "NG") == "447911123456"
     with pytest.raises(
@@ -105,12 +105,12 @@ def test_an_international_number_of_another_region() -> None:
         ("803123.0000", "is not a phone number"),
     ],
 )
-def test_what_is_no_number_is_refused_with_a_reason(value: object, reason: str) -> None:
+def test_invalid_number_is_refused_with_a_reason(value: object, reason: str) -> None:
     with pytest.raises(InvalidMsisdnError, match=reason):
         normalise_msisdn(value)
 
 
-def test_a_national_number_needs_a_region_and_is_told_so() -> None:
+def test_national_number_without_a_region_is_refused() -> None:
     with pytest.raises(InvalidMsisdnError, match="needs default_region"):
         normalise_msisdn("08031234567")
     with pytest.raises(InvalidMsisdnError) as caught:
@@ -118,7 +118,7 @@ def test_a_national_number_needs_a_region_and_is_told_so() -> None:
     assert "needs default_region" not in str(caught.value)
 
 
-def test_an_unknown_region_is_refused() -> None:
+def test_unknown_region_is_refused() -> None:
     with pytest.raises(InvalidMsisdnError, match="ISO 3166"):
         normalise_msisdn("08031234567", "Nigeria")
 
@@ -127,7 +127,7 @@ def test_an_unknown_region_is_refused() -> None:
     st.text() | st.integers() | st.floats() | st.from_regex(r"\+?[0-9 ().-]{6,18}", fullmatch=True),
     st.sampled_from([None, "NG", "US", "GB", "IT", "BR"]),
 )
-def test_the_outcome_is_digits_or_a_reason_without_the_value(value: object, region: str | None) -> None:
+def test_any_value_gives_digits_or_a_reason_without_the_value(value: object, region: str | None) -> None:
     try:
         outcome = normalise_msisdn(value, region)
     except InvalidMsisdnError as error:
@@ -149,14 +149,14 @@ def test_normalising_twice_is_normalising_once(written: str) -> None:
 
 
 @given(st.sampled_from(example_numbers()), st.sampled_from(REGIONS))
-def test_with_a_plus_the_region_has_no_say(number: str, region: str) -> None:
+def test_number_with_a_plus_is_read_the_same_in_any_region(number: str, region: str) -> None:
     # Without the plus, 6592345678 is a phone in Singapore, and to an American one in Alabama.
     once = normalise_msisdn(number, region)
     assert normalise_msisdn("+" + once, region) == once
 
 
 @given(st.from_regex(r"\+?0{0,2}[1-9][0-9]{5,14}", fullmatch=True), st.sampled_from(REGIONS), st.sampled_from(REGIONS))
-def test_what_was_read_once_is_read_again_with_a_plus_in_any_region(number: str, region: str, another: str) -> None:
+def test_normalised_number_with_a_plus_is_stable_in_any_region(number: str, region: str, another: str) -> None:
     try:
         once = normalise_msisdn(number, region)
     except InvalidMsisdnError:
@@ -176,12 +176,12 @@ def test_what_was_read_once_is_read_again_with_a_plus_in_any_region(number: str,
         ("", "****"),
     ],
 )
-def test_a_mask_shows_enough_to_recognise_and_hides_four_digits_or_more(number: str, shown: str) -> None:
+def test_mask_shows_enough_to_recognise_and_hides_four_digits_or_more(number: str, shown: str) -> None:
     assert mask_msisdn(number) == shown
 
 
 @pytest.mark.parametrize("typed", ["0803 12", "0803 123 456", "0803 123 45678"])
-def test_a_national_number_mistyped_reaches_no_stranger(typed: str) -> None:
+def test_mistyped_national_number_is_refused(typed: str) -> None:
     with pytest.raises(InvalidMsisdnError, match=r"is not a phone number of NG|is followed by a second number"):
         normalise_msisdn(typed, "NG")
 
@@ -195,7 +195,7 @@ def test_area_code_is_not_read_as_a_country_code(written: str) -> None:
         normalise_msisdn(written)
 
 
-def test_zero_in_parentheses_is_left_out_where_the_number_has_none() -> None:
+def test_zero_in_parentheses_is_dropped_if_the_number_has_none() -> None:
     assert normalise_msisdn("+34 (0)612 345 678") == "34612345678"
     assert normalise_msisdn("0045 (0) 34 41 23 45", "NG") == "4534412345"
     assert normalise_msisdn("+44 (0)20 7946 0018") == "442079460018"

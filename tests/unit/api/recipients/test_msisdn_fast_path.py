@@ -114,7 +114,7 @@ def test_numbers_of_no_country(code: str, national: str) -> None:
     st.from_regex(r"\+?[0-9]{5,17}", fullmatch=True) | st.integers(0, 10**17) | st.booleans(),
     st.sampled_from([None, *REGIONS, "ng", "Nigeria", ""]),
 )
-def test_whatever_digits_come(value: object, region: str | None) -> None:
+def test_fast_path_equals_the_library_for_any_digits(value: object, region: str | None) -> None:
     assert outcome(value, region) == by_the_library(value, region)
 
 
@@ -130,7 +130,7 @@ FULL_WIDTH = str.maketrans({str(digit): chr(0xFF10 + digit) for digit in range(1
         *("\xb9" + ADA, "+" + ADA[:-1] + "\xb2", "0" + ADA.translate(ARABIC_INDIC)),
     ],
 )
-def test_digits_of_other_scripts_and_what_surrounds_them(written: str) -> None:
+def test_fast_path_equals_the_library_for_other_scripts_and_blanks(written: str) -> None:
     for region in (None, "NG"):
         assert outcome(written, region) == by_the_library(written, region)
 

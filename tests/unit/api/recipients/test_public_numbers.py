@@ -112,6 +112,6 @@ def test_mistyped_number_is_refused_or_of_its_own_country(region: str) -> None:
 @pytest.mark.parametrize("separator", [" ", "/", ", ", ";", "-", " / ", " or ", " x", " ext. ", "#", ".", "\n"])
 @pytest.mark.parametrize("second", ["7", "000", "123", "0803 123 4568", "+2348031234568"])
 @pytest.mark.parametrize("first", ["+234 803 123 4567", "0803 123 4567", "2348031234567"])
-def test_nothing_may_follow_a_complete_number(first: str, second: str, separator: str) -> None:
+def test_second_number_or_extension_after_a_number_is_refused(first: str, second: str, separator: str) -> None:
     with pytest.raises(InvalidMsisdnError, match=r"is followed by a second number or an extension|contains letters"):
         NumberReader("NG").read(first + separator + second)

@@ -45,7 +45,7 @@ def test_recipient_that_was_read_is_returned_unchanged(value: Any) -> None:
     assert reader().read(value) is value
 
 
-def test_any_kind_reads_a_value_with_an_at_sign_as_an_address() -> None:
+def test_reader_of_any_kind_reads_a_value_with_an_at_sign_as_an_address() -> None:
     assert type(reader().read("0803 120 0000")) is Msisdn
     assert type(reader().read(" ada@example.org")) is EmailAddress
     with pytest.raises(InvalidRecipientError, match="is not an email address"):
@@ -64,7 +64,7 @@ def test_any_kind_reads_a_value_with_an_at_sign_as_an_address() -> None:
         (b"ab", [b"ab"]),
     ],
 )
-def test_recipients_are_split_at_commas_or_taken_as_they_are(values: Any, parts: list[Any]) -> None:
+def test_recipients_are_split_at_commas_or_returned_unchanged(values: Any, parts: list[Any]) -> None:
     assert split_list(values) == parts
 
 

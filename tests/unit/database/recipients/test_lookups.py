@@ -63,23 +63,23 @@ def test_no_hashes_return_no_lookups(cache: DndCache) -> None:
     assert cache.get_many([], AT) == {}
 
 
-def test_many_are_asked_for_in_batches(database: Database) -> None:
+def test_many_hashes_are_queried_in_batches(database: Database) -> None:
     cache = DndCache(database)
     hashes = _hashes(2 * BATCH + 1)
     asked: list[str] = []
 
-    def note(_connection: object, _cursor: object, statement: str, *_: object) -> None:
+    def record_statement(_connection: object, _cursor: object, statement: str, *_: object) -> None:
         if statement.startswith("SELECT"):
             asked.append(statement)
 
     cache.set_many({one: number % 3 == 0 for number, one in enumerate(hashes)}, AT)
-    sqlalchemy.event.listen(database.engine, "before_cursor_execute", note)
+    sqlalchemy.event.listen(database.engine, "before_cursor_execute", record_statement)
     known = cache.get_many(hashes, AT)
     assert known == {one: number % 3 == 0 for number, one in enumerate(hashes)}
     assert len(asked) == 3
 
 
-def test_several_may_find_the_same_at_once(database: Database) -> None:
+def test_concurrent_writes_of_the_same_lookups_succeed(database: Database) -> None:
     cache = DndCache(database)
     hashes = _hashes(BATCH * 2)
 

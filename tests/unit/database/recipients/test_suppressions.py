@@ -69,7 +69,7 @@ class TestFinding:
         assert table.add(opted_out(ADA, BEN, ADA)) == 2
         assert table.add(opted_out(ADA)) == 0
 
-    def test_many_are_found(self, table: SuppressionTable) -> None:
+    def test_many_recipients_are_found(self, table: SuppressionTable) -> None:
         everybody = [f"23480310{number:05d}" for number in range(2000)]
         assert table.add(opted_out(*everybody[::2])) == 1000
         assert table.find(everybody, "shop", "sms").keys() == set(everybody[::2])
@@ -91,7 +91,7 @@ class TestHashes:
         assert ADA not in stored
         assert CY not in stored
 
-    def test_first_secret_keeps_what_was_listed_without_one(
+    def test_entries_from_before_the_first_secret_are_found(
         self, table: SuppressionTable, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         table.add(opted_out(ADA))
@@ -99,7 +99,7 @@ class TestHashes:
         assert table.add(opted_out(ADA, BEN)) == 1
         assert table.find([ADA, BEN], "shop", "sms") == {ADA: OPT_OUT, BEN: OPT_OUT}
 
-    def test_new_secret_before_the_old_one_finds_what_both_hashed(
+    def test_new_secret_listed_before_the_old_one_finds_entries_of_both(
         self, table: SuppressionTable, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setenv(SECRET, "old")
@@ -111,7 +111,7 @@ class TestHashes:
         assert table.remove([ADA]) == 1
 
     @pytest.mark.parametrize("secret", ["", "other"])
-    def test_process_without_the_secret_is_told_and_finds_nothing_silently(
+    def test_missing_secret_raises_instead_of_finding_nothing(
         self, table: SuppressionTable, monkeypatch: pytest.MonkeyPatch, secret: str
     ) -> None:
         monkeypatch.setenv(SECRET, "old")
@@ -143,7 +143,7 @@ class TestChanging:
         assert table.find([ADA, BEN], "shop", "sms") == {BEN: OPT_OUT}
         assert table.remove([ADA]) == 0
 
-    def test_erasure_keeps_the_recipient_s_own_wish(self, table: SuppressionTable) -> None:
+    def test_erasure_keeps_opt_out_and_complaint(self, table: SuppressionTable) -> None:
         table.add([Listed(ADA, reason, "test") for reason in REASONS])
         assert table.erase([ADA]) == (2, 2)
         assert {one.reason for one in table.entries()} == {OPT_OUT, "complaint"}
@@ -163,7 +163,7 @@ class TestChanging:
             table.restore(foreign)
 
 
-def test_a_send_that_reads_the_list_defines_few_tables() -> None:
+def test_import_of_the_suppression_list_defines_few_tables() -> None:
     program = (
         "import cpaas_provider.database.recipients.suppressions;"
         "from cpaas_provider.database.schema.base import metadata; print(len(metadata.tables))"

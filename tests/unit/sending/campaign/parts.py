@@ -89,13 +89,13 @@ def member(phone: str, hasher: KeyedHasher = PRINTS) -> bytes:
     return hasher.member(OPERATION, phone)
 
 
-def claim(number: int, *phones: str, words: Iterable[str] = (), hasher: KeyedHasher = PRINTS) -> Intent:
+def make_intent(number: int, *phones: str, words: Iterable[str] = (), hasher: KeyedHasher = PRINTS) -> Intent:
     members = [member(phone, hasher) for phone in phones]
     reference = hasher.reference(OPERATION, members, "nonce", 0)
     return Intent(number, reference, b"".join(members), b"".join(hasher.values_hash(word) for word in words))
 
 
-def settled(number: int, charge: float | None = 2.5, balance: float | None = 100.0) -> Result:
+def make_result(number: int, charge: float | None = 2.5, balance: float | None = 100.0) -> Result:
     return Result(number, State.ACCEPTED, (f"m{number}", charge, balance))
 
 

@@ -37,17 +37,17 @@ def everything(batcher: Batcher, plan: RecipientTable) -> list[list[int]]:
     return packs
 
 
-def test_as_few_requests_as_the_limit_allows() -> None:
+def test_batches_are_filled_up_to_the_limit() -> None:
     plan = plan_of(*phones(7))
     assert everything(Batcher(plan, 3, Budget()), plan) == [[1, 2, 3], [4, 5, 6], [7]]
 
 
-def test_of_nobody_there_is_no_request() -> None:
+def test_empty_plan_yields_no_batch() -> None:
     plan = plan_of()
     assert taken(Batcher(plan, 3, Budget()), plan) is None
 
 
-def test_parts_of_a_rejected_pack_come_next() -> None:
+def test_parts_of_a_rejected_batch_come_next() -> None:
     plan = plan_of(*phones(6))
     batcher = Batcher(plan, 4, Budget())
     people = asyncio.run(batcher.next(0))
@@ -56,7 +56,7 @@ def test_parts_of_a_rejected_pack_come_next() -> None:
     assert sorted(everything(batcher, plan)) == [[1, 2], [3, 4], [5, 6]]
 
 
-def test_only_some_people_however_they_stand() -> None:
+def test_selected_recipients_are_batched_whatever_their_status() -> None:
     plan = plan_of(*phones(5))
     some = [recipient for recipient in plan.not_sent() if recipient.row in (2, 5)]
     plan.set_status([recipient.place for recipient in some], RecipientStatus.UNKNOWN)
@@ -70,12 +70,12 @@ class TestBudget:
         plan.deduplicate_and_suppress()
         return plan
 
-    def test_a_pack_is_as_large_as_it_is_affordable(self) -> None:
+    def test_batch_is_as_large_as_the_budget_affords(self) -> None:
         plan = self.plan(1, 2, 1, 1)
         batcher = Batcher(plan, 10, Budget(max_charge=4, spending=Spending(1.0)))
         assert taken(batcher, plan) == [1, 2, 3]
 
-    def test_reached_it_ends(self) -> None:
+    def test_reached_budget_ends_the_campaign(self) -> None:
         plan, budget = self.plan(1, 1), Budget(max_charge=1, spending=Spending(1.0))
         batcher = Batcher(plan, 10, budget)
         assert taken(batcher, plan) == [1]
@@ -83,7 +83,7 @@ class TestBudget:
         with pytest.raises(BudgetReachedError):
             taken(batcher, plan)
 
-    def test_while_requests_are_under_way_it_waits_for_what_they_cost(self) -> None:
+    def test_batcher_waits_for_the_cost_of_pending_requests(self) -> None:
         plan, budget = self.plan(1, 1), Budget(max_charge=10)
         batcher = Batcher(plan, 1, budget)
         assert taken(batcher, plan) == [1]
@@ -92,7 +92,7 @@ class TestBudget:
         budget.record_charge(reserved, 1, 1.0, None)
         assert taken(batcher, plan) == [2]
 
-    def test_a_text_of_more_pages_than_are_left_ends_it_and_does_not_wait_for_ever(self) -> None:
+    def test_recipient_beyond_the_remaining_pages_ends_the_campaign(self) -> None:
         plan, budget = self.plan(1, 3), Budget(max_charge=3, spending=Spending(1.0))
         batcher = Batcher(plan, 1, budget)
         assert taken(batcher, plan) == [1]
@@ -105,7 +105,7 @@ class TestBudget:
         assert billable_units(people) == 4
 
 
-class TestHours:
+class TestSendWindow:
     WINDOW = SendWindow(time(9), time(17), "UTC")
 
     def plan(self, *zones: str | None) -> RecipientTable:
@@ -114,14 +114,14 @@ class TestHours:
         plan.deduplicate_and_suppress()
         return plan
 
-    def test_closed_for_all_it_says_until_when(self) -> None:
+    def test_window_closed_for_all_raises_the_next_opening(self) -> None:
         plan = self.plan(None, None)
         batcher = Batcher(plan, 1, Budget(), window=self.WINDOW, clock=lambda: NINE - timedelta(hours=1))
         with pytest.raises(OutsideSendWindowError) as caught:
             taken(batcher, plan)
         assert caught.value.until == NINE
 
-    def test_those_whose_hours_it_is_come_first(self) -> None:
+    def test_recipients_inside_their_send_window_come_first(self) -> None:
         plan = self.plan("Asia/Tokyo", None, "America/New_York", None)
         batcher = Batcher(plan, 10, Budget(), window=self.WINDOW, clock=lambda: NINE)
         assert taken(batcher, plan) == [2, 4]
@@ -129,7 +129,7 @@ class TestHours:
             taken(batcher, plan)
         assert caught.value.until == datetime(2026, 3, 10, 13, tzinfo=UTC)
 
-    def test_closing_in_the_middle_lets_nothing_further_out(self) -> None:
+    def test_window_that_closes_midway_stops_further_batches(self) -> None:
         clock = SimpleNamespace(now=NINE + timedelta(hours=7, minutes=59))
         plan = self.plan(*[None] * 3)
         batcher = Batcher(plan, 1, Budget(), window=self.WINDOW, clock=lambda: clock.now)
@@ -140,7 +140,7 @@ class TestHours:
             taken(batcher, plan)
         assert caught.value.until == NINE + timedelta(days=1)
 
-    def test_those_whose_window_opens_meanwhile_follow_at_once(self) -> None:
+    def test_recipients_whose_window_opens_midway_follow_at_once(self) -> None:
         clock = SimpleNamespace(now=datetime(2026, 3, 10, 12, 59, tzinfo=UTC))
         plan = self.plan(None, "America/New_York", None)
         batcher = Batcher(plan, 1, Budget(), window=self.WINDOW, clock=lambda: clock.now)
@@ -148,7 +148,7 @@ class TestHours:
         clock.now += timedelta(minutes=1)
         assert [taken(batcher, plan), taken(batcher, plan), taken(batcher, plan)] == [[2], [3], None]
 
-    def test_a_window_that_opens_between_the_last_look_and_the_end_leaves_nobody_out(self) -> None:
+    def test_window_that_opens_during_the_last_check_leaves_no_recipient_out(self) -> None:
         """The last of one zone are taken when those of the next may be reached."""
         moments = iter([datetime(2026, 3, 10, 12, 59, 59, tzinfo=UTC)] * 2)
         after = datetime(2026, 3, 10, 13, tzinfo=UTC)
@@ -156,7 +156,7 @@ class TestHours:
         batcher = Batcher(plan, 1, Budget(), window=self.WINDOW, clock=lambda: next(moments, after))
         assert everything(batcher, plan) == [[1], [2]]
 
-    def test_who_is_put_back_at_closing_time_is_sent_to_at_the_next_opening(self) -> None:
+    def test_recipients_requeued_at_closing_are_batched_at_the_next_opening(self) -> None:
         clock = SimpleNamespace(now=NINE)
         plan = self.plan(*[None] * 4)
         batcher = Batcher(plan, 4, Budget(), window=self.WINDOW, clock=lambda: clock.now)
@@ -166,7 +166,7 @@ class TestHours:
         clock.now = NINE + timedelta(days=1)
         assert sorted(row for pack in everything(batcher, plan) for row in pack) == [1, 2, 3, 4]
 
-    def test_resend_stops_when_the_window_closes_and_takes_nobody_twice(self) -> None:
+    def test_resend_stops_when_the_window_closes_and_takes_no_recipient_twice(self) -> None:
         clock = SimpleNamespace(now=NINE + timedelta(hours=7, minutes=59))
         plan = self.plan(*[None] * 3)
         people = list(plan.not_sent())
@@ -190,7 +190,7 @@ class TestHours:
         with pytest.raises(OutsideSendWindowError):
             taken(batcher, plan)
 
-    def test_resend_put_back_at_closing_time_is_taken_at_the_next_opening(self) -> None:
+    def test_resend_requeued_at_closing_is_batched_at_the_next_opening(self) -> None:
         clock = SimpleNamespace(now=NINE)
         plan = self.plan(*[None] * 4)
         people = list(plan.not_sent())
@@ -203,8 +203,8 @@ class TestHours:
         assert sorted(row for pack in everything(batcher, plan) for row in pack) == [1, 2, 3, 4]
 
 
-class TestDoNotDisturb:
-    def test_a_request_is_filled_up_with_those_who_may_be(self) -> None:
+class TestDnd:
+    def test_batch_is_filled_up_with_permitted_recipients(self) -> None:
         plan = plan_of(*phones(500))
 
         class Even:
@@ -228,7 +228,7 @@ class TestTestRecipients:
         plan.deduplicate_and_suppress()
         return plan
 
-    def test_share_no_request_with_others_and_go_alone(self) -> None:
+    def test_test_recipients_share_no_batch_with_others(self) -> None:
         plan = self.plan()
         batcher = Batcher(plan, 2, Budget())
         assert taken(batcher, plan) == [0, 0]
@@ -237,6 +237,6 @@ class TestTestRecipients:
         assert taken(batcher, plan, under_way=1) == WAIT
         assert [taken(batcher, plan), taken(batcher, plan, under_way=1)] == [[1, 2], [3, 4]]
 
-    def test_only_them(self) -> None:
+    def test_test_only_yields_only_test_recipients(self) -> None:
         plan = self.plan()
         assert everything(Batcher(plan, 10, Budget(), test_only=True), plan) == [[0, 0, 0]]

@@ -25,7 +25,7 @@ def test_default_fills_a_cell_that_recipients_cannot_read(cell: Any) -> None:
         message("{name}", {"name": "n"}).values([cell])
 
 
-def test_words_for_a_missing_value_are_counted_by_placeholder() -> None:
+def test_missing_value_words_are_counted_by_placeholder() -> None:
     content, words = (
         message("{name} {city}", {"name": "n", "city": "c"}, defaults={"name": "you", "city": "x"}),
         MissingWords(),
@@ -36,29 +36,29 @@ def test_words_for_a_missing_value_are_counted_by_placeholder() -> None:
     assert words.describe()[0].startswith("2 rows have the word 'nan' in {name}. It is read as a missing value.")
 
 
-def test_words_are_values_where_the_source_lists_what_is_missing() -> None:
+def test_missing_value_words_are_values_if_the_source_lists_missing_values() -> None:
     words = MissingWords(are_values=True)
     assert message("{name}", {"name": "n"}, defaults={"name": "you"}).values([" null "], words) == ["null"]
     assert words.describe()[0].startswith("1 row has the word 'null' in {name}. It is read as a value, and sent.")
 
 
-def test_words_stand_in_the_order_of_the_placeholders_and_defaults_fill_blanks() -> None:
+def test_values_follow_the_order_of_placeholders_and_defaults_fill_blanks() -> None:
     said = message("{name} {city}", {"name": "n", "city": "c"}, defaults={"city": "Lagos"})
     assert said.values(["Ada", None]) == ["Ada", "Lagos"]
     with pytest.raises(ValueError, match="no value for the placeholder name"):
         said.values([" ", "Abuja"])
 
 
-def test_one_reads_their_own_words_and_a_value_that_looks_like_a_placeholder_stays() -> None:
+def test_value_that_looks_like_a_placeholder_stays_as_it_is() -> None:
     said = message("{name}, {city} & 100 %", {"name": "n", "city": "c"})
     assert said.rendered(placeholder_values_as_json(["{city}", "Lagos"])) == ["{city}, Lagos & 100 %"]
 
 
-def test_without_anything_personal_all_read_the_same() -> None:
+def test_text_without_placeholders_is_the_same_for_all_recipients() -> None:
     assert message("Hello {you}").rendered(None) == ["Hello {you}"]
 
 
-def test_another_way_to_write_placeholders() -> None:
+def test_custom_placeholder_format_is_filled() -> None:
     said = message("Hello %name%", {"name": "n"}, placeholder_format="%name%")
     assert said.rendered(placeholder_values_as_json(["Ada"])) == ["Hello Ada"]
 
@@ -69,20 +69,20 @@ def test_subject_and_body_are_both_filled() -> None:
     assert said.length_estimator() is None
 
 
-def test_pages_are_of_the_text_with_the_words_in_it() -> None:
+def test_pages_are_counted_of_the_rendered_text() -> None:
     measure = message("Hello {name}", {"name": "n"}).length_estimator()
     assert measure is not None
     assert [measure(["x" * length]).pages for length in (10, 154, 155)] == [1, 1, 2]
     assert measure(["ọ"]).encoding == "UCS-2"
 
 
-def test_a_placeholder_that_no_column_fills_is_refused_by_name() -> None:
+def test_placeholder_without_a_column_is_refused_by_name() -> None:
     with pytest.raises(CannotPlanError, match=r"placeholders city of the text.*Nothing was sent"):
         refuse_unknown_placeholders(message("{name} {city}", {"name": "n"}))
     refuse_unknown_placeholders(message("{name}", {"name": "n", "unused": "u"}))
 
 
-def test_nothing_that_is_said_stands_in_its_repr() -> None:
+def test_repr_shows_no_text_and_no_default() -> None:
     shown = repr(message("the secret text", {"name": "n"}, defaults={"name": "Adaobi"}))
     assert "secret" not in shown
     assert "Adaobi" not in shown

@@ -20,13 +20,13 @@ from tests.unit.sending.campaign.parts import (
     WHEN,
     MemoryStore,
     batch,
-    claim,
     journal_log,
+    make_intent,
+    make_result,
     member,
     opened,
     plan_of,
     planned,
-    settled,
     statuses,
 )
 
@@ -35,7 +35,7 @@ ENDS = {
     "not_sent": lambda number: Result(number, State.NOT_SENT, reason="429"),
     "rejected": lambda number: Result(number, State.REJECTED, reason="no such number"),
     "unknown": lambda number: Result(number, State.UNKNOWN, reason="cut"),
-    "sent": settled,
+    "sent": make_result,
 }
 
 
@@ -53,38 +53,38 @@ def restored(
     return plan, index
 
 
-def test_of_a_first_try_everybody_is_left() -> None:
+def test_first_try_has_every_recipient_not_sent() -> None:
     plan, index = restored(tries=FIRST_TRY)
     assert set(statuses(plan).values()) == {"not_sent"}
     assert (index.next_number, index.money(), index.unresolved()) == (0, (None, None, 0), [])
 
 
 @pytest.mark.parametrize("outcome", ENDS)
-def test_one_request_decides(outcome: str) -> None:
-    plan, index = restored(batch([claim(0, ADA, OBI)]), batch([], [ENDS[outcome](0)]))
+def test_result_of_one_request_sets_the_recipient_status(outcome: str) -> None:
+    plan, index = restored(batch([make_intent(0, ADA, OBI)]), batch([], [ENDS[outcome](0)]))
     assert statuses(plan) == {ADA: outcome, OBI: outcome, UMA: "not_sent"}
     assert index.next_number == REQUESTS_PER_TRY
 
 
-def test_a_claim_whose_answer_was_not_noted_is_unknown() -> None:
-    plan, index = restored(batch([claim(0, ADA)]))
+def test_intent_without_a_result_is_unknown() -> None:
+    plan, index = restored(batch([make_intent(0, ADA)]))
     (unresolved,) = index.unresolved()
     assert statuses(plan)[ADA] == "unknown"
-    assert (unresolved.reference, unresolved.body) == (claim(0, ADA).reference, BODY)
+    assert (unresolved.reference, unresolved.body) == (make_intent(0, ADA).reference, BODY)
     assert "ended before a response was recorded" in (unresolved.reason or "")
 
 
 @pytest.mark.parametrize("strong", ENDS)
 @pytest.mark.parametrize("weak", ENDS)
 @pytest.mark.parametrize("strong_first", [True, False])
-def test_the_strongest_of_several_counts(strong: str, weak: str, strong_first: bool) -> None:
+def test_strongest_result_of_several_requests_counts(strong: str, weak: str, strong_first: bool) -> None:
     order = list(ENDS)
     if order.index(weak) >= order.index(strong):
         return
     first, second = (strong, weak) if strong_first else (weak, strong)
     plan, _ = restored(
-        batch([claim(0, ADA, OBI)], []),
-        batch([claim(1, ADA)], [ENDS[first](0)]),
+        batch([make_intent(0, ADA, OBI)], []),
+        batch([make_intent(1, ADA)], [ENDS[first](0)]),
         batch([], [ENDS[second](1)]),
     )
     assert statuses(plan)[ADA] == strong
@@ -93,14 +93,14 @@ def test_the_strongest_of_several_counts(strong: str, weak: str, strong_first: b
 
 @pytest.mark.parametrize("late", ENDS)
 def test_accepted_request_stays_accepted_whatever_a_late_write_has(late: str) -> None:
-    plan, index = restored(batch([claim(0, ADA, OBI)], [settled(0)]), batch([], [ENDS[late](0)]))
+    plan, index = restored(batch([make_intent(0, ADA, OBI)], [make_result(0)]), batch([], [ENDS[late](0)]))
     assert statuses(plan) == {ADA: "sent", OBI: "sent", UMA: "not_sent"}
     assert index.unresolved() == []
 
 
-def test_the_newest_of_equals_counts() -> None:
+def test_newest_of_equal_results_counts() -> None:
     plan, index = restored(
-        batch([claim(0, ADA, OBI), claim(1, ADA)], []),
+        batch([make_intent(0, ADA, OBI), make_intent(1, ADA)], []),
         batch([], [Result(0, State.UNKNOWN, reason="first"), Result(1, State.UNKNOWN, reason="second")]),
     )
     assert [(one.number, one.reason) for one in index.unresolved()] == [(0, "first"), (1, "second")]
@@ -108,65 +108,67 @@ def test_the_newest_of_equals_counts() -> None:
     assert statuses(plan) == {ADA: "unknown", OBI: "unknown", UMA: "not_sent"}
 
 
-def test_the_order_of_the_source_does_not_matter() -> None:
-    plan, _ = restored(batch([claim(0, ADA, OBI)], [settled(0)]), plan=plan_of(UMA, OBI, "2348030000004", ADA))
+def test_order_of_the_source_does_not_matter() -> None:
+    plan, _ = restored(
+        batch([make_intent(0, ADA, OBI)], [make_result(0)]), plan=plan_of(UMA, OBI, "2348030000004", ADA)
+    )
     assert statuses(plan) == {UMA: "not_sent", OBI: "sent", "2348030000004": "not_sent", ADA: "sent"}
 
 
-class TestThoseWhoAreNoLongerInTheSource:
+class TestRecipientsNoLongerInTheSource:
     @pytest.mark.parametrize(("outcome", "named"), [("sent", True), ("unknown", True), ("rejected", False)])
-    def test_are_named_where_they_were_or_may_have_been_sent_to(self, outcome: str, named: bool) -> None:
-        plan, _ = restored(batch([claim(0, ADA)], []), batch([], [ENDS[outcome](0)]), plan=plan_of(OBI))
+    def test_sent_or_unknown_recipient_stays_in_the_rows(self, outcome: str, named: bool) -> None:
+        plan, _ = restored(batch([make_intent(0, ADA)], []), batch([], [ENDS[outcome](0)]), plan=plan_of(OBI))
         gone = [line for line in plan.rows() if line["recipient"] is None]
         assert bool(gone) is named
         for line in gone:
             assert (line["row"], line["outcome"], line["reason"]) == (None, outcome, "no longer in the source")
 
     @pytest.mark.parametrize("now", [RecipientStatus.SUPPRESSED, RecipientStatus.NOT_ALLOWED])
-    def test_or_are_left_out_by_now(self, now: RecipientStatus) -> None:
+    def test_recipient_suppressed_since_then_stays_sent(self, now: RecipientStatus) -> None:
         plan = RecipientTable()
         plan.add([planned(ADA, 1, status=now), planned(OBI, 2, status=now)])
         plan.deduplicate_and_suppress()
-        restored(batch([claim(0, ADA)], [settled(0)]), plan=plan)
+        restored(batch([make_intent(0, ADA)], [make_result(0)]), plan=plan)
         assert statuses(plan) == {ADA: "sent", OBI: now.word}
 
-    def test_a_duplicate_stays_one(self) -> None:
-        plan, _ = restored(batch([claim(0, ADA)], [settled(0)]), plan=plan_of(ADA, ADA))
+    def test_duplicate_stays_a_duplicate(self) -> None:
+        plan, _ = restored(batch([make_intent(0, ADA)], [make_result(0)]), plan=plan_of(ADA, ADA))
         assert [line["outcome"] for line in plan.rows()] == ["sent", "duplicate"]
 
 
-class TestRejectedPeople:
-    def test_stay_so_in_a_retry(self) -> None:
-        plan, _ = restored(batch([claim(0, ADA)], [ENDS["rejected"](0)]))
+class TestRejectedRecipients:
+    def test_rejected_recipient_stays_rejected_in_a_retry(self) -> None:
+        plan, _ = restored(batch([make_intent(0, ADA)], [ENDS["rejected"](0)]))
         (line, *_) = plan.rows()
         assert (line["outcome"], line["reason"]) == ("rejected", "no such number")
 
-    def test_are_tried_again_after_a_clear(self) -> None:
-        plan, _ = restored(batch([claim(0, ADA)], [ENDS["rejected"](0)]), tries=CLEARED)
+    def test_rejected_recipient_is_tried_again_after_a_clear(self) -> None:
+        plan, _ = restored(batch([make_intent(0, ADA)], [ENDS["rejected"](0)]), tries=CLEARED)
         assert statuses(plan)[ADA] == "not_sent"
 
-    def test_again_rejected_after_the_clear_they_stay_so_in_its_retry(self) -> None:
+    def test_recipient_rejected_after_the_clear_stays_rejected_in_its_retry(self) -> None:
         again = TryInfo(3, 4, 3, 1)
         plan, _ = restored(
-            batch([claim(0, ADA)], [ENDS["rejected"](0)]),
-            batch([claim(1, ADA)], [ENDS["rejected"](1)], tries=CLEARED),
+            batch([make_intent(0, ADA)], [ENDS["rejected"](0)]),
+            batch([make_intent(1, ADA)], [ENDS["rejected"](1)], tries=CLEARED),
             tries=again,
         )
         assert statuses(plan)[ADA] == "rejected"
 
 
-class TestALostJournal:
-    def test_leaves_nobody_who_can_be_sent_to(self) -> None:
+class TestLostJournal:
+    def test_every_recipient_is_unknown(self) -> None:
         plan, index = restored(tries=CLEARED)
         assert set(statuses(plan).values()) == {"unknown"}
         assert {line["reason"] for line in plan.rows()} == {LOST}
         assert index.unresolved() == []
 
-    def test_but_what_was_noted_since_counts(self) -> None:
+    def test_results_recorded_since_the_loss_count(self) -> None:
         store = MemoryStore()
         journal = opened(store, CLEARED)
         journal.record_head()
-        journal.append(batch([claim(0, ADA)], [settled(0)], tries=CLEARED))
+        journal.append(batch([make_intent(0, ADA)], [make_result(0)], tries=CLEARED))
         plan = plan_of(ADA, OBI)
         index = JournalIndex(plan, journal_log(store, TryInfo(3, 4, 3, 1)), BODY)
         index.replay()
@@ -174,78 +176,82 @@ class TestALostJournal:
 
 
 class TestAcceptedRequests:
-    def test_of_all_tries_have_the_recipients_that_the_service_rejected_from_them(self) -> None:
-        _, index = restored(batch([claim(0, ADA, OBI)], [settled(0)._replace(left_out=member(OBI))]))
-        index.record(claim(1, UMA, OBI), WHEN.timestamp(), settled(1)._replace(left_out=member(OBI)))
+    def test_requests_of_all_tries_name_their_rejected_recipients(self) -> None:
+        _, index = restored(batch([make_intent(0, ADA, OBI)], [make_result(0)._replace(left_out=member(OBI))]))
+        index.record(make_intent(1, UMA, OBI), WHEN.timestamp(), make_result(1)._replace(left_out=member(OBI)))
         index.plan.set_status([3], RecipientStatus.SENT, 1)
         made = index.requests()
         assert [(request.recipients, request.rejected) for request in made] == [(1, (OBI,)), (1, (OBI,))]
 
-    def test_without_a_rejection_have_none(self) -> None:
-        _, index = restored(batch([claim(0, ADA, OBI)], [settled(0)]))
-        assert list(index.requests()) == [(claim(0, ADA, OBI).reference, State.ACCEPTED, 2, 0, "m0", ())]
+    def test_request_without_a_rejection_has_no_rejected_recipients(self) -> None:
+        _, index = restored(batch([make_intent(0, ADA, OBI)], [make_result(0)]))
+        assert list(index.requests()) == [(make_intent(0, ADA, OBI).reference, State.ACCEPTED, 2, 0, "m0", ())]
 
 
 class TestRequestsOfDeliveryTracking:
     def test_unknown_request_names_only_the_recipients_that_no_later_one_reached(self) -> None:
-        _, index = restored(batch([claim(0, ADA, OBI), claim(1, ADA)], [settled(1)]))
+        _, index = restored(batch([make_intent(0, ADA, OBI), make_intent(1, ADA)], [make_result(1)]))
         made = [(request.state, request.recipients, request.unknown) for request in index.requests()]
         assert made == [(State.UNKNOWN, 2, 1), (State.ACCEPTED, 1, 0)]
 
     def test_unknown_request_whose_recipients_were_all_reached_later_has_none(self) -> None:
-        _, index = restored(batch([claim(0, ADA, OBI), claim(1, ADA), claim(2, OBI)], [settled(1), settled(2)]))
+        _, index = restored(
+            batch(
+                [make_intent(0, ADA, OBI), make_intent(1, ADA), make_intent(2, OBI)], [make_result(1), make_result(2)]
+            )
+        )
         made = [(request.state, request.unknown) for request in index.requests()]
         assert made == [(State.UNKNOWN, 0), (State.ACCEPTED, 0), (State.ACCEPTED, 0)]
 
     def test_resend_under_the_same_reference_is_the_same_request(self) -> None:
-        _, index = restored(batch([claim(0, ADA, OBI), claim(1, OBI, ADA)], [settled(1)]))
+        _, index = restored(batch([make_intent(0, ADA, OBI), make_intent(1, OBI, ADA)], [make_result(1)]))
         made = [(request.state, request.recipients, request.unknown) for request in index.requests()]
         assert made == [(State.ACCEPTED, 2, 0)]
 
     def test_request_that_was_accepted_twice_for_a_recipient_keeps_its_size(self) -> None:
-        _, index = restored(batch([claim(0, ADA, OBI), claim(1, ADA)], [settled(0), settled(1)]))
+        _, index = restored(batch([make_intent(0, ADA, OBI), make_intent(1, ADA)], [make_result(0), make_result(1)]))
         assert [request.recipients for request in index.requests()] == [2, 1]
 
 
-class TestWhatIsSummed:
-    def test_money_is_of_settled_requests_of_all_tries(self) -> None:
+class TestSums:
+    def test_charges_of_requests_with_results_are_summed_over_all_tries(self) -> None:
         _, index = restored(
-            batch([claim(0, ADA), claim(1, OBI), claim(2, UMA)], []),
-            batch([], [settled(0, 2.5, 97.5), settled(1, 5.0, 92.5), Result(2, State.UNKNOWN)]),
+            batch([make_intent(0, ADA), make_intent(1, OBI), make_intent(2, UMA)], []),
+            batch([], [make_result(0, 2.5, 97.5), make_result(1, 5.0, 92.5), Result(2, State.UNKNOWN)]),
         )
         assert index.money() == (7.5, 92.5, 2)
         assert index.next_number == REQUESTS_PER_TRY
 
-    def test_the_last_balance_is_that_of_this_try(self) -> None:
-        _, index = restored(batch([claim(0, ADA)], [settled(0, 2.5, 10.0)]))
-        index.record(claim(1, OBI), WHEN.timestamp(), settled(1, 2.5, 7.5))
+    def test_last_balance_is_that_of_this_try(self) -> None:
+        _, index = restored(batch([make_intent(0, ADA)], [make_result(0, 2.5, 10.0)]))
+        index.record(make_intent(1, OBI), WHEN.timestamp(), make_result(1, 2.5, 7.5))
         assert index.money() == (5.0, 7.5, 2)
 
-    def test_a_service_that_says_nothing_of_money(self) -> None:
-        _, index = restored(batch([claim(0, ADA)], [settled(0, None, None)]))
+    def test_service_without_charge_and_balance_gives_none(self) -> None:
+        _, index = restored(batch([make_intent(0, ADA)], [make_result(0, None, None)]))
         assert index.money() == (None, None, 1)
 
 
 class TestEvidence:
-    def test_settles_those_in_doubt_by_a_request(self) -> None:
-        plan, index = restored(batch([claim(0, ADA, OBI), claim(1, UMA)]))
-        index.record_result(settled(0))
+    def test_result_of_a_probe_resolves_the_recipients_of_its_request(self) -> None:
+        plan, index = restored(batch([make_intent(0, ADA, OBI), make_intent(1, UMA)]))
+        index.record_result(make_result(0))
         index.set_accepted(0)
         assert statuses(plan) == {ADA: "sent", OBI: "sent", UMA: "unknown"}
         assert [one.number for one in index.unresolved()] == [1]
 
-    def test_the_words_of_each_are_known_by_their_hash(self) -> None:
+    def test_unresolved_recipient_has_the_hash_of_its_values(self) -> None:
         plan = RecipientTable()
         plan.add([planned(ADA, 1, placeholder_values='["Ada"]')])
         plan.deduplicate_and_suppress()
-        _, index = restored(batch([claim(0, ADA, words=['["Ada"]'])]), plan=plan)
+        _, index = restored(batch([make_intent(0, ADA, words=['["Ada"]'])]), plan=plan)
         assert index.unresolved_recipients(0) == [(member(ADA), '["Ada"]', PRINTS.values_hash('["Ada"]'))]
 
 
-def test_another_text_sent_before_is_noticed() -> None:
+def test_changed_text_after_an_accepted_request_is_detected() -> None:
     def changed(body: str, end: Any) -> bool:
-        return restored(batch([claim(0, ADA)], [], body=body), batch([], [end]))[1].changed()
+        return restored(batch([make_intent(0, ADA)], [], body=body), batch([], [end]))[1].changed()
 
-    assert changed("another", settled(0))
-    assert not changed(BODY, settled(0))
+    assert changed("another", make_result(0))
+    assert not changed(BODY, make_result(0))
     assert not changed("another", Result(0, State.NOT_SENT))

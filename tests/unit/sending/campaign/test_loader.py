@@ -32,7 +32,7 @@ def outcomes(plan: RecipientTable) -> list[tuple[str, str | None]]:
     return [(line["outcome"], line["reason"]) for line in plan.rows()]
 
 
-def test_numbers_are_normalised_and_meet_however_they_are_written() -> None:
+def test_number_written_in_several_forms_is_one_recipient() -> None:
     plan = plan_from("08031200000", {"phone": "+234 803 120 0000"}, {"phone": 2348031200000}, said=message())
     assert [one.address for one in plan.not_sent()] == ["2348031200000"]
     assert plan.counts()[RecipientStatus.DUPLICATE] == 2
@@ -49,7 +49,7 @@ def test_email_addresses_meet_in_any_case_of_the_domain() -> None:
     ) == (1, 1, 1)
 
 
-def test_what_is_personal_is_kept_in_the_order_of_the_placeholders() -> None:
+def test_placeholder_values_follow_the_order_of_the_placeholders() -> None:
     said = message("{b} {a}", {"b": "second", "a": "first"})
     (recipient,) = plan_from({"phone": "08031200000", "first": "1", "second": "2"}, said=said).not_sent()
     assert said.substitutions([recipient.placeholder_values or ""]) == [{"b": "2", "a": "1"}]
@@ -66,7 +66,7 @@ def test_what_is_personal_is_kept_in_the_order_of_the_placeholders() -> None:
         (None, "cannot be read"),
     ],
 )
-def test_an_invalid_row_is_set_aside_and_says_why_without_what_it_holds(row: Any, reason: str) -> None:
+def test_invalid_row_has_a_reason_without_its_number(row: Any, reason: str) -> None:
     plan = plan_from(row, {"phone": "08031200001", "name": "Obi"})
     (outcome, why), (other, _) = outcomes(plan)
     assert (outcome, other) == ("invalid_row", "not_sent")
@@ -74,24 +74,24 @@ def test_an_invalid_row_is_set_aside_and_says_why_without_what_it_holds(row: Any
     assert "0803120" not in (why or "")
 
 
-def test_a_person_of_an_invalid_row_may_have_a_good_one() -> None:
+def test_recipient_of_an_invalid_row_is_loaded_from_a_valid_one() -> None:
     plan = plan_from({"phone": "08031200000"}, {"phone": "08031200000", "name": "Ada"})
     assert [one.row for one in plan.not_sent()] == [2]
 
 
-def test_pages_and_encoding_are_of_the_text_each_person_reads() -> None:
+def test_pages_and_encoding_are_of_the_rendered_text() -> None:
     rows = [{"phone": phone, "name": name} for phone, name in zip(phones(3), ["Ada", "Adé ọ", "x" * 200], strict=True)]
     plan = plan_from(*({**row, "phone": f"+{row['phone']}"} for row in rows))
     assert [one.pages for one in plan.not_sent()] == [1, 1, 2]
     assert plan.lengths() == [("GSM-7", 1, 1), ("GSM-7", 2, 1), ("UCS-2", 1, 1)]
 
 
-def test_without_a_text_of_ours_pages_are_unknown() -> None:
+def test_text_that_cannot_be_measured_has_unknown_pages() -> None:
     plan = plan_from("08031200000", said=message(measured=False))
     assert (plan.lengths(), [one.pages for one in plan.not_sent()]) == ([], [None])
 
 
-def test_who_is_not_on_the_list_of_a_staging_connection_is_left_out_and_counted() -> None:
+def test_recipient_outside_allowed_recipients_is_not_allowed() -> None:
     reader = dataclasses.replace(
         nigerian_reader(GREETING), allowed=AllowedRecipients("2348031200001", nigerian_reader(GREETING).read)
     )
@@ -102,36 +102,36 @@ def test_who_is_not_on_the_list_of_a_staging_connection_is_left_out_and_counted(
 class TestTimeZones:
     COLUMNS = Columns("phone", "zone")
 
-    def test_are_kept_with_the_person(self) -> None:
+    def test_time_zone_is_stored_with_the_recipient(self) -> None:
         plan = plan_from({"phone": "08031200000", "zone": "Asia/Tokyo"}, said=message(), columns=self.COLUMNS)
         assert [one.zone for one in plan.not_sent()] == ["Asia/Tokyo"]
 
     @pytest.mark.parametrize("zone", ["Africa/Atlantis", "+01:00", "", None, "../../etc/passwd", 5, "Africa"])
-    def test_that_are_none_make_an_invalid_row(self, zone: Any) -> None:
+    def test_invalid_time_zone_makes_the_row_invalid(self, zone: Any) -> None:
         plan = plan_from({"phone": "08031200000", "zone": zone}, said=message(), columns=self.COLUMNS)
         assert outcomes(plan) == [("invalid_row", "zone is no time zone such as Africa/Lagos")]
 
-    def test_do_not_mix_with_what_is_personal(self) -> None:
+    def test_time_zone_is_separate_from_placeholder_values(self) -> None:
         row = {"phone": "08031200000", "zone": "Asia/Tokyo", "name": "Ada"}
         (recipient,) = plan_from(row, columns=self.COLUMNS).not_sent()
         assert (recipient.zone, recipient.placeholder_values) == ("Asia/Tokyo", '["Ada"]')
 
 
 class TestColumns:
-    def test_that_are_missing_are_named_beside_those_there_are(self) -> None:
+    def test_missing_columns_are_named_beside_the_existing_ones(self) -> None:
         planner = RecipientLoader(RecipientTable(), GREETING, PRINTS, reader=nigerian_reader(GREETING))
         with pytest.raises(CannotPlanError, match=r"no column name, phone. It has: tel, x. Nothing was sent"):
             planner.read(Rows(columns=("tel", "x")), PHONE)
 
     @pytest.mark.parametrize("data", ["+2348031200000", "ada@example.com"])
-    def test_are_not_shown_where_somebody_stands_in_place_of_the_header(self, data: str) -> None:
+    def test_columns_that_are_data_of_a_recipient_are_not_shown(self, data: str) -> None:
         planner = RecipientLoader(RecipientTable(), GREETING, PRINTS, reader=nigerian_reader(GREETING))
         with pytest.raises(CannotPlanError, match="it seems to have no header") as told:
             planner.read(Rows(columns=(data, "Ada Obi")), PHONE)
         assert data not in str(told.value)
         assert "Ada" not in str(told.value)
 
-    def test_of_a_list_may_differ_from_row_to_row(self) -> None:
+    def test_columns_of_a_list_may_differ_from_row_to_row(self) -> None:
         plan = plan_from({"phone": "08031200000", "name": "Ada"}, {"tel": "08031200001", "name": "Obi"})
         assert [line for line, _ in outcomes(plan)] == ["not_sent", "invalid_row"]
 
@@ -147,7 +147,7 @@ class TestSuppression:
         plan.deduplicate_and_suppress()
         return plan, found
 
-    def test_goes_by_the_normalised_number(self) -> None:
+    def test_suppression_compares_normalised_numbers(self) -> None:
         plan, found = self.suppressed({"phone": "+234 803 120 0001"})
         assert ([line for line, _ in outcomes(plan)], found.invalid) == (["not_sent", "suppressed"], 0)
 
@@ -161,23 +161,23 @@ class TestSuppression:
             "\ufeff\u200e08031200001",
         ],
     )
-    def test_understands_what_people_and_databases_write(self, written: Any) -> None:
+    def test_suppression_reads_every_written_form_of_a_number(self, written: Any) -> None:
         plan, found = self.suppressed({"phone": written})
         assert ([line for line, _ in outcomes(plan)], found.invalid) == (["not_sent", "suppressed"], 0)
 
-    def test_rows_that_name_nobody_are_counted_with_their_reasons(self) -> None:
+    def test_invalid_suppression_rows_are_counted_with_their_reasons(self) -> None:
         found = self.suppressed({"phone": "?"}, None, {"tel": "08031200001"})[1]
         assert (found.rows, found.invalid, found.empty) == (3, 3, 0)
         assert [number for number, _ in found.first_invalid] == [1, 2, 3]
         assert "is not a phone number" in found.first_invalid[0][1]
 
-    def test_an_empty_cell_of_a_table_is_nobody(self) -> None:
+    def test_empty_cell_of_a_suppression_table_counts_as_empty(self) -> None:
         found = self.suppressed({"phone": None}, {"phone": " "}, {"phone": "08031200001"}, columns=("phone",))[1]
         assert (found.rows, found.invalid, found.empty) == (3, 0, 2)
 
 
 class TestPartitions:
-    def test_have_everybody_once_and_duplicates_in_one(self) -> None:
+    def test_partitions_hold_every_recipient_once_and_each_duplicate_in_one(self) -> None:
         rows = [*phones(200), *phones(200), None, None]
         plans = [
             plan_from(*(row and f"+{row}" for row in rows), said=message(), partition=Partition.read(one))
@@ -188,7 +188,7 @@ class TestPartitions:
         assert sum(plan.counts()[RecipientStatus.DUPLICATE] for plan in plans) == 200
         assert sum(plan.counts()[RecipientStatus.INVALID_ROW] for plan in plans) == 2
 
-    def test_the_others_are_counted(self) -> None:
+    def test_recipients_of_other_partitions_are_counted(self) -> None:
         plan = RecipientTable()
         planner = RecipientLoader(plan, message(), PRINTS, reader=nigerian_reader(message()), partition=Partition(0, 3))
         planner.read(Rows(*(f"+{one}" for one in phones(90))), PHONE)
@@ -196,7 +196,7 @@ class TestPartitions:
         assert planner.stats.rows == 90
 
 
-def test_told_to_stop_it_ends_while_it_reads() -> None:
+def test_error_of_the_check_ends_the_reading() -> None:
     class EndedError(Exception):
         pass
 
@@ -207,7 +207,7 @@ def test_told_to_stop_it_ends_while_it_reads() -> None:
         plan_from("08031200000", said=message(), check=check)
 
 
-def test_test_recipients_stand_first_with_row_nought() -> None:
+def test_test_recipients_have_row_zero() -> None:
     plan = RecipientTable()
     planner = RecipientLoader(plan, message(), PRINTS, reader=nigerian_reader(message()))
     planner.read(Rows(*(f"+{one}" for one in phones(5))), PHONE, test=True)

@@ -110,14 +110,14 @@ def test_each_email_is_byte_for_byte_what_a_full_check_returns(drawn: Any, callb
     assert_same_as_checked(of, ask.send_email, EMAIL_FIELDS, str, drawn, callback)
 
 
-def test_only_the_first_message_is_checked(checks: list[object]) -> None:
+def test_identical_fields_are_checked_in_the_first_message_only(checks: list[object]) -> None:
     of = series()
     for number in range(5):
         body_of(message(of, ADA, OBI, name=f"Ada {number}", external_ref=f"cpaas-{number}"))
     assert len(checks) == 1
 
 
-def test_a_normalised_number_is_not_read_as_a_national_one() -> None:
+def test_normalised_number_is_not_read_as_a_national_one() -> None:
     of, american = series(), dataclasses.replace(SETTINGS, default_region="US")
     for _ in range(2):
         body = body_of(message(of, "6592345678", name="Tan"), american)
@@ -131,7 +131,7 @@ def test_headers_and_url_are_those_of_the_first_message() -> None:
     assert second.headers is first.headers
 
 
-def test_a_message_that_breaks_the_contract_is_refused_each_time() -> None:
+def test_message_that_breaks_the_contract_is_refused_each_time() -> None:
     of = series({"sender_id": "A sender that is far too long", "content": "Hello"})
     for _ in range(2):
         with pytest.raises(CpaasInvalidRequestError, match=r"sender_id: must have at most 11 characters.*Nothing was"):
@@ -139,7 +139,7 @@ def test_a_message_that_breaks_the_contract_is_refused_each_time() -> None:
 
 
 @pytest.mark.parametrize("change", [{"base_url": "https://other.example.com"}, {"api_key": "another"}])
-def test_other_settings_are_checked_anew_and_obeyed(change: dict[str, str], checks: list[object]) -> None:
+def test_changed_settings_are_checked_again_and_used(change: dict[str, str], checks: list[object]) -> None:
     of, other = series(), dataclasses.replace(SETTINGS, **change)
     message(of, ADA).build(SETTINGS)
     request, _ = message(of, OBI).build(other)
@@ -158,7 +158,7 @@ def test_recipients_that_are_not_allowed_are_refused_in_every_message() -> None:
     assert body_of(message(of, ADA), settings)["recipients"] == ADA
 
 
-def test_a_value_that_json_cannot_carry_is_refused_without_being_shown() -> None:
+def test_value_that_json_cannot_carry_is_refused_without_being_shown() -> None:
     of = series()
     body_of(message(of, ADA, name="Ada"))
     with pytest.raises(CpaasInvalidRequestError) as no:
@@ -168,7 +168,7 @@ def test_a_value_that_json_cannot_carry_is_refused_without_being_shown() -> None
     assert body_of(message(of, OBI, name="Obi"))["personalisation"][0]["substitutions"] == {"name": "Obi"}
 
 
-def test_a_message_with_other_fields_than_the_first_is_checked(checks: list[object]) -> None:
+def test_message_with_other_fields_than_the_first_is_checked(checks: list[object]) -> None:
     of = series()
     assert "callback" not in body_of(message(of, ADA))
     url = "https://receiver.example.com/callback"
@@ -187,6 +187,6 @@ def test_recipients_that_the_check_changes_are_checked_in_each_message(checks: l
     assert len(checks) == 2
 
 
-def test_nobody_reads_a_recipient_or_a_value_in_a_representation() -> None:
+def test_repr_shows_no_recipient_and_no_value() -> None:
     shown = repr(message(series(), ADA, name="Ada", callback="https://receiver.example.com/secret"))
     assert shown == "SeriesMessage()"

@@ -149,7 +149,7 @@ class Tries(RuleBasedStateMachine):
         assert not getattr(self, "world", None) or not self.world.violations, self.world.violations
 
 
-def test_whatever_happens_nobody_is_sent_to_twice_and_nobody_is_missing() -> None:
+def test_tries_in_any_order_reach_no_recipient_twice_and_miss_none() -> None:
     run_state_machine_as_test(
         Tries,
         settings=settings(
@@ -162,7 +162,7 @@ def test_whatever_happens_nobody_is_sent_to_twice_and_nobody_is_missing() -> Non
 
 @pytest.mark.parametrize("form", Form)
 @pytest.mark.parametrize("policy", [OnUnknown.FAIL, OnUnknown.SKIP])
-def test_every_request_answered_in_one_form_reaches_nobody_twice(policy: OnUnknown, form: Form) -> None:
+def test_every_request_answered_in_one_form_reaches_no_recipient_twice(policy: OnUnknown, form: Form) -> None:
     world = World(policy=policy, window=2, per_request=3)
     world.source = PEOPLE
     world.run(Script(requests=(form,) * 40))
@@ -177,9 +177,7 @@ def test_every_request_answered_in_one_form_reaches_nobody_twice(policy: OnUnkno
 @pytest.mark.parametrize("write", range(6))
 @pytest.mark.parametrize("how", [AtSet.KILLED_BEFORE, AtSet.KILLED_AFTER])
 @pytest.mark.parametrize("policy", OnUnknown)
-def test_killed_at_any_write_unknown_is_at_most_a_window_and_the_next_try_goes_on(
-    policy: OnUnknown, how: AtSet, write: int
-) -> None:
+def test_kill_at_any_write_leaves_at_most_one_window_unknown(policy: OnUnknown, how: AtSet, write: int) -> None:
     world = World(policy=policy, window=2, per_request=1)
     world.source = PEOPLE
     world.run(Script(sets=(*[AtSet.FINE] * write, how)))
@@ -195,7 +193,7 @@ def test_killed_at_any_write_unknown_is_at_most_a_window_and_the_next_try_goes_o
 
 @pytest.mark.parametrize("request_", range(7))
 @pytest.mark.parametrize("how", [AtRequest.KILLED_BEFORE, AtRequest.KILLED_AFTER, AtRequest.STOPPED_LOST])
-def test_ended_at_any_request_everybody_else_is_reached_by_the_next_try(how: AtRequest, request_: int) -> None:
+def test_try_ended_at_any_request_leaves_the_remaining_recipients_to_the_next(how: AtRequest, request_: int) -> None:
     world = World(policy=OnUnknown.SKIP, window=3, per_request=1)
     world.source = PEOPLE
     world.run(Script(requests=(*[AtRequest.ACCEPTED] * request_, how)))
@@ -208,7 +206,7 @@ def test_ended_at_any_request_everybody_else_is_reached_by_the_next_try(how: AtR
 
 
 @pytest.mark.parametrize(("cap", "per_request"), [(2, 1), (3, 2), (100, 1)])
-def test_a_killed_try_leaves_no_more_recipients_pending_than_the_cap_and_one_request(
+def test_killed_try_leaves_at_most_the_cap_and_one_request_pending(
     cap: int, per_request: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(run_module, "MAX_PENDING_RECIPIENTS", cap)
@@ -224,7 +222,7 @@ def test_a_killed_try_leaves_no_more_recipients_pending_than_the_cap_and_one_req
 
 @pytest.mark.parametrize("writes", range(1, 7))
 @pytest.mark.parametrize("which", range(6))
-def test_after_a_clear_nobody_is_sent_to_again_whatever_write_was_carried_out_late(which: int, writes: int) -> None:
+def test_late_write_before_a_clear_sends_to_no_recipient_again(which: int, writes: int) -> None:
     world = World(policy=OnUnknown.SKIP, window=1, per_request=1)
     world.source = PEOPLE
     world.run(Script(requests=(*[AtRequest.ACCEPTED] * writes, AtRequest.KILLED_AFTER)))
@@ -258,14 +256,14 @@ def test_after_a_lost_journal_a_rejected_repetition_leaves_its_recipient_unknown
     assert {last.statuses[one] for one in PEOPLE[1:4]} == {RecipientStatus.SENT}
 
 
-def test_a_probe_that_finds_the_message_settles_its_recipients() -> None:
+def test_probe_that_finds_the_message_marks_its_recipients_sent() -> None:
     world = World(policy=OnUnknown.FAIL, evidence=True, per_request=4)
     last = world.run(Script(requests=(AtRequest.UNKNOWN_ACCEPTED,)))
     assert (world.violations, world.state) == ([], "success")
     assert last.statuses == dict.fromkeys(PEOPLE[:4], RecipientStatus.SENT)
 
 
-def test_a_probe_that_finds_the_repetition_proves_nothing_of_what_it_repeats() -> None:
+def test_probe_that_finds_the_resend_proves_nothing_of_the_first_request() -> None:
     world = World(policy=OnUnknown.RESEND, retries=0, evidence=True, per_request=4)
     world.run(Script(requests=(AtRequest.UNKNOWN_NOT, Form.ACCEPTED_FOR_OTHERS)))
     (left_out,) = {*PEOPLE[:4]} - set(world.reached)

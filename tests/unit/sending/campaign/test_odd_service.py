@@ -98,7 +98,7 @@ class CampaignRun:
 @pytest.mark.parametrize("policy", [OnUnknown.FAIL, OnUnknown.SKIP])
 @settings(suppress_health_check=list(HealthCheck))
 @given(seed=st.integers(0, 2**32), per_request=st.integers(1, 8), most=st.integers(1, 12))
-def test_nobody_gets_two_messages_and_whoever_is_not_reached_is_named(
+def test_odd_responses_reach_no_recipient_twice_and_hide_no_unsent_one(
     policy: OnUnknown, seed: int, per_request: int, most: int
 ) -> None:
     with serving(OddService(oddly(seed, most), random.Random(seed))) as service:
@@ -162,7 +162,7 @@ UNKNOWN: dict[str, tuple[int, Any]] = {
 
 
 @pytest.mark.parametrize(("status", "body"), ENDS.values(), ids=ENDS)
-def test_what_is_the_same_for_all_ends_the_campaign_at_the_first_request(status: int, body: Any) -> None:
+def test_rejection_that_concerns_all_ends_the_campaign_at_the_first_request(status: int, body: Any) -> None:
     with serving(OddService(always(status, body))) as service:
         run = CampaignRun(service, per_request=4).once()
     assert (len(service.batches), service.reached) == (1, {})
@@ -181,7 +181,7 @@ def test_unknown_batch_is_never_bisected_nor_sent_again(status: int, body: Any) 
 
 
 @pytest.mark.parametrize("status", [200, 400, 422])
-def test_recipients_that_are_named_are_taken_out_and_the_rest_is_sent(status: int) -> None:
+def test_recipients_named_in_a_rejection_are_removed_and_the_others_sent(status: int) -> None:
     with serving(OddService(refused(status, error(item("recipients", f"{BAD} is not valid"))))) as service:
         run = CampaignRun(service).once()
     assert service.batches == [PEOPLE, tuple(one for one in PEOPLE if one != BAD)]
@@ -198,7 +198,7 @@ def test_batch_of_a_4xx_that_names_no_field_is_bisected(status: int, body: Any) 
 
 
 @pytest.mark.parametrize("kind", ["warning", "note", "info"])
-def test_note_beside_an_id_leaves_all_accepted(kind: str) -> None:
+def test_warning_beside_an_id_leaves_all_recipients_accepted(kind: str) -> None:
     def answer(question: Question) -> dict[str, Any]:
         record = {"id": "m-1", "recipients": list(targets(question))}
         return {**record, "errors": [item("recipients", f"{BAD} is a ported number", type=kind)]}

@@ -12,7 +12,7 @@ from cpaas_provider.api.amounts import span
 from cpaas_provider.sending.campaign.progress import Progress
 
 
-def test_figures_and_words() -> None:
+def test_figures_count_recipients_requests_and_charge() -> None:
     clock, published = SimpleNamespace(now=0.0), list[Mapping[str, float]]()
     progress = Progress(1000, published.append, clock=lambda: clock.now)
     progress.sent, progress.rejected, progress.unknown, progress.skipped, progress.requests = 400, 50, 30, 20, 2
@@ -23,7 +23,7 @@ def test_figures_and_words() -> None:
     }  # fmt: skip
 
 
-def test_said_and_published(caplog: pytest.LogCaptureFixture) -> None:
+def test_report_is_logged_and_published(caplog: pytest.LogCaptureFixture) -> None:
     clock, published = SimpleNamespace(now=0.0), list[Mapping[str, float]]()
     progress = Progress(1000, published.append, clock=lambda: clock.now)
     progress.sent = 100
@@ -35,7 +35,7 @@ def test_said_and_published(caplog: pytest.LogCaptureFixture) -> None:
     assert published[0]["balance"] == 5.0
 
 
-def test_before_anything_is_done_and_of_nobody_it_divides_by_nothing(caplog: pytest.LogCaptureFixture) -> None:
+def test_progress_of_no_recipients_does_not_divide_by_zero(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO):
         Progress(0, clock=lambda: 0.0).report(None, None)
     assert "0 of 0 recipients done (100 %)" in caplog.text
@@ -45,11 +45,11 @@ def test_before_anything_is_done_and_of_nobody_it_divides_by_nothing(caplog: pyt
 @pytest.mark.parametrize(
     ("seconds", "words"), [(0.2, "0 s"), (59.4, "59 s"), (60, "1 min"), (3540, "59 min"), (5400, "1 h 30 min")]
 )
-def test_a_span_as_people_say_it(seconds: float, words: str) -> None:
+def test_duration_is_written_in_seconds_minutes_or_hours(seconds: float, words: str) -> None:
     assert span(seconds) == words
 
 
-def test_metrics_that_cannot_be_published_end_nothing_and_are_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_failure_to_publish_metrics_is_logged_once_and_raises_nothing(caplog: pytest.LogCaptureFixture) -> None:
     def broken(_: object) -> None:
         raise OSError("no such host as 2348031234567")
 

@@ -11,7 +11,7 @@ from tests.sqlite_memory import SqliteMemory
 from tests.unit.sending.campaign.parts import member, phones, plan_of, planned, statuses
 
 
-def test_the_first_of_several_lines_for_one_person_counts() -> None:
+def test_first_of_several_rows_of_one_recipient_counts() -> None:
     with plan_of("2348030000001", "2348030000002", "2348030000001", "2348030000001") as plan:
         assert [line["outcome"] for line in plan.rows()] == [
             "not_sent",
@@ -22,7 +22,7 @@ def test_the_first_of_several_lines_for_one_person_counts() -> None:
         assert [recipient.row for recipient in plan.not_sent()] == [1, 2]
 
 
-def test_who_is_banned_is_left_out_wherever_they_stand() -> None:
+def test_suppressed_recipient_is_excluded_in_every_row() -> None:
     with RecipientTable() as plan:
         plan.add([planned("2348030000001"), planned("2348030000002"), planned("2348030000002")])
         plan.suppress([member("2348030000002"), member("2348030000002"), member("2348030000009")])
@@ -30,7 +30,7 @@ def test_who_is_banned_is_left_out_wherever_they_stand() -> None:
         assert [line["outcome"] for line in plan.rows()] == ["not_sent", "suppressed", "duplicate"]
 
 
-def test_who_is_not_allowed_stays_so_when_banned_too() -> None:
+def test_recipient_that_is_not_allowed_stays_so_when_suppressed() -> None:
     with RecipientTable() as plan:
         plan.add([planned("2348030000001", status=RecipientStatus.NOT_ALLOWED)])
         plan.suppress([member("2348030000001")])
@@ -38,7 +38,7 @@ def test_who_is_not_allowed_stays_so_when_banned_too() -> None:
         assert plan.counts()[RecipientStatus.NOT_ALLOWED] == 1
 
 
-def test_rows_that_name_nobody_are_nobody_s_duplicates() -> None:
+def test_invalid_rows_are_no_duplicates() -> None:
     with RecipientTable() as plan:
         plan.add(
             [
@@ -69,7 +69,7 @@ def test_settling_concerns_the_places_that_are_named(places: list[int]) -> None:
         assert [place for place, line in enumerate(plan.rows(), 1) if line["outcome"] == "sent"] == sorted(places)
 
 
-def test_what_is_settled_last_holds() -> None:
+def test_last_status_of_a_recipient_counts_and_its_reason_stays() -> None:
     with plan_of(*phones(5)) as plan:
         plan.set_status([1, 2, 3, 4, 5], RecipientStatus.REJECTED)
         plan.set_status([1, 3], RecipientStatus.REJECTED, reason="no such number")
@@ -95,7 +95,7 @@ def test_counts_follow_every_change() -> None:
         assert plan.counts()[RecipientStatus.SENT] == 1
 
 
-def test_counts_name_every_fate_also_where_there_is_none() -> None:
+def test_counts_name_every_status_including_those_of_no_recipient() -> None:
     with plan_of("2348030000001") as plan:
         assert plan.counts() == {**dict.fromkeys(RecipientStatus, 0), RecipientStatus.NOT_SENT: 1}
 
@@ -122,7 +122,7 @@ def test_counting_takes_no_memory_however_many_there_are() -> None:
         assert memory.most() - before < 100_000
 
 
-def test_people_can_be_gone_through_while_the_first_of_them_are_dealt_with() -> None:
+def test_recipients_can_be_iterated_while_their_status_changes() -> None:
     people = phones(3500)
     with plan_of(*people) as plan:
         seen = []
@@ -133,7 +133,7 @@ def test_people_can_be_gone_through_while_the_first_of_them_are_dealt_with() -> 
         assert plan.counts()[RecipientStatus.SENT] == 3500
 
 
-def test_people_of_some_time_zones_only() -> None:
+def test_recipients_of_selected_time_zones_are_returned() -> None:
     with RecipientTable() as plan:
         zones = ["Africa/Lagos", None, "Asia/Tokyo"] * 2
         plan.add(
@@ -146,7 +146,7 @@ def test_people_of_some_time_zones_only() -> None:
         assert set(plan.zones()) == {None, "Asia/Tokyo"}
 
 
-def test_everybody_is_named_with_what_became_of_them() -> None:
+def test_rows_name_every_recipient_with_status_and_reason() -> None:
     with plan_of(*phones(2)) as plan:
         plan.set_status([1], RecipientStatus.REJECTED, reason="no such number")
         first, second = plan.rows()
@@ -155,7 +155,7 @@ def test_everybody_is_named_with_what_became_of_them() -> None:
         assert statuses(plan) == {phones(1)[0]: "rejected", phones(2)[1]: "not_sent"}
 
 
-def test_no_file_is_left_even_while_it_is_used(tmp_path: Path) -> None:
+def test_table_leaves_no_visible_file_even_while_open(tmp_path: Path) -> None:
     plan = RecipientTable(str(tmp_path))
     plan.add(planned(phone) for phone in phones(50_000))
     assert list(tmp_path.iterdir()) == []

@@ -53,37 +53,37 @@ def test_batch_is_not_bisected_where_the_author_forgoes_it() -> None:
     ],
     ids=lambda error: f"{type(error).__name__}-{error.status}",
 )
-def test_what_is_not_about_the_recipients_ends_it_without_taking_anything_apart(error: CpaasError, size: int) -> None:
+def test_error_not_about_recipients_ends_the_campaign_without_bisecting(error: CpaasError, size: int) -> None:
     assert classify(error, size) == (State.NOT_SENT, NextStep.END)
 
 
 @pytest.mark.parametrize("status", [200, 400, 413, 422])
-def test_what_may_be_about_one_of_the_recipients_is_taken_apart(status: int) -> None:
+def test_rejection_that_may_concern_one_recipient_is_bisected(status: int) -> None:
     assert classify(rejected(status), 2) == (State.NOT_SENT, NextStep.BISECT)
     assert classify(rejected(status), 1) == (State.REJECTED, NextStep.GO_ON)
 
 
 @pytest.mark.parametrize("size", [1, 500])
-def test_what_is_unknown_is_never_taken_apart(size: int) -> None:
+def test_unknown_outcome_is_never_bisected(size: int) -> None:
     assert classify(CpaasUnknownOutcomeError("no answer"), size) == (State.UNKNOWN, NextStep.GO_ON)
 
 
-def people(*addresses: str) -> list[Recipient]:
+def recipients_of(*addresses: str) -> list[Recipient]:
     return [Recipient(place, place, b"", address, None, None, None) for place, address in enumerate(addresses, 1)]
 
 
-def test_those_who_are_named_are_taken_out_and_the_rest_is_tried_once() -> None:
-    named, rest = bisect(people("a", "b", "c", "D@x.org"), frozenset({"b", "d@x.org"}))
+def test_named_recipients_are_removed_and_the_others_form_one_batch() -> None:
+    named, rest = bisect(recipients_of("a", "b", "c", "D@x.org"), frozenset({"b", "d@x.org"}))
     assert [one.address for one in named] == ["b", "D@x.org"]
     assert [[one.address for one in part] for part in rest] == [["a", "c"]]
 
 
-def test_when_all_are_named_nobody_is_left() -> None:
-    assert bisect(people("a", "b"), frozenset("ab")) == (tuple(people("a", "b")), [])
+def test_batch_with_all_recipients_named_leaves_no_batch() -> None:
+    assert bisect(recipients_of("a", "b"), frozenset("ab")) == (tuple(recipients_of("a", "b")), [])
 
 
 @pytest.mark.parametrize("refused", [frozenset(), frozenset({"somebody else"})])
-def test_when_nobody_is_named_it_is_halved(refused: frozenset[str]) -> None:
-    named, parts = bisect(people("a", "b", "c"), refused)
+def test_batch_without_named_recipients_is_halved(refused: frozenset[str]) -> None:
+    named, parts = bisect(recipients_of("a", "b", "c"), refused)
     assert named == ()
     assert [[one.address for one in part] for part in parts] == [["a"], ["b", "c"]]

@@ -50,7 +50,7 @@ def test_stop_while_the_last_batch_waits_for_the_rate_limit_is_no_success() -> N
     assert done.of(RecipientStatus.NOT_SENT) == 1
 
 
-def test_stop_keeps_stored_requests_from_leaving_and_records_them_as_not_sent() -> None:
+def test_stop_records_stored_requests_that_did_not_leave_as_not_sent() -> None:
     stop, store = StopSignal(), MemoryStore()
 
     async def answer(reference: str) -> Any:

@@ -106,7 +106,7 @@ def states(journal: WrittenJournal, *people: str) -> list[State | None]:
 # --- claiming and settling
 
 
-def test_a_claim_stands_in_the_store_when_it_returns(store: Store) -> None:
+def test_intent_is_stored_when_begin_returns(store: Store) -> None:
     journal = opened(store)
     assert (store.gets, store.sets) == (1, 0)
     entry = journal.begin("send_sms", [ADA, OBI], BODY, {ADA: {"name": "Ada"}}, probe_snapshot=[["r1"]])
@@ -120,7 +120,7 @@ def test_a_claim_stands_in_the_store_when_it_returns(store: Store) -> None:
     assert "result" not in facts
 
 
-def test_what_became_of_it_stands_in_the_store_when_settling_returns(store: Store) -> None:
+def test_result_is_stored_when_end_returns(store: Store) -> None:
     journal = opened(store)
     journal.end(journal.begin("send_sms", [ADA], BODY), State.ACCEPTED, result={"id": "m1"})
     (facts,) = store.requests.values()
@@ -128,7 +128,7 @@ def test_what_became_of_it_stands_in_the_store_when_settling_returns(store: Stor
     assert store.sets == 2
 
 
-def test_all_of_a_request_is_read_as_it_was_written() -> None:
+def test_every_field_of_a_request_is_read_as_it_was_written() -> None:
     intent = Intent(3, "ref", b"a" * 9 + b"b" * 9, b"x" * 6 + b"y" * 6, [None, ["r"]], previous_unknown=True)
     result = Result(
         3, State.ACCEPTED, ("m1", 1.5, None), "why", "sent", left_out=b"b" * 9, extra={"id": "m1", "status": "ok"}
@@ -142,7 +142,7 @@ def test_all_of_a_request_is_read_as_it_was_written() -> None:
 
 
 @pytest.mark.parametrize("earlier", [None, State.NOT_SENT])
-def test_a_claim_that_cannot_be_stored_is_none(store: Store, earlier: State | None) -> None:
+def test_intent_that_cannot_be_stored_leaves_the_earlier_state(store: Store, earlier: State | None) -> None:
     if earlier:
         sent(store, ADA, state=earlier)
     journal = opened(store, SECOND)
@@ -153,7 +153,7 @@ def test_a_claim_that_cannot_be_stored_is_none(store: Store, earlier: State | No
 
 
 @pytest.mark.parametrize("error", [ReplacedError(), ReplacedInHttpError()])
-def test_a_try_that_was_replaced_claims_and_settles_nothing_and_says_so(store: Store, error: Exception) -> None:
+def test_superseded_try_writes_neither_intent_nor_result_and_raises(store: Store, error: Exception) -> None:
     journal = opened(store)
     entry = journal.begin("send_sms", [ADA], BODY)
     store.failures = [error]
@@ -166,7 +166,7 @@ def test_a_try_that_was_replaced_claims_and_settles_nothing_and_says_so(store: S
         journal.begin("send_sms", [OBI], BODY)
 
 
-def test_result_is_written_three_times_and_then_left_to_the_next_try(
+def test_result_that_three_writes_fail_to_store_is_unknown_to_the_next_try(
     store: Store, caplog: pytest.LogCaptureFixture
 ) -> None:
     journal = opened(store)
@@ -183,7 +183,7 @@ def test_result_is_written_three_times_and_then_left_to_the_next_try(
     assert states(opened(store, SECOND), OBI) == [State.UNKNOWN]
 
 
-def test_a_claim_that_was_never_settled_is_unknown_to_the_next_try(store: Store) -> None:
+def test_intent_without_a_result_is_unknown_to_the_next_try(store: Store) -> None:
     opened(store).begin("send_sms", [ADA], BODY)
     journal = opened(store, SECOND)
     assert states(journal, ADA) == [State.UNKNOWN]
@@ -192,7 +192,7 @@ def test_a_claim_that_was_never_settled_is_unknown_to_the_next_try(store: Store)
 
 
 @pytest.mark.parametrize("state", [State.NOT_SENT, State.REJECTED])
-def test_that_a_repetition_did_not_arrive_says_nothing_of_the_request_before_it(store: Store, state: State) -> None:
+def test_failed_resend_leaves_the_first_request_unknown(store: Store, state: State) -> None:
     sent(store, ADA, state=State.UNKNOWN)
     entry = sent(store, ADA, tries=SECOND, state=state)
     assert entry.previous_unknown
@@ -201,7 +201,7 @@ def test_that_a_repetition_did_not_arrive_says_nothing_of_the_request_before_it(
     assert states(opened(store, TryInfo(4, 2, 2)), ADA) == [State.ACCEPTED]
 
 
-def test_what_is_known_of_a_person_is_the_strongest_of_their_requests(store: Store) -> None:
+def test_state_of_a_recipient_is_the_strongest_of_its_requests(store: Store) -> None:
     sent(store, ADA, OBI, state=State.UNKNOWN)
     sent(store, ADA, state=State.NOT_SENT)
     sent(store, OBI, state=State.ACCEPTED)
@@ -209,7 +209,7 @@ def test_what_is_known_of_a_person_is_the_strongest_of_their_requests(store: Sto
     assert states(opened(store, SECOND), ADA, OBI, UMA) == [State.UNKNOWN, State.ACCEPTED, State.REJECTED]
 
 
-def test_journal_of_another_operation_is_refused_in_words(store: Store) -> None:
+def test_journal_of_another_operation_is_refused_with_an_explanation(store: Store) -> None:
     sent(store, ADA)
     for use in (
         lambda journal: journal.latest("send_email", [ADA]),
@@ -245,7 +245,7 @@ WITHOUT_NONCE = {name: fact for name, fact in {**HEAD, "version": 7, "batches": 
 
 
 @pytest.mark.parametrize("stored", [OF_A_SINGLE_SEND_BEFORE, OF_A_CAMPAIGN_BEFORE, WITHOUT_NONCE])
-def test_journal_of_the_version_before_is_refused_in_words(stored: Any) -> None:
+def test_journal_of_an_earlier_version_is_refused_with_an_explanation(stored: Any) -> None:
     with pytest.raises(JournalUnavailableError, match=r"its version is [567]\. Nothing was sent\. Install the version"):
         opened(Store(stored), SECOND)
 
@@ -263,13 +263,13 @@ def test_journal_of_the_version_before_is_refused_in_words(stored: Any) -> None:
         {**HEAD, "batches": 3},
     ],
 )
-def test_a_journal_that_cannot_be_understood_is_never_taken_for_an_empty_one(stored: Any) -> None:
+def test_invalid_journal_is_never_read_as_empty(stored: Any) -> None:
     with pytest.raises(JournalUnavailableError, match="Nothing was sent"):
         opened(Store(stored))
 
 
 @pytest.mark.parametrize("batch", ["", "{}", "[]", '{"at": "now"}'])
-def test_nor_one_with_a_batch_that_cannot_be(batch: str) -> None:
+def test_journal_with_an_invalid_entry_is_refused(batch: str) -> None:
     store = Store()
     sent(store, ADA)
     store.values[JOURNAL_KEY]["batches"].append(batch)
@@ -277,7 +277,7 @@ def test_nor_one_with_a_batch_that_cannot_be(batch: str) -> None:
         opened(store, SECOND)
 
 
-def test_a_journal_that_cannot_be_read_lets_nothing_be_sent(store: Store) -> None:
+def test_unreadable_journal_prevents_sending(store: Store) -> None:
     store.failures = [OSError("down"), ReplacedError()]
     with pytest.raises(JournalUnavailableError, match="nothing was sent"):
         opened(store)
@@ -299,7 +299,7 @@ def test_a_journal_that_cannot_be_read_lets_nothing_be_sent(store: Store) -> Non
         (TryInfo(2, 3, 2, clear_number=0), True),
     ],
 )
-def test_an_empty_state_is_a_fresh_start_unless_a_clear_followed_tries(
+def test_empty_state_is_a_lost_journal_only_after_a_clear_of_earlier_tries(
     store: Store, tries: TryInfo, lost: bool
 ) -> None:
     journal = opened(store, tries)
@@ -309,7 +309,7 @@ def test_an_empty_state_is_a_fresh_start_unless_a_clear_followed_tries(
     assert store.sets == int(lost)
 
 
-def test_what_was_lost_stays_lost_for_whoever_joins_later(store: Store) -> None:
+def test_lost_journal_stays_lost_for_recipients_added_later(store: Store) -> None:
     opened(store, CLEARED).record_head("send_sms", [ADA])
     journal = opened(store, TryInfo(3, 3, 2, 1))
     journal.record_head("send_sms", [ADA, OBI])
@@ -320,7 +320,7 @@ def test_what_was_lost_stays_lost_for_whoever_joins_later(store: Store) -> None:
     assert store.sets == sets, "what is noted is not noted again"
 
 
-def test_a_clear_has_rejected_work_tried_again_and_nothing_else(store: Store) -> None:
+def test_clear_retries_rejected_recipients_only(store: Store) -> None:
     sent(store, ADA)
     sent(store, OBI, state=State.REJECTED)
     sent(store, UMA, state=State.UNKNOWN)
@@ -328,13 +328,13 @@ def test_a_clear_has_rejected_work_tried_again_and_nothing_else(store: Store) ->
     assert states(opened(store, CLEARED), ADA, OBI, UMA) == [State.ACCEPTED, State.NOT_SENT, State.UNKNOWN]
 
 
-def test_a_retry_after_a_clear_is_a_retry(store: Store) -> None:
+def test_retry_after_a_clear_keeps_rejections(store: Store) -> None:
     sent(store, ADA)
     sent(store, OBI, tries=CLEARED, state=State.REJECTED)
     assert states(opened(store, TryInfo(3, 3, 2, 1)), OBI) == [State.REJECTED]
 
 
-def test_resend_on_clear_begins_anew_once_for_each_clear(store: Store) -> None:
+def test_resend_on_clear_starts_over_once_per_clear(store: Store) -> None:
     first = sent(store, ADA)
     assert states(opened(store, SECOND, resend_on_clear=True), ADA) == [State.ACCEPTED], "a retry is no clear"
     assert states(opened(store, CLEARED, resend_on_clear=True), ADA) == [None]
@@ -345,18 +345,18 @@ def test_resend_on_clear_begins_anew_once_for_each_clear(store: Store) -> None:
     assert states(opened(store, TryInfo(3, 4, 2, 2), resend_on_clear=True), ADA) == [None]
 
 
-def test_resend_on_clear_begins_anew_where_a_clear_dropped_the_state(store: Store) -> None:
+def test_resend_on_clear_starts_over_if_the_clear_dropped_the_state(store: Store) -> None:
     journal = opened(store, CLEARED, resend_on_clear=True)
     assert journal.lost is None
     assert states(journal, ADA) == [None]
 
 
-def test_resend_on_clear_does_not_begin_anew_where_the_state_of_a_running_task_was_dropped(store: Store) -> None:
+def test_resend_on_clear_of_a_running_task_with_dropped_state_is_a_lost_journal(store: Store) -> None:
     """Nobody can tell that from a retry after another task of the run was cleared."""
     assert opened(store, TryInfo(2, 2, 2, clear_number=1), resend_on_clear=True).lost
 
 
-def test_each_repetition_bears_references_of_its_own(store: Store) -> None:
+def test_each_resend_has_its_own_references(store: Store) -> None:
     once = sent(store, ADA, tries=TryInfo(2, 3, 2, 1), resend_on_clear=True)
     store.values.clear()
     again = sent(store, ADA, tries=TryInfo(3, 3, 2, 2), resend_on_clear=True)
@@ -366,7 +366,7 @@ def test_each_repetition_bears_references_of_its_own(store: Store) -> None:
 # --- secrets
 
 
-def test_any_secret_still_listed_opens_a_journal_and_goes_on_keying_it(store: Store) -> None:
+def test_earlier_secret_still_listed_opens_the_journal_and_keeps_its_key(store: Store) -> None:
     first = sent(store, ADA, secrets=["old"])
     journal = opened(store, SECOND, secrets=["new", "old"])
     assert journal.lost is None
@@ -377,7 +377,7 @@ def test_any_secret_still_listed_opens_a_journal_and_goes_on_keying_it(store: St
 
 
 @pytest.mark.parametrize("state", [State.ACCEPTED, State.UNKNOWN, State.PENDING])
-def test_without_the_secret_nobody_can_tell_who_was_sent_to(store: Store, state: State) -> None:
+def test_missing_secret_makes_every_recipient_unknown(store: Store, state: State) -> None:
     sent(store, ADA, state=state, secrets=["old"])
     journal = opened(store, SECOND, secrets=["new"])
     assert "secrets changed" in str(journal.lost)
@@ -386,12 +386,12 @@ def test_without_the_secret_nobody_can_tell_who_was_sent_to(store: Store, state:
 
 
 @pytest.mark.parametrize("state", [State.NOT_SENT, State.REJECTED])
-def test_without_the_secret_nothing_is_lost_where_nothing_was_sent(store: Store, state: State) -> None:
+def test_missing_secret_loses_nothing_if_nothing_was_sent(store: Store, state: State) -> None:
     sent(store, ADA, state=state, secrets=["old"])
     assert opened(store, SECOND, secrets=["new"]).lost is None
 
 
-def test_what_was_lost_before_the_secret_changed_is_lost_after_it_too(store: Store) -> None:
+def test_lost_journal_stays_lost_after_a_change_of_secret(store: Store) -> None:
     journal = opened(store, CLEARED, secrets=["old"])
     journal.record_head("send_sms", [ADA])
     (entry,) = journal.records
@@ -399,7 +399,7 @@ def test_what_was_lost_before_the_secret_changed_is_lost_after_it_too(store: Sto
     assert opened(store, TryInfo(3, 3, 2, 1), secrets=["new"]).lost
 
 
-def test_no_number_text_or_secret_stands_in_the_store(store: Store) -> None:
+def test_store_holds_no_number_text_or_secret(store: Store) -> None:
     journal = opened(store, secrets=["sk_secret"])
     entry = journal.begin("send_sms", [ADA, OBI], {"content": "Hello Ada", "sender_id": "Shop"}, {ADA: {"name": "Ada"}})
     journal.end(entry, State.UNKNOWN, reason="no answer")
@@ -426,7 +426,7 @@ class TestSize:
         assert (store.sets, list(journal.records)) == (0, [])
 
     @pytest.mark.parametrize("count", [500, 1_400, 2_500])
-    def test_what_fits_stays_below_the_limit_with_its_result(self, store: Store, count: int) -> None:
+    def test_intent_that_fits_stays_below_the_limit_with_its_result(self, store: Store, count: int) -> None:
         journal = opened(store)
         people = self.PEOPLE[:count]
         entry = journal.begin("send_sms", people, BODY, {one: {"name": "Ada"} for one in people})

@@ -14,7 +14,16 @@ from cpaas_provider.sending.errors import JournalUnavailableError
 from cpaas_provider.sending.journal import log as ledger_module
 from cpaas_provider.sending.journal.model import State
 from cpaas_provider.sending.journal.store import TryInfo
-from tests.unit.sending.campaign.parts import IDENTITY, SECRETS, MemoryStore, batch, claim, journal_log, opened, settled
+from tests.unit.sending.campaign.parts import (
+    IDENTITY,
+    SECRETS,
+    MemoryStore,
+    batch,
+    journal_log,
+    make_intent,
+    make_result,
+    opened,
+)
 from tests.unit.sending.journal.written import WrittenJournal
 
 TRIES = [TryInfo(number, 9, 9) for number in range(1, 4)]
@@ -48,7 +57,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     failing=st.sets(st.integers(0, 30), max_size=12),
     goes_on=st.booleans(),
 )
-def test_no_claim_that_was_stored_is_missing_whatever_is_carried_out_again(
+def test_late_writes_hide_no_stored_intent(
     writes: list[int], late: list[tuple[int, int]], failing: set[int], goes_on: bool
 ) -> None:
     store, stored, at = LateStore(), set[int](), 0
@@ -59,7 +68,9 @@ def test_no_claim_that_was_stored_is_missing_whatever_is_carried_out_again(
             store.failing = [OSError("down")] if at in failing else []
             at += 1
             try:
-                journal.append(batch([claim(number, f"23480312{number:05d}")], [settled(number)], tries=tries))
+                journal.append(
+                    batch([make_intent(number, f"23480312{number:05d}")], [make_result(number)], tries=tries)
+                )
             except JournalUnavailableError:
                 if not goes_on:
                     break
@@ -74,12 +85,12 @@ def test_no_claim_that_was_stored_is_missing_whatever_is_carried_out_again(
     assert stored <= found
 
 
-def test_a_claim_of_a_failed_write_that_is_carried_out_in_the_next_try_hides_none_of_its_own() -> None:
+def test_failed_write_that_arrives_in_the_next_try_hides_no_intent_of_it() -> None:
     store = LateStore()
     store.failing = [OSError("down")]
     with pytest.raises(JournalUnavailableError):
-        opened(store).append(batch([claim(0, "2348031200000")]))
-    opened(store, TRIES[1]).append(batch([claim(1, "2348031200001")], tries=TRIES[1]))
+        opened(store).append(batch([make_intent(0, "2348031200000")]))
+    opened(store, TRIES[1]).append(batch([make_intent(1, "2348031200001")], tries=TRIES[1]))
     store.carry_out_again(0)
     found = [one.number for each in journal_log(store, TRIES[2]).replay() for one in each.intents]
     assert sorted(found) == [0, 1]
@@ -89,7 +100,7 @@ def test_superseded_keys_are_removed() -> None:
     store = LateStore()
     journal = opened(store)
     for number in range(200):
-        journal.append(batch([claim(number, f"23480312{number:05d}")], [settled(number)]))
+        journal.append(batch([make_intent(number, f"23480312{number:05d}")], [make_result(number)]))
         journal.tidy(2)
     assert len(store.values) < 200 / 2
 
@@ -102,7 +113,7 @@ class TestSingleSends:
         return WrittenJournal(store, SECRETS[:1], IDENTITY, tries, clock=lambda: datetime.now(UTC))
 
     @pytest.mark.parametrize("which", range(4))
-    def test_no_late_copy_hides_a_later_claim(self, which: int) -> None:
+    def test_late_copy_hides_no_later_intent(self, which: int) -> None:
         store = LateStore()
         journal = self.opened(store)
         journal.end(journal.begin("send_sms", ["2348031200000"], {}), State.NOT_SENT)
@@ -113,7 +124,7 @@ class TestSingleSends:
         assert entry.state in {State.ACCEPTED, State.UNKNOWN}
 
     @pytest.mark.parametrize("which", range(4))
-    def test_nor_one_to_other_recipients(self, which: int) -> None:
+    def test_late_copy_hides_no_intent_for_other_recipients(self, which: int) -> None:
         store = LateStore()
         for tries, recipient in zip(TRIES, ("2348031200000", "2348031200001"), strict=False):
             journal = self.opened(store, tries)

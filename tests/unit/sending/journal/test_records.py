@@ -33,7 +33,7 @@ def test_references_are_in_the_order_of_their_first_accepted_requests() -> None:
     assert [message_id for message_id, _ in found] == ["m2", "m1"]
 
 
-def test_others_do_not_count() -> None:
+def test_unaccepted_requests_do_not_count() -> None:
     unknown = record("ref", "send_sms", BOTH, State.UNKNOWN, number=0)
     pending = record("ref", "send_sms", BOTH, State.PENDING, number=2)
     assert ids_and_members(unknown, accepted(1, "a"), pending) == [("m1", [member("b")])]

@@ -45,7 +45,7 @@ def requests(journal: dict[str, Any]) -> dict[str, RequestRecord]:
 
 
 class TestResolving:
-    def test_without_references_all_in_doubt_are_resolved_and_nothing_else(self) -> None:
+    def test_resolving_without_references_changes_unresolved_requests_only(self) -> None:
         found = requests(after(MIXED, UNSENT))
         assert {name: one.state for name, one in found.items()} == {
             "ref-settled": State.ACCEPTED,
@@ -56,7 +56,7 @@ class TestResolving:
         }
         assert found["ref-settled"].result == {"id": "m1"}
 
-    def test_sent(self) -> None:
+    def test_request_resolved_as_sent_is_accepted(self) -> None:
         one = requests(after(MIXED, SENT, "ref-unknown"))["ref-unknown"]
         assert (one.state, one.resolution, one.result) == (State.ACCEPTED, "sent", None)
         assert one.reason == "manually resolved as sent (before: the answer was lost)"
@@ -64,27 +64,27 @@ class TestResolving:
     def test_sent_under_an_id(self) -> None:
         assert requests(after(MIXED, SENT, "ref-pending", result_id="m2"))["ref-pending"].result == {"id": "m2"}
 
-    def test_unsent_leaves_no_doubt_behind(self) -> None:
+    def test_request_resolved_as_not_sent_is_no_longer_unresolved(self) -> None:
         one = requests(after(MIXED, UNSENT, "ref-unknown"))["ref-unknown"]
         assert (one.state, one.resolution, one.is_unresolved) == (State.NOT_SENT, "not_sent", False)
         assert one.reason == "manually resolved as not sent (before: the answer was lost)"
 
-    def test_a_reference_named_twice_is_one_request(self) -> None:
+    def test_reference_named_twice_is_one_request(self) -> None:
         resolved = JournalView.read(MIXED.get).resolve(SENT, ["ref-pending", "ref-pending"], result_id="m2")
         assert [one.reference for one in resolved.before] == ["ref-pending"]
 
-    def test_all_requests_of_a_reference_are_resolved_together(self) -> None:
+    def test_requests_of_one_reference_are_resolved_together(self) -> None:
         twice = stored(("ref", "a", Result(0, State.UNKNOWN)), ("ref", "a", UNKNOWN))
         found = JournalView.read(after(twice, UNSENT, "ref").get)
         assert [one.state for one in found.entries()] == [State.NOT_SENT] * 2
         assert not found.unresolved()
 
-    def test_a_recipient_of_two_requests_is_counted_once(self) -> None:
+    def test_recipient_of_two_requests_is_counted_once(self) -> None:
         view = JournalView.read(MIXED.get)
         assert view.resolve(SENT).recipients == 2
         assert count_recipients(list(view.entries())) == 5
 
-    def test_the_journal_it_was_made_from_stays_as_it_was(self) -> None:
+    def test_resolving_leaves_the_view_unchanged(self) -> None:
         view = JournalView.read(MIXED.get)
         before = list(view.entries())
         view.resolve(SENT)
@@ -114,7 +114,7 @@ REFUSED: dict[str, tuple[dict[str, Any], Resolution, list[str], str | None, str]
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_refused(case: str) -> None:
+def test_invalid_resolution_is_refused(case: str) -> None:
     journal, resolution, references, result_id, said = REFUSED[case]
     with pytest.raises(CannotResolveError, match="Nothing was changed") as refused:
         JournalView.read(journal.get).resolve(resolution, references, result_id=result_id)
@@ -129,7 +129,7 @@ class TestInFlight:
     @pytest.mark.parametrize("resolution", Resolution)
     @pytest.mark.parametrize(("age", "left"), [(0, 60), (17.2, 43), (59.9, 1), (-5, 65)])
     @pytest.mark.parametrize("references", [[], ["ref-pending"], ["ref-unknown"]])
-    def test_what_just_began_holds_up_all(
+    def test_request_started_less_than_a_minute_ago_blocks_resolving(
         self, resolution: Resolution, age: float, left: int, references: list[str]
     ) -> None:
         with pytest.raises(CannotResolveError, match="Nothing was changed") as refused:
@@ -137,11 +137,11 @@ class TestInFlight:
         assert "Started less than 60 seconds ago: ref-pending." in str(refused.value)
         assert str(refused.value).endswith(f"Try again in {left} s.")
 
-    def test_a_minute_later_it_does_not(self) -> None:
+    def test_request_started_a_minute_ago_blocks_nothing(self) -> None:
         now = STARTED_AT + timedelta(seconds=60)
         assert len(JournalView.read(self.FRESH.get).resolve(UNSENT, now=now).before) == 2
 
-    def test_nor_what_was_lost_with_its_time(self) -> None:
+    def test_request_of_a_lost_journal_blocks_nothing(self) -> None:
         lost = LogEntry(STARTED_AT, 1, 3, None, [Intent(0, "ref", member("a"))]).as_text()
         journal = {JOURNAL_KEY: Segment("key", "nonce", "send_sms", 0, "lost", (0, 1), 3, [lost]).as_json()}
         assert len(JournalView.read(journal.get).resolve(UNSENT, now=STARTED_AT).before) == 1

@@ -63,7 +63,7 @@ def log_of(*requests: tuple[str, str, State | None], many: int = 1) -> MemorySto
     return kept
 
 
-def stand(kept: MemoryStore) -> list[tuple[str, State]]:
+def states_of(kept: MemoryStore) -> list[tuple[str, State]]:
     return [(entry.reference, entry.state) for entry in read(kept).entries()]
 
 
@@ -83,33 +83,33 @@ MIXED: Sequence[tuple[str, str, State | None]] = (
 )
 
 
-class TestDeciding:
-    def test_all_in_doubt_and_nothing_else(self) -> None:
+class TestResolving:
+    def test_resolving_changes_unresolved_requests_only(self) -> None:
         kept = log_of(*MIXED)
         decided = read(kept).resolve(UNSENT)
         assert [entry.reference for entry in decided.before] == ["ref-unknown", "ref-claimed"]
         assert (decided.recipients, decided.left) == (3, ())
-        assert dict(stand(store(kept, decided.values))) == {
+        assert dict(states_of(store(kept, decided.values))) == {
             **{reference: state for reference, _, state in MIXED},
             "ref-unknown": State.NOT_SENT,
             "ref-claimed": State.NOT_SENT,
         }
 
-    def test_what_was_known_before_is_kept_as_the_reason(self) -> None:
+    def test_earlier_reason_stays_in_the_reason_of_the_resolution(self) -> None:
         kept = log_of(*MIXED)
         store(kept, read(kept).resolve(SENT, ["ref-unknown"], result_id="m9").values)
         (entry,) = (entry for entry in read(kept).entries() if entry.reference == "ref-unknown")
         assert (entry.resolution, entry.result) == ("sent", {"id": "m9"})
         assert entry.reason == "manually resolved as sent (before: because)"
 
-    def test_the_log_in_hand_stays_as_it_was(self) -> None:
+    def test_resolving_leaves_the_view_unchanged(self) -> None:
         kept = log_of(*MIXED)
         log = read(kept)
         log.resolve(SENT)
         assert list(log.entries()) == list(read(kept).entries())
         assert log.last == read(kept).last
 
-    def test_the_next_try_reads_a_batch_without_a_claim(self) -> None:
+    def test_resolution_is_stored_as_an_entry_without_an_intent(self) -> None:
         kept = log_of(*MIXED)
         before = batches(kept)
         now = AT + timedelta(hours=1)
@@ -119,7 +119,7 @@ class TestDeciding:
         assert (added.at, added.try_number, added.clear_epoch, added.intents) == (now, 1, 3, [])
         assert [(end.number, end.state, end.resolution) for end in added.results] == [(2, State.NOT_SENT, "not_sent")]
 
-    def test_it_continues_the_newest_series_also_when_the_next_try_is_counted_already(self) -> None:
+    def test_resolution_continues_the_newest_series_for_any_try_number(self) -> None:
         # As the first part of the next try's series it would be its head: after a clear, with the old clear epoch.
         kept = log_of(*MIXED)
         for tries in (1, 2, 3):
@@ -138,42 +138,42 @@ REFUSED: dict[str, tuple[Resolution, list[str], str | None, str]] = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_refused(case: str) -> None:
+def test_invalid_resolution_is_refused(case: str) -> None:
     decision, references, result_id, said = REFUSED[case]
     with pytest.raises(CannotResolveError, match="Nothing was changed") as refused:
         read(log_of(*MIXED)).resolve(decision, references, result_id=result_id)
     assert said in str(refused.value)
 
 
-class TestUnderWay:
+class TestInFlight:
     @pytest.mark.parametrize("references", [[], ["ref-unknown"], ["ref-claimed"]])
-    def test_one_claim_holds_up_all(self, references: list[str]) -> None:
+    def test_pending_request_blocks_resolving(self, references: list[str]) -> None:
         with pytest.raises(CannotResolveError, match=r"ago: ref-claimed\..*Nothing was changed\. Try again in 43 s\."):
             read(log_of(*MIXED)).resolve(SENT, references, now=AT + timedelta(seconds=17.2))
 
-    def test_a_minute_later_it_does_not(self) -> None:
+    def test_request_started_a_minute_ago_blocks_nothing(self) -> None:
         assert read(log_of(*MIXED)).resolve(SENT, now=AT + timedelta(seconds=60)).recipients == 3
 
-    def test_nor_does_what_is_settled(self) -> None:
+    def test_accepted_request_blocks_nothing(self) -> None:
         kept = log_of(("ref-unknown", "a", State.UNKNOWN), ("ref-settled", "b", State.ACCEPTED))
         assert read(kept).resolve(UNSENT, now=AT).recipients == 1
 
 
-def test_many_ends_take_as_many_segments_as_they_need() -> None:
+def test_many_resolutions_take_several_segments() -> None:
     kept = log_of(("ref", "a", State.UNKNOWN), many=1000)
     before = dict(kept.values)
     decided = read(kept).resolve(UNSENT)
     assert len(decided.before) == 1000
     assert len(decided.values) > 2
     store(kept, decided.values)
-    assert {state for _, state in stand(kept)} == {State.NOT_SENT}
+    assert {state for _, state in states_of(kept)} == {State.NOT_SENT}
     assert max(kept.sizes) < MAX_BYTES + 1000
     unchanged = [key for key in before if key not in decided.values]
     assert [kept.values[key] for key in unchanged] == [before[key] for key in unchanged]
     assert len(batches(kept)) > 1000
 
 
-def test_the_keys_that_tell_of_a_change() -> None:
+def test_change_keys_reveal_every_kind_of_change() -> None:
     for many in (1, 20, 300):
         kept = log_of(("ref", "abcdefgh", State.ACCEPTED), many=many)
         change_keys = read(kept).change_keys
@@ -189,12 +189,12 @@ def test_the_keys_that_tell_of_a_change() -> None:
 
 
 @pytest.mark.parametrize("other", [{"version": 5, "requests": {}}, {"version": 6}, ["version"], "version", 7])
-def test_another_version_or_no_journal_is_refused_in_words(other: Any) -> None:
+def test_other_version_or_no_journal_is_refused_with_an_explanation(other: Any) -> None:
     with pytest.raises(ValueError, match=r"its version is|cannot be read"):
         JournalView.read({JOURNAL_KEY: other}.get)
 
 
-def test_sums() -> None:
+def test_sums_count_requests_and_recipients_by_state() -> None:
     log = read(log_of(*MIXED))
     assert {one.state: (one.requests, one.recipients) for one in log.sums()} == {
         State.PENDING: (1, 2),
@@ -224,7 +224,7 @@ REQUESTS_PER_TRY = st.lists(
 
 
 @given(REQUESTS_PER_TRY, st.sampled_from(Resolution), st.sets(st.sampled_from(["r1", "r2", "r3", "r4"])))
-def test_only_what_is_in_doubt_and_asked_for_is_ever_changed(
+def test_resolving_changes_only_unresolved_requests_that_are_named(
     requests: list[tuple[str, str, State | None]], decision: Resolution, names: set[str]
 ) -> None:
     kept = log_of(*requests)
@@ -249,8 +249,8 @@ def test_only_what_is_in_doubt_and_asked_for_is_ever_changed(
         assert decided.recipients == len(sent_to & {name for entry in changed for name in entry.members})
 
 
-def test_the_end_of_a_claim_that_was_never_stored_is_passed_over() -> None:
+def test_result_without_a_stored_intent_is_skipped() -> None:
     kept = log_of(("ref-a", "a", State.UNKNOWN))
     end = Result(1, State.NOT_SENT, reason="Airflow stopped the task before")
     opened(kept).append(LogEntry(AT, 1, 3, "body", results=[end]))
-    assert stand(kept) == [("ref-a", State.UNKNOWN)]
+    assert states_of(kept) == [("ref-a", State.UNKNOWN)]

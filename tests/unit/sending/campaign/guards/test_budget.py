@@ -26,13 +26,13 @@ def spend(budget: Budget, units: int, charge: Any, balance: Any = None) -> None:
     budget.record_charge(budget.reserve(units), units, charge, balance)
 
 
-def test_without_a_bound_anything_may_be_claimed_at_once() -> None:
+def test_no_limit_allows_any_number_of_recipients() -> None:
     budget = budget_of()
     budget.reserve(500)
     assert budget.affordable() == math.inf
 
 
-def test_the_first_request_goes_alone_to_learn_the_price() -> None:
+def test_first_request_goes_alone_to_learn_the_price() -> None:
     budget = budget_of(max_charge=100)
     assert budget.affordable() == math.inf
     reserved = budget.reserve(10)
@@ -41,11 +41,11 @@ def test_the_first_request_goes_alone_to_learn_the_price() -> None:
     assert budget.affordable() == 30
 
 
-def test_a_price_that_is_given_bounds_the_first_request_too() -> None:
+def test_author_price_limits_the_first_request() -> None:
     assert budget_of(max_charge=10, price=2.5).affordable() == 4
 
 
-def test_what_is_under_way_is_reserved_at_the_highest_price_seen() -> None:
+def test_pending_request_reserves_the_highest_price_seen() -> None:
     budget = budget_of(max_charge=100)
     spend(budget, 1, 2.0)
     spend(budget, 1, 5.0)
@@ -54,27 +54,27 @@ def test_what_is_under_way_is_reserved_at_the_highest_price_seen() -> None:
     assert (reserved, budget.affordable()) == (50.0, 8)
 
 
-def test_a_request_that_surely_was_not_made_gives_its_money_back() -> None:
+def test_request_that_was_not_sent_releases_its_reservation() -> None:
     budget = budget_of(max_charge=10, price=1.0)
     budget.release(budget.reserve(10))
     assert budget.affordable() == 10
 
 
-def test_a_request_nobody_knows_of_keeps_its_money() -> None:
+def test_request_of_unknown_outcome_keeps_its_reservation() -> None:
     budget = budget_of(max_charge=10, price=1.0)
     budget.record_unknown(budget.reserve(10), 10)
     with pytest.raises(BudgetReachedError, match=r"0 was charged, and up to 10 for requests of unknown outcome"):
         budget.affordable()
 
 
-def test_what_an_earlier_try_left_in_doubt_is_taken_for_charged() -> None:
+def test_unknown_requests_of_earlier_tries_count_as_charged() -> None:
     budget = budget_of(max_charge=100, unknown_units=20)
     assert budget.affordable() == math.inf
     spend(budget, 1, 2.0)
     assert budget.affordable() == 29
 
 
-def test_reached_it_says_what_to_raise() -> None:
+def test_error_of_reached_max_charge_names_the_limit_and_the_price() -> None:
     budget = budget_of(max_charge=10)
     spend(budget, 4, 10.0)
     with pytest.raises(BudgetReachedError, match=r"max_charge \(10\) is reached: 10 was charged. One more .* 2.5"):
@@ -92,7 +92,7 @@ def test_money_is_exact_and_shown_with_thousands_separators() -> None:
         balance.affordable()
 
 
-def test_a_tenth_charged_ten_times_is_one() -> None:
+def test_ten_charges_of_a_tenth_add_up_to_exactly_one() -> None:
     budget = budget_of(max_charge=1)
     for _ in range(9):
         spend(budget, 1, 0.1)
@@ -103,13 +103,13 @@ def test_a_tenth_charged_ten_times_is_one() -> None:
 
 
 @pytest.mark.parametrize("units", [3, 6, 7, 9, 11, 13])
-def test_a_price_that_has_no_end_leaves_room_for_as_many_as_were_paid(units: int) -> None:
+def test_price_with_endless_decimals_affords_the_same_number_again(units: int) -> None:
     budget = budget_of(max_charge=20)
     spend(budget, units, 10.0)
     assert budget.affordable() == units
 
 
-def test_while_something_is_under_way_it_waits_for_that() -> None:
+def test_pending_request_makes_the_budget_wait() -> None:
     budget = budget_of(max_charge=10, price=1.0)
     reserved = budget.reserve(10)
     assert budget.affordable() == 0
@@ -119,7 +119,7 @@ def test_while_something_is_under_way_it_waits_for_that() -> None:
         budget.affordable()
 
 
-def test_what_earlier_tries_spent_counts() -> None:
+def test_charges_of_earlier_tries_count() -> None:
     with pytest.raises(BudgetReachedError, match="12 was charged"):
         budget_of(max_charge=10, spent=12.0).affordable()
 
@@ -147,37 +147,37 @@ class TestMinBalance:
         budget.record_charge(reserved, 1, None, 60.0)
         assert (budget.is_probing, budget.affordable()) == (False, 5)
 
-    def test_with_max_charge_and_author_price_one_recipient_goes_first_too(self) -> None:
+    def test_min_balance_with_max_charge_and_author_price_still_probes(self) -> None:
         assert budget_of(min_balance=50, price=2.0, max_charge=1000).is_probing
         assert not budget_of(price=2.0, max_charge=1000).is_probing
 
-    def test_what_is_left_must_stay(self) -> None:
+    def test_only_the_balance_above_min_balance_is_spent(self) -> None:
         budget = budget_of(min_balance=50)
         spend(budget, 1, 2.0, 60.0)
         assert budget.affordable() == 5
 
-    def test_reached_it_says_so(self) -> None:
+    def test_error_of_reached_min_balance_names_limit_and_balance(self) -> None:
         budget = budget_of(min_balance=50)
         spend(budget, 1, 2.0, 51.0)
         with pytest.raises(BudgetReachedError, match=r"min_balance \(50\) is reached: the balance is 51.*Top up"):
             budget.affordable()
 
-    def test_a_service_that_does_not_tell_it_cannot_be_bounded(self) -> None:
+    def test_missing_balance_ends_the_campaign(self) -> None:
         with pytest.raises(BudgetReachedError, match="does not return the balance"):
             spend(budget_of(min_balance=50), 1, 2.0)
 
-    def test_the_narrower_of_two_bounds_counts(self) -> None:
+    def test_narrower_of_two_limits_counts(self) -> None:
         budget = budget_of(max_charge=100, min_balance=50)
         spend(budget, 1, 2.0, 60.0)
         assert budget.affordable() == 5
 
 
-class TestAServiceThatDoesNotSayWhatItCost:
-    def test_cannot_be_bounded(self) -> None:
+class TestMissingChargeAndBalance:
+    def test_missing_charge_ends_the_campaign(self) -> None:
         with pytest.raises(BudgetReachedError, match="Give price_per_page"):
             spend(budget_of(max_charge=10), 1, None)
 
-    def test_is_taken_to_cost_what_the_author_says(self) -> None:
+    def test_author_price_replaces_the_missing_charge(self) -> None:
         budget = budget_of(max_charge=10, price=2.0)
         spend(budget, 3, None)
         assert (budget.spending.spent, budget.affordable()) == (6.0, 2)
@@ -209,8 +209,8 @@ class TestPartitions:
             budget.affordable()
 
 
-class TestAPriceOfNought:
-    def test_is_known_after_one_answer(self) -> None:
+class TestPriceOfZero:
+    def test_price_of_zero_is_known_after_one_response(self) -> None:
         budget = budget_of(max_charge=10)
         assert budget.is_probing
         spend(budget, 1, 0.0)
@@ -218,24 +218,24 @@ class TestAPriceOfNought:
         budget.reserve(500)
         assert budget.affordable() == math.inf
 
-    def test_may_rise_and_then_bounds(self) -> None:
+    def test_price_above_zero_limits_once_it_is_charged(self) -> None:
         budget = budget_of(max_charge=10)
         spend(budget, 1, 0.0)
         spend(budget, 4, 8.0)
         assert budget.affordable() == 1
 
-    def test_given_by_the_author_is_a_price(self) -> None:
+    def test_author_price_of_zero_needs_no_probe(self) -> None:
         assert not budget_of(max_charge=0, price=0.0).is_probing
         assert budget_of(max_charge=0, price=0.0).affordable() == math.inf
 
-    def test_what_was_overspent_before_stays_so(self) -> None:
+    def test_earlier_overspending_still_ends_the_campaign(self) -> None:
         with pytest.raises(BudgetReachedError, match="12 was charged"):
             budget_of(max_charge=10, spent=12.0, price=0.0).affordable()
 
 
-class TestAnswersWithoutACharge:
+class TestMissingCharge:
     @pytest.mark.parametrize("bound", [{"max_charge": 100}, {"min_balance": 50}])
-    def test_it_goes_on_by_the_balance_one_request_at_a_time_and_says_so_once(
+    def test_balance_limits_one_request_at_a_time_and_is_logged_once(
         self, bound: dict[str, float], caplog: pytest.LogCaptureFixture
     ) -> None:
         budget = budget_of(**bound)
@@ -249,7 +249,7 @@ class TestAnswersWithoutACharge:
         assert budget.affordable() > 1
         assert caplog.text.count("Responses name no charge") == 1
 
-    def test_min_balance_is_kept_by_what_the_balance_lost(self) -> None:
+    def test_min_balance_is_checked_by_the_fall_of_the_balance(self) -> None:
         budget = budget_of(min_balance=50)
         spend(budget, 1, None, 100.0)
         spend(budget, 10, None, 80.0)
@@ -258,7 +258,7 @@ class TestAnswersWithoutACharge:
         with pytest.raises(BudgetReachedError, match=r"min_balance \(50\) is reached"):
             budget.affordable()
 
-    def test_max_charge_is_kept_by_what_the_balance_lost(self) -> None:
+    def test_max_charge_is_checked_by_the_fall_of_the_balance(self) -> None:
         budget = budget_of(max_charge=30)
         spend(budget, 1, None, 100.0)
         spend(budget, 10, None, 80.0)
@@ -268,35 +268,35 @@ class TestAnswersWithoutACharge:
         with pytest.raises(BudgetReachedError, match=r"max_charge \(30\) is reached: 30 was charged"):
             budget.affordable()
 
-    def test_a_dear_recipient_is_tried_while_there_is_anything_left(self) -> None:
+    def test_expensive_recipient_is_tried_while_any_budget_remains(self) -> None:
         budget = budget_of(max_charge=45)
         spend(budget, 1, None, 100.0)
         spend(budget, 1, None, 80.0)
         assert budget.affordable(3) == 3
 
-    def test_what_earlier_tries_sent_is_taken_to_have_cost_as_much(self) -> None:
+    def test_unpriced_recipients_of_earlier_tries_count_at_the_same_price(self) -> None:
         budget = budget_of(max_charge=100, unpriced=30)
         spend(budget, 1, None, 100.0)
         spend(budget, 10, None, 80.0)
         assert budget.affordable() == 9
 
-    def test_topped_up_meanwhile_it_cost_nothing(self) -> None:
+    def test_top_up_between_requests_counts_as_no_cost(self) -> None:
         budget = budget_of(max_charge=100)
         spend(budget, 1, None, 100.0)
         spend(budget, 10, None, 500.0)
         assert (budget.spending.spent, budget.affordable()) == (0.0, math.inf)
 
     @pytest.mark.parametrize("bound", [{"max_charge": 100}, {"min_balance": 50}])
-    def test_the_author_may_refuse_it(self, bound: dict[str, float]) -> None:
+    def test_missing_charge_ends_the_campaign_if_the_author_refuses_it(self, bound: dict[str, float]) -> None:
         with pytest.raises(BudgetReachedError, match="on_missing_charge"):
             spend(budget_of(**bound, refuse_missing_charge=True), 1, None, 100.0)
 
-    def test_with_a_price_that_is_given_there_is_nothing_to_refuse(self) -> None:
+    def test_author_price_makes_a_missing_charge_acceptable(self) -> None:
         budget = budget_of(max_charge=10, price=2.0, refuse_missing_charge=True)
         spend(budget, 1, None, 100.0)
         assert budget.spending.spent == 2.0
 
-    def test_a_balance_that_is_told_once_is_carried_on_by_the_charges(self) -> None:
+    def test_charges_update_a_balance_that_was_returned_once(self) -> None:
         budget = budget_of(min_balance=50)
         spend(budget, 1, 2.0, 100.0)
         spend(budget, 20, 40.0)
@@ -310,7 +310,7 @@ class TestAnswersWithoutACharge:
     st.integers(1, 16),
     st.integers(0, 3000),
 )
-def test_at_one_price_it_is_never_overspent_but_by_the_first(
+def test_constant_price_is_overspent_only_by_price_probes(
     requests: list[tuple[int, str]], at_once: int, max_charge: int
 ) -> None:
     """Whatever comes of requests, what they may have cost stays within the bound once the price is known."""
@@ -336,14 +336,14 @@ def test_at_one_price_it_is_never_overspent_but_by_the_first(
     assert charged <= max_charge + probes
 
 
-def test_charge_of_nought_while_balance_falls_is_missing_and_may_be_refused() -> None:
+def test_zero_charge_with_falling_balance_counts_as_missing_charge() -> None:
     budget = budget_of(max_charge=100, refuse_missing_charge=True)
     spend(budget, 1, 0, 100)
     with pytest.raises(BudgetReachedError, match="on_missing_charge"):
         spend(budget, 1, 0, 96)
 
 
-def test_cost_that_nothing_shows_ends_the_campaign() -> None:
+def test_cost_without_charge_or_fall_of_balance_ends_the_campaign() -> None:
     budget = budget_of(max_charge=100)
     spend(budget, 1, None, 100)
     spend(budget, 1, None, 100)

@@ -55,7 +55,7 @@ def test_rejection_that_differs_in_a_number_only_is_the_same() -> None:
     assert len(tried(answer, 1000).requests) < 40
 
 
-def test_no_balance_ends_the_campaign_at_once() -> None:
+def test_insufficient_balance_ends_the_campaign_at_once() -> None:
     error = CpaasInsufficientBalanceError("send_sms: Insufficient balance.", status=400)
     done = tried(refusing_after_first(error), 1000)
     # What was under way with the first of them is answered, too.
@@ -110,7 +110,7 @@ def test_limit_can_be_lifted() -> None:
     assert (done.error, done.of(RecipientStatus.REJECTED)) == (None, 63)
 
 
-def test_next_try_goes_on_where_the_circuit_opened() -> None:
+def test_next_try_continues_where_the_circuit_opened() -> None:
     store, good = MemoryStore(), []
     tried(refusing_after_first(rejection("Sender ID not approved")), 300, store=store)
 
@@ -123,7 +123,7 @@ def test_next_try_goes_on_where_the_circuit_opened() -> None:
     assert len(good) == len(set(good)) == 200 - done.of(RecipientStatus.REJECTED)
 
 
-def test_nobody_accepted_yet_counts_the_same() -> None:
+def test_circuit_opens_before_any_recipient_was_accepted() -> None:
     def refuse(recipients: Sequence[str], reference: str) -> Any:
         raise rejection("Sender ID not approved")
 
@@ -143,6 +143,6 @@ class TestBreaker:
         breaker.accepted()
         assert not breaker.rejected(rejection("No"))
 
-    def test_other_words_are_another_rejection(self) -> None:
+    def test_rejection_of_different_text_restarts_the_count(self) -> None:
         breaker = RejectionBreaker(2)
         assert [breaker.rejected(rejection(words)) for words in ("No", "Never", "No")] == [False, False, False]

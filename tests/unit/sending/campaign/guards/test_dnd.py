@@ -96,7 +96,7 @@ def service(**answers: Any) -> Service:
     return made
 
 
-def test_do_not_disturb_number_is_excluded() -> None:
+def test_dnd_number_is_excluded() -> None:
     plan = plan_of(A, B, C)
     assert permitted(service(b=True), plan) == [A, C]
     assert statuses(plan) == {A: "not_sent", B: "dnd", C: "not_sent"}

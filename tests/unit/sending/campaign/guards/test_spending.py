@@ -29,7 +29,7 @@ def counted(*responses: tuple[int, Any, Any], **given: Any) -> Spending:
 
 class TestEvidence:
     @pytest.mark.parametrize("charge", [*NO_EVIDENCE, 0, 0.0])
-    def test_charge_that_is_none_is_replaced_by_fall_of_balance(self, charge: Any) -> None:
+    def test_missing_charge_is_replaced_by_fall_of_balance(self, charge: Any) -> None:
         spending = counted((1, charge, 100), (1, charge, 96), (10, charge, 56))
         # The first response shows only where the balance begins.
         assert (spending.spent, spending.total) == (44, 48)
@@ -51,11 +51,11 @@ class TestEvidence:
         spending = counted((10, None, 100), (10, None, 60), author_price=1)
         assert (spending.spent, spending.unexplained) == (20, 30)
 
-    def test_charge_of_nought_while_balance_stands_is_believed(self) -> None:
+    def test_zero_charge_with_constant_balance_is_accepted(self) -> None:
         spending = counted((1, 0, 100), (1, 0, 100), (500, 0, 100))
         assert (spending.total, spending.price, spending.is_price_known) == (0, 0, True)
 
-    def test_charge_of_nought_that_proves_wrong_makes_earlier_ones_unknown(self) -> None:
+    def test_zero_charge_that_proves_wrong_reprices_earlier_recipients(self) -> None:
         spending = counted((1, 0, 100), (1, 0, 100), (10, 0, 60))
         assert (spending.spent, spending.total) == (40, 48)
 
@@ -66,7 +66,7 @@ class TestEvidence:
         spending.add(1, 4, 84, Decimal(), 0)
         assert (spending.spent, spending.unexplained, spending.balance) == (20, 0, 84)
 
-    def test_dear_request_in_flight_is_not_counted_twice(self) -> None:
+    def test_expensive_request_in_flight_is_not_counted_twice(self) -> None:
         spending = counted((1, 4, 100), (1, 4, 96))
         spending.add(1, 4, 52, Decimal(4), 1)
         assert spending.unexplained == 36
@@ -98,12 +98,12 @@ class TestPrice:
         spending.add(1, 4, Decimal(896), Decimal(), 0)
         assert (spending.is_price_known, spending.price) == (True, 4)
 
-    def test_charges_that_come_to_be_too_low_make_it_unknown_again(self) -> None:
+    def test_charges_that_prove_too_low_make_the_price_unknown_again(self) -> None:
         spending = counted((1, 4, 1000), (1, 4, 996), (100, 1, 596))
         assert not spending.is_price_known
         assert spending.spent + spending.unexplained == 408
 
-    def test_cost_that_nothing_shows_is_invisible(self) -> None:
+    def test_cost_without_charge_or_fall_of_balance_is_invisible(self) -> None:
         assert not counted((1, None, 100), (1, None, 100)).is_invisible
         assert counted((1, None, 100), (1, None, 100), (1, None, 100)).is_invisible
 
@@ -144,7 +144,7 @@ class TestEarlierTries:
         spending.add_earlier([EarlierRequest(0, 1, charge, 96), unknown, EarlierRequest(2, 1, charge, 72)])
         assert (spending.total, spending.unexplained) == (8, 0)
 
-    def test_payment_into_the_account_begins_another_comparison(self) -> None:
+    def test_payment_into_the_account_restarts_the_comparison(self) -> None:
         spending = Spending()
         spending.add_earlier([EarlierRequest(at, 1, None, left) for at, left in enumerate((100, 96, 500, 496))])
         assert (spending.spent, spending.total) == (8, 16)
@@ -238,7 +238,7 @@ def a_hundredth(charge: int) -> float:
 @example([0], 1, 8, 40, None)
 @example([-4], 1, 8, 40, None)
 @example([True], 1, 8, 40, PRICE)
-def test_charges_that_are_no_evidence_let_nothing_be_overspent_but_by_probes(
+def test_false_charges_overspend_max_charge_only_by_price_probes(
     charges: list[Any], seed: int, at_once: int, max_charge: int, price: int | None
 ) -> None:
     charged = sending(charges, seed, at_once, max_charge, price).run(per_request=500, requests=60)
@@ -252,7 +252,7 @@ def test_charges_that_are_no_evidence_let_nothing_be_overspent_but_by_probes(
     st.integers(0, 3000),
 )
 @example([a_hundredth], 1, 8, 40)
-def test_balance_that_is_true_lets_nothing_be_overspent_but_by_probes(
+def test_true_balance_limits_overspending_to_price_probes(
     charges: list[Any], seed: int, at_once: int, max_charge: int
 ) -> None:
     charged = sending(charges, seed, at_once, max_charge).run(per_request=500, requests=200)
@@ -266,7 +266,7 @@ def test_balance_that_is_true_lets_nothing_be_overspent_but_by_probes(
     st.integers(0, 3000),
     st.sampled_from([None, PRICE]),
 )
-def test_least_balance_is_kept_but_for_probes(
+def test_min_balance_is_undercut_only_by_price_probes(
     charges: list[Any], seed: int, at_once: int, spare: int, price: int | None
 ) -> None:
     made = sending(charges, seed, at_once, 0, price)
@@ -275,8 +275,6 @@ def test_least_balance_is_kept_but_for_probes(
 
 
 @given(st.integers(0, 10**6), st.integers(1, 16), st.integers(0, 3000))
-def test_price_that_the_service_names_itself_is_enough_for_all_of_the_budget(
-    seed: int, at_once: int, max_charge: int
-) -> None:
+def test_charge_of_the_service_alone_lets_the_whole_budget_be_spent(seed: int, at_once: int, max_charge: int) -> None:
     charged = sending([truth], seed, at_once, max_charge).run(per_request=50, requests=2000)
     assert max_charge - PRICE < charged <= max_charge + PRICE
