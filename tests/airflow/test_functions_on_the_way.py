@@ -17,7 +17,7 @@ import pytest
 from cpaas_provider.operators.base import CpaasOperator
 from cpaas_provider.operators.contact_sync import SyncContactsOperator
 from cpaas_provider.operators.sms import SendSmsOperator, SmsCampaignOperator
-from tests.airflow.harness.stage import Stage, phone
+from tests.airflow.harness.task_runner import TaskRunner, phone
 from tests.airflow.harness.tries import Run, new_dag
 from tests.unit.docs import ROOT
 
@@ -73,7 +73,7 @@ def sync() -> None:
 
 
 @pytest.fixture
-def run(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], None]], list[str]]:
+def run(task_runner: TaskRunner, monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], None]], list[str]]:
     """Runs the one task of a DAG, and returns the functions on the way from ``execute``."""
     recorder = CallRecorder()
     execute = CpaasOperator.execute
@@ -87,7 +87,7 @@ def run(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[],
     def run_task(add_task: Callable[[], None]) -> list[str]:
         with new_dag() as dag:
             add_task()
-        tried = Run(stage, dag).once()
+        tried = Run(task_runner, dag).run_try()
         assert tried.state == "success", tried.error
         return recorder.functions()
 

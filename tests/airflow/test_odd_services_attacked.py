@@ -22,7 +22,7 @@ from cpaas_provider.api.errors import CpaasUnknownOutcomeError
 from cpaas_provider.hooks.cpaas import CpaasHook
 from tests.airflow.harness.campaigns import digits, outcomes, rows, sms
 from tests.airflow.harness.command_line import CommandLine
-from tests.airflow.harness.stage import Stage
+from tests.airflow.harness.task_runner import TaskRunner
 from tests.airflow.harness.tries import Run
 
 ITEM = {"field": "recipients", "message": "is not valid", "type": "invalid"}
@@ -119,10 +119,10 @@ DOUBTFUL: dict[str, Reply] = {
 def ends(run: Run) -> Iterator[Any]:
     """Yield how each try ended: until the task ends, and after two clears."""
     for _ in range(3):
-        ended = run.once()
+        ended = run.run_try()
         yield ended
         while ended.state == "up_for_retry":
-            ended = run.once()
+            ended = run.run_try()
             yield ended
         run.clear()
 
@@ -137,18 +137,18 @@ def check(service: RawService, run: Run) -> None:
 
 @pytest.mark.parametrize("answer", DOUBTFUL.values(), ids=DOUBTFUL)
 def test_campaign_sends_nothing_again_that_may_have_been_carried_out(
-    stage: Stage, tmp_path: Path, answer: Reply
+    task_runner: TaskRunner, tmp_path: Path, answer: Reply
 ) -> None:
     with serving(RawService(answer)) as service:
-        stage.connect("cpaas_default", host=service.url, **OPTIONS)
+        task_runner.connect("cpaas_default", host=service.url, **OPTIONS)
         file = tmp_path / "outcomes.jsonl"
-        check(service, sms(stage, rows(8), on_unknown="skip", unknown_timeout=0, results_path=str(file)))
+        check(service, sms(task_runner, rows(8), on_unknown="skip", unknown_timeout=0, results_path=str(file)))
         assert set(outcomes(file).values()) == {"unknown"}
     assert set(service.received) == set(digits(8))
 
 
 def test_clients_and_command_line_call_it_unknown(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    task_runner: TaskRunner, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     answers = iter([*DOUBTFUL.values()] * 2)
     run = CommandLine(monkeypatch, capsys, "cpaas")
@@ -157,7 +157,7 @@ def test_clients_and_command_line_call_it_unknown(
         return next(answers)(fields)
 
     with serving(RawService(answer)) as service:
-        stage.connect("cpaas_default", host=service.url, **OPTIONS)
+        task_runner.connect("cpaas_default", host=service.url, **OPTIONS)
         for recipient in digits(len(DOUBTFUL)):
             with CpaasHook().get_conn() as client, pytest.raises(CpaasUnknownOutcomeError):
                 client.send_sms(f"+{recipient}", "Shop", "Your parcel is here")

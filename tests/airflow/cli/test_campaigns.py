@@ -23,44 +23,44 @@ from cpaas_provider.sending.journal.model import Intent, LogEntry, Result, Segme
 from cpaas_provider.sending.journal.segments import SERIES, part_key, read_series
 from tests.airflow.cli import test_journal as of_single_requests
 from tests.airflow.cli.test_journal import Journal
-from tests.airflow.harness.running import copied
-from tests.airflow.harness.stage import Stage, digits, fault, phone
+from tests.airflow.harness.running import copy_row
+from tests.airflow.harness.task_runner import TaskRunner, digits, fault, phone
 from tests.airflow.harness.tries import Run, Try, new_dag
 
-stage = of_single_requests.stage
+task_runner = of_single_requests.task_runner
 journal = of_single_requests.journal
 
 
 class Campaign:
     """A campaign whose requests to two people each go one after the other."""
 
-    def __init__(self, stage: Stage, *names: str, **options: Any) -> None:
-        self.stage = stage
+    def __init__(self, task_runner: TaskRunner, *names: str, **options: Any) -> None:
+        self.task_runner = task_runner
         self.names = names
-        stage.connect("cpaas_default", recipients_per_request=2, max_concurrency=1)
+        task_runner.connect("cpaas_default", recipients_per_request=2, max_concurrency=1)
         with new_dag() as dag:
             SmsCampaignOperator(task_id="tell", source=[phone(name) for name in names], content="Hello", **options)
-        self.run = Run(stage, dag)
+        self.run = Run(task_runner, dag)
         self.ids = [dag.dag_id, self.run.run_id, "tell"]
 
     def loses_answers(self, count: int) -> Campaign:
         """Have the next answers cut off, and run the try that ends by it."""
-        self.stage.sandbox.control(*fault("send_sms", "cut_after", times=count))
-        self.once()
+        self.task_runner.sandbox.control(*fault("send_sms", "cut_after", times=count))
+        self.run_try()
         return self
 
-    def once(self) -> Try:
-        return self.run.once("tell")
+    def run_try(self) -> Try:
+        return self.run.run_try("tell")
 
-    def arrived(self) -> list[int]:
+    def message_counts(self) -> list[int]:
         """Return how often each got the message."""
-        return [len(self.stage.arrived("sms", digits(name))) for name in self.names]
+        return [len(self.task_runner.inbox_items("sms", digits(name))) for name in self.names]
 
     # -- the log as it is stored --------------------------------------------------------------------------------------
 
     @property
     def segments(self) -> list[Segment]:
-        rows = {row.key: row.value for row in self.run.stored()}
+        rows = {row.key: row.value for row in self.run.state_rows()}
 
         def get(key: str) -> Any:
             return json.loads(rows[key]) if key in rows else None
@@ -134,9 +134,9 @@ NAMES = [f"person {number}" for number in range(8)]
 
 
 @pytest.fixture
-def campaign(stage: Stage) -> Campaign:
+def campaign(task_runner: TaskRunner) -> Campaign:
     """A failed campaign of four requests; nobody knows the outcome of the first two, whose messages arrived."""
-    made = Campaign(stage, *NAMES).loses_answers(2)
+    made = Campaign(task_runner, *NAMES).loses_answers(2)
     assert list(made.states.values()) == [["unknown"], ["unknown"], ["accepted"], ["accepted"]]
     return made
 
@@ -149,9 +149,9 @@ class TestMarkUnsent:
         assert "Resolved as not sent: 1 request to 2 recipients of tell in run" in said.out
         assert f"Still unresolved: 1 request to 2 recipients ({second})" in said.out
         assert campaign.states[first] == ["not_sent"]
-        ended = campaign.run.clear().once()
+        ended = campaign.run.clear().run_try()
         assert (ended.state, ended.report["sent"], ended.report["unknown_recipients"]) == ("failed", 6, 2)
-        assert campaign.arrived() == [2, 2, 1, 1, 1, 1, 1, 1]
+        assert campaign.message_counts() == [2, 2, 1, 1, 1, 1, 1, 1]
 
     def test_all_that_are_in_doubt(self, campaign: Campaign, journal: Journal) -> None:
         said = journal("resolve", "--not-sent", *campaign.ids, "--yes")
@@ -159,9 +159,9 @@ class TestMarkUnsent:
         assert (
             "Next: clear the task. It then sends only to these 4 recipients, if still on its list, and to" in said.out
         )
-        ended = campaign.run.clear().once()
+        ended = campaign.run.clear().run_try()
         assert (ended.state, ended.result["sent"], ended.result["unknown_recipients"]) == ("success", 8, 0)
-        assert campaign.arrived() == [2, 2, 2, 2, 1, 1, 1, 1]
+        assert campaign.message_counts() == [2, 2, 2, 2, 1, 1, 1, 1]
         assert "This journal has no unresolved request" in journal("resolve", "--not-sent", *campaign.ids, "--yes").err
 
     def test_the_next_retry_needs_no_clear(self, campaign: Campaign, journal: Journal) -> None:
@@ -169,10 +169,12 @@ class TestMarkUnsent:
         assert (
             "Next: nothing to do. The task's next try" in journal("resolve", "--not-sent", *campaign.ids, "--yes").out
         )
-        assert campaign.once().state == "success"
+        assert campaign.run_try().state == "success"
 
-    def test_who_got_it_by_another_request_is_not_counted_nor_sent_to(self, stage: Stage, journal: Journal) -> None:
-        campaign = Campaign(stage, "ada", "obi").loses_answers(1)
+    def test_who_got_it_by_another_request_is_not_counted_nor_sent_to(
+        self, task_runner: TaskRunner, journal: Journal
+    ) -> None:
+        campaign = Campaign(task_runner, "ada", "obi").loses_answers(1)
         reference = campaign.in_state("unknown")[0]
 
         def reach_one(stored: dict[str, Any]) -> None:
@@ -189,20 +191,22 @@ class TestMarkUnsent:
         assert "Resolved as not sent: 1 request to 2 recipients" in said.out
         assert "It then sends only to this recipient, if still on its list" in said.out
         assert campaign.states[reference] == ["not_sent"]
-        assert campaign.run.clear().once().result["sent"] == 2
-        assert sum(campaign.arrived()) == 3
+        assert campaign.run.clear().run_try().result["sent"] == 2
+        assert sum(campaign.message_counts()) == 3
 
-    def test_a_pack_that_was_made_again_is_decided_with_all_its_requests(self, stage: Stage, journal: Journal) -> None:
-        campaign = Campaign(stage, "ada", "obi", on_unknown="resend").loses_answers(20)
+    def test_a_pack_that_was_made_again_is_decided_with_all_its_requests(
+        self, task_runner: TaskRunner, journal: Journal
+    ) -> None:
+        campaign = Campaign(task_runner, "ada", "obi", on_unknown="resend").loses_answers(20)
         (reference,) = campaign.states
         assert set(campaign.states[reference]) == {"unknown"}
         assert len(campaign.states[reference]) > 1
-        stage.sandbox.control("DELETE", "faults")
+        task_runner.sandbox.control("DELETE", "faults")
         journal("resolve", "--sent", *campaign.ids, "--reference", reference, "--id", "msg_9", "--yes")
         assert set(campaign.states[reference]) == {"accepted"}
-        before = campaign.arrived()
-        assert campaign.run.clear().once().state == "success"
-        assert campaign.arrived() == before
+        before = campaign.message_counts()
+        assert campaign.run.clear().run_try().state == "success"
+        assert campaign.message_counts() == before
 
 
 class TestMarkSent:
@@ -213,9 +217,9 @@ class TestMarkSent:
             "Next: clear the task. It then sends only to other recipients on its list that were not sent to."
             in said.out
         )
-        ended = campaign.run.clear().once()
+        ended = campaign.run.clear().run_try()
         assert (ended.state, ended.result["sent"], ended.result["unknown_recipients"]) == ("success", 8, 0)
-        assert campaign.arrived() == [1] * 8
+        assert campaign.message_counts() == [1] * 8
 
     def test_an_id_is_the_request_s(self, campaign: Campaign, journal: Journal) -> None:
         first, second = campaign.in_state("unknown")
@@ -227,12 +231,12 @@ class TestMarkSent:
         assert (end.reason or "").startswith("manually resolved as sent (before: ")
         assert campaign.states[second] == ["unknown"]
 
-    def test_what_it_cost_counts_against_the_limit(self, stage: Stage, journal: Journal) -> None:
-        campaign = Campaign(stage, *NAMES, max_charge=16, price_per_page=4).loses_answers(2)
-        assert sum(campaign.arrived()) == 4
+    def test_what_it_cost_counts_against_the_limit(self, task_runner: TaskRunner, journal: Journal) -> None:
+        campaign = Campaign(task_runner, *NAMES, max_charge=16, price_per_page=4).loses_answers(2)
+        assert sum(campaign.message_counts()) == 4
         journal("resolve", "--sent", *campaign.ids, "--yes")
-        assert campaign.run.clear().once().state == "failed"
-        assert sum(campaign.arrived()) == 4
+        assert campaign.run.clear().run_try().state == "failed"
+        assert sum(campaign.message_counts()) == 4
 
     def test_a_decision_for_good_is_not_reversed(self, campaign: Campaign, journal: Journal) -> None:
         reference = campaign.in_state("unknown")[0]
@@ -246,10 +250,10 @@ class TestWhereItIsWritten:
 
     def test_behind_all_segments_that_are_there(self, campaign: Campaign, journal: Journal) -> None:
         campaign.fill(ROLL_BYTES)
-        before = {row.key: row.value for row in campaign.run.stored()}
+        before = {row.key: row.value for row in campaign.run.state_rows()}
         (last,) = campaign.segments
         journal("resolve", "--not-sent", *campaign.ids, "--yes")
-        after = {row.key: row.value for row in campaign.run.stored()}
+        after = {row.key: row.value for row in campaign.run.state_rows()}
         assert {key: after[key] for key in before} == before
         assert len(after) == len(before) + 1
         first, second = campaign.segments
@@ -257,14 +261,14 @@ class TestWhereItIsWritten:
         assert second.continues(first)
         assert (second.clear_epoch, second.lost) == (first.clear_epoch, first.lost)
         assert not campaign.batches[-1].intents
-        assert {row.expires_at for row in campaign.run.stored()} == {None}
+        assert {row.expires_at for row in campaign.run.state_rows()} == {None}
         assert "No unresolved requests" in journal("show", *campaign.ids).out
-        ended = campaign.run.clear().once()
+        ended = campaign.run.clear().run_try()
         assert (ended.state, ended.result["unknown_recipients"]) == ("success", 0)
-        assert campaign.arrived() == [2, 2, 2, 2, 1, 1, 1, 1]
+        assert campaign.message_counts() == [2, 2, 2, 2, 1, 1, 1, 1]
 
-    def test_in_as_many_as_it_takes(self, stage: Stage, journal: Journal) -> None:
-        campaign = Campaign(stage, "ada").loses_answers(1)
+    def test_in_as_many_as_it_takes(self, task_runner: TaskRunner, journal: Journal) -> None:
+        campaign = Campaign(task_runner, "ada").loses_answers(1)
 
         def multiply(stored: dict[str, Any]) -> None:
             batches = [LogEntry.from_text(batch) for batch in stored["batches"]]
@@ -281,14 +285,14 @@ class TestWhereItIsWritten:
         assert "Resolved as not sent: 700 requests to 1 recipient" in said.out
         assert "  and 680 more\n" in said.out
         assert len(campaign.segments) > 2
-        assert all(len(row.value) < MAX_BYTES + 2000 for row in campaign.run.stored())
+        assert all(len(row.value) < MAX_BYTES + 2000 for row in campaign.run.state_rows())
         assert {states[0] for states in campaign.states.values()} == {"not_sent"}
-        assert campaign.run.clear().once().result["sent"] == 1
+        assert campaign.run.clear().run_try().result["sent"] == 1
 
     def test_after_a_repetition_of_the_whole_it_is_the_new_log_that_counts(
-        self, stage: Stage, journal: Journal
+        self, task_runner: TaskRunner, journal: Journal
     ) -> None:
-        campaign = Campaign(stage, *NAMES, resend_on_clear=True).loses_answers(1)
+        campaign = Campaign(task_runner, *NAMES, resend_on_clear=True).loses_answers(1)
         journal("resolve", "--sent", *campaign.ids, "--yes")
         campaign.run.clear()
         campaign.loses_answers(1)
@@ -299,8 +303,8 @@ class TestWhereItIsWritten:
         assert f"  {line['reference']}\n" in said.out
         assert campaign.segments[-1].continues(new)
         campaign.put_in("up_for_retry")
-        assert campaign.once().state == "success"
-        assert campaign.arrived() == [2] * 8
+        assert campaign.run_try().state == "success"
+        assert campaign.message_counts() == [2] * 8
 
 
 class TestRefused:
@@ -332,14 +336,14 @@ class TestRefused:
         campaign.killed(seconds_ago=61)
         said = journal("resolve", "--not-sent", *campaign.ids, "--yes")
         assert (said.status, "Resolved as not sent: 2 requests to 4 recipients" in said.out) == (0, True)
-        assert campaign.run.clear().once().state == "success"
-        assert campaign.arrived() == [2, 2, 2, 2, 1, 1, 1, 1]
+        assert campaign.run.clear().run_try().state == "success"
+        assert campaign.message_counts() == [2, 2, 2, 2, 1, 1, 1, 1]
 
     @pytest.mark.parametrize("where", ["a further part", "a further segment", "a further try"])
     def test_a_log_that_changed_meanwhile(
         self, campaign: Campaign, journal: Journal, monkeypatch: pytest.MonkeyPatch, where: str
     ) -> None:
-        parts = sum(row.key.startswith("cpaas_journal") for row in campaign.run.stored())
+        parts = sum(row.key.startswith("cpaas_journal") for row in campaign.run.state_rows())
         keys = {"a further part": (0, parts), "a further segment": (1, 0), "a further try": (SERIES, 0)}
 
         def think(*_: object, **__: object) -> bool:
@@ -347,7 +351,7 @@ class TestRefused:
             with create_session() as session:
                 mine = TaskStateStoreModel.run_id == campaign.run.run_id
                 row = session.scalars(select(TaskStateStoreModel).where(mine).limit(1)).one()
-                session.add(copied(row, key=part_key(*keys[where]), value=value))
+                session.add(copy_row(row, key=part_key(*keys[where]), value=value))
             return True
 
         monkeypatch.setattr("cpaas_provider.cli.terminal.ask_yesno", think)
@@ -366,7 +370,7 @@ class TestRefused:
 
     def test_people_of_a_lost_log(self, campaign: Campaign, journal: Journal) -> None:
         campaign.run.clear(drop_state=True)
-        assert campaign.once().state == "failed"
+        assert campaign.run_try().state == "failed"
         said = journal("show", *campaign.ids)
         assert "The journal does not show whether recipients without a request here were sent to: " in said.out
         said = journal("resolve", "--not-sent", *campaign.ids, "--yes")
@@ -424,7 +428,7 @@ class TestSeen:
         assert journal("list", "--state", "rejected", "--output", "json").lines == []
 
     def test_list_of_both_kinds(self, campaign: Campaign, journal: Journal) -> None:
-        single = of_single_requests.Send(campaign.stage, phone("ada")).fails_unknown()
+        single = of_single_requests.Send(campaign.task_runner, phone("ada")).fails_unknown()
         references = [line["reference"] for line in journal("list", "--output", "json").lines]
         assert references == [single.reference, *campaign.in_state("unknown")]
 
@@ -467,11 +471,11 @@ class TestServersBackend:
     def backend(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(airflow.state, "_backend_instance", of_single_requests.Backwards())
 
-    def test_it_is_asked_and_told(self, stage: Stage, journal: Journal) -> None:
-        campaign = Campaign(stage, *NAMES).loses_answers(1)
+    def test_it_is_asked_and_told(self, task_runner: TaskRunner, journal: Journal) -> None:
+        campaign = Campaign(task_runner, *NAMES).loses_answers(1)
         ids = campaign.ids
         (line,) = journal("list", "--dag-id", ids[0], "--run-id", ids[1], "--output", "json").lines
         said = journal("resolve", "--not-sent", *ids, "--reference", line["reference"], "--yes")
         assert said.status == 0, said.err
-        assert campaign.run.clear().once().state == "success"
-        assert campaign.arrived() == [2, 2, 1, 1, 1, 1, 1, 1]
+        assert campaign.run.clear().run_try().state == "success"
+        assert campaign.message_counts() == [2, 2, 1, 1, 1, 1, 1, 1]

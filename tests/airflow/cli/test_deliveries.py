@@ -20,13 +20,13 @@ from cpaas_provider.delivery.tracking.sent_requests import (
     record_resolution,
     record_send_started,
 )
-from tests.airflow.harness.command_line import CommandLine, Said
+from tests.airflow.harness.command_line import CommandLine, CommandResult
 from tests.unit.database.conftest import postgres_url as postgres_url
 from tests.unit.delivery.report_builders import ADA, OBI, UMA, begun, ended, noted, report, save_reports
 from tests.unit.pages.conftest import ALL, mounted
 from tests.unit.pages.recorded import campaign
 
-Cli = Callable[..., Said]
+Cli = Callable[..., CommandResult]
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
@@ -90,7 +90,7 @@ def test_a_number_out_of_bounds_is_a_wrong_argument(cli: Cli, command: tuple[str
     assert (said.status, "must be a whole number from 1 to " in said.err) == (2, True), said.err
 
 
-def lines(said: Said) -> list[dict[str, Any]]:
+def lines(said: CommandResult) -> list[dict[str, Any]]:
     assert said.status == 0, said.err
     return said.lines
 

@@ -27,8 +27,8 @@ from cpaas_provider.database.schema.base import alembic_version
 from cpaas_provider.delivery.receiver.app import create_app
 from cpaas_provider.hooks._receiver import get_receiver_connection
 from cpaas_provider.sending.journal.model import CAMPAIGN_DATABASE
-from tests.airflow.harness.command_line import CommandLine, Said
-from tests.airflow.harness.stage import Stage
+from tests.airflow.harness.command_line import CommandLine, CommandResult
+from tests.airflow.harness.task_runner import TaskRunner
 from tests.certificates import Authority
 from tests.ports import listening
 from tests.tls_server import TlsServer, relay_to
@@ -36,12 +36,12 @@ from tests.unit.database.conftest import postgres_url as postgres_url
 from tests.unit.database.table_versions import NEXT, NextVersion
 from tests.unit.delivery.running_receiver import running
 
-Doctor = Callable[..., Said]
+Doctor = Callable[..., CommandResult]
 
 
 @pytest.fixture
 def doctor(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    task_runner: TaskRunner, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> Iterator[Doctor]:
     """Run ``airflow cpaas doctor`` with an empty place for the database, and no triggerer."""
     monkeypatch.setenv("AIRFLOW__CPAAS__DATABASE", f"sqlite:///{tmp_path}/cpaas.db")
@@ -53,23 +53,23 @@ def doctor(
         session.execute(delete(Job))
 
 
-def of(said: Said, check: str) -> list[tuple[str, str, str | None]]:
+def of(said: CommandResult, check: str) -> list[tuple[str, str, str | None]]:
     """Return what was found by a check: status, words, and advice."""
     return [(one["status"], one["found"], one["what_to_do"]) for one in said.lines if one["check"] == check]
 
 
-def status(said: Said, check: str) -> str:
+def status(said: CommandResult, check: str) -> str:
     (found,) = of(said, check)
     return found[0]
 
 
 class TestConnection:
-    def test_a_good_one_passes_and_costs_nothing(self, doctor: Doctor, stage: Stage) -> None:
+    def test_a_good_one_passes_and_costs_nothing(self, doctor: Doctor, task_runner: TaskRunner) -> None:
         said = doctor()
         assert said.status == 0, said.out
         assert [status(said, check) for check in ("connection", "API key", "clock of the service")] == ["ok"] * 3
-        assert stage.sandbox.counters()["accepted"] == {"get_contact_table": 1}
-        assert stage.sandbox.counters()["charged"] == 0
+        assert task_runner.sandbox.counters()["accepted"] == {"get_contact_table": 1}
+        assert task_runner.sandbox.counters()["charged"] == 0
 
     def test_none_is_failed_and_the_rest_is_checked(self, doctor: Doctor) -> None:
         said = doctor("cpaas_nowhere")
@@ -95,28 +95,28 @@ class TestConnection:
         assert status(said, "clock of the service") == "skipped"
 
     def test_missing_or_unusable_client_certificate_is_named(
-        self, doctor: Doctor, stage: Stage, tmp_path: Path
+        self, doctor: Doctor, task_runner: TaskRunner, tmp_path: Path
     ) -> None:
         authority = Authority(tmp_path, "service")
         cert, key = authority.issue("client")
         context = authority.server_context(clients=authority.path)
-        with TlsServer(context, tmp_path, relay_to(stage.sandbox.url)) as front:
+        with TlsServer(context, tmp_path, relay_to(task_runner.sandbox.url)) as front:
             for client, found, words in (
                 ({}, "failed", "alert certificate_required"),
                 ({"client_cert": str(cert)}, "failed", "file in client_cert must hold the private key"),
                 ({"client_cert": str(cert), "client_key": str(key)}, "ok", "accepted"),
             ):
-                stage.connect("cpaas_default", host=front.url, verify=str(authority.path), **client)
+                task_runner.connect("cpaas_default", host=front.url, verify=str(authority.path), **client)
                 ((status_of_key, message, _),) = of(doctor(), "API key")
                 assert (status_of_key, words in message) == (found, True), message
 
-    def test_an_extra_that_cannot_be_used(self, doctor: Doctor, stage: Stage) -> None:
-        stage.connect("cpaas_default", requests_per_second="many")
+    def test_an_extra_that_cannot_be_used(self, doctor: Doctor, task_runner: TaskRunner) -> None:
+        task_runner.connect("cpaas_default", requests_per_second="many")
         ((found, words, _),) = of(doctor(), "connection")
         assert (found, "requests_per_second" in words) == ("failed", True)
 
-    def test_an_extra_that_is_unknown_and_half_a_webhook(self, doctor: Doctor, stage: Stage) -> None:
-        stage.connect("cpaas_default", sender="Shop", webhook_secret="of-webhooks")
+    def test_an_extra_that_is_unknown_and_half_a_webhook(self, doctor: Doctor, task_runner: TaskRunner) -> None:
+        task_runner.connect("cpaas_default", sender="Shop", webhook_secret="of-webhooks")
         said = doctor()
         warnings = [words for found, words, _ in of(said, "connection") if found == "warning"]
         assert "Unknown extras are ignored: sender." in warnings
@@ -134,9 +134,11 @@ class TestConnection:
         ],
     )
     def test_weak_secrets_are_warned_of_and_not_shown(
-        self, doctor: Doctor, stage: Stage, secrets: dict[str, str], expected: list[str]
+        self, doctor: Doctor, task_runner: TaskRunner, secrets: dict[str, str], expected: list[str]
     ) -> None:
-        stage.connect("cpaas_default", callback_url="http://127.0.0.1:9", signature_header="X-Signature", **secrets)
+        task_runner.connect(
+            "cpaas_default", callback_url="http://127.0.0.1:9", signature_header="X-Signature", **secrets
+        )
         said = doctor()
         warnings = [words for found, words, _ in of(said, "connection") if found == "warning"]
         if "webhook_secret" not in secrets:
@@ -145,29 +147,31 @@ class TestConnection:
         assert all(map(str.startswith, warnings, expected))
         assert "hunter22" not in said.out + said.err
 
-    def test_proxy_with_its_password_in_the_url(self, doctor: Doctor, stage: Stage) -> None:
-        stage.connect("cpaas_default", proxy="http://ada:hunter22@127.0.0.1:9")
+    def test_proxy_with_its_password_in_the_url(self, doctor: Doctor, task_runner: TaskRunner) -> None:
+        task_runner.connect("cpaas_default", proxy="http://ada:hunter22@127.0.0.1:9")
         said = doctor()
         ((found, words, _),) = of(said, "connection")
         assert (said.status, found, "set proxy_password" in words) == (1, "failed", True)
         assert "hunter22" not in said.out + said.err
 
-    def test_another_type_of_connection(self, doctor: Doctor, stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-        connection = {**stage.sandbox.connection, "conn_type": "http"}
+    def test_another_type_of_connection(
+        self, doctor: Doctor, task_runner: TaskRunner, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        connection = {**task_runner.sandbox.connection, "conn_type": "http"}
         monkeypatch.setenv("AIRFLOW_CONN_CPAAS_HTTP", json.dumps(connection))
         found = of(doctor("cpaas_http"), "connection")
         assert found[0][:2] == ("failed", "Connection 'cpaas_http' is of type 'http'.")
 
 
 class TestRateLimit:
-    def test_one_for_each_task(self, doctor: Doctor, stage: Stage) -> None:
-        stage.connect("cpaas_default", requests_per_second=7)
+    def test_one_for_each_task(self, doctor: Doctor, task_runner: TaskRunner) -> None:
+        task_runner.connect("cpaas_default", requests_per_second=7)
         assert of(doctor(), "rate limit") == [
             ("ok", "7 requests a second for each task. share_rate_limit is off", None)
         ]
 
-    def test_one_for_all_tasks(self, doctor: Doctor, stage: Stage, tmp_path: Path) -> None:
-        stage.connect("cpaas_default", requests_per_second=2.5, share_rate_limit=True)
+    def test_one_for_all_tasks(self, doctor: Doctor, task_runner: TaskRunner, tmp_path: Path) -> None:
+        task_runner.connect("cpaas_default", requests_per_second=2.5, share_rate_limit=True)
         ((status_before, words, _),) = of(doctor(), "rate limit")
         assert (status_before, "no usable database yet" in words) == ("skipped", True)
         open_database(f"sqlite:///{tmp_path}/cpaas.db").close()
@@ -296,11 +300,11 @@ class TestRecipientSecret:
 
 class TestReceiver:
     @pytest.fixture
-    def receiver(self, stage: Stage, doctor: Doctor) -> Iterator[str]:
+    def receiver(self, task_runner: TaskRunner, doctor: Doctor) -> Iterator[str]:
         """A receiver with the same database."""
         app = create_app(get_receiver_connection, guard=None, emit_metric=None)
         with open_database(), listening() as (listener, url), running(app, listener):
-            stage.connect("cpaas_default", callback_url=url, callback_secret="of-callbacks")
+            task_runner.connect("cpaas_default", callback_url=url, callback_secret="of-callbacks")
             yield url
 
     def test_one_with_the_same_database(self, doctor: Doctor, receiver: str) -> None:
@@ -316,22 +320,24 @@ class TestReceiver:
         ((found, words, _),) = of(doctor(), "receiver")
         assert (found, "in another database" in words) == ("failed", True)
 
-    def test_none_there(self, doctor: Doctor, stage: Stage) -> None:
+    def test_none_there(self, doctor: Doctor, task_runner: TaskRunner) -> None:
         open_database().close()
-        stage.connect("cpaas_default", callback_url="http://127.0.0.1:9", callback_secret="of-callbacks")
+        task_runner.connect("cpaas_default", callback_url="http://127.0.0.1:9", callback_secret="of-callbacks")
         ((found, words, advice),) = of(doctor(), "receiver")
         assert (found, "did not respond" in words) == ("failed", True)
         assert "airflow cpaas receiver" in str(advice)
 
-    def test_a_loopback_url_for_a_service_elsewhere(self, doctor: Doctor, stage: Stage) -> None:
-        stage.connect("cpaas_default", callback_url="http://127.0.0.1:9", host="https://192.0.2.1/v1", timeout=0.2)
+    def test_a_loopback_url_for_a_service_elsewhere(self, doctor: Doctor, task_runner: TaskRunner) -> None:
+        task_runner.connect(
+            "cpaas_default", callback_url="http://127.0.0.1:9", host="https://192.0.2.1/v1", timeout=0.2
+        )
         ((found, words, _),) = of(doctor(), "callback URL")
         assert (found, "leads to this machine itself" in words) == ("failed", True)
 
-    def test_a_private_address_and_a_host_that_is_none(self, doctor: Doctor, stage: Stage) -> None:
-        stage.connect("cpaas_default", callback_url="http://10.1.2.3/cpaas", callback_secret="of-callbacks")
+    def test_a_private_address_and_a_host_that_is_none(self, doctor: Doctor, task_runner: TaskRunner) -> None:
+        task_runner.connect("cpaas_default", callback_url="http://10.1.2.3/cpaas", callback_secret="of-callbacks")
         assert [found for found, _, _ in of(doctor(), "callback URL")] == ["warning", "warning"]
-        stage.connect("cpaas_default", callback_url="https://nowhere.invalid/cpaas")
+        task_runner.connect("cpaas_default", callback_url="https://nowhere.invalid/cpaas")
         assert status(doctor(), "callback URL") == "failed"
 
 

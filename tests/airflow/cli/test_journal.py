@@ -28,20 +28,20 @@ from cpaas_provider.operators.sms import SendSmsOperator
 from cpaas_provider.sending.journal.model import JOURNAL_KEY, LogEntry, Result, State
 from cpaas_provider.sending.probes import OtpRecordProbe
 from tests import journals
-from tests.airflow.harness.command_line import CommandLine, Said
-from tests.airflow.harness.running import copied
-from tests.airflow.harness.stage import RETRIES, Stage, digits, fault, on_stage, phone
+from tests.airflow.harness.command_line import CommandLine, CommandResult
+from tests.airflow.harness.running import copy_row
+from tests.airflow.harness.task_runner import RETRIES, TaskRunner, digits, fault, open_task_runner, phone
 from tests.airflow.harness.tries import Run, new_dag
 from tests.sandbox import Sandbox
 
-Journal = Callable[..., Said]
+Journal = Callable[..., CommandResult]
 
 
 @pytest.fixture
-def stage(airflow_db: object, sandbox_process: Sandbox) -> Iterator[Stage]:
+def task_runner(airflow_db: object, sandbox_process: Sandbox) -> Iterator[TaskRunner]:
     with create_session() as session:
         session.execute(delete(TaskStateStoreModel))
-    with on_stage(sandbox_process) as ready:
+    with open_task_runner(sandbox_process) as ready:
         yield ready
 
 
@@ -54,17 +54,17 @@ def journal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str])
 class Send:
     """A task whose every request is carried out, and whose answer is cut off where that is asked for."""
 
-    def __init__(self, stage: Stage, *recipients: str, **options: Any) -> None:
-        self.stage = stage
+    def __init__(self, task_runner: TaskRunner, *recipients: str, **options: Any) -> None:
+        self.task_runner = task_runner
         with new_dag() as dag:
             self.task = SendSmsOperator(task_id="send", recipients=list(recipients), content="Hello", **options)
-        self.run = Run(stage, dag)
+        self.run = Run(task_runner, dag)
         self.ids = [dag.dag_id, self.run.run_id, "send"]
 
     def fails_unknown(self) -> Send:
         """Have the next answer cut off, and run the try that ends by it."""
-        self.stage.sandbox.control(*fault("send_sms", "cut_after", times=1))
-        assert self.run.once("send").state == "failed"
+        self.task_runner.sandbox.control(*fault("send_sms", "cut_after", times=1))
+        assert self.run.run_try("send").state == "failed"
         return self
 
     @property
@@ -76,12 +76,12 @@ class Send:
         (reference,) = self.requests
         return str(reference)
 
-    def arrived(self, scene: str) -> int:
-        return len(self.stage.arrived("sms", digits(scene)))
+    def message_count(self, case: str) -> int:
+        return len(self.task_runner.inbox_items("sms", digits(case)))
 
     def claimed(self, *, seconds_ago: float) -> Send:
         """Have the journal as a try leaves it that was killed while its requests were under way."""
-        self.run.broken_off(timezone.utcnow() - timedelta(seconds=seconds_ago), "send")
+        self.run.leave_in_flight(timezone.utcnow() - timedelta(seconds=seconds_ago), "send")
         return self
 
     def put_in(self, state: str | None) -> None:
@@ -90,9 +90,9 @@ class Send:
 
 
 @pytest.fixture
-def send(stage: Stage) -> Send:
+def send(task_runner: TaskRunner) -> Send:
     """A failed task with one request to two people, whose outcome nobody knows."""
-    return Send(stage, phone("ada"), phone("obi")).fails_unknown()
+    return Send(task_runner, phone("ada"), phone("obi")).fails_unknown()
 
 
 class TestMarkSent:
@@ -103,14 +103,14 @@ class TestMarkSent:
         assert f"  {send.reference}\n" in said.out
         assert "Next: clear the task. It then sends only to other recipients" in said.out
         assert "Airflow 3.4" in said.out
-        ended = send.run.clear().once()
+        ended = send.run.clear().run_try()
         assert (ended.state, ended.result["recipients"], ended.result["unknown_recipients"]) == ("success", 2, 0)
         assert ended.result["id"] is None
-        assert (send.arrived("ada"), send.arrived("obi")) == (1, 1)
+        assert (send.message_count("ada"), send.message_count("obi")) == (1, 1)
 
     def test_an_id_is_the_result_s(self, send: Send, journal: Journal) -> None:
         assert journal("resolve", "--sent", *send.ids, "--id", "msg_9", "--yes").status == 0
-        assert send.run.clear().once().result["id"] == "msg_9"
+        assert send.run.clear().run_try().result["id"] == "msg_9"
 
     def test_the_journal_says_that_a_person_decided(self, send: Send, journal: Journal) -> None:
         journal("resolve", "--sent", *send.ids, "--yes")
@@ -120,18 +120,18 @@ class TestMarkSent:
 
     def test_it_never_expires(self, send: Send, journal: Journal) -> None:
         journal("resolve", "--sent", *send.ids, "--yes")
-        assert [row.expires_at for row in send.run.stored()] == [None] * 3
+        assert [row.expires_at for row in send.run.state_rows()] == [None] * 3
 
     def test_others_still_get_theirs(self, send: Send, journal: Journal) -> None:
         journal("resolve", "--sent", *send.ids, "--yes")
         send.task.recipients = [phone("ada"), phone("obi"), phone("ngozi")]
-        assert send.run.clear().once().state == "success"
-        assert [send.arrived(one) for one in ("ada", "obi", "ngozi")] == [1, 1, 1]
+        assert send.run.clear().run_try().state == "success"
+        assert [send.message_count(one) for one in ("ada", "obi", "ngozi")] == [1, 1, 1]
 
-    def test_of_a_task_that_succeeded_nothing_is_left_to_do(self, stage: Stage, journal: Journal) -> None:
-        send = Send(stage, phone("ada"), on_unknown="skip")
-        stage.sandbox.control(*fault("send_sms", "cut_after", times=1))
-        assert send.run.once().state == "success"
+    def test_of_a_task_that_succeeded_nothing_is_left_to_do(self, task_runner: TaskRunner, journal: Journal) -> None:
+        send = Send(task_runner, phone("ada"), on_unknown="skip")
+        task_runner.sandbox.control(*fault("send_sms", "cut_after", times=1))
+        assert send.run.run_try().state == "success"
         assert "Nothing is left to do" in journal("resolve", "--sent", *send.ids, "--yes").out
 
 
@@ -142,37 +142,37 @@ class TestMarkUnsent:
         assert "Next: clear the task. It then sends only to these 2 recipients" in said.out
         kept = send.requests[send.reference]
         assert (kept["state"], kept["resolution"], "previous_unknown" in kept) == ("not_sent", "not_sent", False)
-        ended = send.run.clear().once()
+        ended = send.run.clear().run_try()
         assert (ended.state, ended.result["recipients"]) == ("success", 2)
-        assert (send.arrived("ada"), send.arrived("obi")) == (2, 2)
-        assert send.run.clear().once().state == "success"
-        assert (send.arrived("ada"), send.arrived("obi")) == (2, 2)
+        assert (send.message_count("ada"), send.message_count("obi")) == (2, 2)
+        assert send.run.clear().run_try().state == "success"
+        assert (send.message_count("ada"), send.message_count("obi")) == (2, 2)
 
     @pytest.mark.parametrize("state", ["up_for_retry", None])
     def test_the_next_try_needs_no_clear(self, send: Send, journal: Journal, state: str | None) -> None:
         send.put_in(state)
         said = journal("resolve", "--not-sent", *send.ids, "--yes")
         assert "Next: nothing to do. The task's next try sends only to these 2 recipients" in said.out
-        assert send.run.once().state == "success"
-        assert send.arrived("ada") == 2
+        assert send.run.run_try().state == "success"
+        assert send.message_count("ada") == 2
 
-    def test_what_a_killed_try_claimed_is_in_doubt(self, stage: Stage, journal: Journal) -> None:
-        send = Send(stage, phone("ada")).fails_unknown().claimed(seconds_ago=61)
+    def test_what_a_killed_try_claimed_is_in_doubt(self, task_runner: TaskRunner, journal: Journal) -> None:
+        send = Send(task_runner, phone("ada")).fails_unknown().claimed(seconds_ago=61)
         assert journal("resolve", "--not-sent", *send.ids, "--yes").status == 0
         assert send.requests[send.reference]["state"] == "not_sent"
 
-    def test_a_mapped_instance_is_named_by_its_index(self, stage: Stage, journal: Journal) -> None:
+    def test_a_mapped_instance_is_named_by_its_index(self, task_runner: TaskRunner, journal: Journal) -> None:
         with new_dag() as dag:
             SendSmsOperator.partial(task_id="send", content="Hello").expand(recipients=[[phone("m0")], [phone("m1")]])
-        run = Run(stage, dag)
-        stage.sandbox.control(*fault("send_sms", "cut_after", times=1))
-        assert [run.once("send", index).state for index in (0, 1)] == ["failed", "success"]
+        run = Run(task_runner, dag)
+        task_runner.sandbox.control(*fault("send_sms", "cut_after", times=1))
+        assert [run.run_try("send", index).state for index in (0, 1)] == ["failed", "success"]
         ids = [dag.dag_id, run.run_id, "send"]
         said = journal("resolve", "--not-sent", *ids, "--yes")
         assert (said.status, "--map-index (0 to 1)" in said.err) == (1, True)
         said = journal("resolve", "--not-sent", *ids, "--map-index", "0", "--yes")
         assert "1 request to 1 recipient of send[0] in run" in said.out
-        assert run.clear("send", 0).once("send", 0).state == "success"
+        assert run.clear("send", 0).run_try("send", 0).state == "success"
 
 
 class TestSeveralRequests:
@@ -198,8 +198,8 @@ class TestSeveralRequests:
         first, second = two.requests
         journal("resolve", "--sent", *two.ids, "--reference", first, "--yes")
         journal("resolve", "--not-sent", *two.ids, "--reference", second, "--yes")
-        assert two.run.clear().once().state == "success"
-        assert [two.arrived(one) for one in ("ada", "obi", "ngozi")] == [1, 1, 2]
+        assert two.run.clear().run_try().state == "success"
+        assert [two.message_count(one) for one in ("ada", "obi", "ngozi")] == [1, 1, 2]
 
     def test_one_id_is_not_for_two(self, two: Send, journal: Journal) -> None:
         said = journal("resolve", "--sent", *two.ids, "--id", "msg_9", "--yes")
@@ -293,8 +293,8 @@ class TestRefused:
         assert (said.status, "omit --map-index" in said.err) == (1, True)
 
     @pytest.mark.parametrize("command", ["show", "resolve --sent", "resolve --not-sent"])
-    def test_no_journal(self, stage: Stage, journal: Journal, command: str) -> None:
-        said = journal(*command.split(), *Send(stage, phone("ada")).ids)
+    def test_no_journal(self, task_runner: TaskRunner, journal: Journal, command: str) -> None:
+        said = journal(*command.split(), *Send(task_runner, phone("ada")).ids)
         assert (said.status, "has no journal" in said.err) == (1, True)
 
     def test_no_such_reference(self, send: Send, journal: Journal) -> None:
@@ -302,9 +302,9 @@ class TestRefused:
         assert (said.status, "no request cpaas-other" in said.err) == (1, True)
         assert f"Its requests: {send.reference}" in said.err
 
-    def test_what_was_sent_is_not_resolved_as_not_sent(self, stage: Stage, journal: Journal) -> None:
-        send = Send(stage, phone("ada"))
-        assert send.run.once().state == "success"
+    def test_what_was_sent_is_not_resolved_as_not_sent(self, task_runner: TaskRunner, journal: Journal) -> None:
+        send = Send(task_runner, phone("ada"))
+        assert send.run.run_try().state == "success"
         said = journal("resolve", "--not-sent", *send.ids, "--reference", send.reference, "--yes")
         assert (said.status, "accepted by the service" in said.err) == (1, True)
         said = journal("resolve", "--not-sent", *send.ids, "--yes")
@@ -327,7 +327,7 @@ class TestRefused:
         for command in (("show", *send.ids), ("resolve", "--not-sent", *send.ids, "--yes"), ("list",)):
             said = journal(*command)
             assert (said.status, "This version of the provider cannot read the" in said.err) == (1, True)
-        assert [row.value for row in send.run.stored()] == [json.dumps(stored)]
+        assert [row.value for row in send.run.state_rows()] == [json.dumps(stored)]
 
     def test_a_database_that_fails_says_that_it_may_not_be_stored(
         self, send: Send, journal: Journal, monkeypatch: pytest.MonkeyPatch
@@ -342,9 +342,9 @@ class TestRefused:
 
 
 class TestList:
-    def test_nothing_is_in_doubt(self, stage: Stage, journal: Journal) -> None:
-        send = Send(stage, phone("ada"))
-        assert send.run.once().state == "success"
+    def test_nothing_is_in_doubt(self, task_runner: TaskRunner, journal: Journal) -> None:
+        send = Send(task_runner, phone("ada"))
+        assert send.run.run_try().state == "success"
         assert journal("list").out == "No unresolved requests.\n"
         said = journal("list", "--output", "json")
         assert (said.lines, said.err) == ([], "No unresolved requests.\n")
@@ -379,8 +379,8 @@ class TestList:
         assert "2348" not in said.out
 
     def test_by_state_and_ids(self, send: Send, journal: Journal) -> None:
-        other = Send(send.stage, phone("ngozi"))
-        other.run.once()
+        other = Send(send.task_runner, phone("ngozi"))
+        other.run.run_try()
 
         def found(*filters: str) -> list[str]:
             return [line["reference"] for line in journal("list", *filters, "--output", "json").lines]
@@ -400,9 +400,11 @@ class TestList:
         assert journal("list", "--output", "json").lines == []
         assert len(journal("list", "--state", "pending", "--output", "json").lines) == 1
 
-    def test_page_by_page_up_to_a_limit(self, stage: Stage, journal: Journal, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_page_by_page_up_to_a_limit(
+        self, task_runner: TaskRunner, journal: Journal, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         monkeypatch.setattr("cpaas_provider.cli.journal.repository._PAGE", 2)
-        sends = [Send(stage, phone(f"paged_{number}")).fails_unknown() for number in range(5)]
+        sends = [Send(task_runner, phone(f"paged_{number}")).fails_unknown() for number in range(5)]
         newest_first = [one.reference for one in reversed(sends)]
         said = journal("list", "--output", "json")
         assert [line["reference"] for line in said.lines] == newest_first
@@ -452,20 +454,20 @@ class TestShow:
 
     def test_what_was_lost_with_the_state_is_told(self, send: Send, journal: Journal) -> None:
         send.run.clear(drop_state=True)
-        assert send.run.once().state == "failed"
+        assert send.run.run_try().state == "failed"
         said = journal("show", *send.ids)
         assert "The journal does not show whether recipients without a request here were sent to: " in said.out
         assert "dropped the task state" in said.out
         said = journal("resolve", "--not-sent", *send.ids, "--yes")
         assert "The outcome for other recipients is unknown (" in said.out
-        assert send.run.clear().once().state == "success"
-        assert send.arrived("ada") == 2
+        assert send.run.clear().run_try().state == "success"
+        assert send.message_count("ada") == 2
 
-    def test_other_operations_have_journals_too(self, stage: Stage, journal: Journal) -> None:
+    def test_other_operations_have_journals_too(self, task_runner: TaskRunner, journal: Journal) -> None:
         with new_dag() as dag:
             BuyAirtimeOperator(task_id="buy", network="MTN", amount=100, recipient=phone("airtime"))
-        run = Run(stage, dag)
-        assert run.once().state == "success"
+        run = Run(task_runner, dag)
+        assert run.run_try().state == "success"
         (line,) = journal("show", dag.dag_id, run.run_id, "buy", "--output", "json").lines
         assert (line["operation"], line["result_id"]) == ("buy_airtime", line["result"]["id"])
 
@@ -473,7 +475,7 @@ class TestShow:
 class Single:
     """A task that makes one request, whose answer is cut off."""
 
-    def __init__(self, stage: Stage, kind: str) -> None:
+    def __init__(self, task_runner: TaskRunner, kind: str) -> None:
         with new_dag() as dag:
             if kind == "create_contact_row":
                 CreateContactRowOperator(task_id="do", columns={"Name": "Ada"})
@@ -481,10 +483,10 @@ class Single:
                 RequestOtpOperator(task_id="do", recipient=phone("single"), channel="sms")
             else:
                 BuyAirtimeOperator(task_id="do", network="MTN", amount=100, recipient=phone("single"))
-        self.run = Run(stage, dag)
+        self.run = Run(task_runner, dag)
         self.ids = [dag.dag_id, self.run.run_id, "do"]
-        stage.sandbox.control(*fault(kind, "cut_before", times=1))
-        ended = self.run.to_the_end()[-1]
+        task_runner.sandbox.control(*fault(kind, "cut_before", times=1))
+        ended = self.run.run_to_end()[-1]
         assert ended.state == "failed", ended
 
 
@@ -522,9 +524,9 @@ def no_patience(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("no_patience")
 @pytest.mark.parametrize("kind", WORDED)
-def test_each_operation_has_its_words(stage: Stage, journal: Journal, kind: str) -> None:
+def test_each_operation_has_its_words(task_runner: TaskRunner, journal: Journal, kind: str) -> None:
     counts, found, story, made, not_made = WORDED[kind]
-    single = Single(stage, kind)
+    single = Single(task_runner, kind)
     assert f"Unresolved: {counts}. Look for them in the service's own records: {found}. Then" in journal("list").out
     assert f"  {story} " in journal("resolve", "--sent", *single.ids).out.replace(next(iter(single.run.journal())), "")
     said = journal("resolve", "--not-sent", *single.ids, "--yes").out
@@ -536,14 +538,14 @@ def test_each_operation_has_its_words(stage: Stage, journal: Journal, kind: str)
     marked = journal("resolve", "--sent", *single.ids, "--yes").out
     assert f"Next: clear the task. {not_made}" in marked
     assert ("Without --id the task's result has no id" in marked) == (kind != "buy_airtime")
-    assert single.run.clear().once().state == "success"
+    assert single.run.clear().run_try().state == "success"
 
 
 @pytest.mark.usefixtures("no_patience")
-def test_of_several_operations_each_has_its_way(stage: Stage, journal: Journal) -> None:
+def test_of_several_operations_each_has_its_way(task_runner: TaskRunner, journal: Journal) -> None:
     for kind in WORDED:
-        Single(stage, kind)
-    Send(stage, phone("ada"), phone("obi")).fails_unknown()
+        Single(task_runner, kind)
+    Send(task_runner, phone("ada"), phone("obi")).fails_unknown()
     said = journal("list").out
     assert "Unresolved: 4 requests to 4 recipients and for 1 row." in said
     ways = f"send_sms and buy_airtime {BY_REFERENCE}, {WORDED['request_otp'][1]}, {WORDED['create_contact_row'][1]}. Th"
@@ -602,16 +604,16 @@ class TestServersBackend:
     def backend(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(airflow.state, "_backend_instance", Backwards())
 
-    def test_it_is_asked_and_told(self, stage: Stage, journal: Journal) -> None:
-        send = Send(stage, phone("ada")).fails_unknown()
+    def test_it_is_asked_and_told(self, task_runner: TaskRunner, journal: Journal) -> None:
+        send = Send(task_runner, phone("ada")).fails_unknown()
         (line,) = journal("show", *send.ids, "--output", "json").lines
         said = journal("resolve", "--not-sent", *send.ids, "--reference", line["reference"], "--yes")
         assert said.status == 0, said.err
-        assert send.run.clear().once().state == "success"
-        assert send.arrived("ada") == 2
+        assert send.run.clear().run_try().state == "success"
+        assert send.message_count("ada") == 2
 
-    def test_it_is_listed_by_run(self, stage: Stage, journal: Journal) -> None:
-        send = Send(stage, phone("ada")).fails_unknown()
+    def test_it_is_listed_by_run(self, task_runner: TaskRunner, journal: Journal) -> None:
+        send = Send(task_runner, phone("ada")).fails_unknown()
         said = journal("list", "--dag-id", send.ids[0])
         assert (said.status, "Give --dag-id and --run-id" in said.err) == (1, True)
         found = journal("list", "--dag-id", send.ids[0], "--run-id", send.ids[1], "--output", "json")
@@ -640,7 +642,7 @@ def add(send: Send, result: Result) -> None:
         last = session.scalars(mine.order_by(TaskStateStoreModel.id)).all()[-1]
         entry = LogEntry(timezone.utcnow(), 1, RETRIES, "body", results=[result])
         session.add(
-            copied(
+            copy_row(
                 last,
                 key=f"{JOURNAL_KEY}.0.{len(journals.segments({row.key: row.value for row in session.scalars(mine)}))}",
                 value=json.dumps({**json.loads(last.value), "batches": [entry.as_text()]}),

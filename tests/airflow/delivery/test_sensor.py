@@ -38,7 +38,7 @@ from cpaas_provider.delivery.tracking.sent_requests import (
 )
 from cpaas_provider.sensors.delivery import DeliverySensor
 from cpaas_provider.triggers.delivery import DeliveryTrigger
-from tests.airflow.harness.stage import Stage, digits, on_stage
+from tests.airflow.harness.task_runner import TaskRunner, digits, open_task_runner
 from tests.reading import results_in
 from tests.sandbox import Sandbox
 from tests.unit.delivery.report_builders import report, save_reports
@@ -82,7 +82,7 @@ def pack(name: str, recipients: int = 1) -> CallbackToken:
 
 
 def reported(store: Database) -> None:
-    """Have reports of everything the scenes wait for."""
+    """Have reports of everything the cases wait for."""
     save_reports(
         store,
         report(DONE, "delivered", token=pack("open", 4)),
@@ -122,16 +122,17 @@ def store(airflow_db: object, tmp_path_factory: pytest.TempPathFactory) -> Itera
 
 
 @pytest.fixture(scope="module")
-def played(store: Database, sandbox_process: Sandbox, outcomes: Path) -> Iterator[Stage]:
+def finished_run(store: Database, sandbox_process: Sandbox, outcomes: Path) -> Iterator[TaskRunner]:
     reported(store)
-    with on_stage(sandbox_process) as stage:
+    with open_task_runner(sandbox_process) as task_runner:
 
         def wait(name: str, send_result: Any, **given: Any) -> DeliverySensor:
             return DeliverySensor(
-                task_id=stage.set(name), **{"poke_interval": 1, "send_result": send_result, "timeout": 60} | given
+                task_id=task_runner.prepare(name),
+                **{"poke_interval": 1, "send_result": send_result, "timeout": 60} | given,
             )
 
-        with stage.dag("delivery_sensor", params={"name": "final"}) as dag:
+        with task_runner.dag("delivery_sensor", params={"name": "final"}) as dag:
             for mode in MODES:
                 how = {"deferrable": True} if mode == "deferrable" else {"mode": mode, "deferrable": False}
                 wait(f"final_{mode}", campaign("final", 2), **how)
@@ -179,128 +180,132 @@ def played(store: Database, sandbox_process: Sandbox, outcomes: Path) -> Iterato
                     task_id = f"unknown_{name}_{waits}_{mode}"
                     wait(task_id, result, wait_for_unknown=waits, **how | options)
             wait("purchase", {"id": "p1", "status": "pending", "references": ["one-1"], "unknown_references": []})
-        yield stage.play(dag)
+        yield task_runner.run_dag(dag)
 
 
 class TestOutcomes:
     @pytest.mark.parametrize("mode", MODES)
-    def test_when_all_is_final_it_succeeds_with_counts(self, played: Stage, mode: str) -> None:
-        assert played.outcome(f"final_{mode}") == ("success", 1)
-        assert played.xcom(f"final_{mode}") == {
+    def test_when_all_is_final_it_succeeds_with_counts(self, finished_run: TaskRunner, mode: str) -> None:
+        assert finished_run.outcome(f"final_{mode}") == ("success", 1)
+        assert finished_run.xcom(f"final_{mode}") == {
             "expected": 2, "delivered": 2, "undelivered": 0, "in_flight": 0, "unreported": 0, "conflicts": 1,
             "results_path": None,
         }  # fmt: skip
-        assert set(played.xcom(f"final_{mode}")) == documented_keys(DeliverySensor)
+        assert set(finished_run.xcom(f"final_{mode}")) == documented_keys(DeliverySensor)
 
     @pytest.mark.parametrize("mode", MODES)
-    def test_a_share_that_is_reached_is_enough(self, played: Stage, mode: str) -> None:
-        assert played.outcome(f"enough_{mode}") == ("success", 1)
-        assert played.xcom(f"enough_{mode}") == {**FIGURES, "results_path": None}
-
-    @pytest.mark.parametrize("mode", MODES)
-    @pytest.mark.parametrize("name", MESSAGES)
-    def test_every_other_end_fails_at_once_with_counts(self, played: Stage, name: str, mode: str) -> None:
-        assert played.outcome(f"{name}_{mode}") == ("failed", 1)
-        assert played.error(f"{name}_{mode}") == MESSAGES[name] + STANDING
+    def test_a_share_that_is_reached_is_enough(self, finished_run: TaskRunner, mode: str) -> None:
+        assert finished_run.outcome(f"enough_{mode}") == ("success", 1)
+        assert finished_run.xcom(f"enough_{mode}") == {**FIGURES, "results_path": None}
 
     @pytest.mark.parametrize("mode", MODES)
     @pytest.mark.parametrize("name", MESSAGES)
-    def test_soft_fail_skips_with_the_same_message(self, played: Stage, name: str, mode: str) -> None:
-        assert played.outcome(f"{name}_{mode}_soft") == ("skipped", 1)
-        assert MESSAGES[name] + STANDING in played.log(f"{name}_{mode}_soft")
+    def test_every_other_end_fails_at_once_with_counts(self, finished_run: TaskRunner, name: str, mode: str) -> None:
+        assert finished_run.outcome(f"{name}_{mode}") == ("failed", 1)
+        assert finished_run.error(f"{name}_{mode}") == MESSAGES[name] + STANDING
+
+    @pytest.mark.parametrize("mode", MODES)
+    @pytest.mark.parametrize("name", MESSAGES)
+    def test_soft_fail_skips_with_the_same_message(self, finished_run: TaskRunner, name: str, mode: str) -> None:
+        assert finished_run.outcome(f"{name}_{mode}_soft") == ("skipped", 1)
+        assert MESSAGES[name] + STANDING in finished_run.log(f"{name}_{mode}_soft")
 
     @pytest.mark.parametrize("mode", MODES)
     @pytest.mark.parametrize("name", MESSAGES)
     def test_a_failure_leaves_its_counts_for_tasks_downstream(
-        self, played: Stage, outcomes: Path, name: str, mode: str
+        self, finished_run: TaskRunner, outcomes: Path, name: str, mode: str
     ) -> None:
         path = str(outcomes / f"{name}_{mode}.jsonl")
-        left = [ast.literal_eval(value) for value in played.result.all_xcoms() if path in value]
+        left = [ast.literal_eval(value) for value in finished_run.result.all_xcoms() if path in value]
         assert left == [{**FIGURES, "results_path": path}]
 
     @pytest.mark.parametrize("mode", MODES)
-    def test_nothing_to_wait_for_is_an_error(self, played: Stage, mode: str) -> None:
-        assert played.outcome(f"nothing_{mode}") == ("failed", 1)
+    def test_nothing_to_wait_for_is_an_error(self, finished_run: TaskRunner, mode: str) -> None:
+        assert finished_run.outcome(f"nothing_{mode}") == ("failed", 1)
         assert (
-            played.error(f"nothing_{mode}")
+            finished_run.error(f"nothing_{mode}")
             == "send_result names no accepted recipient, so there is no delivery to wait for."
         )
-        assert played.outcome(f"nothing_{mode}_soft") == ("skipped", 1)
+        assert finished_run.outcome(f"nothing_{mode}_soft") == ("skipped", 1)
 
-    def test_on_the_triggerer_it_is_a_trigger_that_waits(self, played: Stage) -> None:
-        assert "[DAG TEST] running trigger in line" in played.log("timed_out_deferrable")
+    def test_on_the_triggerer_it_is_a_trigger_that_waits(self, finished_run: TaskRunner) -> None:
+        assert "[DAG TEST] running trigger in line" in finished_run.log("timed_out_deferrable")
 
-    def test_no_number_is_in_a_log_or_an_xcom(self, played: Stage) -> None:
-        for text in (*played.all_logs, *played.result.all_xcoms()):
+    def test_no_number_is_in_a_log_or_an_xcom(self, finished_run: TaskRunner) -> None:
+        for text in (*finished_run.all_logs, *finished_run.result.all_xcoms()):
             assert not [number for number in PEOPLE if number in text]
 
 
 class TestWhatIsWaitedFor:
-    def test_a_mapped_set_is_waited_for_together(self, played: Stage) -> None:
-        assert played.xcom("mapped_set")["delivered"] == 3
+    def test_a_mapped_set_is_waited_for_together(self, finished_run: TaskRunner) -> None:
+        assert finished_run.xcom("mapped_set")["delivered"] == 3
 
-    def test_mapped_instances_wait_for_their_own(self, played: Stage) -> None:
-        assert [played.outcome("mapped", index)[0] for index in (0, 1)] == ["success", "failed"]
+    def test_mapped_instances_wait_for_their_own(self, finished_run: TaskRunner) -> None:
+        assert [finished_run.outcome("mapped", index)[0] for index in (0, 1)] == ["success", "failed"]
 
-    def test_of_references_the_store_knows_the_recipients(self, played: Stage) -> None:
-        assert played.xcom("references")["expected"] == 1
-        assert played.xcom("several_references")["expected"] == 2
+    def test_of_references_the_store_knows_the_recipients(self, finished_run: TaskRunner) -> None:
+        assert finished_run.xcom("references")["expected"] == 1
+        assert finished_run.xcom("several_references")["expected"] == 2
 
-    def test_a_purchase_is_waited_for_by_its_reference(self, played: Stage) -> None:
-        assert played.xcom("purchase")["delivered"] == 1
+    def test_a_purchase_is_waited_for_by_its_reference(self, finished_run: TaskRunner) -> None:
+        assert finished_run.xcom("purchase")["delivered"] == 1
 
-    def test_who_was_erased_in_flight_is_waited_for_no_longer(self, played: Stage) -> None:
-        assert played.outcome("erased") == ("success", 1)
+    def test_who_was_erased_in_flight_is_waited_for_no_longer(self, finished_run: TaskRunner) -> None:
+        assert finished_run.outcome("erased") == ("success", 1)
         figures = {"expected": 2, "delivered": 1, "undelivered": 1, "in_flight": 0, "unreported": 0}
-        assert figures.items() <= played.xcom("erased").items()
+        assert figures.items() <= finished_run.xcom("erased").items()
 
-    def test_unknown_references_are_an_error(self, played: Stage) -> None:
-        assert played.outcome("unheard_of") == ("failed", 1)
-        assert "The database has no record of 1 of 1 references" in played.error("unheard_of")
-        assert "[cpaas] database" in played.error("unheard_of")
+    def test_unknown_references_are_an_error(self, finished_run: TaskRunner) -> None:
+        assert finished_run.outcome("unheard_of") == ("failed", 1)
+        assert "The database has no record of 1 of 1 references" in finished_run.error("unheard_of")
+        assert "[cpaas] database" in finished_run.error("unheard_of")
 
     @pytest.mark.parametrize("mode", MODES)
     def test_of_a_send_without_reports_it_fails_at_once_and_does_not_blame_the_store(
-        self, played: Stage, mode: str
+        self, finished_run: TaskRunner, mode: str
     ) -> None:
-        assert played.outcome(f"without_reports_{mode}") == ("failed", 1)
-        assert "its connection had no callback_url" in played.error(f"without_reports_{mode}")
-        assert "[cpaas] database" not in played.log(f"without_reports_{mode}")
+        assert finished_run.outcome(f"without_reports_{mode}") == ("failed", 1)
+        assert "its connection had no callback_url" in finished_run.error(f"without_reports_{mode}")
+        assert "[cpaas] database" not in finished_run.log(f"without_reports_{mode}")
 
     @pytest.mark.parametrize("mode", MODES)
-    def test_unknown_recipients_to_wait_for_without_reports_fail_it_at_once(self, played: Stage, mode: str) -> None:
-        assert played.outcome(f"unknown_without_reports_{mode}") == ("failed", 1)
-        assert "its connection had no callback_url" in played.error(f"unknown_without_reports_{mode}")
+    def test_unknown_recipients_to_wait_for_without_reports_fail_it_at_once(
+        self, finished_run: TaskRunner, mode: str
+    ) -> None:
+        assert finished_run.outcome(f"unknown_without_reports_{mode}") == ("failed", 1)
+        assert "its connection had no callback_url" in finished_run.error(f"unknown_without_reports_{mode}")
 
     @pytest.mark.parametrize("mode", MODES)
     def test_unknown_recipients_to_wait_for_are_expected_and_end_the_wait_once_reported(
-        self, played: Stage, mode: str
+        self, finished_run: TaskRunner, mode: str
     ) -> None:
-        assert played.outcome(f"unknown_reported_True_{mode}") == ("success", 1)
-        figures = played.xcom(f"unknown_reported_True_{mode}")
+        assert finished_run.outcome(f"unknown_reported_True_{mode}") == ("success", 1)
+        figures = finished_run.xcom(f"unknown_reported_True_{mode}")
         assert (figures["expected"], figures["delivered"]) == (2, 2)
 
     @pytest.mark.parametrize("mode", MODES)
-    def test_unknown_recipient_without_a_report_is_waited_for_until_the_timeout(self, played: Stage, mode: str) -> None:
-        assert played.outcome(f"unknown_silent_True_{mode}") == ("failed", 1)
-        assert played.error(f"unknown_silent_True_{mode}") == (
+    def test_unknown_recipient_without_a_report_is_waited_for_until_the_timeout(
+        self, finished_run: TaskRunner, mode: str
+    ) -> None:
+        assert finished_run.outcome(f"unknown_silent_True_{mode}") == ("failed", 1)
+        assert finished_run.error(f"unknown_silent_True_{mode}") == (
             MESSAGES["timed_out"] + "Of 3 recipients 2 are delivered, 0 undelivered, 0 in flight and 1 unreported."
         )
 
     @pytest.mark.parametrize("mode", MODES)
     def test_without_wait_for_unknown_a_recipient_without_a_report_is_not_waited_for(
-        self, played: Stage, mode: str
+        self, finished_run: TaskRunner, mode: str
     ) -> None:
-        assert played.outcome(f"unknown_silent_False_{mode}") == ("success", 1)
-        assert played.xcom(f"unknown_silent_False_{mode}")["expected"] == 2
+        assert finished_run.outcome(f"unknown_silent_False_{mode}") == ("success", 1)
+        assert finished_run.xcom(f"unknown_silent_False_{mode}")["expected"] == 2
 
-    def test_result_rendered_as_text_is_an_error_with_the_remedy(self, played: Stage) -> None:
-        assert played.outcome("text_of_a_result") == ("failed", 1)
-        assert "render_template_as_native_obj" in played.error("text_of_a_result")
+    def test_result_rendered_as_text_is_an_error_with_the_remedy(self, finished_run: TaskRunner) -> None:
+        assert finished_run.outcome("text_of_a_result") == ("failed", 1)
+        assert "render_template_as_native_obj" in finished_run.error("text_of_a_result")
 
-    def test_campaign_unknown_to_the_database_is_warned_of_once(self, played: Stage) -> None:
-        assert played.log("strange").count("do not share one database") == 1
-        assert "do not share one database" not in played.log("timed_out_poke")
+    def test_campaign_unknown_to_the_database_is_warned_of_once(self, finished_run: TaskRunner) -> None:
+        assert finished_run.log("strange").count("do not share one database") == 1
+        assert "do not share one database" not in finished_run.log("timed_out_poke")
 
     @pytest.mark.parametrize(
         ("task", "awaited"),
@@ -309,13 +314,15 @@ class TestWhatIsWaitedFor:
             ("timed_out_deferrable", "a final status of every recipient"),
         ],
     )
-    def test_its_log_begins_with_what_is_waited_for_and_how_long(self, played: Stage, task: str, awaited: str) -> None:
+    def test_its_log_begins_with_what_is_waited_for_and_how_long(
+        self, finished_run: TaskRunner, task: str, awaited: str
+    ) -> None:
         where = "the triggerer" if task.endswith("deferrable") else "a worker"
-        assert f"DeliverySensor waits for {awaited}, on {where}: the database of delivery rep" in played.log(task)
+        assert f"DeliverySensor waits for {awaited}, on {where}: the database of delivery rep" in finished_run.log(task)
 
 
 class TestOutcomeFile:
-    def test_json_lines_say_what_became_of_each_and_why(self, played: Stage, outcomes: Path) -> None:
+    def test_json_lines_say_what_became_of_each_and_why(self, finished_run: TaskRunner, outcomes: Path) -> None:
         lines = results_in(outcomes / "missed_poke.jsonl")
         assert {line["recipient"]: (line["outcome"], line["status"], line["reason"]) for line in lines} == {
             DONE: ("delivered", "delivered", None),
@@ -323,26 +330,26 @@ class TestOutcomeFile:
             UNDER_WAY: ("in_flight", "sent", None),
         }
 
-    def test_conflicts_are_flagged(self, played: Stage, outcomes: Path) -> None:
+    def test_conflicts_are_flagged(self, finished_run: TaskRunner, outcomes: Path) -> None:
         lines = results_in(outcomes / "new" / "final.jsonl")
         assert {line["recipient"]: line["conflict"] for line in lines} == {DONE: False, LOST: True}
-        assert played.xcom("jsonl")["conflicts"] == 1
+        assert finished_run.xcom("jsonl")["conflicts"] == 1
 
-    def test_parquet_has_the_same(self, played: Stage, outcomes: Path) -> None:
+    def test_parquet_has_the_same(self, finished_run: TaskRunner, outcomes: Path) -> None:
         (row,) = parquet.read_table(outcomes / "final.parquet").to_pylist()
         assert (row["campaign"], row["recipient"], row["outcome"]) == ("noted", f"+{DONE}", "delivered")
         assert row["conflict"] is False
-        assert played.xcom("rendered")["results_path"] == str(outcomes / "final.parquet")
+        assert finished_run.xcom("rendered")["results_path"] == str(outcomes / "final.parquet")
 
-    def test_a_format_there_is_not_is_refused_before_the_wait(self, played: Stage) -> None:
-        assert played.outcome("bad_path") == ("failed", 1)
-        assert "must end in" in played.error("bad_path")
+    def test_a_format_there_is_not_is_refused_before_the_wait(self, finished_run: TaskRunner) -> None:
+        assert finished_run.outcome("bad_path") == ("failed", 1)
+        assert "must end in" in finished_run.error("bad_path")
 
-    def test_one_that_cannot_be_written_fails_the_task(self, played: Stage) -> None:
-        assert played.outcome("no_place") == ("failed", 1)
-        assert "could not be written" in played.error("no_place")
+    def test_one_that_cannot_be_written_fails_the_task(self, finished_run: TaskRunner) -> None:
+        assert finished_run.outcome("no_place") == ("failed", 1)
+        assert "could not be written" in finished_run.error("no_place")
 
-    def test_nothing_half_written_is_left(self, played: Stage, outcomes: Path) -> None:
+    def test_nothing_half_written_is_left(self, finished_run: TaskRunner, outcomes: Path) -> None:
         assert list(outcomes.rglob("*.part")) == []
 
 
@@ -472,7 +479,7 @@ class TestTrouble:
 
 
 class TestWhatSendersReturn:
-    """``parse_send_result`` beyond what the scenes show."""
+    """``parse_send_result`` beyond what the cases show."""
 
     def read(self, given: Any) -> tuple[tuple[str, ...], int]:
         from cpaas_provider.sensors._send_result import parse_send_result

@@ -63,7 +63,7 @@ class _Transport(httpx.BaseTransport):
         return httpx.Response(response.status_code, headers=response.headers, content=body)
 
 
-def shorten_the_way() -> None:
+def shortcut_execution_api() -> None:
     """Have this process's tasks reach the execution API by the short way."""
     _build_one_version()
     api = in_process_api_server()
