@@ -95,9 +95,7 @@ _OUTCOMES: Mapping[str, Tests] = {
 }
 
 _JOURNAL: Mapping[str, Tests] = {
-    "the journal never expires": (
-        f"{_AIRFLOW}journal/test_retries.py::test_the_journal_is_never_collected_by_airflow",
-    ),
+    "the journal never expires": (f"{_AIRFLOW}journal/test_retries.py::test_journal_is_never_collected_by_airflow",),
     "a campaign writes once a window": (
         f"{_SENDING}journal/test_writer.py::test_one_write_settles_the_last_window_and_claims_the_next",
         f"{_CAMPAIGN}test_model.py::test_undisturbed_campaign_writes_its_head_and_one_batch_a_window",
@@ -106,12 +104,12 @@ _JOURNAL: Mapping[str, Tests] = {
     "an intent that cannot be written sends nothing": (
         f"{_SENDING}test_engine.py::test_a_claim_that_cannot_be_written_sends_nothing",
         f"{_SENDING}journal/test_writer.py::test_a_claim_that_cannot_be_written_is_refused_and_so_is_whatever_follows",
-        f"{_AIRFLOW}journal/test_store.py::TestStateThatCannotBeReached::test_as_long_as_it_stays_away_nothing_is_sent",
+        f"{_AIRFLOW}journal/test_store.py::TestUnreachableState::test_no_try_sends_while_the_state_store_fails",
     ),
     "it is keyed by a hash of channel and recipient, and shows no number": (
         f"{_SENDING}test_hashing.py::test_nothing_is_the_same_under_another_secret_or_identity",
         f"{_SENDING}test_hashing.py::test_a_recipient_is_another_for_another_operation",
-        f"{_AIRFLOW}journal/test_store.py::TestPrivacy::test_the_stored_journal_holds_nothing_private",
+        f"{_AIRFLOW}journal/test_store.py::TestPrivacy::test_stored_journal_holds_nothing_private",
     ),
     "a reference is of the run's identity, the journal's nonce and its members, in no order": (
         f"{_SENDING}test_hashing.py::test_a_reference_knows_no_order",
@@ -119,11 +117,11 @@ _JOURNAL: Mapping[str, Tests] = {
     ),
     "a source reordered or edited between tries reaches everybody once": (
         f"{_AIRFLOW}campaigns/test_tries.py::TestRetries::test_a_source_in_another_order_edited_meanwhile_reaches_everybody_once",
-        f"{_AIRFLOW}journal/test_changes.py::TestOtherRecipients::test_another_order_or_way_to_write_a_number_is_the_same_person",
+        f"{_AIRFLOW}journal/test_changes.py::TestChangedRecipients::test_another_order_or_notation_of_a_number_is_the_same_recipient",
         f"{_SENDING}test_engine.py::test_only_newcomers_are_sent_to_whatever_the_order",
     ),
     "an author's own reference goes on the wire, ours into journal and callback": (
-        f"{_AIRFLOW}journal/test_unknown.py::test_an_author_s_own_reference_goes_on_the_wire_and_ours_into_the_error",
+        f"{_AIRFLOW}journal/test_unknown.py::test_author_s_own_reference_goes_on_the_wire_and_ours_into_the_error",
         f"{_AIRFLOW}delivery/test_callbacks.py::TestASend::test_of_sms_is_followed_to_each_recipient",
     ),
     "requests run ahead of their results by a bounded number": (
@@ -136,8 +134,8 @@ _JOURNAL: Mapping[str, Tests] = {
         f"{_CAMPAIGN}test_model.py::test_killed_at_any_write_unknown_is_at_most_a_window_and_the_next_try_goes_on",
     ),
     "a try that was replaced writes nothing and stops": (
-        f"{_AIRFLOW}journal/test_store.py::TestATryThatWasReplaced::test_before_its_claim_it_sends_nothing_and_stops",
-        f"{_AIRFLOW}journal/test_store.py::TestATryThatWasReplaced::test_after_its_request_it_stops_and_names_it",
+        f"{_AIRFLOW}journal/test_store.py::TestReplacedTry::test_try_replaced_before_its_intent_sends_nothing",
+        f"{_AIRFLOW}journal/test_store.py::TestReplacedTry::test_try_replaced_after_its_request_fails_and_names_the_request",
         f"{_AIRFLOW}campaigns/test_replaced.py::test_what_it_knows_does_not_take_the_place_of_the_new_trys_outcome_file",
         f"{_SENDING}journal/test_writer.py::test_a_try_that_was_replaced_claims_nothing_and_tries_once",
     ),
@@ -152,14 +150,14 @@ _LATER_TRIES: Mapping[str, Tests] = {
     "a run that is deleted and made again, or cloned, inherits nothing": (
         f"{_SENDING}test_runs.py::test_nothing_of_an_earlier_run_counts_in_a_later_one",
         f"{_SENDING}test_runs.py::test_lost_request_is_not_established_by_another_deployment",
-        f"{_AIRFLOW}journal/test_made_again.py::test_lost_request_is_not_established_by_the_first_run",
-        f"{_AIRFLOW}journal/test_made_again.py::test_purchase_is_not_settled_by_a_report_of_the_first_run",
+        f"{_AIRFLOW}journal/test_made_again.py::test_lost_request_is_not_resolved_by_the_first_run",
+        f"{_AIRFLOW}journal/test_made_again.py::test_report_of_the_first_run_does_not_resolve_a_purchase_of_the_recreated_run",
         f"{_AIRFLOW}journal/test_made_again.py::test_sensor_does_not_see_what_the_first_run_delivered",
-        f"{_AIRFLOW}journal/test_made_again.py::test_each_run_counts_for_the_frequency_cap",
+        f"{_AIRFLOW}journal/test_made_again.py::test_recreated_run_counts_separately_for_the_frequency_cap",
     ),
     "after a lost journal nothing is sent and nothing is established": (
         f"{_SENDING}test_runs.py::test_nothing_is_sent_or_established_after_a_lost_journal",
-        f"{_AIRFLOW}journal/test_made_again.py::test_nothing_is_established_after_a_lost_journal",
+        f"{_AIRFLOW}journal/test_made_again.py::test_no_outcome_is_established_after_a_lost_journal",
     ),
     "a journal that is older than what Airflow knows of it is a lost one": (
         f"{_SENDING}test_runs.py::test_retry_on_an_older_copy_is_refused_though_the_copy_has_a_part_of_the_journal",
@@ -168,74 +166,74 @@ _LATER_TRIES: Mapping[str, Tests] = {
         f"{_AIRFLOW}cli/test_messages.py::TestIdempotencyKey::test_older_copy_of_the_database_is_refused_before_a_request",
     ),
     "what was accepted is returned with the same XCom and without a request": (
-        f"{_AIRFLOW}journal/test_retries.py::test_so_it_is_with_every_further_try",
-        f"{_AIRFLOW}journal/test_retries.py::test_a_try_that_failed_after_its_send_is_followed_by_one_with_the_same_result_and_no_request",
+        f"{_AIRFLOW}journal/test_retries.py::test_every_further_retry_returns_the_same_result_without_a_request",
+        f"{_AIRFLOW}journal/test_retries.py::test_retry_after_a_send_returns_the_same_result_without_a_request",
         f"{_AIRFLOW}campaigns/test_results.py::test_the_xcom_is_small_and_the_same_when_a_later_try_only_reports",
     ),
     "an unknown passcode is settled by exactly one new record within the clock skew": (
         f"{_SENDING}test_probes.py::test_exactly_one_new_record_is_the_requests_own",
         f"{_SENDING}test_probes.py::test_two_new_ones_prove_nothing",
         f"{_SENDING}test_probes.py::test_only_a_record_of_the_time_of_the_request_counts",
-        f"{_AIRFLOW}journal/test_unknown.py::TestPasscodes::test_the_one_new_record_settles_it",
-        f"{_AIRFLOW}journal/test_unknown.py::TestPasscodes::test_records_that_cannot_be_read_beforehand_keep_the_request_from_leaving",
+        f"{_AIRFLOW}journal/test_unknown.py::TestPasscodes::test_single_new_otp_record_resolves_the_request",
+        f"{_AIRFLOW}journal/test_unknown.py::TestPasscodes::test_request_is_not_sent_if_earlier_records_cannot_be_read",
     ),
     "a delivery report settles an unknown send, and the task defers for one up to a bound": (
         f"{_AIRFLOW}delivery/test_callbacks.py::TestEvidence::test_report_resolves_an_unknown_send",
         f"{_AIRFLOW}delivery/test_callbacks.py::TestEvidence::test_without_a_report_the_task_waits_for_one_and_then_fails",
         f"{_AIRFLOW}delivery/test_callbacks.py::TestEvidence::test_reports_settle_requests_of_a_campaign",
-        f"{_AIRFLOW}journal/test_evidence.py::test_until_there_is_some_the_task_is_deferred_and_uses_up_no_try",
-        f"{_AIRFLOW}journal/test_evidence.py::test_where_it_never_comes_the_author_s_word_counts_after_unknown_timeout",
+        f"{_AIRFLOW}journal/test_evidence.py::test_task_is_deferred_until_a_probe_has_an_outcome_and_uses_no_try",
+        f"{_AIRFLOW}journal/test_evidence.py::test_on_unknown_applies_after_unknown_timeout_without_an_outcome",
     ),
     "a deliberate repeat of a purchase is settled by the answer duplicate": (
-        f"{_AIRFLOW}journal/test_clear.py::test_a_purchase_of_lost_state_that_is_made_again_is_settled_by_the_word_duplicate",
-        f"{_AIRFLOW}journal/test_unknown.py::test_a_duplicate_nobody_asked_for_is_no_purchase",
+        f"{_AIRFLOW}journal/test_clear.py::test_duplicate_response_resolves_a_purchase_repeated_after_lost_state",
+        f"{_AIRFLOW}journal/test_unknown.py::test_duplicate_response_to_a_first_request_is_no_purchase",
     ),
     "fail sends everything else first, then fails for good and names the references": (
         f"{_SENDING}test_engine.py::test_everything_else_is_sent_before_the_unknown_fails_the_task",
-        f"{_AIRFLOW}journal/test_unknown.py::test_by_default_it_fails_for_good_and_names_the_request",
+        f"{_AIRFLOW}journal/test_unknown.py::test_unknown_request_fails_the_task_by_default_and_is_named",
         f"{_AIRFLOW}campaigns/test_tries.py::TestUnknown::test_everybody_else_is_sent_to_and_then_it_fails_for_good_and_names_it",
     ),
     "skip succeeds and counts unknown apart from sent": (
-        f"{_AIRFLOW}journal/test_unknown.py::test_with_skip_it_succeeds_and_counts_it_apart",
+        f"{_AIRFLOW}journal/test_unknown.py::test_skip_succeeds_and_counts_the_recipient_as_unknown",
         f"{_AIRFLOW}campaigns/test_tries.py::TestUnknown::test_skipped_it_succeeds_and_is_a_count_of_its_own",
     ),
     "resend leaves nobody missing": (
         f"{_SENDING}test_engine.py::test_resend_leaves_nobody_out",
-        f"{_AIRFLOW}journal/test_unknown.py::test_with_resend_it_is_done_again_until_it_is_known",
+        f"{_AIRFLOW}journal/test_unknown.py::test_resend_repeats_the_request_until_its_outcome_is_known",
         f"{_AIRFLOW}campaigns/test_tries.py::TestUnknown::test_resent_nobody_is_missing",
     ),
     "unknown work with another body is an error": (
-        f"{_AIRFLOW}journal/test_changes.py::TestAnotherText::test_unknown_it_fails_for_good_whatever_the_author_wants_of_the_unknown",
+        f"{_AIRFLOW}journal/test_changes.py::TestChangedContent::test_unknown_request_fails_the_task_whatever_on_unknown_is",
         f"{_AIRFLOW}campaigns/test_tries.py::TestUnknown::test_its_body_changed_it_is_an_error",
     ),
     "who was not reached gets a changed text, with a warning": (
-        f"{_AIRFLOW}journal/test_changes.py::TestAnotherText::test_who_was_not_reached_gets_the_new_text",
-        f"{_AIRFLOW}journal/test_changes.py::TestAnotherText::test_settled_it_is_not_sent_again_and_a_warning_says_so",
+        f"{_AIRFLOW}journal/test_changes.py::TestChangedContent::test_recipient_not_yet_sent_to_gets_the_new_content",
+        f"{_AIRFLOW}journal/test_changes.py::TestChangedContent::test_accepted_request_is_not_resent_and_the_log_warns",
         f"{_AIRFLOW}campaigns/test_tries.py::TestRetries::test_a_text_that_changed_is_what_those_who_are_left_get",
     ),
 }
 
 _RUNS: Mapping[str, Tests] = {
     "a clear is told from a retry by max_tries": (
-        f"{_AIRFLOW}journal/test_clear.py::test_a_clear_is_told_from_a_retry_however_many_retries_there_are",
-        f"{_AIRFLOW}journal/test_clear.py::test_a_plain_retry_is_no_clear",
+        f"{_AIRFLOW}journal/test_clear.py::test_clear_is_distinguished_from_a_retry_whatever_retries_is",
+        f"{_AIRFLOW}journal/test_clear.py::test_plain_retry_is_no_clear",
     ),
     "an empty journal after tries is unknown for all and no fresh start": (
-        f"{_AIRFLOW}journal/test_clear.py::test_cleared_with_its_state_gone_it_fails_for_good_says_why_and_sends_nothing",
+        f"{_AIRFLOW}journal/test_clear.py::test_clear_that_drops_the_state_fails_with_the_cause_and_sends_nothing",
         f"{_SENDING}journal/test_journal.py::test_an_empty_state_is_a_fresh_start_unless_a_clear_followed_tries",
         f"{_SENDING}journal/test_log.py::TestWhatIsLost::test_everything_after_a_clear_that_left_no_journal",
     ),
     "after a clear only what was not accepted is sent": (
-        f"{_AIRFLOW}journal/test_clear.py::test_cleared_after_success_it_returns_the_same_and_sends_nothing",
-        f"{_AIRFLOW}journal/test_clear.py::test_what_surely_was_not_sent_is_sent_after_a_clear",
+        f"{_AIRFLOW}journal/test_clear.py::test_clear_after_success_returns_the_same_result_and_sends_nothing",
+        f"{_AIRFLOW}journal/test_clear.py::test_request_not_sent_is_sent_after_a_clear",
         f"{_AIRFLOW}campaigns/test_tries.py::TestClears::test_of_a_finished_campaign_sends_nothing",
     ),
     "with resend_on_clear a clear sends again, once": (
-        f"{_AIRFLOW}journal/test_clear.py::test_with_resend_on_clear_it_is_done_again_once_and_a_retry_does_not_do_it_a_third_time",
+        f"{_AIRFLOW}journal/test_clear.py::test_resend_on_clear_resends_once_per_clear_and_not_in_its_retry",
         f"{_AIRFLOW}campaigns/test_tries.py::TestClears::test_with_resend_on_clear_everybody_is_sent_to_again_once_a_clear",
     ),
     "a new run is a new send": (
-        f"{_AIRFLOW}journal/test_clear.py::test_a_new_run_is_a_new_send",
+        f"{_AIRFLOW}journal/test_clear.py::test_new_run_is_a_new_send",
         f"{_AIRFLOW}campaigns/test_idempotency.py::test_without_a_key_a_new_run_is_a_new_send",
     ),
     "with a key a campaign is sent once, whatever run asks, and needs the database": (
@@ -244,15 +242,15 @@ _RUNS: Mapping[str, Tests] = {
         f"{_AIRFLOW}campaigns/test_idempotency.py::TestTwoAtOnce::test_the_second_waits_for_its_retries_and_sends_nothing",
     ),
     "backfills and runs that catch up do not send unless they are allowed to": (
-        f"{_AIRFLOW}journal/test_run_guard.py::TestBackfills::test_nothing_is_sent_and_the_task_is_skipped",
-        f"{_AIRFLOW}journal/test_run_guard.py::TestBackfills::test_unless_the_author_allows_it_however_late",
-        f"{_AIRFLOW}journal/test_run_guard.py::TestCatchingUp::test_nothing_is_sent_and_the_task_is_skipped",
+        f"{_AIRFLOW}journal/test_run_guard.py::TestBackfills::test_backfill_is_skipped_and_sends_nothing",
+        f"{_AIRFLOW}journal/test_run_guard.py::TestBackfills::test_allow_backfill_sends_in_a_late_backfill",
+        f"{_AIRFLOW}journal/test_run_guard.py::TestCatchUpRuns::test_catch_up_run_is_skipped_and_sends_nothing",
         f"{_AIRFLOW}campaigns/test_run_guard.py::test_a_backfill_is_skipped",
         f"{_AIRFLOW}campaigns/test_run_guard.py::test_a_run_that_catches_up_is_skipped",
     ),
     "a run that is not known to be in time counts as a catch-up run": (
         "tests/unit/sending/test_run_guard.py::test_run_whose_successor_is_not_known_counts_as_catch_up_run",
-        f"{_AIRFLOW}journal/test_run_guard.py::TestSchedulesByAssetsOrTime::test_each_missed_run_of_the_time_schedule_is_skipped",
+        f"{_AIRFLOW}journal/test_run_guard.py::TestAssetOrTimeSchedules::test_missed_runs_of_the_time_schedule_are_skipped",
     ),
     "a try that fails before it could send leaves the word that nothing was sent": (
         f"{_AIRFLOW}journal/test_failed_before_sending.py::test_raising_pre_execute_is_no_lost_journal",
@@ -264,7 +262,7 @@ _RUNS: Mapping[str, Tests] = {
         f"{_AIRFLOW}operators/test_suppressions.py::TestOneListForAllWorkers::test_worker_without_a_database_sends_nothing",
     ),
     "runs later than max_lateness do not send": (
-        f"{_AIRFLOW}journal/test_run_guard.py::TestLateRuns::test_nothing_is_sent_and_the_task_is_skipped",
+        f"{_AIRFLOW}journal/test_run_guard.py::TestLateRuns::test_stale_run_is_skipped_and_sends_nothing",
         f"{_AIRFLOW}campaigns/test_run_guard.py::test_a_late_run_is_skipped",
     ),
     "the guarantees page says that a try given up may still arrive, and that state goes with the run": (
@@ -281,24 +279,24 @@ _RUNS: Mapping[str, Tests] = {
 _STOPPING: Mapping[str, Tests] = {
     "told to stop, a task begins no request": (
         f"{_SENDING}test_shutdown.py::test_after_the_stop_no_request_begins",
-        f"{_AIRFLOW}journal/test_stopping.py::test_told_to_stop_before_anything_left_it_sends_nothing_and_the_next_try_sends",
+        f"{_AIRFLOW}journal/test_stopping.py::test_task_stopped_before_its_request_sends_nothing_and_its_retry_sends",
         f"{_AIRFLOW}campaigns/test_stopping.py::test_told_before_anything_left_it_sends_nothing",
     ),
     "answers are awaited for the grace period, and the rest is recorded": (
         f"{_SENDING}test_shutdown.py::test_a_response_that_does_not_come_is_waited_for_no_longer_than_the_grace",
-        f"{_AIRFLOW}journal/test_stopping.py::test_an_answer_that_comes_in_its_last_moment_is_settled",
-        f"{_AIRFLOW}journal/test_stopping.py::test_without_an_answer_it_is_noted_as_unknown_before_the_task_ends",
+        f"{_AIRFLOW}journal/test_stopping.py::test_response_within_the_stop_grace_period_is_recorded",
+        f"{_AIRFLOW}journal/test_stopping.py::test_request_without_a_response_is_recorded_as_unknown_before_the_task_ends",
         f"{_AIRFLOW}campaigns/test_stopping.py::test_without_an_answer_it_is_noted_as_unknown_and_at_most_what_was_under_way",
     ),
     "our own deadline is execution_timeout less the grace period": (
         f"{_SENDING}test_shutdown.py::test_its_own_limit_comes_before_airflow_ends_the_task",
-        f"{_AIRFLOW}journal/test_stopping.py::TestExecutionTimeout::test_it_is_counted_from_where_airflow_counts",
+        f"{_AIRFLOW}journal/test_stopping.py::TestExecutionTimeout::test_execution_timeout_counts_from_where_airflow_counts",
     ),
 }
 
 _GUARDS: Mapping[str, Tests] = {
     "who is not on allowed_recipients is skipped and counted": (
-        f"{_AIRFLOW}journal/test_store.py::TestAllowedRecipients::test_everybody_else_is_left_out_and_counted_before_any_claim",
+        f"{_AIRFLOW}journal/test_store.py::TestAllowedRecipients::test_recipients_not_allowed_are_left_out_and_counted_before_the_intent",
         f"{_AIRFLOW}campaigns/test_recipients.py::TestStaging::test_who_is_not_on_the_list_is_left_out_and_counted",
         f"{_AIRFLOW}operators/test_airtime.py::TestAllowedRecipients::test_anybody_else_is_skipped",
         f"{_AIRFLOW}operators/test_otp.py::TestRequest::test_only_who_is_allowed_gets_a_code",
@@ -446,11 +444,11 @@ _KILLING: Mapping[str, Tests] = {
         f"{_CAMPAIGN}test_model.py::test_ended_at_any_request_everybody_else_is_reached_by_the_next_try",
     ),
     "an outage of the state store costs nobody a message": (
-        f"{_AIRFLOW}journal/test_store.py::TestStateThatCannotBeReached::test_where_no_claim_can_be_stored_nothing_is_sent_and_the_next_try_sends",
-        f"{_AIRFLOW}journal/test_store.py::TestStateThatCannotBeReached::test_such_a_request_is_unknown_to_a_later_try",
+        f"{_AIRFLOW}journal/test_store.py::TestUnreachableState::test_try_that_cannot_store_its_intent_sends_nothing_and_its_retry_sends",
+        f"{_AIRFLOW}journal/test_store.py::TestUnreachableState::test_request_whose_result_was_not_stored_is_unknown_to_a_later_try",
     ),
     "a request whose try was killed before its answer was recorded is unknown": (
-        f"{_AIRFLOW}journal/test_unknown.py::test_a_request_whose_try_was_killed_before_its_answer_was_noted_is_unknown",
+        f"{_AIRFLOW}journal/test_unknown.py::test_request_of_a_try_killed_before_its_result_was_recorded_is_unknown",
     ),
 }
 

@@ -23,9 +23,9 @@ def got(task_runner: TaskRunner, *people: str) -> list[int]:
     return [len(task_runner.inbox_items("sms", digits(one))) for one in people]
 
 
-class TestAnotherText:
+class TestChangedContent:
     @BY_KIND
-    def test_settled_it_is_not_sent_again_and_a_warning_says_so(self, task_runner: TaskRunner, kind: Kind) -> None:
+    def test_accepted_request_is_not_resent_and_the_log_warns(self, task_runner: TaskRunner, kind: Kind) -> None:
         run = kind.run(task_runner, post_execute=FailsAfterSend(1), **BY_TRY[kind.name])
         _, second = run.run_to_end()
         assert (second.state, kind.requests(task_runner)) == ("success", 1)
@@ -33,7 +33,7 @@ class TestAnotherText:
         assert "No other recipient is left" in second.log
 
     @pytest.mark.parametrize("on_unknown", ["fail", "skip", "resend"])
-    def test_unknown_it_fails_for_good_whatever_the_author_wants_of_the_unknown(
+    def test_unknown_request_fails_the_task_whatever_on_unknown_is(
         self, task_runner: TaskRunner, on_unknown: str
     ) -> None:
         SMS.lose(task_runner, "cut_after", times=1)
@@ -45,7 +45,7 @@ class TestAnotherText:
         assert "The content changed since these requests were made" in again.error
         assert again.references == first.references
 
-    def test_between_two_tries_of_a_deliberate_repetition_too(
+    def test_content_changed_between_two_resends_fails_the_task(
         self, task_runner: TaskRunner, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr("cpaas_provider.sending.engine._FIRST_PAUSE", 0.0)
@@ -56,7 +56,7 @@ class TestAnotherText:
         assert "The content changed" in second.error
         assert {one["text"] for one in SMS.inbox_items(task_runner)} == {"Try 1"}
 
-    def test_changed_back_it_is_decided_as_ever(self, task_runner: TaskRunner) -> None:
+    def test_content_that_is_changed_back_is_resent(self, task_runner: TaskRunner) -> None:
         SMS.lose(task_runner, "cut_after", times=1)
         run = SMS.run(task_runner)
         run.run_try()
@@ -66,7 +66,7 @@ class TestAnotherText:
         assert run.run_try().state == "success"
         assert len(SMS.inbox_items(task_runner)) == 2
 
-    def test_who_was_not_reached_gets_the_new_text(self, task_runner: TaskRunner) -> None:
+    def test_recipient_not_yet_sent_to_gets_the_new_content(self, task_runner: TaskRunner) -> None:
         run = SMS.run(task_runner, recipients=[phone("one")], post_execute=FailsAfterSend(1), **BY_TRY["sms"])
         run.run_try()
         second = run.change(recipients=[phone("one"), phone("two")]).run_try()
@@ -74,12 +74,12 @@ class TestAnotherText:
         assert "The other 1 get the new content" in second.log
         assert [one["text"] for one in task_runner.inbox_items("sms", digits("two"))] == ["Try 2"]
 
-    def test_a_rejected_text_may_be_mended(self, task_runner: TaskRunner) -> None:
+    def test_rejected_content_may_be_corrected(self, task_runner: TaskRunner) -> None:
         run = SMS.run(task_runner, content=None, template_id="tpl_none")
         assert run.run_try().state == "failed"
         assert run.change(content="Hello", template_id=None).clear().run_try().state == "success"
 
-    def test_a_value_of_one_person_counts_as_text(self, task_runner: TaskRunner) -> None:
+    def test_changed_substitution_counts_as_changed_content(self, task_runner: TaskRunner) -> None:
         entries = [{"to": phone(one), "substitutions": {"name": f"{one} {{{{ ti.try_number }}}}"}} for one in ("one",)]
         run = SMS.run(
             task_runner,
@@ -92,7 +92,7 @@ class TestAnotherText:
         assert (second.state, got(task_runner, "one")) == ("success", [1])
         assert WARNING in second.log
 
-    def test_a_reference_or_callback_of_ones_own_is_no_text(self, task_runner: TaskRunner) -> None:
+    def test_changed_external_ref_or_callback_is_no_changed_content(self, task_runner: TaskRunner) -> None:
         SMS.lose(task_runner, "cut_after", times=1)
         run = SMS.run(task_runner, on_unknown="fail")
         run.run_try()
@@ -100,8 +100,8 @@ class TestAnotherText:
         assert run.clear().run_try().state == "success"
 
 
-class TestOtherRecipients:
-    def test_only_who_was_not_reached_is_sent_to(self, task_runner: TaskRunner) -> None:
+class TestChangedRecipients:
+    def test_retry_sends_only_to_added_recipients(self, task_runner: TaskRunner) -> None:
         run = SMS.run(task_runner, recipients=[phone("one"), phone("two")], post_execute=FailsAfterSend(1))
         run.run_try()
         second = run.change(recipients=[phone("three"), phone("two"), phone("one")]).run_try()
@@ -109,21 +109,19 @@ class TestOtherRecipients:
         assert second.result["recipients"] == 3
         assert len(second.result["references"]) == 2
 
-    def test_another_order_or_way_to_write_a_number_is_the_same_person(self, task_runner: TaskRunner) -> None:
+    def test_another_order_or_notation_of_a_number_is_the_same_recipient(self, task_runner: TaskRunner) -> None:
         run = SMS.run(task_runner, recipients=[phone("one"), phone("two")], post_execute=FailsAfterSend(1))
         run.run_try()
         second = run.change(recipients=f"+{digits('two')}, {phone('one')}, {phone('two')}").run_try()
         assert (second.state, got(task_runner, "one", "two"), second.result["recipients"]) == ("success", [1, 1], 2)
 
-    def test_who_was_taken_off_the_list_was_sent_to_all_the_same(self, task_runner: TaskRunner) -> None:
+    def test_removed_recipient_still_counts_as_sent(self, task_runner: TaskRunner) -> None:
         run = SMS.run(task_runner, recipients=[phone("one"), phone("two")], post_execute=FailsAfterSend(1))
         run.run_try()
         second = run.change(recipients=[phone("one")]).run_try()
         assert (second.state, second.result["recipients"], SMS.requests(task_runner)) == ("success", 2, 1)
 
-    def test_new_ones_are_sent_to_even_where_others_are_unknown_and_those_are_named(
-        self, task_runner: TaskRunner
-    ) -> None:
+    def test_added_recipients_are_sent_to_and_unknown_requests_are_named(self, task_runner: TaskRunner) -> None:
         SMS.lose(task_runner, "cut_after", times=1)
         run = SMS.run(task_runner, recipients=[phone("one"), phone("two")])
         first = run.run_try()
@@ -132,7 +130,7 @@ class TestOtherRecipients:
         assert again.references == first.references
         assert (again.report["recipients"], again.report["unknown_recipients"]) == (1, 2)
 
-    def test_with_resend_who_is_unknown_and_still_on_the_list_is_sent_to_again(self, task_runner: TaskRunner) -> None:
+    def test_resend_sends_only_to_unknown_recipients_still_listed(self, task_runner: TaskRunner) -> None:
         SMS.lose(task_runner, "cut_before", times=1)
         run = SMS.run(task_runner, recipients=[phone("one"), phone("two")])
         run.run_try()
@@ -142,7 +140,7 @@ class TestOtherRecipients:
         assert (again.result["recipients"], again.result["unknown_recipients"]) == (1, 1)
 
     @pytest.mark.parametrize("kind", [AIRTIME, EMAIL], ids=lambda kind: kind.name)
-    def test_somebody_else_altogether_is_another_deed(self, task_runner: TaskRunner, kind: Kind) -> None:
+    def test_another_recipient_is_another_request(self, task_runner: TaskRunner, kind: Kind) -> None:
         field = {"airtime": "recipient", "email": "recipients"}[kind.name]
         other = {"airtime": phone("other"), "email": "other@people.example.com"}[kind.name]
         run = kind.run(task_runner, post_execute=FailsAfterSend(1))
@@ -151,10 +149,8 @@ class TestOtherRecipients:
         assert (kind.requests(task_runner), len(kind.inbox_items(task_runner))) == (2, 1)
 
 
-class TestAnotherKey:
-    def test_without_another_secret_nobody_can_tell_who_was_sent_to_and_nothing_is_sent(
-        self, task_runner: TaskRunner
-    ) -> None:
+class TestChangedSecret:
+    def test_new_api_key_without_a_callback_secret_sends_nothing(self, task_runner: TaskRunner) -> None:
         run = SMS.run(task_runner, post_execute=FailsAfterSend(1))
         run.run_try()
         task_runner.connect("cpaas_default", password="sk_test_the_new_one")
@@ -162,7 +158,7 @@ class TestAnotherKey:
         assert (failed.state, failed.number, SMS.requests(task_runner)) == ("failed", 2, 1)
         assert "secrets changed" in failed.error
 
-    def test_a_callback_secret_outlives_the_key(self, task_runner: TaskRunner) -> None:
+    def test_callback_secret_identifies_recipients_after_a_new_api_key(self, task_runner: TaskRunner) -> None:
         task_runner.connect("cpaas_default", callback_secret="a secret that stays")
         failing = FailsAfterSend(1)
         run = SMS.run(task_runner, post_execute=failing)
@@ -172,9 +168,7 @@ class TestAnotherKey:
         assert (second.state, SMS.requests(task_runner)) == ("success", 1)
         assert failing.results == [second.result] * 2
 
-    def test_a_callback_secret_that_came_later_does_not_hide_what_the_key_had_written(
-        self, task_runner: TaskRunner
-    ) -> None:
+    def test_callback_secret_added_later_finds_hashes_made_with_the_api_key(self, task_runner: TaskRunner) -> None:
         run = SMS.run(task_runner, post_execute=FailsAfterSend(1))
         run.run_try()
         task_runner.connect("cpaas_default", callback_secret="new")
@@ -191,7 +185,7 @@ class TestAnotherKey:
         assert (lost.state, SMS.requests(task_runner)) == ("failed", 1)
         assert "secrets changed" in lost.error
 
-    def test_what_was_surely_not_sent_is_sent_with_the_new_key(self, task_runner: TaskRunner) -> None:
+    def test_request_not_sent_is_sent_with_the_new_api_key(self, task_runner: TaskRunner) -> None:
         task_runner.connect("cpaas_default", password="sk_test_of_nobody")
         run = SMS.run(task_runner)
         assert run.run_try().state == "failed"
@@ -199,9 +193,7 @@ class TestAnotherKey:
         assert run.clear().run_try().state == "success"
         assert len(SMS.inbox_items(task_runner)) == 1
 
-    def test_after_a_clear_that_sent_again_a_retry_with_another_secret_does_not_send_a_third_time(
-        self, task_runner: TaskRunner
-    ) -> None:
+    def test_retry_with_another_secret_after_a_resending_clear_sends_nothing(self, task_runner: TaskRunner) -> None:
         task_runner.connect("cpaas_default", callback_secret="old")
         run = SMS.run(task_runner, resend_on_clear=True, post_execute=FailsAfterSend(2))
         run.run_try()
@@ -211,11 +203,11 @@ class TestAnotherKey:
         assert (run.run_try().state, SMS.requests(task_runner)) == ("failed", 2)
 
 
-class TestWhatIsRefusedNow:
+class TestArgumentsNowRejected:
     """What an earlier try did is not passed over because the task would not do it any more."""
 
     @pytest.mark.parametrize("kind", [SMS, AIRTIME], ids=lambda kind: kind.name)
-    def test_nobody_skips_over_a_request_in_doubt_because_the_connection_was_narrowed(
+    def test_unknown_request_is_reported_though_its_recipient_is_no_longer_allowed(
         self, task_runner: TaskRunner, kind: Kind
     ) -> None:
         kind.lose(task_runner, "cut_after", times=1)
@@ -227,7 +219,9 @@ class TestWhatIsRefusedNow:
         assert again.report["unknown_references"] == first.references
         assert first.references[0] in again.log
 
-    def test_nor_over_one_that_was_sent(self, task_runner: TaskRunner) -> None:
+    def test_accepted_request_is_reported_though_its_recipient_is_no_longer_allowed(
+        self, task_runner: TaskRunner
+    ) -> None:
         run = SMS.run(task_runner, post_execute=FailsAfterSend(1))
         run.run_try()
         task_runner.connect("cpaas_default", allowed_recipients="+2348030000000")
@@ -235,21 +229,21 @@ class TestWhatIsRefusedNow:
         assert (again.state, again.report["recipients"], SMS.requests(task_runner)) == ("failed", 1, 1)
         assert "report" in again.error
 
-    def test_recipients_that_became_invalid_do_not_hide_it_either(self, task_runner: TaskRunner) -> None:
+    def test_recipients_that_became_invalid_do_not_hide_an_earlier_request(self, task_runner: TaskRunner) -> None:
         SMS.lose(task_runner, "cut_after", times=1)
         run = SMS.run(task_runner)
         first = run.run_try()
         again = run.clear().change(recipients="nobody").run_try()
         assert (again.state, again.report["unknown_references"]) == ("failed", first.references)
 
-    def test_a_row_that_was_added_is_returned_whatever_became_of_the_table(self, task_runner: TaskRunner) -> None:
+    def test_row_that_was_added_is_returned_whatever_became_of_the_table(self, task_runner: TaskRunner) -> None:
         run = ROW.run(task_runner, post_execute=FailsAfterSend(1))
         run.run_try()
         task_runner.sandbox.control("POST", "faults", {"operation": "get_contact_table", "kind": "error_500"})
         again = run.run_try()
         assert (again.state, again.result["created"], ROW.requests(task_runner)) == ("success", True, 1)
 
-    def test_mended_and_cleared_a_task_that_was_refused_at_first_sends(self, task_runner: TaskRunner) -> None:
+    def test_corrected_and_cleared_task_sends(self, task_runner: TaskRunner) -> None:
         run = SMS.run(task_runner, recipients="nobody")
         assert run.run_try().state == "failed"
         again = run.clear().change(recipients=phone("there")).run_try()

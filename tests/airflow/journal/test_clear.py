@@ -13,7 +13,7 @@ AGAIN = {f"{name}-kept": (kind, False) for name, kind in KINDS.items()} | {"sms-
 
 
 @ENOUGH
-def test_cleared_after_success_it_returns_the_same_and_sends_nothing(task_runner: TaskRunner, kind: Kind) -> None:
+def test_clear_after_success_returns_the_same_result_and_sends_nothing(task_runner: TaskRunner, kind: Kind) -> None:
     run = kind.run(task_runner)
     first, again = run.run_try(), run.clear().run_try()
     assert (again.state, again.result) == ("success", first.result)
@@ -21,9 +21,7 @@ def test_cleared_after_success_it_returns_the_same_and_sends_nothing(task_runner
 
 
 @ENOUGH
-def test_cleared_with_its_state_gone_it_fails_for_good_says_why_and_sends_nothing(
-    task_runner: TaskRunner, kind: Kind
-) -> None:
+def test_clear_that_drops_the_state_fails_with_the_cause_and_sends_nothing(task_runner: TaskRunner, kind: Kind) -> None:
     run = kind.run(task_runner)
     run.run_try()
     (reference,) = run.journal()
@@ -44,13 +42,13 @@ def test_cleared_with_its_state_gone_it_fails_for_good_says_why_and_sends_nothin
 
 
 @pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
-def test_a_new_run_is_a_new_send(task_runner: TaskRunner, kind: Kind) -> None:
+def test_new_run_is_a_new_send(task_runner: TaskRunner, kind: Kind) -> None:
     for _ in range(2):
         kind.run(task_runner).run_try()
     assert kind.requests(task_runner) == 2
 
 
-def test_it_stays_so_until_somebody_decides(task_runner: TaskRunner) -> None:
+def test_clear_that_drops_the_state_fails_until_on_unknown_is_changed(task_runner: TaskRunner) -> None:
     run = SMS.run(task_runner)
     run.run_try()
     run.clear(drop_state=True).run_try()
@@ -62,7 +60,7 @@ def test_it_stays_so_until_somebody_decides(task_runner: TaskRunner) -> None:
 
 
 @pytest.mark.parametrize(("kind", "drop_state"), AGAIN.values(), ids=AGAIN)
-def test_with_resend_on_clear_it_is_done_again_once_and_a_retry_does_not_do_it_a_third_time(
+def test_resend_on_clear_resends_once_per_clear_and_not_in_its_retry(
     task_runner: TaskRunner, kind: Kind, drop_state: bool
 ) -> None:
     task_runner.sandbox.control(*setting(airtime_guard_seconds=0))
@@ -76,7 +74,7 @@ def test_with_resend_on_clear_it_is_done_again_once_and_a_retry_does_not_do_it_a
     assert third.result[kind.identity] != first.result[kind.identity]
 
 
-def test_each_time_it_goes_out_under_another_reference(task_runner: TaskRunner) -> None:
+def test_each_resend_on_clear_has_a_new_reference(task_runner: TaskRunner) -> None:
     run = SMS.run(task_runner, resend_on_clear=True)
     run.run_try()
     for _ in range(2):
@@ -84,14 +82,14 @@ def test_each_time_it_goes_out_under_another_reference(task_runner: TaskRunner) 
     assert len({one["external_ref"] for one in SMS.inbox_items(task_runner)}) == 3
 
 
-def test_a_plain_retry_is_no_clear(task_runner: TaskRunner) -> None:
+def test_plain_retry_is_no_clear(task_runner: TaskRunner) -> None:
     run = SMS.run(task_runner, resend_on_clear=True, post_execute=FailsAfterSend(1, 2))
     assert [one.state for one in run.run_to_end()] == ["up_for_retry", "up_for_retry", "success"]
     assert SMS.requests(task_runner) == 1
 
 
 @pytest.mark.parametrize(("retries", "drop_state"), [(0, False), (5, True)], ids=["none-kept", "five-dropped"])
-def test_a_clear_is_told_from_a_retry_however_many_retries_there_are(
+def test_clear_is_distinguished_from_a_retry_whatever_retries_is(
     task_runner: TaskRunner, retries: int, drop_state: bool
 ) -> None:
     run = SMS.run(task_runner, retries=retries, resend_on_clear=True)
@@ -101,7 +99,7 @@ def test_a_clear_is_told_from_a_retry_however_many_retries_there_are(
         assert SMS.requests(task_runner) == sent
 
 
-def test_a_clear_between_two_tries_sends_nothing_again(task_runner: TaskRunner) -> None:
+def test_clear_between_two_tries_sends_nothing_again(task_runner: TaskRunner) -> None:
     run = SMS.run(task_runner, post_execute=FailsAfterSend(1, 2))
     assert run.run_try().state == "up_for_retry"
     run.clear()
@@ -109,7 +107,7 @@ def test_a_clear_between_two_tries_sends_nothing_again(task_runner: TaskRunner) 
     assert SMS.requests(task_runner) == 1
 
 
-def test_rejected_it_is_done_once_when_the_cause_is_mended_and_the_task_cleared(task_runner: TaskRunner) -> None:
+def test_rejected_request_is_sent_once_after_the_cause_is_corrected_and_cleared(task_runner: TaskRunner) -> None:
     run = SMS.run(task_runner)
     task_runner.sandbox.control(*fault("send_sms", "error_under_200", times=1))
     first = run.run_try()
@@ -120,7 +118,7 @@ def test_rejected_it_is_done_once_when_the_cause_is_mended_and_the_task_cleared(
     assert len(SMS.inbox_items(task_runner)) == 1
 
 
-def test_accepted_for_some_it_fails_and_a_clear_sends_only_to_the_others(task_runner: TaskRunner) -> None:
+def test_partly_accepted_request_fails_and_a_clear_sends_to_remaining_recipients(task_runner: TaskRunner) -> None:
     bad, good = digits("bad"), digits("good")
     task_runner.sandbox.control("POST", "seed", {"refused_recipients": [bad]})
     task_runner.sandbox.control(*setting(refused_recipients="leave_out"))
@@ -141,7 +139,7 @@ def test_accepted_for_some_it_fails_and_a_clear_sends_only_to_the_others(task_ru
     assert len(task_runner.inbox_items("sms", good)) == 1
 
 
-def test_rejected_for_want_of_money_it_asks_again_after_each_clear(task_runner: TaskRunner) -> None:
+def test_request_rejected_for_an_empty_balance_is_repeated_after_each_clear(task_runner: TaskRunner) -> None:
     task_runner.sandbox.control(*balance(1))
     run = SMS.run(task_runner)
     for asked in (1, 2):
@@ -151,14 +149,14 @@ def test_rejected_for_want_of_money_it_asks_again_after_each_clear(task_runner: 
     assert (run.run_try().state, len(SMS.inbox_items(task_runner))) == ("success", 1)
 
 
-def test_what_surely_was_not_sent_is_sent_after_a_clear(task_runner: TaskRunner) -> None:
+def test_request_not_sent_is_sent_after_a_clear(task_runner: TaskRunner) -> None:
     run = SMS.run(task_runner, retries=0, cpaas_conn_id="cpaas_{{ 'refused' if ti.try_number == 1 else 'default' }}")
     assert run.run_try().state == "failed"
     assert run.clear().run_try().state == "success"
     assert len(SMS.inbox_items(task_runner)) == 1
 
 
-def test_a_try_that_claimed_nothing_leaves_word_so_that_a_clear_of_another_task_does_not_frighten(
+def test_try_without_a_request_is_followed_by_a_clear_that_sends(
     task_runner: TaskRunner,
 ) -> None:
     run = SMS.run(task_runner, cpaas_conn_id="cpaas_{{ 'nowhere' if ti.try_number == 1 else 'default' }}")
@@ -167,7 +165,7 @@ def test_a_try_that_claimed_nothing_leaves_word_so_that_a_clear_of_another_task_
     assert len(SMS.inbox_items(task_runner)) == 1
 
 
-def test_what_is_unknown_stays_unknown_over_a_clear(task_runner: TaskRunner) -> None:
+def test_unknown_request_stays_unknown_after_a_clear(task_runner: TaskRunner) -> None:
     SMS.lose(task_runner, "cut_after", times=1)
     run = SMS.run(task_runner)
     first = run.run_try()
@@ -176,7 +174,7 @@ def test_what_is_unknown_stays_unknown_over_a_clear(task_runner: TaskRunner) -> 
     assert SMS.requests(task_runner) == 1
 
 
-def test_with_resend_on_clear_what_was_unknown_is_sent_again_as_all_else(task_runner: TaskRunner) -> None:
+def test_resend_on_clear_resends_unknown_requests(task_runner: TaskRunner) -> None:
     SMS.lose(task_runner, "cut_after", times=1)
     run = SMS.run(task_runner, resend_on_clear=True)
     assert run.run_try().state == "failed"
@@ -184,21 +182,21 @@ def test_with_resend_on_clear_what_was_unknown_is_sent_again_as_all_else(task_ru
     assert SMS.requests(task_runner) == 2
 
 
-def test_a_purchase_of_lost_state_that_is_made_again_is_settled_by_the_word_duplicate(task_runner: TaskRunner) -> None:
+def test_duplicate_response_resolves_a_purchase_repeated_after_lost_state(task_runner: TaskRunner) -> None:
     run = AIRTIME.run(task_runner, on_unknown="resend")
     run.run_try()
     again = run.clear(drop_state=True).run_try()
     assert (again.state, again.result["status"], len(AIRTIME.inbox_items(task_runner))) == ("success", "duplicate", 1)
 
 
-def test_a_passcode_of_lost_state_is_not_taken_for_one_of_the_records(task_runner: TaskRunner) -> None:
+def test_passcode_of_lost_state_is_not_taken_for_one_of_the_records(task_runner: TaskRunner) -> None:
     run = OTP.run(task_runner)
     run.run_try()
     assert run.clear(drop_state=True).run_try().state == "failed"
     assert len(OTP.inbox_items(task_runner)) == 1
 
 
-def test_only_the_cleared_one_of_mapped_instances_is_looked_at_again(task_runner: TaskRunner) -> None:
+def test_clear_of_one_mapped_instance_resends_only_that_one(task_runner: TaskRunner) -> None:
     run = SMS.mapped(task_runner, [{"recipients": phone(one)} for one in ("m0", "m1")], resend_on_clear=True)
     before = [run.run_try(map_index=index) for index in (0, 1)]
     run.clear(map_index=1).run_try(map_index=1)

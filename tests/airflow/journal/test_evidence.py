@@ -98,7 +98,9 @@ def sending(task_runner: TaskRunner, monkeypatch: pytest.MonkeyPatch) -> Any:
     return made
 
 
-def test_evidence_that_is_there_at_once_settles_it_in_the_same_try(task_runner: TaskRunner, sending: Any) -> None:
+def test_probe_with_an_immediate_outcome_resolves_the_request_in_the_same_try(
+    task_runner: TaskRunner, sending: Any
+) -> None:
     run = sending(Reports(after=0))
     done = run.run_try()
     (reference,) = run.journal()
@@ -108,7 +110,7 @@ def test_evidence_that_is_there_at_once_settles_it_in_the_same_try(task_runner: 
     assert f"A probe established that request {reference} of unknown outcome was accepted." in done.log
 
 
-def test_until_there_is_some_the_task_is_deferred_and_uses_up_no_try(task_runner: TaskRunner, sending: Any) -> None:
+def test_task_is_deferred_until_a_probe_has_an_outcome_and_uses_no_try(task_runner: TaskRunner, sending: Any) -> None:
     reports = Reports(after=2)
     run = sending(reports)
     first, second, third = run.run_to_end()
@@ -119,7 +121,7 @@ def test_until_there_is_some_the_task_is_deferred_and_uses_up_no_try(task_runner
     assert "A probe may still resolve it. The task is deferred until" in first.log
 
 
-def test_a_secret_that_is_gone_meanwhile_ends_the_try_and_listed_again_it_is_found(
+def test_secret_removed_while_deferred_ends_the_try_and_works_once_listed_again(
     task_runner: TaskRunner, sending: Any
 ) -> None:
     run = sending(Reports(after=1), on_unknown="resend", retries=2)
@@ -134,7 +136,7 @@ def test_a_secret_that_is_gone_meanwhile_ends_the_try_and_listed_again_it_is_fou
     assert (run.run_try().state, SMS.requests(task_runner)) == ("success", 1)
 
 
-def test_what_airflow_keeps_meanwhile_holds_nothing_private(sending: Any) -> None:
+def test_deferred_task_stores_nothing_private(sending: Any) -> None:
     deferred = sending(Reports(after=9)).run_try()
     assert phone("somebody")[1:] not in str((deferred.trigger, deferred.next_kwargs))
 
@@ -142,7 +144,7 @@ def test_what_airflow_keeps_meanwhile_holds_nothing_private(sending: Any) -> Non
 @pytest.mark.parametrize(
     ("on_unknown", "state", "requests"), [("fail", "failed", 1), ("skip", "success", 1), ("resend", "success", 2)]
 )
-def test_where_it_never_comes_the_author_s_word_counts_after_unknown_timeout(
+def test_on_unknown_applies_after_unknown_timeout_without_an_outcome(
     task_runner: TaskRunner, sending: Any, on_unknown: str, state: str, requests: int
 ) -> None:
     run = sending(Reports(after=99), on_unknown=on_unknown, unknown_timeout=50)
@@ -153,17 +155,17 @@ def test_where_it_never_comes_the_author_s_word_counts_after_unknown_timeout(
     assert (last.report or last.result)["unknown_recipients"] == (0 if on_unknown == "resend" else 1)
 
 
-def test_nobody_waits_longer_than_a_way_may_still_learn_something(sending: Any) -> None:
+def test_wait_ends_after_the_max_wait_of_every_probe(sending: Any) -> None:
     run = sending(Reports(after=99, max_wait=50), unknown_timeout=600)
     assert run.run_try().state == "deferred"
     assert run.backdate_requests(seconds=50).fire_trigger(early=True).run_try().state == "failed"
 
 
-def test_without_patience_there_is_no_waiting(sending: Any) -> None:
+def test_unknown_timeout_of_zero_does_not_defer(sending: Any) -> None:
     assert sending(Reports(after=99), unknown_timeout=0).run_try().state == "failed"
 
 
-def test_what_was_noted_before_the_request_is_there_to_look_by(sending: Any) -> None:
+def test_snapshot_taken_before_the_request_is_passed_to_its_probe(sending: Any) -> None:
     noting, silent = Reports(after=1, notes={"seen": ["r1", "r2"]}), Reports(after=99)
     run = sending(silent, noting)
     assert [one.state for one in run.run_to_end()] == ["deferred", "success"]
@@ -171,7 +173,7 @@ def test_what_was_noted_before_the_request_is_there_to_look_by(sending: Any) -> 
     assert {entry.probe_snapshot for entry in silent.asked} == {None}
 
 
-def test_a_way_that_cannot_be_gone_now_is_tried_later(task_runner: TaskRunner, sending: Any) -> None:
+def test_probe_that_cannot_be_reached_is_tried_later(task_runner: TaskRunner, sending: Any) -> None:
     blocked = Reports(after=0, error=CpaasNotSentError("The store of reports is away."))
     run = sending(blocked)
     first = run.run_try()
@@ -180,7 +182,7 @@ def test_a_way_that_cannot_be_gone_now_is_tried_later(task_runner: TaskRunner, s
     assert (run.fire_trigger().run_try().state, SMS.requests(task_runner)) == ("success", 1)
 
 
-def test_a_broken_way_settles_nothing_and_sends_nothing(task_runner: TaskRunner, sending: Any) -> None:
+def test_failing_probe_resolves_nothing_and_sends_nothing(task_runner: TaskRunner, sending: Any) -> None:
     broken = Reports(after=0, error=KeyError("column"))
     run = sending(broken)
     assert (run.run_try().state, SMS.requests(task_runner)) == ("up_for_retry", 1)
@@ -188,7 +190,7 @@ def test_a_broken_way_settles_nothing_and_sends_nothing(task_runner: TaskRunner,
     assert (run.run_try().state, SMS.requests(task_runner)) == ("success", 1)
 
 
-def test_a_later_try_looks_again_before_it_does_anything(task_runner: TaskRunner, sending: Any) -> None:
+def test_later_try_probes_before_it_sends(task_runner: TaskRunner, sending: Any) -> None:
     run = sending(Reports(after=1), unknown_timeout=0, on_unknown="resend")
     SMS.lose(task_runner, "error_500")
     run.change(on_unknown="fail")
@@ -197,14 +199,14 @@ def test_a_later_try_looks_again_before_it_does_anything(task_runner: TaskRunner
     assert (again.state, again.result["unknown_recipients"], SMS.requests(task_runner)) == ("success", 0, 1)
 
 
-def test_a_change_of_the_text_does_not_matter_where_there_is_evidence(task_runner: TaskRunner, sending: Any) -> None:
+def test_changed_content_does_not_matter_if_a_probe_resolves_the_request(task_runner: TaskRunner, sending: Any) -> None:
     run = sending(Reports(after=1), unknown_timeout=0)
     run.run_try()
     again = run.change(content="Another text").clear().run_try()
     assert (again.state, SMS.requests(task_runner)) == ("success", 1)
 
 
-def test_evidence_outlives_the_try_that_found_it(task_runner: TaskRunner, sending: Any) -> None:
+def test_outcome_of_a_probe_is_stored_for_later_tries(task_runner: TaskRunner, sending: Any) -> None:
     reports = Reports(after=0)
     run = sending(reports, post_execute=FailsAfterSend(1))
     first, second = run.run_to_end()
@@ -216,7 +218,7 @@ def test_evidence_outlives_the_try_that_found_it(task_runner: TaskRunner, sendin
     )
 
 
-def test_others_settle_a_purchase_as_well(task_runner: TaskRunner, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_probe_resolves_a_purchase(task_runner: TaskRunner, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(AirtimeWithReports, "ways", (Reports(after=1),))
     from tests.airflow.harness.kinds import AIRTIME
 

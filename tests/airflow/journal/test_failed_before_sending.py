@@ -189,7 +189,7 @@ def test_timeout_while_the_source_is_read_is_no_lost_journal(task_runner: TaskRu
     assert (again.state, again.result["sent"]) == ("success", 3)
 
 
-def test_word_is_stored_before_the_source_is_read(task_runner: TaskRunner) -> None:
+def test_marker_of_nothing_sent_is_stored_before_the_source_is_read(task_runner: TaskRunner) -> None:
     # A kill meanwhile runs nothing that could store it.
     stored: list[list[str]] = []
     with new_dag() as dag:

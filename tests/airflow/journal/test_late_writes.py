@@ -47,7 +47,7 @@ def copies(monkeypatch: pytest.MonkeyPatch) -> Copies:
 
 
 @pytest.mark.parametrize("which", [0, 1, 3, -2])
-def test_cleared_campaign_sends_to_nobody_again(task_runner: TaskRunner, copies: Copies, which: int) -> None:
+def test_cleared_campaign_sends_to_no_recipient_twice(task_runner: TaskRunner, copies: Copies, which: int) -> None:
     limit_batches(task_runner)
     task_runner.sandbox.control(*fault("send_sms", "unauthorized", after=4))
     run = sms(task_runner, rows(6))

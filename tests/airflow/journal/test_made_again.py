@@ -60,7 +60,7 @@ SENDS: dict[str, Callable[[TaskRunner], Run]] = {
 
 
 @pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
-def test_run_made_again_sends_again_under_other_references(task_runner: TaskRunner, kind: Kind) -> None:
+def test_recreated_run_sends_again_under_new_references(task_runner: TaskRunner, kind: Kind) -> None:
     task_runner.sandbox.control(*setting(airtime_guard_seconds=0))
     run = kind.run(task_runner)
     run.run_try()
@@ -70,7 +70,7 @@ def test_run_made_again_sends_again_under_other_references(task_runner: TaskRunn
 
 
 @pytest.mark.parametrize("run_of", SENDS.values(), ids=SENDS)
-def test_lost_request_is_not_established_by_the_first_run(
+def test_lost_request_is_not_resolved_by_the_first_run(
     task_runner: TaskRunner, received: Received, run_of: Callable[[TaskRunner], Run]
 ) -> None:
     run = run_of(task_runner)
@@ -81,7 +81,9 @@ def test_lost_request_is_not_established_by_the_first_run(
     assert "Outcome unknown" in failed.error
 
 
-def test_purchase_is_not_settled_by_a_report_of_the_first_run(task_runner: TaskRunner, received: Received) -> None:
+def test_report_of_the_first_run_does_not_resolve_a_purchase_of_the_recreated_run(
+    task_runner: TaskRunner, received: Received
+) -> None:
     run = AIRTIME.run(task_runner, unknown_timeout=0)
     first = run.run_try().result["references"][0]
     token = to(AIRTIME.recipient, campaign=first, reference=first)
@@ -117,7 +119,7 @@ def test_campaign_is_another_one_for_pages_and_sensors(task_runner: TaskRunner, 
 
 
 @pytest.mark.parametrize("name", SENDS)
-def test_each_run_counts_for_the_frequency_cap(
+def test_recreated_run_counts_separately_for_the_frequency_cap(
     task_runner: TaskRunner, name: str, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AIRFLOW__CPAAS__DATABASE", f"sqlite:///{tmp_path}/store.db")
@@ -154,9 +156,7 @@ def test_retry_of_one_run_is_no_other_message_for_the_frequency_cap(
     assert count_messages(task_runner) == Counter(digits(2))
 
 
-def test_names_stay_over_retries_and_clears_and_resends_have_others(
-    task_runner: TaskRunner, received: Received
-) -> None:
+def test_clear_keeps_the_nonce_and_its_resend_has_a_new_reference(task_runner: TaskRunner, received: Received) -> None:
     run = sms(task_runner, rows(2), resend_on_clear=True)
     first = run.run_try().result["reference"]
     (nonce,) = nonces(run)
@@ -169,7 +169,7 @@ def nonces(run: Run) -> set[str]:
 
 
 @pytest.mark.parametrize("run_of", SENDS.values(), ids=SENDS)
-def test_nothing_is_established_after_a_lost_journal(
+def test_no_outcome_is_established_after_a_lost_journal(
     task_runner: TaskRunner, received: Received, run_of: Callable[[TaskRunner], Run]
 ) -> None:
     run = run_of(task_runner)
@@ -180,7 +180,7 @@ def test_nothing_is_established_after_a_lost_journal(
     assert "Outcome unknown" in failed.error
 
 
-def test_keyed_campaign_tries_rejected_recipients_again_in_a_run_that_is_made_again(
+def test_keyed_campaign_retries_rejected_recipients_in_a_recreated_run(
     task_runner: TaskRunner, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AIRFLOW__CPAAS__DATABASE", f"sqlite:///{tmp_path}/store.db")

@@ -11,9 +11,7 @@ ALL = pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
 
 
 @ALL
-def test_a_try_that_failed_after_its_send_is_followed_by_one_with_the_same_result_and_no_request(
-    task_runner: TaskRunner, kind: Kind
-) -> None:
+def test_retry_after_a_send_returns_the_same_result_without_a_request(task_runner: TaskRunner, kind: Kind) -> None:
     failing = FailsAfterSend(1)
     first, second = kind.run(task_runner, post_execute=failing).run_to_end()
     assert (first.state, first.result, second.state, second.number) == ("up_for_retry", None, "success", 2)
@@ -24,7 +22,7 @@ def test_a_try_that_failed_after_its_send_is_followed_by_one_with_the_same_resul
     assert (second.result["unknown_recipients"], second.result["unknown_references"]) == (0, [])
 
 
-def test_so_it_is_with_every_further_try(task_runner: TaskRunner) -> None:
+def test_every_further_retry_returns_the_same_result_without_a_request(task_runner: TaskRunner) -> None:
     failing = FailsAfterSend(1, 2, 3)
     tries = SMS.run(task_runner, post_execute=failing).run_to_end()
     assert [one.state for one in tries] == ["up_for_retry"] * 3 + ["success"]
@@ -33,13 +31,13 @@ def test_so_it_is_with_every_further_try(task_runner: TaskRunner) -> None:
     assert "An earlier try made this request. Nothing is sent again." in tries[-1].log
 
 
-def test_the_journal_is_never_collected_by_airflow(task_runner: TaskRunner) -> None:
+def test_journal_is_never_collected_by_airflow(task_runner: TaskRunner) -> None:
     run = SMS.run(task_runner)
     run.run_try()
     assert [row.expires_at for row in run.state_rows()] == [None, None]
 
 
-def test_a_first_try_without_a_connection_claims_nothing_and_the_next_is_a_fresh_start(task_runner: TaskRunner) -> None:
+def test_try_without_a_connection_records_nothing_and_its_retry_sends(task_runner: TaskRunner) -> None:
     run = SMS.run(task_runner, cpaas_conn_id="cpaas_{{ 'nowhere' if ti.try_number == 1 else 'default' }}")
     first = run.run_try()
     assert (first.state, run.journal()) == ("up_for_retry", {})
@@ -49,13 +47,13 @@ def test_a_first_try_without_a_connection_claims_nothing_and_the_next_is_a_fresh
 
 # Of passcodes it is the records that cannot be read, before there is a claim.
 @pytest.mark.parametrize("kind", [SMS, OTP], ids=lambda kind: kind.name)
-def test_a_refused_connection_sends_nothing_and_the_next_try_sends(task_runner: TaskRunner, kind: Kind) -> None:
+def test_refused_connection_sends_nothing_and_the_next_try_sends(task_runner: TaskRunner, kind: Kind) -> None:
     run = kind.run(task_runner, cpaas_conn_id="cpaas_{{ 'refused' if ti.try_number == 1 else 'default' }}")
     first, second = run.run_to_end()
     assert (first.state, second.state, len(kind.inbox_items(task_runner))) == ("up_for_retry", "success", 1)
 
 
-def test_a_first_try_that_lost_its_state_before_a_claim_is_a_fresh_start(task_runner: TaskRunner) -> None:
+def test_retry_after_a_lost_state_without_a_request_sends(task_runner: TaskRunner) -> None:
     run = SMS.run(task_runner, cpaas_conn_id="cpaas_{{ 'nowhere' if ti.try_number == 1 else 'default' }}")
     run.run_try()
     # A kill leaves no note, and a plain retry keeps the state: where there is none, nothing was claimed.
@@ -63,7 +61,7 @@ def test_a_first_try_that_lost_its_state_before_a_claim_is_a_fresh_start(task_ru
     assert len(SMS.inbox_items(task_runner)) == 1
 
 
-def test_a_pack_is_settled_as_a_whole(task_runner: TaskRunner) -> None:
+def test_result_of_a_batch_covers_all_its_recipients(task_runner: TaskRunner) -> None:
     run = SMS.run(task_runner, recipients=[phone("one"), phone("two")], post_execute=FailsAfterSend(1))
     _, second = run.run_to_end()
     assert second.result["recipients"] == 2
@@ -72,14 +70,14 @@ def test_a_pack_is_settled_as_a_whole(task_runner: TaskRunner) -> None:
     assert (entry["state"], len(entry["recipient_hashes"]), entry["try_number"]) == ("accepted", 2, 1)
 
 
-def test_a_purchase_keeps_the_amount_it_was_made_with(task_runner: TaskRunner) -> None:
+def test_purchase_keeps_its_first_amount(task_runner: TaskRunner) -> None:
     run = AIRTIME.run(task_runner, amount="{{ 100 * ti.try_number }}", post_execute=FailsAfterSend(1))
     _, second = run.run_to_end()
     assert (second.state, AIRTIME.requests(task_runner)) == ("success", 1)
     assert (second.result["charge"], second.result["amount"]) == (100, "100")
 
 
-def test_a_row_that_an_earlier_try_added_is_brought_to_what_the_cells_are_now(task_runner: TaskRunner) -> None:
+def test_row_that_an_earlier_try_added_is_brought_to_what_the_cells_are_now(task_runner: TaskRunner) -> None:
     run = UPSERT.run(
         task_runner, columns={"Name": RECIPIENT, "Points": "{{ ti.try_number }}"}, post_execute=FailsAfterSend(1)
     )

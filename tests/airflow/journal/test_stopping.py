@@ -65,7 +65,7 @@ def stopper() -> Iterator[Stopper]:
 
 
 @ENOUGH
-def test_an_answer_that_comes_in_its_last_moment_is_settled(
+def test_response_within_the_stop_grace_period_is_recorded(
     task_runner: TaskRunner, stopper: Stopper, kind: Kind
 ) -> None:
     task_runner.sandbox.control(*fault(kind.operation, "slow_drip", seconds=0.5))
@@ -77,7 +77,7 @@ def test_an_answer_that_comes_in_its_last_moment_is_settled(
 
 
 @ENOUGH
-def test_without_an_answer_it_is_noted_as_unknown_before_the_task_ends(
+def test_request_without_a_response_is_recorded_as_unknown_before_the_task_ends(
     task_runner: TaskRunner, stopper: Stopper, kind: Kind
 ) -> None:
     kind.lose(task_runner, "stall_body")
@@ -94,7 +94,7 @@ def test_without_an_answer_it_is_noted_as_unknown_before_the_task_ends(
     assert (failed.state, failed.references, kind.requests(task_runner)) == ("failed", [reference], 1)
 
 
-def test_a_passcode_of_a_stopped_try_is_found_by_the_next(task_runner: TaskRunner, stopper: Stopper) -> None:
+def test_passcode_of_a_stopped_try_is_found_by_the_next(task_runner: TaskRunner, stopper: Stopper) -> None:
     task_runner.sandbox.control(*fault("request_otp", "stall_body", seconds=5, times=1))
     stopper.when(lambda: OTP.inbox_items(task_runner))
     first, second = OTP.run(task_runner, pre_execute=stopper.begins, stop_grace_period=0.2).run_to_end()
@@ -103,7 +103,7 @@ def test_a_passcode_of_a_stopped_try_is_found_by_the_next(task_runner: TaskRunne
 
 
 @ENOUGH
-def test_told_to_stop_before_anything_left_it_sends_nothing_and_the_next_try_sends(
+def test_task_stopped_before_its_request_sends_nothing_and_its_retry_sends(
     task_runner: TaskRunner, stopper: Stopper, kind: Kind
 ) -> None:
     run = kind.run(task_runner, pre_execute=stopper.at_once)
@@ -115,7 +115,7 @@ def test_told_to_stop_before_anything_left_it_sends_nothing_and_the_next_try_sen
     assert (second.state, len(kind.inbox_items(task_runner))) == ("success", 1)
 
 
-def test_a_call_that_waits_to_ask_again_ends_and_is_surely_not_sent(task_runner: TaskRunner, stopper: Stopper) -> None:
+def test_request_waiting_for_its_retry_ends_as_not_sent(task_runner: TaskRunner, stopper: Stopper) -> None:
     task_runner.sandbox.control(*fault("send_sms", "rate_limit", retry_after=30, times=1))
     stopper.when(lambda: SMS.requests(task_runner))
     run = SMS.run(task_runner, pre_execute=stopper.begins)
@@ -124,7 +124,7 @@ def test_a_call_that_waits_to_ask_again_ends_and_is_surely_not_sent(task_runner:
     assert (run.run_try().state, len(SMS.inbox_items(task_runner))) == ("success", 1)
 
 
-def test_a_deliberate_repetition_is_not_begun(task_runner: TaskRunner, stopper: Stopper) -> None:
+def test_stopped_task_begins_no_resend(task_runner: TaskRunner, stopper: Stopper) -> None:
     SMS.lose(task_runner, "stall_body")
     stopper.when(lambda: SMS.inbox_items(task_runner))
     run = SMS.run(task_runner, pre_execute=stopper.begins, stop_grace_period=0.2, on_unknown="resend")
@@ -132,7 +132,7 @@ def test_a_deliberate_repetition_is_not_begun(task_runner: TaskRunner, stopper: 
 
 
 class TestExecutionTimeout:
-    def test_it_is_counted_from_where_airflow_counts(
+    def test_execution_timeout_counts_from_where_airflow_counts(
         self, task_runner: TaskRunner, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Imports, connection and database come after that, and may take long."""
@@ -153,7 +153,7 @@ class TestExecutionTimeout:
         assert (ended.state, SMS.requests(task_runner)) == ("up_for_retry", 0)
         assert "execution_timeout is about to end it" in ended.error
 
-    def test_an_answer_in_time_is_settled(self, task_runner: TaskRunner) -> None:
+    def test_response_before_the_execution_timeout_is_recorded(self, task_runner: TaskRunner) -> None:
         task_runner.sandbox.control(*fault("send_sms", "slow_drip", seconds=0.3))
         run = SMS.run(task_runner, execution_timeout=dt.timedelta(seconds=5))
         assert run.run_try().state == "success"

@@ -74,11 +74,11 @@ def refuse(monkeypatch: pytest.MonkeyPatch) -> Refuse:
     return refused
 
 
-class TestStateThatCannotBeReached:
+class TestUnreachableState:
     @pytest.mark.parametrize(
         ("kind", "call"), [(SMS, "get"), (SMS, "set"), (OTP, "set")], ids=["get", "set", "otp-set"]
     )
-    def test_where_no_claim_can_be_stored_nothing_is_sent_and_the_next_try_sends(
+    def test_try_that_cannot_store_its_intent_sends_nothing_and_its_retry_sends(
         self, task_runner: TaskRunner, refuse: Refuse, kind: Kind, call: str
     ) -> None:
         refuse(call, times=3 if call == "set" else 1)
@@ -95,13 +95,13 @@ class TestStateThatCannotBeReached:
         first, second = SMS.run(task_runner).run_to_end()
         assert (first.state, second.state, len(SMS.inbox_items(task_runner))) == ("up_for_retry", "success", 1)
 
-    def test_as_long_as_it_stays_away_nothing_is_sent(self, task_runner: TaskRunner, refuse: Refuse) -> None:
+    def test_no_try_sends_while_the_state_store_fails(self, task_runner: TaskRunner, refuse: Refuse) -> None:
         refuse("set")
         tries = SMS.run(task_runner).run_to_end()
         assert [one.state for one in tries] == ["up_for_retry"] * 3 + ["failed"]
         assert SMS.requests(task_runner) == 0
 
-    def test_where_a_settlement_cannot_be_stored_the_task_succeeds_with_a_warning(
+    def test_result_that_cannot_be_stored_leaves_the_task_successful_with_a_warning(
         self, task_runner: TaskRunner, refuse: Refuse
     ) -> None:
         refuse("set", after=1)
@@ -111,20 +111,22 @@ class TestStateThatCannotBeReached:
         assert (done.state, len(SMS.inbox_items(task_runner)), entry["state"]) == ("success", 1, "pending")
         assert f"The outcome of 1 request ({reference}) could not be stored" in done.log
 
-    def test_such_a_request_is_unknown_to_a_later_try(self, task_runner: TaskRunner, refuse: Refuse) -> None:
+    def test_request_whose_result_was_not_stored_is_unknown_to_a_later_try(
+        self, task_runner: TaskRunner, refuse: Refuse
+    ) -> None:
         refuse("set", after=1, times=6)
         run = SMS.run(task_runner, post_execute=FailsAfterSend(1))
         first, second = run.run_to_end()
         assert (first.state, second.state, second.references) == ("up_for_retry", "failed", list(run.journal()))
         assert SMS.requests(task_runner) == 1
 
-    def test_a_settlement_is_tried_again(self, task_runner: TaskRunner, refuse: Refuse) -> None:
+    def test_write_of_a_result_is_retried(self, task_runner: TaskRunner, refuse: Refuse) -> None:
         refuse("set", after=1, times=2)
         run = SMS.run(task_runner)
         assert "could not be stored" not in run.run_try().log
         assert [entry["state"] for entry in run.journal().values()] == ["accepted"]
 
-    def test_a_journal_of_another_version_sends_nothing(self, task_runner: TaskRunner) -> None:
+    def test_journal_of_another_version_sends_nothing(self, task_runner: TaskRunner) -> None:
         run = SMS.run(task_runner, post_execute=FailsAfterSend(1))
         run.run_try()
         run.rewrite_state(version=99)
@@ -133,24 +135,24 @@ class TestStateThatCannotBeReached:
         assert "its version is 99" in failed.error
 
 
-class TestATryThatWasReplaced:
-    def test_before_its_claim_it_sends_nothing_and_stops(self, task_runner: TaskRunner, refuse: Refuse) -> None:
+class TestReplacedTry:
+    def test_try_replaced_before_its_intent_sends_nothing(self, task_runner: TaskRunner, refuse: Refuse) -> None:
         refuse("set", error=refusal(404))
         failed = SMS.run(task_runner).run_try()
         # Should the 404 be somebody else's, a proxy's for one, the task is not lost for it.
         assert (failed.state, failed.number, SMS.requests(task_runner)) == ("up_for_retry", 1, 0)
         assert "Airflow has replaced this try with another one" in failed.error
 
-    def test_after_its_request_it_stops_and_names_it(self, task_runner: TaskRunner, refuse: Refuse) -> None:
+    def test_try_replaced_after_its_request_fails_and_names_the_request(
+        self, task_runner: TaskRunner, refuse: Refuse
+    ) -> None:
         refuse("set", error=refusal(404), after=1)
         run = SMS.run(task_runner)
         failed = run.run_try()
         assert (failed.state, SMS.requests(task_runner)) == ("up_for_retry", 1)
         assert failed.references == list(run.journal())
 
-    def test_airflow_itself_takes_no_word_from_one_and_the_new_try_knows_what_it_claimed(
-        self, task_runner: TaskRunner
-    ) -> None:
+    def test_airflow_ignores_a_replaced_try_and_the_new_try_knows_its_request(self, task_runner: TaskRunner) -> None:
         run = SMS.run(task_runner)
 
         class Cleared(SMS.operator):  # type: ignore[misc,name-defined]
@@ -181,7 +183,7 @@ class TestAllowedRecipients:
     def staging(self, task_runner: TaskRunner) -> None:
         task_runner.connect("cpaas_default", allowed_recipients=f"{phone('allowed')}, {address('allowed')}")
 
-    def test_everybody_else_is_left_out_and_counted_before_any_claim(self, task_runner: TaskRunner) -> None:
+    def test_recipients_not_allowed_are_left_out_and_counted_before_the_intent(self, task_runner: TaskRunner) -> None:
         run = SMS.run(task_runner, recipients=[phone("allowed"), phone("outsider"), phone("stranger")])
         done = run.run_try()
         assert (done.result["recipients"], done.result["skipped_not_allowed"]) == (1, 2)
@@ -190,11 +192,13 @@ class TestAllowedRecipients:
         assert task_runner.inbox_items("sms", digits("outsider")) == []
 
     @pytest.mark.parametrize("kind", SENDS.values(), ids=SENDS)
-    def test_with_nobody_left_there_is_neither_claim_nor_request(self, task_runner: TaskRunner, kind: Kind) -> None:
+    def test_task_without_allowed_recipients_is_skipped_without_intent_and_request(
+        self, task_runner: TaskRunner, kind: Kind
+    ) -> None:
         run = kind.run(task_runner)
         assert (run.run_try().state, run.journal(), kind.requests(task_runner)) == ("skipped", {}, 0)
 
-    def test_who_is_allowed_later_is_sent_to_and_nobody_twice(self, task_runner: TaskRunner) -> None:
+    def test_recipient_allowed_later_is_sent_to_and_others_not_again(self, task_runner: TaskRunner) -> None:
         run = SMS.run(task_runner, recipients=[phone("allowed"), phone("later")], post_execute=FailsAfterSend(1))
         run.run_try()
         task_runner.connect("cpaas_default", allowed_recipients=f"{phone('allowed')}, {phone('later')}")
@@ -215,7 +219,7 @@ class TestPrivacy:
         [("nothing", (SMS, EMAIL, AIRTIME, OTP, ROW)), ("error_under_200", (SMS,)), ("missing_field", (SMS, OTP, ROW))],
         ids=["accepted", "rejected", "unknown"],
     )
-    def test_the_stored_journal_holds_nothing_private(
+    def test_stored_journal_holds_nothing_private(
         self, task_runner: TaskRunner, how: str, kinds: tuple[Kind, ...]
     ) -> None:
         cases: list[tuple[Kind, dict[str, Any]]] = [
@@ -237,12 +241,12 @@ class TestPrivacy:
             text = " ".join(f"{row.key} {row.value}" for row in run.state_rows())
             assert [word for word in (*self.PRIVATE, task_runner.sandbox.api_key) if word in text] == [], kind.name
 
-    def test_nor_does_anything_else_that_all_these_scenes_left_in_the_state(self, airflow_db: object) -> None:
+    def test_no_state_left_by_these_tests_holds_anything_private(self, airflow_db: object) -> None:
         with create_session() as session:
             texts = [f"{row.key} {row.value}" for row in session.scalars(select(TaskStateStoreModel))]
         assert [text for text in texts for word in self.PRIVATE if word in text] == []
 
-    def test_the_same_person_has_another_name_in_every_task(self, task_runner: TaskRunner) -> None:
+    def test_recipient_has_another_hash_in_every_run(self, task_runner: TaskRunner) -> None:
         members = set()
         for _ in range(2):
             run = SMS.run(task_runner)
@@ -287,9 +291,7 @@ class TestArguments:
         ("kind", "given", "words"),
         [*((SMS, *bad) for bad in BAD_VALUES), *((kind, *BAD_VALUES[0]) for kind in KINDS.values() if kind is not SMS)],
     )
-    def test_a_bad_value_is_refused_where_the_dag_is_written(
-        self, kind: Kind, given: dict[str, Any], words: str
-    ) -> None:
+    def test_invalid_value_is_refused_in_the_dag_file(self, kind: Kind, given: dict[str, Any], words: str) -> None:
         with DAG("badly_written", schedule=None), pytest.raises(ValueError, match=rf"^<Task\(.+\): send>: {words}$"):
             kind.operator(task_id="send", **{**kind.arguments(), **given})
 
@@ -300,12 +302,12 @@ class TestArguments:
             (SMS, -3, "must not be negative; it is -3"),
         ],
     )
-    def test_so_it_is_with_max_lateness(self, kind: Kind, value: Any, words: str) -> None:
+    def test_invalid_max_lateness_is_refused_in_the_dag_file(self, kind: Kind, value: Any, words: str) -> None:
         with DAG("badly_written", schedule=None), pytest.raises(ValueError, match=f"max_lateness {words}"):
             kind.operator(task_id="send", **{**kind.arguments(), "max_lateness": value})
 
     @pytest.mark.parametrize("given", [{"max_lateness": None}, {"allow_backfill": True}])
-    def test_a_row_knows_nothing_of_lateness(self, given: dict[str, Any]) -> None:
+    def test_row_knows_nothing_of_lateness(self, given: dict[str, Any]) -> None:
         with DAG("badly_written", schedule=None), pytest.raises(TypeError):
             ROW.operator(task_id="send", **{**ROW.arguments(), **given})
 
@@ -317,26 +319,26 @@ class TestArguments:
         assert task.unknown_timeout == dt.timedelta()
 
     @pytest.mark.parametrize("kind", SENDS.values(), ids=SENDS)
-    def test_allow_backfill_takes_no_word_for_yes(self, kind: Kind) -> None:
+    def test_allow_backfill_that_is_text_is_refused(self, kind: Kind) -> None:
         with pytest.raises(ValueError, match=r"allow_backfill must be True or False; it is 'no'\."):
             kind.operator(task_id="send", **{**kind.arguments(), "allow_backfill": "no"})
 
 
-class TestABackendOfTheWorkers:
+class TestWorkersBackend:
     """There a lost object reads like one that never was, and a replaced try can write: the journal goes past it."""
 
     @pytest.fixture(autouse=True)
     def backend(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("AIRFLOW__WORKERS__STATE_STORE_BACKEND", "no.such.Backend")
 
-    def test_the_journal_lies_at_the_server(self, task_runner: TaskRunner) -> None:
+    def test_journal_lies_at_the_server(self, task_runner: TaskRunner) -> None:
         run = SMS.run(task_runner, post_execute=FailsAfterSend(1))
         first, second = run.run_to_end()
         assert (first.state, second.state, SMS.requests(task_runner)) == ("up_for_retry", "success", 1)
         assert [entry["state"] for entry in run.journal().values()] == ["accepted"]
         assert {row.expires_at for row in run.state_rows()} == {None}
 
-    def test_a_try_that_was_replaced_writes_nothing(self, task_runner: TaskRunner) -> None:
+    def test_try_that_was_replaced_writes_nothing(self, task_runner: TaskRunner) -> None:
         run = SMS.run(task_runner)
 
         class Cleared(SMS.operator):  # type: ignore[misc,name-defined]

@@ -22,7 +22,7 @@ def patient(task_runner: TaskRunner) -> TaskRunner:
 
 
 @pytest.mark.parametrize("kind", [SMS, OTP], ids=lambda kind: kind.name)
-def test_the_journal_is_written_before_airflow_ends_the_try(patient: TaskRunner, kind: Kind) -> None:
+def test_journal_is_written_before_airflow_ends_the_try(patient: TaskRunner, kind: Kind) -> None:
     kind.lose(patient, "stall_body")
     run = kind.run(patient, execution_timeout=TIMEOUT, unknown_timeout=0)
     ended = run.run_try()
@@ -31,7 +31,7 @@ def test_the_journal_is_written_before_airflow_ends_the_try(patient: TaskRunner,
     assert "execution_timeout is about to end it" in ended.error
 
 
-def test_a_try_that_airflow_ended_all_the_same_leaves_its_claim(patient: TaskRunner) -> None:
+def test_try_that_airflow_ended_leaves_its_intent_in_the_journal(patient: TaskRunner) -> None:
     SMS.lose(patient, "stall_body")
     run = SMS.run(patient, execution_timeout=TIMEOUT, stop_grace_period=0)
     run.run_try()
@@ -40,7 +40,7 @@ def test_a_try_that_airflow_ended_all_the_same_leaves_its_claim(patient: TaskRun
     assert failed.references == list(run.journal())
 
 
-def test_the_journal_of_a_campaign_is_written_before_its_time_is_up(task_runner: TaskRunner) -> None:
+def test_journal_of_a_campaign_is_written_before_its_time_is_up(task_runner: TaskRunner) -> None:
     limit_batches(task_runner, timeout=30)
     task_runner.sandbox.control(*fault("send_sms", "stall_body", seconds=30, after=2))
     run = sms(task_runner, rows(5), execution_timeout=TIMEOUT, on_unknown="skip")

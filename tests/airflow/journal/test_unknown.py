@@ -33,7 +33,7 @@ def accepted(how: str) -> int:
 
 
 @KIND_AND_LOSS
-def test_by_default_it_fails_for_good_and_names_the_request(task_runner: TaskRunner, kind: Kind, how: str) -> None:
+def test_unknown_request_fails_the_task_by_default_and_is_named(task_runner: TaskRunner, kind: Kind, how: str) -> None:
     kind.lose(task_runner, how)
     run = kind.run(task_runner, **SOON)
     failed = run.run_try()
@@ -52,7 +52,7 @@ def test_by_default_it_fails_for_good_and_names_the_request(task_runner: TaskRun
 
 
 @KIND_AND_SOME_LOSS
-def test_with_skip_it_succeeds_and_counts_it_apart(task_runner: TaskRunner, kind: Kind, how: str) -> None:
+def test_skip_succeeds_and_counts_the_recipient_as_unknown(task_runner: TaskRunner, kind: Kind, how: str) -> None:
     kind.lose(task_runner, how)
     run = kind.run(task_runner, on_unknown="skip", post_execute=FailsAfterSend(1), **SOON)
     first, second = run.run_to_end()
@@ -65,7 +65,7 @@ def test_with_skip_it_succeeds_and_counts_it_apart(task_runner: TaskRunner, kind
 
 
 @KIND_AND_SOME_LOSS
-def test_with_resend_it_is_done_again_until_it_is_known(task_runner: TaskRunner, kind: Kind, how: str) -> None:
+def test_resend_repeats_the_request_until_its_outcome_is_known(task_runner: TaskRunner, kind: Kind, how: str) -> None:
     kind.lose(task_runner, how, times=1)
     run = kind.run(task_runner, on_unknown="resend", **SOON)
     (done,) = run.run_to_end()
@@ -80,7 +80,7 @@ def test_with_resend_it_is_done_again_until_it_is_known(task_runner: TaskRunner,
     assert entry["state"] == "accepted"
 
 
-def test_a_duplicate_nobody_asked_for_is_no_purchase(task_runner: TaskRunner) -> None:
+def test_duplicate_response_to_a_first_request_is_no_purchase(task_runner: TaskRunner) -> None:
     AIRTIME.run(task_runner).run_try()
     failed = AIRTIME.run(task_runner, on_unknown="resend").run_try()
     assert (failed.state, failed.number) == ("failed", 1)
@@ -88,9 +88,7 @@ def test_a_duplicate_nobody_asked_for_is_no_purchase(task_runner: TaskRunner) ->
 
 
 @pytest.mark.parametrize("kind", [SMS, EMAIL, AIRTIME], ids=lambda kind: kind.name)
-def test_an_author_s_own_reference_goes_on_the_wire_and_ours_into_the_error(
-    task_runner: TaskRunner, kind: Kind
-) -> None:
+def test_author_s_own_reference_goes_on_the_wire_and_ours_into_the_error(task_runner: TaskRunner, kind: Kind) -> None:
     kind.lose(task_runner, "cut_after")
     run = kind.run(task_runner, external_ref="order-4711")
     failed = run.run_try()
@@ -98,7 +96,7 @@ def test_an_author_s_own_reference_goes_on_the_wire_and_ours_into_the_error(
     assert failed.references == list(run.journal())
 
 
-def test_unknown_still_after_all_repetitions_it_is_the_tasks_to_retry(task_runner: TaskRunner) -> None:
+def test_request_unknown_after_all_resends_is_left_to_the_task_retries(task_runner: TaskRunner) -> None:
     SMS.lose(task_runner, "error_500")
     run = SMS.run(task_runner, on_unknown="resend", retries=1)
     first, second = run.run_to_end()
@@ -108,7 +106,7 @@ def test_unknown_still_after_all_repetitions_it_is_the_tasks_to_retry(task_runne
     assert SMS.requests(task_runner) == 1 + 2 * resolver.MAX_RESENDS
 
 
-def test_a_repetition_that_is_refused_says_nothing_about_the_first_request(task_runner: TaskRunner) -> None:
+def test_rejected_resend_proves_nothing_about_the_first_request(task_runner: TaskRunner) -> None:
     SMS.lose(task_runner, "cut_after", times=1)
     task_runner.sandbox.control(*fault("send_sms", "error_under_200", times=1))
     run = SMS.run(task_runner, on_unknown="resend")
@@ -121,7 +119,7 @@ def test_a_repetition_that_is_refused_says_nothing_about_the_first_request(task_
     assert len(SMS.inbox_items(task_runner)) == 2
 
 
-def test_a_repetition_that_surely_did_not_leave_says_nothing_either(task_runner: TaskRunner) -> None:
+def test_resend_that_was_not_sent_proves_nothing_about_the_first_request(task_runner: TaskRunner) -> None:
     SMS.lose(task_runner, "cut_after", times=1)
     task_runner.sandbox.control(*fault("send_sms", "rate_limit", retry_after=0, times=5))
     run = SMS.run(task_runner, on_unknown="resend")
@@ -132,7 +130,7 @@ def test_a_repetition_that_surely_did_not_leave_says_nothing_either(task_runner:
     assert len(SMS.inbox_items(task_runner)) == 1
 
 
-def test_a_request_whose_try_was_killed_before_its_answer_was_noted_is_unknown(task_runner: TaskRunner) -> None:
+def test_request_of_a_try_killed_before_its_result_was_recorded_is_unknown(task_runner: TaskRunner) -> None:
     run = SMS.run(task_runner, post_execute=FailsAfterSend(1))
     run.run_try()
     (reference,) = run.journal()
@@ -143,7 +141,7 @@ def test_a_request_whose_try_was_killed_before_its_answer_was_noted_is_unknown(t
     assert SMS.requests(task_runner) == 1
 
 
-def test_of_a_pack_every_recipient_is_unknown_and_the_rest_is_counted_as_sent(task_runner: TaskRunner) -> None:
+def test_recipients_of_an_unknown_batch_are_unknown_and_others_count_as_sent(task_runner: TaskRunner) -> None:
     run = SMS.run(task_runner, recipients=[phone("one")], post_execute=FailsAfterSend(1))
     run.run_try()
     SMS.lose(task_runner, "cut_after", times=1)
@@ -159,7 +157,7 @@ class TestPasscodes:
     def patient(self, impatient: None, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(OtpRecordProbe, "max_wait", timedelta(seconds=30))
 
-    def test_the_one_new_record_settles_it(self, task_runner: TaskRunner) -> None:
+    def test_single_new_otp_record_resolves_the_request(self, task_runner: TaskRunner) -> None:
         OTP.lose(task_runner, "cut_after")
         task_runner.sandbox.control("DELETE", "faults")
         OTP.run(task_runner).run_try()
@@ -170,9 +168,7 @@ class TestPasscodes:
         assert (done.state, done.result["id"], done.result["unknown_recipients"]) == ("success", newer["id"], 0)
         assert older["id"] != newer["id"]
 
-    def test_without_a_new_record_it_waits_for_one_and_then_does_what_the_author_wants(
-        self, task_runner: TaskRunner
-    ) -> None:
+    def test_request_without_a_new_record_is_deferred_and_then_fails(self, task_runner: TaskRunner) -> None:
         task_runner.sandbox.control(*fault("request_otp", "cut_before", times=1))
         run = OTP.run(task_runner, unknown_timeout=20)
         waiting = run.run_try()
@@ -181,7 +177,7 @@ class TestPasscodes:
         failed = run.backdate_requests(seconds=20).fire_trigger(early=True).run_try()
         assert (failed.state, OTP.requests(task_runner), OTP.inbox_items(task_runner)) == ("failed", 1, [])
 
-    def test_with_resend_it_is_asked_for_again_once_that_time_is_over(self, task_runner: TaskRunner) -> None:
+    def test_resend_requests_the_passcode_again_after_unknown_timeout(self, task_runner: TaskRunner) -> None:
         task_runner.sandbox.control(*fault("request_otp", "cut_before", times=1))
         run = OTP.run(task_runner, unknown_timeout=20, on_unknown="resend")
         waiting = run.run_try()
@@ -189,9 +185,7 @@ class TestPasscodes:
         assert (waiting.state, done.state, done.number) == ("deferred", "success", 1)
         assert [one["id"] for one in OTP.inbox_items(task_runner)] == [done.result["id"]]
 
-    def test_records_that_cannot_be_read_beforehand_keep_the_request_from_leaving(
-        self, task_runner: TaskRunner
-    ) -> None:
+    def test_request_is_not_sent_if_earlier_records_cannot_be_read(self, task_runner: TaskRunner) -> None:
         task_runner.sandbox.control(*fault("find_otps", "error_500", times=5))
         run = OTP.run(task_runner)
         first = run.run_try()
