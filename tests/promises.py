@@ -52,7 +52,7 @@ _OUTCOMES: Mapping[str, Tests] = {
         f"{_CAMPAIGN}test_odd_service.py::test_recipients_that_are_named_are_taken_out_and_the_rest_is_sent",
         "tests/contract/test_faults.py::test_an_error_under_200_is_a_rejection",
         f"{_CAMPAIGN}test_rejections.py::test_when_nobody_is_named_it_is_halved",
-        f"{_AIRFLOW}campaigns/test_tries.py::TestRejected::test_where_nobody_is_named_it_is_halved_until_they_stand_alone",
+        f"{_AIRFLOW}campaigns/test_tries.py::TestRejected::test_rejected_batch_without_named_recipients_is_bisected",
     ),
     "without a readable answer to what left, the outcome is unknown": (
         f"{_API}test_responses.py::test_no_answer",
@@ -86,7 +86,7 @@ _OUTCOMES: Mapping[str, Tests] = {
     ),
     "above that bound the task defers, uses up no try, and sends on the worker": (
         f"{_AIRFLOW}test_deferral.py::TestInARun::test_the_request_is_made_once_and_no_try_is_used_up",
-        f"{_AIRFLOW}campaigns/test_tries.py::TestALongRetryAfter::test_the_task_is_deferred_and_goes_on_with_those_who_are_left",
+        f"{_AIRFLOW}campaigns/test_tries.py::TestLongRetryAfter::test_long_retry_after_defers_and_then_sends_to_remaining_recipients",
     ),
     "a retry policy does the like for tasks that use the hook": (
         f"{_AIRFLOW}test_retry_policy.py::test_what_must_not_be_repeated_keeps_its_retries",
@@ -99,7 +99,7 @@ _JOURNAL: Mapping[str, Tests] = {
     "a campaign writes once a window": (
         f"{_SENDING}journal/test_writer.py::test_one_write_settles_the_last_window_and_claims_the_next",
         f"{_CAMPAIGN}test_model.py::test_undisturbed_campaign_writes_its_head_and_one_batch_a_window",
-        f"{_AIRFLOW}campaigns/test_tries.py::test_the_state_holds_nothing_private_and_one_write_a_window",
+        f"{_AIRFLOW}campaigns/test_tries.py::test_state_holds_nothing_private_and_is_written_once_per_window",
     ),
     "an intent that cannot be written sends nothing": (
         f"{_SENDING}test_engine.py::test_a_claim_that_cannot_be_written_sends_nothing",
@@ -116,7 +116,7 @@ _JOURNAL: Mapping[str, Tests] = {
         f"{_SENDING}test_hashing.py::test_a_reference_is_another_for_other_members_operations_nonces_and_epochs",
     ),
     "a source reordered or edited between tries reaches everybody once": (
-        f"{_AIRFLOW}campaigns/test_tries.py::TestRetries::test_a_source_in_another_order_edited_meanwhile_reaches_everybody_once",
+        f"{_AIRFLOW}campaigns/test_tries.py::TestRetries::test_source_reordered_and_edited_between_tries_sends_to_each_recipient_once",
         f"{_AIRFLOW}journal/test_changes.py::TestChangedRecipients::test_another_order_or_notation_of_a_number_is_the_same_recipient",
         f"{_SENDING}test_engine.py::test_only_newcomers_are_sent_to_whatever_the_order",
     ),
@@ -136,7 +136,7 @@ _JOURNAL: Mapping[str, Tests] = {
     "a try that was replaced writes nothing and stops": (
         f"{_AIRFLOW}journal/test_store.py::TestReplacedTry::test_try_replaced_before_its_intent_sends_nothing",
         f"{_AIRFLOW}journal/test_store.py::TestReplacedTry::test_try_replaced_after_its_request_fails_and_names_the_request",
-        f"{_AIRFLOW}campaigns/test_replaced.py::test_what_it_knows_does_not_take_the_place_of_the_new_trys_outcome_file",
+        f"{_AIRFLOW}campaigns/test_replaced.py::test_replaced_try_does_not_overwrite_the_results_file_of_the_new_try",
         f"{_SENDING}journal/test_writer.py::test_a_try_that_was_replaced_claims_nothing_and_tries_once",
     ),
     "a single send costs one read and two writes, a campaign's first try one get": (
@@ -168,7 +168,7 @@ _LATER_TRIES: Mapping[str, Tests] = {
     "what was accepted is returned with the same XCom and without a request": (
         f"{_AIRFLOW}journal/test_retries.py::test_every_further_retry_returns_the_same_result_without_a_request",
         f"{_AIRFLOW}journal/test_retries.py::test_retry_after_a_send_returns_the_same_result_without_a_request",
-        f"{_AIRFLOW}campaigns/test_results.py::test_the_xcom_is_small_and_the_same_when_a_later_try_only_reports",
+        f"{_AIRFLOW}campaigns/test_results.py::test_xcom_is_small_and_the_same_when_a_later_try_only_reports",
     ),
     "an unknown passcode is settled by exactly one new record within the clock skew": (
         f"{_SENDING}test_probes.py::test_exactly_one_new_record_is_the_requests_own",
@@ -191,25 +191,25 @@ _LATER_TRIES: Mapping[str, Tests] = {
     "fail sends everything else first, then fails for good and names the references": (
         f"{_SENDING}test_engine.py::test_everything_else_is_sent_before_the_unknown_fails_the_task",
         f"{_AIRFLOW}journal/test_unknown.py::test_unknown_request_fails_the_task_by_default_and_is_named",
-        f"{_AIRFLOW}campaigns/test_tries.py::TestUnknown::test_everybody_else_is_sent_to_and_then_it_fails_for_good_and_names_it",
+        f"{_AIRFLOW}campaigns/test_tries.py::TestUnknown::test_unknown_request_fails_the_task_after_all_others_are_sent",
     ),
     "skip succeeds and counts unknown apart from sent": (
         f"{_AIRFLOW}journal/test_unknown.py::test_skip_succeeds_and_counts_the_recipient_as_unknown",
-        f"{_AIRFLOW}campaigns/test_tries.py::TestUnknown::test_skipped_it_succeeds_and_is_a_count_of_its_own",
+        f"{_AIRFLOW}campaigns/test_tries.py::TestUnknown::test_skip_succeeds_and_counts_unknown_recipients",
     ),
     "resend leaves nobody missing": (
         f"{_SENDING}test_engine.py::test_resend_leaves_nobody_out",
         f"{_AIRFLOW}journal/test_unknown.py::test_resend_repeats_the_request_until_its_outcome_is_known",
-        f"{_AIRFLOW}campaigns/test_tries.py::TestUnknown::test_resent_nobody_is_missing",
+        f"{_AIRFLOW}campaigns/test_tries.py::TestUnknown::test_resend_sends_to_all_recipients",
     ),
     "unknown work with another body is an error": (
         f"{_AIRFLOW}journal/test_changes.py::TestChangedContent::test_unknown_request_fails_the_task_whatever_on_unknown_is",
-        f"{_AIRFLOW}campaigns/test_tries.py::TestUnknown::test_its_body_changed_it_is_an_error",
+        f"{_AIRFLOW}campaigns/test_tries.py::TestUnknown::test_resend_with_changed_content_fails_and_sends_nothing",
     ),
     "who was not reached gets a changed text, with a warning": (
         f"{_AIRFLOW}journal/test_changes.py::TestChangedContent::test_recipient_not_yet_sent_to_gets_the_new_content",
         f"{_AIRFLOW}journal/test_changes.py::TestChangedContent::test_accepted_request_is_not_resent_and_the_log_warns",
-        f"{_AIRFLOW}campaigns/test_tries.py::TestRetries::test_a_text_that_changed_is_what_those_who_are_left_get",
+        f"{_AIRFLOW}campaigns/test_tries.py::TestRetries::test_remaining_recipients_get_the_changed_content",
     ),
 }
 
@@ -226,27 +226,27 @@ _RUNS: Mapping[str, Tests] = {
     "after a clear only what was not accepted is sent": (
         f"{_AIRFLOW}journal/test_clear.py::test_clear_after_success_returns_the_same_result_and_sends_nothing",
         f"{_AIRFLOW}journal/test_clear.py::test_request_not_sent_is_sent_after_a_clear",
-        f"{_AIRFLOW}campaigns/test_tries.py::TestClears::test_of_a_finished_campaign_sends_nothing",
+        f"{_AIRFLOW}campaigns/test_tries.py::TestClears::test_clear_of_a_finished_campaign_sends_nothing",
     ),
     "with resend_on_clear a clear sends again, once": (
         f"{_AIRFLOW}journal/test_clear.py::test_resend_on_clear_resends_once_per_clear_and_not_in_its_retry",
-        f"{_AIRFLOW}campaigns/test_tries.py::TestClears::test_with_resend_on_clear_everybody_is_sent_to_again_once_a_clear",
+        f"{_AIRFLOW}campaigns/test_tries.py::TestClears::test_resend_on_clear_sends_to_all_recipients_once_per_clear",
     ),
     "a new run is a new send": (
         f"{_AIRFLOW}journal/test_clear.py::test_new_run_is_a_new_send",
-        f"{_AIRFLOW}campaigns/test_idempotency.py::test_without_a_key_a_new_run_is_a_new_send",
+        f"{_AIRFLOW}campaigns/test_idempotency.py::test_new_run_without_a_key_sends_again",
     ),
     "with a key a campaign is sent once, whatever run asks, and needs the database": (
-        f"{_AIRFLOW}campaigns/test_idempotency.py::TestOnce::test_another_run_sends_nothing_and_reports_the_same",
-        f"{_AIRFLOW}campaigns/test_idempotency.py::TestOnce::test_without_the_store_nothing_is_sent_and_the_retries_go_on",
-        f"{_AIRFLOW}campaigns/test_idempotency.py::TestTwoAtOnce::test_the_second_waits_for_its_retries_and_sends_nothing",
+        f"{_AIRFLOW}campaigns/test_idempotency.py::TestIdempotencyKey::test_another_run_sends_nothing_and_reports_the_same",
+        f"{_AIRFLOW}campaigns/test_idempotency.py::TestIdempotencyKey::test_campaign_without_the_database_sends_nothing_and_is_retried",
+        f"{_AIRFLOW}campaigns/test_idempotency.py::TestConcurrentRuns::test_second_waits_for_its_retries_and_sends_nothing",
     ),
     "backfills and runs that catch up do not send unless they are allowed to": (
         f"{_AIRFLOW}journal/test_run_guard.py::TestBackfills::test_backfill_is_skipped_and_sends_nothing",
         f"{_AIRFLOW}journal/test_run_guard.py::TestBackfills::test_allow_backfill_sends_in_a_late_backfill",
         f"{_AIRFLOW}journal/test_run_guard.py::TestCatchUpRuns::test_catch_up_run_is_skipped_and_sends_nothing",
-        f"{_AIRFLOW}campaigns/test_run_guard.py::test_a_backfill_is_skipped",
-        f"{_AIRFLOW}campaigns/test_run_guard.py::test_a_run_that_catches_up_is_skipped",
+        f"{_AIRFLOW}campaigns/test_run_guard.py::test_backfill_is_skipped",
+        f"{_AIRFLOW}campaigns/test_run_guard.py::test_catch_up_run_is_skipped",
     ),
     "a run that is not known to be in time counts as a catch-up run": (
         "tests/unit/sending/test_run_guard.py::test_run_whose_successor_is_not_known_counts_as_catch_up_run",
@@ -263,7 +263,7 @@ _RUNS: Mapping[str, Tests] = {
     ),
     "runs later than max_lateness do not send": (
         f"{_AIRFLOW}journal/test_run_guard.py::TestLateRuns::test_stale_run_is_skipped_and_sends_nothing",
-        f"{_AIRFLOW}campaigns/test_run_guard.py::test_a_late_run_is_skipped",
+        f"{_AIRFLOW}campaigns/test_run_guard.py::test_late_run_is_skipped",
     ),
     "the guarantees page says that a try given up may still arrive, and that state goes with the run": (
         "tests/unit/test_readme.py::test_what_is_beyond_us_is_said",
@@ -280,13 +280,13 @@ _STOPPING: Mapping[str, Tests] = {
     "told to stop, a task begins no request": (
         f"{_SENDING}test_shutdown.py::test_after_the_stop_no_request_begins",
         f"{_AIRFLOW}journal/test_stopping.py::test_task_stopped_before_its_request_sends_nothing_and_its_retry_sends",
-        f"{_AIRFLOW}campaigns/test_stopping.py::test_told_before_anything_left_it_sends_nothing",
+        f"{_AIRFLOW}campaigns/test_stopping.py::test_stop_before_the_first_request_sends_nothing",
     ),
     "answers are awaited for the grace period, and the rest is recorded": (
         f"{_SENDING}test_shutdown.py::test_a_response_that_does_not_come_is_waited_for_no_longer_than_the_grace",
         f"{_AIRFLOW}journal/test_stopping.py::test_response_within_the_stop_grace_period_is_recorded",
         f"{_AIRFLOW}journal/test_stopping.py::test_request_without_a_response_is_recorded_as_unknown_before_the_task_ends",
-        f"{_AIRFLOW}campaigns/test_stopping.py::test_without_an_answer_it_is_noted_as_unknown_and_at_most_what_was_under_way",
+        f"{_AIRFLOW}campaigns/test_stopping.py::test_requests_in_flight_without_a_response_are_recorded_as_unknown",
     ),
     "our own deadline is execution_timeout less the grace period": (
         f"{_SENDING}test_shutdown.py::test_its_own_limit_comes_before_airflow_ends_the_task",
@@ -297,7 +297,7 @@ _STOPPING: Mapping[str, Tests] = {
 _GUARDS: Mapping[str, Tests] = {
     "who is not on allowed_recipients is skipped and counted": (
         f"{_AIRFLOW}journal/test_store.py::TestAllowedRecipients::test_recipients_not_allowed_are_left_out_and_counted_before_the_intent",
-        f"{_AIRFLOW}campaigns/test_recipients.py::TestStaging::test_who_is_not_on_the_list_is_left_out_and_counted",
+        f"{_AIRFLOW}campaigns/test_recipients.py::TestStaging::test_recipients_not_allowed_are_left_out_and_counted",
         f"{_AIRFLOW}operators/test_airtime.py::TestAllowedRecipients::test_anybody_else_is_skipped",
         f"{_AIRFLOW}operators/test_otp.py::TestRequest::test_only_who_is_allowed_gets_a_code",
     ),
@@ -320,26 +320,26 @@ _GUARDS: Mapping[str, Tests] = {
         f"{_AIRFLOW}cli/test_messages.py::TestSendEmail::test_line_break_in_a_header_sends_nothing",
     ),
     "who is on the suppression list is left out": (
-        f"{_AIRFLOW}campaigns/test_recipients.py::TestSuppression::test_who_is_on_it_is_left_out_and_counted",
-        f"{_AIRFLOW}campaigns/test_recipients.py::TestSuppression::test_a_list_that_cannot_be_read_sends_nothing",
+        f"{_AIRFLOW}campaigns/test_recipients.py::TestSuppression::test_suppressed_recipients_are_left_out_and_counted",
+        f"{_AIRFLOW}campaigns/test_recipients.py::TestSuppression::test_unreadable_suppression_list_sends_nothing",
     ),
     "a campaign for more than max_recipients is refused": (
-        f"{_AIRFLOW}campaigns/test_budget.py::TestMaxRecipients::test_a_campaign_for_more_is_refused_before_anything_is_sent",
+        f"{_AIRFLOW}campaigns/test_budget.py::TestMaxRecipients::test_campaign_for_more_is_refused_before_anything_is_sent",
     ),
     "the first request probes the price, later ones reserve it, and overshoot is bounded": (
         f"{_CAMPAIGN}guards/test_budget.py::test_the_first_request_goes_alone_to_learn_the_price",
         f"{_CAMPAIGN}guards/test_budget.py::test_what_is_under_way_is_reserved_at_the_highest_price_seen",
         f"{_CAMPAIGN}guards/test_budget.py::test_at_one_price_it_is_never_overspent_but_by_the_first",
-        f"{_AIRFLOW}campaigns/test_budget.py::TestMaxCharge::test_the_first_request_goes_alone_and_the_rest_stays_within_the_bound",
+        f"{_AIRFLOW}campaigns/test_budget.py::TestMaxCharge::test_first_request_goes_alone_and_others_stay_within_max_charge",
     ),
     "max_charge and min_balance end a campaign": (
-        f"{_AIRFLOW}campaigns/test_budget.py::TestMaxCharge::test_it_stops_where_one_more_would_go_beyond_and_says_what_to_do",
-        f"{_AIRFLOW}campaigns/test_budget.py::TestMinBalance::test_it_stops_before_the_balance_falls_below",
+        f"{_AIRFLOW}campaigns/test_budget.py::TestMaxCharge::test_campaign_stops_before_max_charge_and_names_the_remedy",
+        f"{_AIRFLOW}campaigns/test_budget.py::TestMinBalance::test_campaign_stops_before_the_balance_falls_below_min_balance",
     ),
     "the send window counts in the campaign's timezone or a column's": (
         f"{_CAMPAIGN}guards/test_send_window.py::test_each_in_their_own_time_zone",
-        f"{_AIRFLOW}campaigns/test_send_window.py::test_closed_it_is_deferred_until_it_opens_and_sends_then",
-        f"{_AIRFLOW}campaigns/test_send_window.py::TestTimeZonesOfTheirOwn::test_those_whose_hours_it_is_are_reached_and_the_others_when_theirs_come",
+        f"{_AIRFLOW}campaigns/test_send_window.py::test_closed_window_defers_until_it_opens",
+        f"{_AIRFLOW}campaigns/test_send_window.py::TestTimezoneColumn::test_recipients_are_sent_to_when_the_window_of_their_timezone_is_open",
     ),
     "the send window opens and closes at its hour over both changes of the clock": (
         f"{_CAMPAIGN}guards/test_send_window.py::TestChangesOfTheClock::test_nine_is_nine_before_and_after",
@@ -348,30 +348,30 @@ _GUARDS: Mapping[str, Tests] = {
     ),
     "a window that closes in the middle lets no request begin and defers the rest": (
         f"{_CAMPAIGN}test_batcher.py::TestHours::test_closing_in_the_middle_lets_nothing_further_out",
-        f"{_AIRFLOW}campaigns/test_send_window.py::test_closing_in_the_middle_puts_the_rest_off",
+        f"{_AIRFLOW}campaigns/test_send_window.py::test_window_that_closes_midway_defers_remaining_recipients",
         f"{_AIRFLOW}campaigns/test_send_window.py::test_resend_is_deferred_when_the_window_closes_while_it_is_under_way",
     ),
     "skip_dnd looks a number up once within lookup_ttl": (
         f"{_CAMPAIGN}guards/test_dnd.py::test_number_is_looked_up_once_within_the_ttl",
-        f"{_AIRFLOW}campaigns/test_recipients.py::TestDoNotDisturb::test_who_must_not_be_is_left_out_and_counted",
-        f"{_AIRFLOW}campaigns/test_recipients.py::TestDoNotDisturb::test_a_number_is_looked_up_once_also_over_campaigns",
-        f"{_AIRFLOW}campaigns/test_recipients.py::TestDoNotDisturb::test_but_no_longer_than_the_author_says",
+        f"{_AIRFLOW}campaigns/test_recipients.py::TestDoNotDisturb::test_recipients_with_dnd_are_left_out_and_counted",
+        f"{_AIRFLOW}campaigns/test_recipients.py::TestDoNotDisturb::test_number_is_looked_up_once_across_campaigns",
+        f"{_AIRFLOW}campaigns/test_recipients.py::TestDoNotDisturb::test_cached_lookup_expires_after_lookup_ttl",
     ),
     "a number that cannot be looked up is skipped, sent to, or ends the campaign": (
         f"{_CAMPAIGN}guards/test_dnd.py::TestFailedLookup::test_skip_excludes_the_number",
         f"{_CAMPAIGN}guards/test_dnd.py::TestFailedLookup::test_send_sends_to_the_number",
         f"{_CAMPAIGN}guards/test_dnd.py::TestFailedLookup::test_fail_ends_the_campaign",
-        f"{_AIRFLOW}campaigns/test_recipients.py::TestDoNotDisturb::test_a_number_that_cannot_be_looked_up",
+        f"{_AIRFLOW}campaigns/test_recipients.py::TestDoNotDisturb::test_number_that_cannot_be_looked_up",
     ),
     "partitions cut by recipient, duplicates meet, and boundaries are stable": (
         f"{_SENDING}test_partitions.py::test_everybody_is_in_one_part",
         f"{_SENDING}test_partitions.py::test_however_a_number_is_written_it_is_in_one_part",
         f"{_SENDING}test_partitions.py::test_another_process_cuts_alike",
-        f"{_AIRFLOW}campaigns/test_idempotency.py::TestParts::test_everybody_is_reached_by_one_of_them",
+        f"{_AIRFLOW}campaigns/test_idempotency.py::TestPartitions::test_each_recipient_is_sent_to_by_one_partition",
     ),
     "partitions divide rate and budget by share": (
-        f"{_AIRFLOW}campaigns/test_idempotency.py::TestParts::test_the_budget_is_divided",
-        f"{_AIRFLOW}campaigns/test_idempotency.py::TestParts::test_the_rate_is_divided",
+        f"{_AIRFLOW}campaigns/test_idempotency.py::TestPartitions::test_budget_is_divided",
+        f"{_AIRFLOW}campaigns/test_idempotency.py::TestPartitions::test_rate_is_divided",
     ),
 }
 
@@ -535,7 +535,7 @@ TASKS: Mapping[str, str] = {
     "CreateContactRowOperator": f"{_CONTACTS}TestCreate::test_every_type_of_cell_is_written_by_column_name",
     "DeleteContactRowOperator": f"{_CONTACTS}TestDelete::test_the_row_is_gone",
     "EmailCampaignOperator": (
-        f"{_AIRFLOW}campaigns/test_sources.py::TestEmail::test_everybody_gets_their_own_subject_and_body"
+        f"{_AIRFLOW}campaigns/test_sources.py::TestEmail::test_each_recipient_gets_their_own_subject_and_body"
     ),
     "FindOtpsOperator": f"{_OTP}TestGetAndFind::test_all_records_of_a_number_are_found_without_the_number",
     "GetContactRowOperator": f"{_CONTACTS}TestGetRow::test_cells_go_by_name",
@@ -550,13 +550,13 @@ TASKS: Mapping[str, str] = {
     "SendEmailOperator": f"{_AIRFLOW}operators/test_email.py::TestResult::test_it_is_ids_counts_and_cost",
     "SendSmsOperator": f"{_AIRFLOW}operators/test_sms.py::TestResult::test_it_is_ids_counts_and_cost",
     "SmsCampaignOperator": (
-        f"{_AIRFLOW}campaigns/test_tries.py::TestOneTry::test_everybody_gets_their_own_words_in_one_request"
+        f"{_AIRFLOW}campaigns/test_tries.py::TestOneTry::test_each_recipient_gets_their_own_text_in_one_request"
     ),
     "SyncContactsOperator": f"{_AIRFLOW}contacts/test_sync.py::test_second_sync_sends_only_changed_cells",
     "UpdateContactRowOperator": f"{_CONTACTS}TestUpdate::test_only_the_cells_given_change",
     "UpsertContactRowOperator": f"{_CONTACTS}TestUpsert::test_a_row_that_exists_is_changed",
     "VerifyOtpOperator": f"{_OTP}TestVerify::test_the_right_code_verifies",
-    "partitions": f"{_AIRFLOW}campaigns/test_idempotency.py::TestParts::test_everybody_is_reached_by_one_of_them",
+    "partitions": f"{_AIRFLOW}campaigns/test_idempotency.py::TestPartitions::test_each_recipient_is_sent_to_by_one_partition",
     "DeliverySensor": (
         f"{_AIRFLOW}delivery/test_sensor.py::TestOutcomes::test_when_all_is_final_it_succeeds_with_counts"
     ),

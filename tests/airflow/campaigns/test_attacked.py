@@ -40,7 +40,7 @@ async def without_charge(request: Callable[[], Awaitable[Any]]) -> Any:
     return (await request()).model_copy(update={"meta": None})
 
 
-def test_what_was_spent_counts_in_later_tries_also_where_only_the_author_knows_the_price(
+def test_charge_from_a_given_price_counts_in_later_tries(
     task_runner: TaskRunner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     limit_batches(task_runner)
@@ -52,24 +52,24 @@ def test_what_was_spent_counts_in_later_tries_also_where_only_the_author_knows_t
 
 
 @pytest.mark.parametrize("field", ["suppression_list", "test_recipients"])
-def test_a_guard_that_is_rendered_as_nothing_is_not_passed_over(task_runner: TaskRunner, field: str) -> None:
+def test_guard_that_renders_to_nothing_is_not_ignored(task_runner: TaskRunner, field: str) -> None:
     given: dict[str, Any] = {field: "{{ none }}"}
     failed = sms(task_runner, rows(3), dag={"render_template_as_native_obj": True}, **given).run_try()
     assert (failed.state, requests(task_runner)) == ("failed", 0)
     assert f"{field} is None" in failed.error
 
 
-def test_a_suppression_list_that_names_nobody_sends_nothing(task_runner: TaskRunner) -> None:
+def test_suppression_list_without_readable_rows_sends_nothing(task_runner: TaskRunner) -> None:
     failed = sms(task_runner, rows(3), suppression_list=[{"msisdn": one["phone"]} for one in rows(3)]).run_try()
     assert (failed.state, requests(task_runner)) == ("failed", 0)
     assert "3 of the 3 rows of the suppression list cannot be read (row 1: phone is empty" in failed.error
 
 
-def test_an_empty_suppression_list_keeps_nobody_out(task_runner: TaskRunner) -> None:
+def test_empty_suppression_list_leaves_out_no_recipient(task_runner: TaskRunner) -> None:
     assert sms(task_runner, rows(3), suppression_list=[]).run_try().state == "success"
 
 
-def test_an_address_in_other_capitals_is_the_same_mailbox(task_runner: TaskRunner) -> None:
+def test_address_in_other_capitals_is_the_same_mailbox(task_runner: TaskRunner) -> None:
     people = [{"email": one, "name": "A"} for one in ("ada@example.com", "Ada@example.com", "obi@example.com")]
     done = email(task_runner, people, suppression_list=["OBI@example.com"]).run_try()
     assert counts(done.result) == {"sent": 1, "duplicates": 1, "suppressed": 1}
@@ -81,16 +81,14 @@ def test_half_a_character_is_an_invalid_row(task_runner: TaskRunner) -> None:
     assert (done.state, counts(done.result)) == ("success", {"sent": 2, "invalid_rows": 1})
 
 
-class TestOfACampaignThatHappensOnce:
-    def test_a_new_api_key_makes_no_new_campaign(self, task_runner: TaskRunner) -> None:
+class TestKeyedCampaign:
+    def test_new_api_key_continues_the_same_campaign(self, task_runner: TaskRunner) -> None:
         sms(task_runner, rows(3), **KEY).run_try()
         task_runner.connect("cpaas_default", password="sk_test_rotated")
         again = sms(task_runner, rows(3), **KEY).run_try()
         assert (again.state, counts(again.result), requests(task_runner)) == ("success", {"sent": 3}, 1)
 
-    def test_without_its_key_the_task_does_not_take_itself_for_one_that_sent_nothing(
-        self, task_runner: TaskRunner
-    ) -> None:
+    def test_task_whose_key_is_removed_does_not_send_again(self, task_runner: TaskRunner) -> None:
         limit_batches(task_runner)
         task_runner.sandbox.control(*fault("send_sms", "unauthorized", after=2))
         run = sms(task_runner, rows(4), **KEY)
@@ -99,7 +97,7 @@ class TestOfACampaignThatHappensOnce:
         run.change(idempotency_key=None).clear().run_try()
         assert count_messages(task_runner) == Counter(digits(2))
 
-    def test_a_retry_on_a_worker_with_a_store_of_its_own_does_not_begin_anew(
+    def test_retry_on_a_worker_with_another_database_does_not_start_over(
         self, task_runner: TaskRunner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         limit_batches(task_runner)
@@ -112,14 +110,14 @@ class TestOfACampaignThatHappensOnce:
         assert set(count_messages(task_runner).values()) == {1}
 
 
-def test_a_test_recipient_who_is_in_another_part_gets_one_message(task_runner: TaskRunner) -> None:
+def test_test_recipient_of_another_partition_gets_one_message(task_runner: TaskRunner) -> None:
     run = parts(task_runner, 4, rows(8), test_recipients=rows(8))
     for index in range(4):
         run.run_try(map_index=index)
     assert count_messages(task_runner) == Counter(digits(8))
 
 
-def test_a_resend_after_a_lost_journal_disturbs_nobody_who_must_not_be(task_runner: TaskRunner) -> None:
+def test_resend_after_a_lost_journal_leaves_out_dnd_recipients(task_runner: TaskRunner) -> None:
     disturbing(task_runner, digits(3)[1])
     run = sms(task_runner, rows(3), skip_dnd=True, on_unknown="resend")
     run.run_try()

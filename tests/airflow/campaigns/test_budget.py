@@ -12,7 +12,7 @@ from tests.airflow.harness.task_runner import TaskRunner, fault
 
 
 class TestMaxCharge:
-    def test_it_stops_where_one_more_would_go_beyond_and_says_what_to_do(self, task_runner: TaskRunner) -> None:
+    def test_campaign_stops_before_max_charge_and_names_the_remedy(self, task_runner: TaskRunner) -> None:
         limit_batches(task_runner)
         failed = sms(task_runner, rows(10), max_charge=5 * PRICE + 1).run_try()
         assert (failed.state, counts(failed.report)) == ("failed", {"sent": 5, "not_sent": 5})
@@ -20,7 +20,7 @@ class TestMaxCharge:
         assert "max_charge (21) is reached: 20 was charged" in failed.error
         assert "clear the task to send the rest" in failed.error
 
-    def test_with_a_raised_limit_a_clear_sends_only_the_rest(self, task_runner: TaskRunner) -> None:
+    def test_clear_with_a_raised_max_charge_sends_to_remaining_recipients(self, task_runner: TaskRunner) -> None:
         limit_batches(task_runner)
         run = sms(task_runner, rows(10), max_charge=5 * PRICE)
         run.run_try()
@@ -28,14 +28,14 @@ class TestMaxCharge:
         assert (done.state, count_messages(task_runner)) == ("success", Counter(digits(10)))
         assert done.result["charge"] == 10 * PRICE
 
-    def test_what_earlier_tries_spent_counts(self, task_runner: TaskRunner) -> None:
+    def test_charge_of_earlier_tries_counts(self, task_runner: TaskRunner) -> None:
         limit_batches(task_runner)
         run = sms(task_runner, rows(10), max_charge=5 * PRICE)
         run.run_try()
         again = run.clear().run_try()
         assert (again.state, requests(task_runner), counts(again.report)) == ("failed", 5, {"sent": 5, "not_sent": 5})
 
-    def test_each_send_to_all_again_counts_what_earlier_ones_spent(self, task_runner: TaskRunner) -> None:
+    def test_charge_before_a_resend_on_clear_counts(self, task_runner: TaskRunner) -> None:
         limit_batches(task_runner)
         run = sms(task_runner, rows(4), max_charge=10 * PRICE, resend_on_clear=True)
         assert run.run_try().state == "success"
@@ -45,19 +45,19 @@ class TestMaxCharge:
         assert task_runner.sandbox.counters()["charged"] == 10 * PRICE
         assert "max_charge (40) is reached: 40 was charged" in failed.error
 
-    def test_the_first_request_goes_alone_and_the_rest_stays_within_the_bound(self, task_runner: TaskRunner) -> None:
+    def test_first_request_goes_alone_and_others_stay_within_max_charge(self, task_runner: TaskRunner) -> None:
         task_runner.connect("cpaas_default", recipients_per_request=2, max_concurrency=16)
         task_runner.sandbox.control(*fault("send_sms", "latency", ms=30))
         failed = sms(task_runner, rows(60), max_charge=21 * PRICE).run_try()
         assert (failed.state, failed.report["sent"]) == ("failed", 21)
         assert task_runner.sandbox.counters()["charged"] == 21 * PRICE
 
-    def test_the_probe_alone_may_overshoot_and_is_one_recipient(self, task_runner: TaskRunner) -> None:
+    def test_only_the_first_request_may_exceed_max_charge_and_has_one_recipient(self, task_runner: TaskRunner) -> None:
         task_runner.connect("cpaas_default", recipients_per_request=4)
         failed = sms(task_runner, rows(20), max_charge=PRICE).run_try()
         assert (requests(task_runner), counts(failed.report)) == (1, {"sent": 1, "not_sent": 19})
 
-    def test_with_a_price_that_is_given_the_probe_does_not_overshoot_either(self, task_runner: TaskRunner) -> None:
+    def test_first_request_stays_within_max_charge_if_the_price_is_given(self, task_runner: TaskRunner) -> None:
         failed = sms(task_runner, rows(20), max_charge=3 * PRICE, price_per_page=PRICE).run_try()
         assert (failed.report["sent"], task_runner.sandbox.counters()["charged"]) == (3, 3 * PRICE)
 
@@ -71,14 +71,14 @@ class TestMaxCharge:
     def test_enough_for_all_is_enough(self, task_runner: TaskRunner) -> None:
         assert sms(task_runner, rows(6), max_charge=6 * PRICE).run_try().state == "success"
 
-    def test_requests_nobody_knows_of_are_taken_for_charged(self, task_runner: TaskRunner) -> None:
+    def test_unknown_requests_count_as_charged(self, task_runner: TaskRunner) -> None:
         limit_batches(task_runner)
         task_runner.sandbox.control(*fault("send_sms", "cut_after", after=1, times=2))
         failed = sms(task_runner, rows(10), max_charge=5 * PRICE, on_unknown="skip").run_try()
         assert counts(failed.report) == {"sent": 3, "unknown_recipients": 2, "not_sent": 5}
         assert "for requests of unknown outcome" in failed.error
 
-    def test_and_they_still_are_in_the_tries_that_follow(self, task_runner: TaskRunner) -> None:
+    def test_unknown_requests_count_as_charged_in_later_tries(self, task_runner: TaskRunner) -> None:
         limit_batches(task_runner)
         task_runner.sandbox.control(*fault("send_sms", "cut_after", after=1, times=2))
         run = sms(task_runner, rows(10), max_charge=5 * PRICE, on_unknown="skip", price_per_page=PRICE)
@@ -88,7 +88,7 @@ class TestMaxCharge:
 
 
 class TestMinBalance:
-    def test_it_stops_before_the_balance_falls_below(self, task_runner: TaskRunner) -> None:
+    def test_campaign_stops_before_the_balance_falls_below_min_balance(self, task_runner: TaskRunner) -> None:
         limit_batches(task_runner)
         task_runner.sandbox.control("PUT", "balance", {"balance": 40.0})
         run = sms(task_runner, rows(10), min_balance=20.0)
@@ -99,7 +99,7 @@ class TestMinBalance:
         task_runner.sandbox.control("PUT", "balance", {"balance": 500.0})
         assert (run.clear().run_try().state, count_messages(task_runner)) == ("success", Counter(digits(10)))
 
-    def test_with_a_price_that_is_given_the_first_request_is_one_recipient(self, task_runner: TaskRunner) -> None:
+    def test_campaign_with_a_price_stops_exactly_at_min_balance(self, task_runner: TaskRunner) -> None:
         task_runner.sandbox.control("PUT", "balance", {"balance": 100.0})
         failed = sms(task_runner, rows(60), min_balance=60.0, price_per_page=PRICE).run_try()
         assert (failed.state, counts(failed.report)) == ("failed", {"sent": 10, "not_sent": 50})
@@ -187,13 +187,13 @@ class TestPriceUnknown:
         assert (failed.state, failed.report["sent"]) == ("failed", 40)
         assert task_runner.sandbox.counters()["charged"] == 40 * PRICE
 
-    def test_the_author_may_refuse_it(self, task_runner: TaskRunner) -> None:
+    def test_missing_charge_ends_the_campaign_with_on_missing_charge_fail(self, task_runner: TaskRunner) -> None:
         task_runner.sandbox.control(*fault("send_sms", "no_charge"))
         failed = sms(task_runner, rows(10), max_charge=1000, on_missing_charge="fail").run_try()
         assert (failed.state, counts(failed.report)) == ("failed", {"sent": 1, "not_sent": 9})
         assert "on_missing_charge" in failed.error
 
-    def test_without_charge_and_balance_it_ends(self, task_runner: TaskRunner) -> None:
+    def test_campaign_ends_if_responses_have_neither_charge_nor_balance(self, task_runner: TaskRunner) -> None:
         task_runner.sandbox.control(*fault("send_sms", "no_charge", balance="drop"))
         failed = sms(task_runner, rows(10), max_charge=1000).run_try()
         assert (failed.state, counts(failed.report)) == ("failed", {"sent": 1, "not_sent": 9})
@@ -201,14 +201,14 @@ class TestPriceUnknown:
 
 
 class TestMaxRecipients:
-    def test_a_campaign_for_more_is_refused_before_anything_is_sent(self, task_runner: TaskRunner) -> None:
+    def test_campaign_for_more_is_refused_before_anything_is_sent(self, task_runner: TaskRunner) -> None:
         run = sms(task_runner, [*rows(6), *rows(6)], max_recipients=5)
         failed = run.run_try()
         assert (failed.state, requests(task_runner)) == ("failed", 0)
         assert "has 6 recipients, more than max_recipients (5)" in failed.error
         assert run.change(max_recipients=6).clear().run_try().state == "success"
 
-    def test_those_of_earlier_tries_count(self, task_runner: TaskRunner) -> None:
+    def test_recipients_of_earlier_tries_count_for_max_recipients(self, task_runner: TaskRunner) -> None:
         run = sms(task_runner, rows(4), max_recipients=6)
         assert run.run_try().state == "success"
         assert run.change(source=rows(4, 10)).clear().run_try().state == "failed"
@@ -225,8 +225,6 @@ class TestMaxRecipients:
         ("channel", "fax"), ("on_unknown", "hope"), ("skip_dnd", None), ("lookup_ttl", -5),
     ],
 )  # fmt: skip
-def test_what_cannot_be_meant_is_refused_where_the_dag_is_written(
-    task_runner: TaskRunner, name: str, value: object
-) -> None:
+def test_invalid_limit_is_refused_in_the_dag_file(task_runner: TaskRunner, name: str, value: object) -> None:
     with pytest.raises(ValueError, match=name):
         sms(task_runner, rows(1), **{name: value})

@@ -79,7 +79,7 @@ EACH_CHANNEL = {"sms": Counter(NUMBERS), "whatsapp": Counter(NUMBERS[2:]), "emai
 
 
 @pytest.mark.parametrize("common", [KEY, CAP, KEY | CAP], ids=["key", "cap", "both"])
-def test_each_channel_gets_recipients_that_the_last_did_not_reach(sandbox: Any, tmp_path: Any, common: Any) -> None:
+def test_each_channel_sends_to_recipients_the_previous_did_not_reach(sandbox: Any, tmp_path: Any, common: Any) -> None:
     done = run_group(tmp_path, **common)
     assert done.state("group.email") == "success"
     assert messages(sandbox) == EACH_CHANNEL

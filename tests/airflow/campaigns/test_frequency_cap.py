@@ -90,14 +90,14 @@ class TestCampaigns:
         assert counts(run.run_try().result) == {"sent": 6}
         assert count_messages(task_runner) == Counter(digits(6))
 
-    def test_recipients_that_were_not_sent_to_are_given_back(self, task_runner: TaskRunner) -> None:
+    def test_recipients_not_sent_to_are_not_counted(self, task_runner: TaskRunner) -> None:
         task_runner.sandbox.control("POST", "faults", dict(fault("send_sms", "rate_limit", retry_after=0)[2]))
         assert sms(task_runner, rows(3), frequency_cap=ONE).run_try().state == "up_for_retry"
         clear_faults(task_runner)
         assert counts(sms(task_runner, rows(3), frequency_cap=ONE).run_try().result) == {"sent": 3}
 
     @pytest.mark.parametrize("named", [True, False])
-    def test_rejected_recipients_are_given_back_and_others_of_the_batch_are_not(
+    def test_rejected_recipients_are_not_counted_and_others_of_the_batch_are(
         self, task_runner: TaskRunner, named: bool
     ) -> None:
         reject_recipients(task_runner, digits(2), named=named)
@@ -119,7 +119,7 @@ class TestCampaigns:
         done = sms(task_runner, rows(3), frequency_cap=ONE, on_unknown="resend").run_try()
         assert counts(done.result) == {"sent": 3}
 
-    def test_campaign_ended_by_a_guard_gives_the_rest_back(self, task_runner: TaskRunner) -> None:
+    def test_campaign_ended_by_a_guard_releases_recipients_not_sent_to(self, task_runner: TaskRunner) -> None:
         limit_batches(task_runner, 2)
         first = sms(task_runner, rows(10), frequency_cap=ONE, max_charge=16, price_per_page=4).run_try()
         assert (first.state, counts(first.report)) == ("failed", {"sent": 4, "not_sent": 6})
@@ -147,7 +147,7 @@ class TestSingleSends:
         assert (again.state, count_messages(task_runner)) == ("skipped", Counter(digits(2)))
         assert "All recipients are at the frequency cap. Nothing was sent." in again.log
 
-    def test_address_is_one_recipient_in_whatever_capitals(self, task_runner: TaskRunner) -> None:
+    def test_address_in_any_case_is_one_recipient(self, task_runner: TaskRunner) -> None:
         assert send(task_runner, SendEmailOperator, recipients=["Ada@example.com"]).run_try().state == "success"
         assert send(task_runner, SendEmailOperator, recipients=["ada@example.com"]).run_try().state == "skipped"
 
@@ -161,7 +161,7 @@ class TestSingleSends:
         assert (run.run_try().state, count_messages(task_runner)) == ("success", Counter(digits(1)))
 
     @pytest.mark.parametrize("kind", ["rate_limit", "unavailable"])
-    def test_recipient_that_was_not_sent_to_is_given_back(self, task_runner: TaskRunner, kind: str) -> None:
+    def test_recipient_not_sent_to_is_not_counted(self, task_runner: TaskRunner, kind: str) -> None:
         task_runner.sandbox.control("POST", "faults", dict(fault("send_sms", kind, retry_after=0)[2]))
         assert send(task_runner, recipients=[ADA]).run_try().state == "up_for_retry"
         clear_faults(task_runner)
@@ -190,7 +190,7 @@ class TestOverTries:
     """A message counts from the try in which it may have left, and only the current try gives one back."""
 
     @pytest.mark.parametrize("keyed", [False, True])
-    def test_replaced_try_gives_nothing_back(
+    def test_replaced_try_releases_no_count(
         self, task_runner: TaskRunner, monkeypatch: pytest.MonkeyPatch, url: str, keyed: bool
     ) -> None:
         limit_batches(task_runner, 1)
@@ -230,7 +230,7 @@ class TestOverTries:
         assert count_messages(task_runner) == Counter(digits(2))
 
     @pytest.mark.parametrize("operator", ["campaign", "single"])
-    def test_database_that_fails_in_the_middle_leaves_nobody_counted(
+    def test_database_that_fails_midway_leaves_no_recipient_counted(
         self, task_runner: TaskRunner, monkeypatch: pytest.MonkeyPatch, url: str, operator: str
     ) -> None:
         task_runner.connect("cpaas_default", recipients_per_request=1000)

@@ -14,7 +14,7 @@ def write(source: Path, *names: str) -> None:
     source.write_text("phone\n" + "".join(f"{phone(name)}\n" for name in names))
 
 
-def test_a_resend_leaves_out_those_who_left_the_source_and_says_so_for_good(
+def test_resend_leaves_out_recipients_removed_from_the_source_and_fails(
     task_runner: TaskRunner, tmp_path: Path
 ) -> None:
     source, outcomes = tmp_path / "people.csv", tmp_path / "outcomes.jsonl"
@@ -40,7 +40,7 @@ def test_a_resend_leaves_out_those_who_left_the_source_and_says_so_for_good(
     assert [(line["row"], line["outcome"]) for line in told] == [(2, "sent"), (3, "sent"), (None, "unknown")]
 
 
-def test_a_resend_that_is_rejected_is_not_repeated_and_ends_for_good(task_runner: TaskRunner) -> None:
+def test_rejected_resend_is_not_repeated(task_runner: TaskRunner) -> None:
     with new_dag() as dag:
         SmsCampaignOperator(
             task_id="c", source=[phone("ada"), phone("bo")], content="Hello", on_unknown="resend", max_failure_ratio=0.9

@@ -117,7 +117,7 @@ class TestFailedWrites:
 
 
 class TestLostJournals:
-    def test_cleared_task_whose_journal_is_gone_is_refused_and_names_the_command(
+    def test_cleared_task_with_a_lost_journal_fails_and_names_the_command(
         self, task_runner: TaskRunner, database_file: Path
     ) -> None:
         run = self.sent_and_restored(task_runner, database_file)
@@ -174,14 +174,14 @@ class TestLostJournals:
         new = sms(task_runner, rows(3), **KEY).run_try()
         assert (again.result, new.result, requests(task_runner)) == (first.result, first.result, 1)
 
-    def test_one_variable_has_the_number_however_many_tries_there_are(self, task_runner: TaskRunner) -> None:
+    def test_number_of_tries_is_in_one_variable(self, task_runner: TaskRunner) -> None:
         for _ in range(3):
             sms(task_runner, rows(3), **KEY).run_try()
         with create_session() as session:
             named = Variable.key.startswith(CAMPAIGN_TRIES)
             assert len(session.scalars(select(Variable.key).where(named)).all()) == 1
 
-    def test_after_the_commands_the_task_sends_what_the_database_does_not_have(
+    def test_task_sends_missing_requests_after_the_commands(
         self, task_runner: TaskRunner, database_file: Path, journal: Journal
     ) -> None:
         run = self.sent_and_restored(task_runner, database_file)
@@ -231,20 +231,20 @@ class TestConnections:
             assert sms(task_runner, rows(3), **KEY, cpaas_conn_id=conn_id).run_try().state == "success"
         assert count_messages(task_runner) == Counter(digits(3) * 2)
 
-    def test_a_rotated_api_key_goes_on_with_the_same_campaign(self, task_runner: TaskRunner) -> None:
+    def test_rotated_api_key_continues_the_same_campaign(self, task_runner: TaskRunner) -> None:
         first = sms(task_runner, rows(3), **KEY).run_try()
         task_runner.connect("cpaas_default", password="sk_test_rotated")
         again = sms(task_runner, rows(3), **KEY).run_try()
         assert (again.state, again.result, requests(task_runner)) == ("success", first.result, 1)
 
-    def test_a_rotated_api_key_with_resend_sends_to_nobody_again(self, task_runner: TaskRunner) -> None:
+    def test_rotated_api_key_with_resend_sends_to_no_recipient_twice(self, task_runner: TaskRunner) -> None:
         task_runner.connect("cpaas_default", callback_secret="one")
         sms(task_runner, rows(3), **KEY).run_try()
         task_runner.connect("cpaas_default")
         again = sms(task_runner, rows(3), **KEY, on_unknown="resend").run_try()
         assert (again.state, count_messages(task_runner)) == ("success", Counter(digits(3)))
 
-    def test_a_connection_that_leads_elsewhere_is_refused(self, task_runner: TaskRunner) -> None:
+    def test_connection_with_another_base_url_is_refused(self, task_runner: TaskRunner) -> None:
         sms(task_runner, rows(3), **KEY).run_try()
         task_runner.connect("cpaas_default", host="https://elsewhere.example.com")
         failed = sms(task_runner, rows(3), **KEY).run_try()
@@ -263,7 +263,7 @@ class TestDatabases:
         assert "Another database" in failed.error
         assert "airflow variables delete cpaas_campaign_database." in failed.error
 
-    def test_also_a_retry_on_a_worker_with_a_database_of_its_own_is_refused(
+    def test_retry_on_a_worker_with_another_database_is_refused(
         self, task_runner: TaskRunner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         limit_batches(task_runner)
@@ -275,7 +275,7 @@ class TestDatabases:
         failed = run.clear().run_try()
         assert (failed.state, sum(count_messages(task_runner).values())) == ("failed", 2)
 
-    def test_the_first_database_still_goes_on(
+    def test_first_database_continues_after_another_was_refused(
         self, task_runner: TaskRunner, tmp_path: Path, database_file: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         sms(task_runner, rows(3), **KEY).run_try()
@@ -285,7 +285,7 @@ class TestDatabases:
         assert sms(task_runner, rows(4), **KEY).run_try().state == "success"
         assert count_messages(task_runner) == Counter(digits(4))
 
-    def test_once_the_old_one_is_forgotten_another_database_is_used(
+    def test_another_database_is_used_after_the_first_is_forgotten(
         self, task_runner: TaskRunner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         sms(task_runner, rows(3), **KEY).run_try()
@@ -310,7 +310,7 @@ class TestRejectedRecipients:
         again = sms(task_runner, rows(3), **KEY).run_try()
         assert (again.state, count_messages(task_runner)) == ("success", Counter(digits(3)))
 
-    def test_who_is_rejected_in_each_run_is_asked_for_once_a_run(self, task_runner: TaskRunner) -> None:
+    def test_rejected_recipient_is_requested_once_per_run(self, task_runner: TaskRunner) -> None:
         reject_recipients(task_runner, digits(1))
         asked = []
         for _ in range(3):
@@ -319,7 +319,7 @@ class TestRejectedRecipients:
             asked.append(requests(task_runner) - before)
         assert asked == [1, 1, 1]
 
-    def test_retry_in_the_same_run_does_not(self, task_runner: TaskRunner) -> None:
+    def test_retry_in_the_same_run_does_not_try_rejected_recipients_again(self, task_runner: TaskRunner) -> None:
         limit_batches(task_runner)
         reject_recipients(task_runner, digits(1))
         task_runner.sandbox.control(*fault("send_sms", "rate_limit", after=1, times=5, retry_after=0))

@@ -22,7 +22,7 @@ from tests.airflow.harness.campaigns import (
 from tests.airflow.harness.task_runner import ATTEMPTS, TaskRunner, fault
 
 
-def test_at_most_a_hundred_references_are_named(task_runner: TaskRunner) -> None:
+def test_report_names_at_most_100_references(task_runner: TaskRunner) -> None:
     task_runner.connect("cpaas_default", recipients_per_request=1, max_concurrency=16)
     task_runner.sandbox.control(*fault("send_sms", "error_500_after", rate=0.6, seed=3))
     *_, last = sms(task_runner, rows(220), on_unknown="skip").run_to_end()
@@ -49,7 +49,7 @@ def test_outage_of_look_ups_fails_the_task_and_the_retry_goes_on(task_runner: Ta
     assert max(count_messages(task_runner).values()) == 1
 
 
-def test_when_everybody_is_rejected_it_stops_trying_without_a_limit_too(task_runner: TaskRunner) -> None:
+def test_rejection_of_all_recipients_ends_the_campaign_without_a_limit_too(task_runner: TaskRunner) -> None:
     limit_batches(task_runner)
     reject_recipients(task_runner, digits(70), named=False)
     failed = sms(task_runner, rows(70), max_failure_ratio=1, max_identical_rejections=None).run_try()
@@ -59,7 +59,7 @@ def test_when_everybody_is_rejected_it_stops_trying_without_a_limit_too(task_run
     assert "accepted none" in failed.error
 
 
-def test_retry_of_one_partition_goes_on_with_its_own_people(task_runner: TaskRunner) -> None:
+def test_retry_of_one_partition_continues_with_its_own_recipients(task_runner: TaskRunner) -> None:
     limit_batches(task_runner)
     run = parts(task_runner, 2, rows(40))
     task_runner.sandbox.control(*fault("send_sms", "rate_limit", after=3, times=5, retry_after=0))

@@ -50,7 +50,7 @@ def edited_to(count: int, run: Run) -> None:
 
 
 @pytest.mark.parametrize("order", [(0, 1, 2, 3), (3, 2, 1, 0)])
-def test_after_a_clear_all_partitions_of_another_number_are_refused(
+def test_another_number_of_partitions_after_a_clear_is_refused(
     task_runner: TaskRunner, sent_in_two: Run, order: tuple[int, ...]
 ) -> None:
     before = requests(task_runner)
@@ -64,7 +64,7 @@ def test_after_a_clear_all_partitions_of_another_number_are_refused(
     assert (requests(task_runner), count_messages(task_runner)) == (before, Counter(digits(20)))
 
 
-def test_changed_back_it_goes_on(task_runner: TaskRunner, sent_in_two: Run) -> None:
+def test_original_number_of_partitions_continues(task_runner: TaskRunner, sent_in_two: Run) -> None:
     for index in range(2):
         sent_in_two.clear(map_index=index)
     edited_to(4, sent_in_two)

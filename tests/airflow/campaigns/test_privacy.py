@@ -109,7 +109,7 @@ def told(leaks: list[Leak]) -> str:
     return "\n".join(sorted({f"{leak.kind} in {leak.place}: {leak.context}" for leak in leaks}))
 
 
-def test_the_scenes_were_played(finished_run: TaskRunner) -> None:
+def test_all_cases_ran(finished_run: TaskRunner) -> None:
     """Else there would be nothing to find, and all would be well."""
     counters = finished_run.sandbox.counters()
     assert counters["sms"]["requests"] >= 8
@@ -143,7 +143,7 @@ def test_airflow_s_database_holds_nothing_private(
     assert told(mine) == ""
 
 
-def test_the_rendered_tab_shows_enough_to_recognise(finished_run: TaskRunner) -> None:
+def test_rendered_tab_identifies_the_send(finished_run: TaskRunner) -> None:
     shown = finished_run.rendered("SmsCampaignOperator_tolerant")
     assert (shown["content"], shown["callback"]) == (f"<{len(BODY)} characters>", "http://127.0.0.1/***")
     assert shown["source"].endswith("good.csv")

@@ -28,19 +28,19 @@ def disturbing(task_runner: TaskRunner, *people: str, of: int = 20) -> None:
 
 
 class TestStaging:
-    def test_who_is_not_on_the_list_is_left_out_and_counted(self, task_runner: TaskRunner, tmp_path: Path) -> None:
+    def test_recipients_not_allowed_are_left_out_and_counted(self, task_runner: TaskRunner, tmp_path: Path) -> None:
         task_runner.connect("cpaas_default", allowed_recipients=f"{SIX[1]}, {SIX[3]}")
         done = sms(task_runner, rows(6), results_path=str(tmp_path / "o.jsonl")).run_try()
         assert (done.state, counts(done.result)) == ("success", {"sent": 2, "not_allowed": 4})
         assert count_messages(task_runner) == Counter([SIX[1], SIX[3]])
         assert outcomes(tmp_path / "o.jsonl")[SIX[0]] == "not_allowed"
 
-    def test_where_nobody_is_the_task_is_skipped(self, task_runner: TaskRunner) -> None:
+    def test_campaign_without_allowed_recipients_is_skipped(self, task_runner: TaskRunner) -> None:
         task_runner.connect("cpaas_default", allowed_recipients="2348099999999")
         done = sms(task_runner, rows(6)).run_try()
         assert (done.state, all_requests(task_runner), counts(done.report)) == ("skipped", 0, {"not_allowed": 6})
 
-    def test_who_is_in_doubt_and_no_longer_on_it_is_not_sent_to_again(self, task_runner: TaskRunner) -> None:
+    def test_unknown_recipients_no_longer_allowed_are_not_resent_to(self, task_runner: TaskRunner) -> None:
         task_runner.sandbox.control(*fault("send_sms", "cut_after", times=1))
         run = sms(task_runner, rows(2))
         run.run_try()
@@ -50,7 +50,7 @@ class TestStaging:
 
 
 class TestSuppression:
-    def test_who_is_on_it_is_left_out_and_counted(self, task_runner: TaskRunner, tmp_path: Path) -> None:
+    def test_suppressed_recipients_are_left_out_and_counted(self, task_runner: TaskRunner, tmp_path: Path) -> None:
         banned = tmp_path / "banned.csv"
         banned.write_text("phone\n0803 120 0001\n+2348031200002\nnobody\n")
         run = sms(task_runner, rows(6), suppression_list=str(banned))
@@ -64,34 +64,34 @@ class TestSuppression:
         assert count_messages(task_runner) == Counter(set(SIX) - {SIX[1], SIX[2]})
         assert "1 of the 3 rows of the suppression list cannot be read" in done.log
 
-    def test_marks_nobody_sees_and_decimals_are_read(self, task_runner: TaskRunner, tmp_path: Path) -> None:
+    def test_invisible_marks_and_decimals_are_read(self, task_runner: TaskRunner, tmp_path: Path) -> None:
         banned = [f"\u202a+{SIX[0]}\u202c", f"\u200e0{SIX[1][3:]}", Decimal(SIX[2]), int(SIX[3][3:])]
         done = sms(task_runner, rows(6), suppression_list=[{"phone": one} for one in banned]).run_try()
         assert (counts(done.result), count_messages(task_runner)) == ({"sent": 2, "suppressed": 4}, Counter(SIX[4:]))
 
-    def test_national_numbers_without_a_region_fail_before_anything_is_sent(self, task_runner: TaskRunner) -> None:
+    def test_national_numbers_without_a_region_fail_before_any_request(self, task_runner: TaskRunner) -> None:
         task_runner.connect("cpaas_default", default_region="")
         failed = sms(task_runner, rows(6), suppression_list=["+2348031200003", "08031200001"]).run_try()
         assert (failed.state, all_requests(task_runner)) == ("failed", 0)
         assert "a national number needs default_region" in failed.error
         assert "0803120" not in failed.error
 
-    def test_a_list_of_plain_numbers_from_a_template(self, task_runner: TaskRunner) -> None:
+    def test_suppression_list_of_plain_numbers_may_be_a_template(self, task_runner: TaskRunner) -> None:
         done = sms(task_runner, rows(3), suppression_list=["+{{ '2348031200001' }}"]).run_try()
         assert counts(done.result) == {"sent": 2, "suppressed": 1}
 
-    def test_a_list_that_cannot_be_read_sends_nothing(self, task_runner: TaskRunner, tmp_path: Path) -> None:
+    def test_unreadable_suppression_list_sends_nothing(self, task_runner: TaskRunner, tmp_path: Path) -> None:
         failed = sms(task_runner, rows(3), suppression_list=str(tmp_path / "none.csv")).run_try()
         assert (failed.state, requests(task_runner)) == ("up_for_retry", 0)
 
-    def test_without_the_column_nothing_is_sent(self, task_runner: TaskRunner, tmp_path: Path) -> None:
+    def test_suppression_list_without_the_column_sends_nothing(self, task_runner: TaskRunner, tmp_path: Path) -> None:
         banned = tmp_path / "banned.csv"
         banned.write_text("tel\n08031200001\n")
         failed = sms(task_runner, rows(3), suppression_list=str(banned)).run_try()
         assert (failed.state, requests(task_runner)) == ("failed", 0)
         assert "no column phone. It has: tel" in failed.error
 
-    def test_who_is_in_doubt_and_on_it_by_now_is_not_sent_to_again(self, task_runner: TaskRunner) -> None:
+    def test_unknown_recipient_suppressed_since_is_not_resent_to(self, task_runner: TaskRunner) -> None:
         task_runner.sandbox.control(*fault("send_sms", "cut_after", times=1))
         run = sms(task_runner, rows(2))
         run.run_try()
@@ -102,7 +102,7 @@ class TestSuppression:
 
 
 class TestDoNotDisturb:
-    def test_who_must_not_be_is_left_out_and_counted(self, task_runner: TaskRunner, tmp_path: Path) -> None:
+    def test_recipients_with_dnd_are_left_out_and_counted(self, task_runner: TaskRunner, tmp_path: Path) -> None:
         disturbing(task_runner, SIX[1], SIX[4])
         done = sms(task_runner, rows(6), skip_dnd=True, results_path=str(tmp_path / "o.jsonl")).run_try()
         assert (done.state, counts(done.result)) == ("success", {"sent": 4, "dnd": 2})
@@ -110,19 +110,19 @@ class TestDoNotDisturb:
         assert outcomes(tmp_path / "o.jsonl")[SIX[4]] == "dnd"
         assert task_runner.sandbox.counters()["lookups"] == 6
 
-    def test_a_number_is_looked_up_once_also_over_campaigns(self, task_runner: TaskRunner) -> None:
+    def test_number_is_looked_up_once_across_campaigns(self, task_runner: TaskRunner) -> None:
         disturbing(task_runner, SIX[1])
         sms(task_runner, rows(3), skip_dnd=True).run_try()
         done = sms(task_runner, rows(6), skip_dnd=True).run_try()
         assert (counts(done.result), task_runner.sandbox.counters()["lookups"]) == ({"sent": 5, "dnd": 1}, 6)
 
-    def test_but_no_longer_than_the_author_says(self, task_runner: TaskRunner) -> None:
+    def test_cached_lookup_expires_after_lookup_ttl(self, task_runner: TaskRunner) -> None:
         disturbing(task_runner)
         sms(task_runner, rows(3), skip_dnd=True).run_try()
         sms(task_runner, rows(3), skip_dnd=True, lookup_ttl=0).run_try()
         assert task_runner.sandbox.counters()["lookups"] == 6
 
-    def test_nobody_is_looked_up_unless_the_author_says_so(self, task_runner: TaskRunner) -> None:
+    def test_no_number_is_looked_up_without_skip_dnd(self, task_runner: TaskRunner) -> None:
         sms(task_runner, rows(3)).run_try()
         assert task_runner.sandbox.counters()["lookups"] == 0
 
@@ -134,7 +134,7 @@ class TestDoNotDisturb:
             ("fail", {"not_sent": 6}, "failed"),
         ],
     )
-    def test_a_number_that_cannot_be_looked_up(
+    def test_number_that_cannot_be_looked_up(
         self, task_runner: TaskRunner, on_error: str, found: dict[str, int], state: str
     ) -> None:
         disturbing(task_runner)
@@ -178,16 +178,14 @@ class TestDoNotDisturb:
         second = sms(task_runner, rows(6), skip_dnd=True).run_try()
         assert (counts(second.result), task_runner.sandbox.counters()["lookups"]) == ({"sent": 6}, 8)
 
-    def test_nobody_left_because_of_failures_is_a_failure(self, task_runner: TaskRunner) -> None:
+    def test_campaign_fails_if_every_lookup_failed(self, task_runner: TaskRunner) -> None:
         disturbing(task_runner)
         task_runner.sandbox.control(*fault("lookup_phone", "reject", message="Not now"))
         failed = sms(task_runner, rows(5), skip_dnd=True).run_try()
         assert (failed.state, counts(failed.report)) == ("up_for_retry", {"lookup_failed": 5})
         assert "The lookup failed for each of the 5 recipients" in failed.error
 
-    def test_a_service_that_is_busy_is_asked_again_by_the_retry_and_what_was_paid_is_remembered(
-        self, task_runner: TaskRunner
-    ) -> None:
+    def test_retry_after_a_busy_service_repeats_no_paid_lookup(self, task_runner: TaskRunner) -> None:
         disturbing(task_runner)
         task_runner.connect("cpaas_default", max_concurrency=1)
         task_runner.sandbox.control(*fault("lookup_phone", "rate_limit", after=3, times=100, retry_after=0))
@@ -197,7 +195,7 @@ class TestDoNotDisturb:
         task_runner.sandbox.control("DELETE", "faults")
         assert (run.run_try().state, task_runner.sandbox.counters()["lookups"]) == ("success", 6)
 
-    def test_without_a_store_each_is_looked_up_anew(
+    def test_lookups_are_not_cached_without_the_database(
         self, task_runner: TaskRunner, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         disturbing(task_runner)
@@ -206,7 +204,7 @@ class TestDoNotDisturb:
         assert (done.state, "Lookups are not cached" in done.log) == ("success", True)
 
 
-def test_an_option_nobody_knows_is_refused(task_runner: TaskRunner) -> None:
+def test_unknown_option_is_refused(task_runner: TaskRunner) -> None:
     given: dict[str, Any] = {"skip_everybody": True}
     with pytest.raises(TypeError):
         sms(task_runner, rows(1), **given)

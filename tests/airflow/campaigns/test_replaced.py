@@ -14,7 +14,7 @@ from tests.airflow.harness.task_runner import TaskRunner, phone
 from tests.airflow.harness.tries import Run, new_dag
 
 
-def test_what_it_knows_does_not_take_the_place_of_the_new_trys_outcome_file(
+def test_replaced_try_does_not_overwrite_the_results_file_of_the_new_try(
     task_runner: TaskRunner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     outcomes = tmp_path / "outcomes.jsonl"

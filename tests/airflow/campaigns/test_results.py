@@ -38,7 +38,7 @@ def mixed() -> list[dict[str, Any]]:
 
 
 @FILES
-def test_every_row_is_named_with_what_became_of_it(task_runner: TaskRunner, tmp_path: Path, name: str) -> None:
+def test_results_file_has_every_row_with_its_outcome(task_runner: TaskRunner, tmp_path: Path, name: str) -> None:
     reject_recipients(task_runner, [digits(4)[3]])
     failed = sms(task_runner, mixed(), results_path=f"file://{tmp_path}/{{{{ dag.dag_id }}}}/{name}").run_try()
     (file,) = tmp_path.glob(f"*/{name}")
@@ -55,7 +55,7 @@ def test_every_row_is_named_with_what_became_of_it(task_runner: TaskRunner, tmp_
 
 
 @FILES
-def test_it_is_whole_also_when_the_task_failed_in_the_middle(
+def test_results_file_is_complete_after_a_task_that_failed_midway(
     task_runner: TaskRunner, tmp_path: Path, name: str
 ) -> None:
     limit_batches(task_runner)
@@ -68,16 +68,14 @@ def test_it_is_whole_also_when_the_task_failed_in_the_middle(
     assert Counter(outcomes(tmp_path / name).values()) == {"sent": 5}
 
 
-def test_a_path_of_another_kind_is_refused_before_anything_is_sent(task_runner: TaskRunner, tmp_path: Path) -> None:
+def test_path_of_another_format_is_refused_before_any_request(task_runner: TaskRunner, tmp_path: Path) -> None:
     failed = sms(task_runner, rows(2), results_path=f"{tmp_path}/o{{{{ '.csv' }}}}").run_try()
     assert (failed.state, task_runner.sandbox.counters()["sms"]["requests"]) == ("failed", 0)
     assert ".jsonl, .ndjson, .parquet" in failed.error
 
 
 @FILES
-def test_a_place_that_cannot_be_written_is_found_before_anything_is_sent(
-    task_runner: TaskRunner, tmp_path: Path, name: str
-) -> None:
+def test_unwritable_path_fails_before_any_request(task_runner: TaskRunner, tmp_path: Path, name: str) -> None:
     (tmp_path / "taken").write_text("")
     path = tmp_path / "taken" / name
     run = sms(task_runner, rows(3), results_path=str(path))
@@ -97,7 +95,7 @@ def full_disk() -> Iterator[None]:
         yield
 
 
-def test_a_full_disk_is_found_before_anything_is_sent(task_runner: TaskRunner, tmp_path: Path) -> None:
+def test_full_disk_fails_before_any_request(task_runner: TaskRunner, tmp_path: Path) -> None:
     with full_disk():
         failed = sms(task_runner, rows(3), results_path=str(tmp_path / "o.jsonl")).run_try()
     assert (failed.state, task_runner.sandbox.counters()["sms"]["requests"]) == ("up_for_retry", 0)
@@ -114,14 +112,14 @@ def test_mode_that_cannot_be_used_fails_before_anything_is_sent(
     assert "Nothing was sent." in failed.error
 
 
-def test_trying_a_place_leaves_nothing_there_and_an_earlier_file_alone(task_runner: TaskRunner, tmp_path: Path) -> None:
+def test_check_of_the_path_leaves_no_file_and_keeps_an_earlier_one(task_runner: TaskRunner, tmp_path: Path) -> None:
     (tmp_path / "o.jsonl").write_text("of an earlier run")
     failed = sms(task_runner, rows(3), results_path=str(tmp_path / "o.jsonl"), max_recipients=1).run_try()
     assert (failed.state, task_runner.sandbox.counters()["sms"]["requests"]) == ("failed", 0)
     assert [one.name for one in tmp_path.iterdir()] == ["o.jsonl"]
 
 
-def test_a_disk_that_fills_up_is_told_with_what_was_sent_and_a_retry_only_writes(
+def test_disk_that_fills_up_fails_with_the_counts_and_a_retry_only_writes(
     task_runner: TaskRunner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = sms(task_runner, rows(3), results_path=str(tmp_path / "o.jsonl"))
@@ -142,7 +140,7 @@ def test_a_disk_that_fills_up_is_told_with_what_was_sent_and_a_retry_only_writes
     assert set(outcomes(tmp_path / "o.jsonl").values()) == {"sent"}
 
 
-def test_the_xcom_is_small_and_the_same_when_a_later_try_only_reports(task_runner: TaskRunner) -> None:
+def test_xcom_is_small_and_the_same_when_a_later_try_only_reports(task_runner: TaskRunner) -> None:
     limit_batches(task_runner, 2)
     run = sms(task_runner, rows(20), post_execute=FailsAfterSend(1))
     *_, second = run.run_to_end()
@@ -152,7 +150,7 @@ def test_the_xcom_is_small_and_the_same_when_a_later_try_only_reports(task_runne
     assert second.result["balance"] == task_runner.sandbox.counters()["balance"]
 
 
-def test_progress_is_told_at_a_steady_pace_and_as_metrics(
+def test_progress_is_logged_at_intervals_and_as_metrics(
     task_runner: TaskRunner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gauges: list[tuple[str, float, dict[str, str]]] = []
@@ -173,7 +171,7 @@ def test_progress_is_told_at_a_steady_pace_and_as_metrics(
     assert gauges[0][2] == {"dag_id": run.dag.dag_id, "task_id": "campaign"}
 
 
-def test_what_a_failing_try_could_not_do_stands_in_its_report(task_runner: TaskRunner) -> None:
+def test_report_of_a_failed_try_counts_recipients_not_sent_to(task_runner: TaskRunner) -> None:
     task_runner.sandbox.control(*fault("send_sms", "rate_limit", times=ATTEMPTS, retry_after=0))
     first = sms(task_runner, rows(4)).run_try()
     assert (first.state, first.report["not_sent"], first.report["requests"]) == ("up_for_retry", 4, 0)

@@ -19,42 +19,42 @@ def ago(days: float) -> dt.datetime:
     return timezone.utcnow() - days * DAY
 
 
-def test_a_backfill_is_skipped(task_runner: TaskRunner) -> None:
+def test_backfill_is_skipped(task_runner: TaskRunner) -> None:
     facts = {"run_type": DagRunType.BACKFILL_JOB, "run_after": timezone.utcnow()}
     skipped = sms(task_runner, rows(3), dag=DAILY, run=facts).run_try()
     assert (skipped.state, requests(task_runner)) == ("skipped", 0)
 
 
-def test_unless_the_author_allows_it(task_runner: TaskRunner) -> None:
+def test_backfill_sends_with_allow_backfill(task_runner: TaskRunner) -> None:
     facts = {"run_type": DagRunType.BACKFILL_JOB, "run_after": ago(90)}
     assert sms(task_runner, rows(3), dag=DAILY, run=facts, allow_backfill=True).run_try().state == "success"
 
 
-def test_a_run_that_catches_up_is_skipped(task_runner: TaskRunner) -> None:
+def test_catch_up_run_is_skipped(task_runner: TaskRunner) -> None:
     facts = scheduled_at(ago(2), started=timezone.utcnow())
     skipped = sms(task_runner, rows(3), dag={**DAILY, "catchup": True}, run=facts, max_lateness=None).run_try()
     assert (skipped.state, requests(task_runner)) == ("skipped", 0)
 
 
-def test_a_late_run_is_skipped(task_runner: TaskRunner) -> None:
+def test_late_run_is_skipped(task_runner: TaskRunner) -> None:
     skipped = sms(task_runner, rows(3), run={"run_after": ago(1.1)}).run_try()
     assert (skipped.state, requests(task_runner)) == ("skipped", 0)
     assert "max_lateness" in skipped.log
     assert sms(task_runner, rows(3), run={"run_after": ago(1.1)}, max_lateness=2 * DAY).run_try().state == "success"
 
 
-def test_a_dry_run_may_be_late(task_runner: TaskRunner) -> None:
+def test_dry_run_may_be_late(task_runner: TaskRunner) -> None:
     assert sms(task_runner, rows(3), run={"run_after": ago(30)}, dry_run=True).run_try().state == "success"
 
 
-def test_a_late_clear_of_what_was_done_returns_it(task_runner: TaskRunner) -> None:
+def test_late_clear_of_a_finished_campaign_returns_its_result(task_runner: TaskRunner) -> None:
     run = sms(task_runner, rows(3))
     first = run.run_try()
     again = run.age(days=30).clear().run_try()
     assert (again.state, again.result, requests(task_runner)) == ("success", first.result, 1)
 
 
-def test_what_is_left_of_a_late_one_is_not_sent_and_what_was_done_is_told(task_runner: TaskRunner) -> None:
+def test_late_clear_of_a_partly_sent_campaign_fails_with_its_counts(task_runner: TaskRunner) -> None:
     limit_batches(task_runner)
     task_runner.sandbox.control(*fault("send_sms", "unauthorized", after=2))
     run = sms(task_runner, rows(5))
@@ -67,7 +67,7 @@ def test_what_is_left_of_a_late_one_is_not_sent_and_what_was_done_is_told(task_r
     assert "An earlier try sent a request" in failed.error
 
 
-def test_what_is_unknown_is_not_resent_late(task_runner: TaskRunner) -> None:
+def test_unknown_request_is_not_resent_late(task_runner: TaskRunner) -> None:
     task_runner.sandbox.control(*fault("send_sms", "cut_after", times=1))
     run = sms(task_runner, rows(2))
     run.run_try()

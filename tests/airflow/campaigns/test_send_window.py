@@ -42,16 +42,16 @@ def hours(monkeypatch: pytest.MonkeyPatch) -> Any:
     return pass_by
 
 
-def test_open_it_sends(task_runner: TaskRunner) -> None:
+def test_open_window_sends(task_runner: TaskRunner) -> None:
     done = sms(task_runner, rows(3), **window(-1, 1)).run_try()
     assert (done.state, count_messages(task_runner)) == ("success", Counter(digits(3)))
 
 
-def test_over_midnight_too(task_runner: TaskRunner) -> None:
+def test_open_window_across_midnight_sends(task_runner: TaskRunner) -> None:
     assert sms(task_runner, rows(3), **window(-1, 22)).run_try().state == "success"
 
 
-def test_closed_it_is_deferred_until_it_opens_and_sends_then(task_runner: TaskRunner, hours: Any) -> None:
+def test_closed_window_defers_until_it_opens(task_runner: TaskRunner, hours: Any) -> None:
     run = sms(task_runner, rows(3), **window(2, 5))
     deferred = run.run_try()
     assert (deferred.state, requests(task_runner)) == ("deferred", 0)
@@ -61,7 +61,7 @@ def test_closed_it_is_deferred_until_it_opens_and_sends_then(task_runner: TaskRu
     assert (resumed.state, resumed.number, count_messages(task_runner)) == ("success", 1, Counter(digits(3)))
 
 
-def test_closing_in_the_middle_puts_the_rest_off(
+def test_window_that_closes_midway_defers_remaining_recipients(
     task_runner: TaskRunner, hours: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     limit_batches(task_runner)
@@ -85,7 +85,7 @@ def test_closing_in_the_middle_puts_the_rest_off(
     )
 
 
-def test_a_campaign_that_began_in_time_is_not_late_when_it_goes_on(task_runner: TaskRunner, hours: Any) -> None:
+def test_campaign_that_began_in_time_is_not_stale_when_it_resumes(task_runner: TaskRunner, hours: Any) -> None:
     run = sms(task_runner, rows(3), max_lateness=HOUR, **window(2, 5))
     assert run.run_try().state == "deferred"
     hours(3)
@@ -93,13 +93,13 @@ def test_a_campaign_that_began_in_time_is_not_late_when_it_goes_on(task_runner: 
     assert run.fire_trigger(early=True).run_try().state == "success"
 
 
-class TestTimeZonesOfTheirOwn:
+class TestTimezoneColumn:
     def people(self) -> list[dict[str, Any]]:
         """Two whose clock is the campaign's and two whose clock is twelve hours on."""
         here, there = rows(2, zone="Etc/UTC"), rows(2, 10, zone="Etc/GMT-12")
         return [here[0], there[0], here[1], there[1]]
 
-    def test_those_whose_hours_it_is_are_reached_and_the_others_when_theirs_come(
+    def test_recipients_are_sent_to_when_the_window_of_their_timezone_is_open(
         self, task_runner: TaskRunner, hours: Any
     ) -> None:
         given = {**window(-1, 3), "timezone_column": "zone"}
@@ -111,13 +111,13 @@ class TestTimeZonesOfTheirOwn:
         resumed = run.fire_trigger(early=True).run_try()
         assert (resumed.state, count_messages(task_runner)) == ("success", Counter([*digits(2), *digits(2, 10)]))
 
-    def test_a_zone_nobody_knows_is_an_invalid_row(self, task_runner: TaskRunner) -> None:
+    def test_unknown_timezone_is_an_invalid_row(self, task_runner: TaskRunner) -> None:
         given = {**window(-1, 3), "timezone_column": "zone"}
         failed = sms(task_runner, [*rows(2, zone="Etc/UTC"), *rows(1, 5, zone="Mars/Olympus")], **given).run_try()
         assert counts(failed.report) == {"sent": 2, "invalid_rows": 1}
 
 
-def test_a_retry_outside_of_the_hours_waits_too(task_runner: TaskRunner, hours: Any) -> None:
+def test_retry_outside_the_window_is_deferred(task_runner: TaskRunner, hours: Any) -> None:
     limit_batches(task_runner)
     run = sms(
         task_runner,
@@ -130,7 +130,7 @@ def test_a_retry_outside_of_the_hours_waits_too(task_runner: TaskRunner, hours: 
     assert (run.run_try().state, requests(task_runner)) == ("deferred", 0)
 
 
-def test_a_request_of_unknown_outcome_is_not_resent_outside_of_the_hours(task_runner: TaskRunner, hours: Any) -> None:
+def test_unknown_request_is_not_resent_outside_the_window(task_runner: TaskRunner, hours: Any) -> None:
     task_runner.sandbox.control("POST", "faults", {"operation": "send_sms", "kind": "cut_after", "times": 1})
     run = sms(task_runner, rows(2), **window(-1, 1))
     assert run.run_try().state == "failed"
@@ -159,7 +159,7 @@ def test_resend_is_deferred_when_the_window_closes_while_it_is_under_way(
     assert (resumed.state, counts(resumed.result), requests(task_runner)) == ("success", {"sent": 4}, 8)
 
 
-def test_cleared_while_it_waits_for_the_hours_it_is_sent(task_runner: TaskRunner, hours: Any) -> None:
+def test_campaign_cleared_while_deferred_sends_when_the_window_is_open(task_runner: TaskRunner, hours: Any) -> None:
     """Nothing was claimed yet, so nothing is in doubt."""
     run = sms(task_runner, rows(3), **window(2, 5))
     assert run.run_try().state == "deferred"
@@ -177,8 +177,6 @@ def test_cleared_while_it_waits_for_the_hours_it_is_sent(task_runner: TaskRunner
         {"timezone_column": "zone"},
     ],
 )
-def test_a_window_that_cannot_be_is_refused_where_the_dag_is_written(
-    task_runner: TaskRunner, given: dict[str, Any]
-) -> None:
+def test_invalid_window_is_refused_in_the_dag_file(task_runner: TaskRunner, given: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r"send_window|timezone"):
         sms(task_runner, rows(1), **given)

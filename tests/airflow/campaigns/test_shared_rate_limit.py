@@ -81,7 +81,7 @@ def test_single_sends_and_the_idempotent_client_share_the_limit(task_runner: Tas
     assert seconds(task_runner) >= 0.4
 
 
-def test_a_database_that_fails_in_the_middle_stops_the_campaign_and_a_retry_continues(
+def test_database_that_fails_midway_stops_the_campaign_and_a_retry_continues(
     task_runner: TaskRunner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     limit_batches(task_runner, share_rate_limit=True, requests_per_second=5)
@@ -106,7 +106,7 @@ def test_a_database_that_fails_in_the_middle_stops_the_campaign_and_a_retry_cont
     assert count_messages(task_runner) == Counter(digits(12))
 
 
-def test_a_worker_with_another_database_sends_nothing(
+def test_worker_with_another_database_sends_nothing(
     task_runner: TaskRunner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert sms(task_runner, rows(2)).run_try().state == "success"
@@ -116,7 +116,7 @@ def test_a_worker_with_another_database_sends_nothing(
     assert "Another database stores" in done.error
 
 
-def test_a_worker_without_the_database_sends_nothing(task_runner: TaskRunner, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_worker_without_the_database_sends_nothing(task_runner: TaskRunner, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AIRFLOW__CPAAS__DATABASE", "postgresql://nobody@127.0.0.1:1/none")
     done = sms(task_runner, rows(2), use_suppression_list=False).run_try()
     assert (done.state, all_requests(task_runner)) == ("up_for_retry", 0)
@@ -124,7 +124,7 @@ def test_a_worker_without_the_database_sends_nothing(task_runner: TaskRunner, mo
     assert "so nothing was sent in this try" in done.error
 
 
-def test_without_the_option_there_is_no_row(task_runner: TaskRunner) -> None:
+def test_no_rate_limit_is_stored_without_share_rate_limit(task_runner: TaskRunner) -> None:
     limit_batches(task_runner)
     assert sms(task_runner, rows(2)).run_try().state == "success"
     with open_database() as opened, opened.connect() as connection:

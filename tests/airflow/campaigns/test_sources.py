@@ -71,9 +71,7 @@ def people_database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_same_people_get_the_same_from_every_kind_of_source(
-    task_runner: TaskRunner, tmp_path: Path, kind: str
-) -> None:
+def test_every_kind_of_source_sends_the_same_messages(task_runner: TaskRunner, tmp_path: Path, kind: str) -> None:
     if kind == "sql":
         pytest.importorskip("airflow.providers.sqlite")
     done = sms(task_runner, KINDS[kind](tmp_path)).run_try()
@@ -81,14 +79,14 @@ def test_the_same_people_get_the_same_from_every_kind_of_source(
     assert last_texts(task_runner) == {one: TEXT.format(name=f"Person {n}") for n, one in enumerate(EIGHT)}
 
 
-def test_a_source_of_another_kind_in_the_next_try_is_the_same_people(task_runner: TaskRunner, tmp_path: Path) -> None:
+def test_source_of_another_kind_after_a_clear_sends_nothing_again(task_runner: TaskRunner, tmp_path: Path) -> None:
     run = sms(task_runner, as_csv(tmp_path))
     run.run_try()
     again = run.change(source=as_json_lines(tmp_path)).clear().run_try()
     assert (again.state, requests(task_runner)) == ("success", 1)
 
 
-def test_the_output_of_a_task_upstream(task_runner: TaskRunner) -> None:
+def test_output_of_an_upstream_task_is_a_source(task_runner: TaskRunner) -> None:
     with DAG("campaign_of_a_task", schedule=None) as dag:
 
         @task
@@ -105,7 +103,7 @@ def test_the_output_of_a_task_upstream(task_runner: TaskRunner) -> None:
     assert done.rendered("campaign")["source"] == "list of 4 items"
 
 
-def test_the_outputs_of_mapped_tasks_upstream(task_runner: TaskRunner) -> None:
+def test_outputs_of_mapped_upstream_tasks_are_a_source(task_runner: TaskRunner) -> None:
     with DAG("campaign_of_mapped_tasks", schedule=None) as dag:
 
         @task
@@ -123,7 +121,7 @@ def test_bare_recipients_need_no_columns(task_runner: TaskRunner) -> None:
     assert (done.state, set(last_texts(task_runner).values())) == ("success", {"The same to all"})
 
 
-def test_a_path_is_a_template(task_runner: TaskRunner, tmp_path: Path) -> None:
+def test_path_is_a_template(task_runner: TaskRunner, tmp_path: Path) -> None:
     as_csv(tmp_path)
     assert sms(task_runner, f"{tmp_path}/{{{{ 'people' }}}}.csv").run_try().state == "success"
 
@@ -138,51 +136,49 @@ def test_a_path_is_a_template(task_runner: TaskRunner, tmp_path: Path) -> None:
         (None, "failed", "source is empty"),
     ],
 )
-def test_a_source_that_cannot_be_read_sends_nothing(
-    task_runner: TaskRunner, source: Any, state: str, words: str
-) -> None:
+def test_source_that_cannot_be_read_sends_nothing(task_runner: TaskRunner, source: Any, state: str, words: str) -> None:
     failed = sms(task_runner, source).run_try()
     assert (failed.state, requests(task_runner)) == (state, 0)
     assert words in failed.error
     assert "2348031200000" not in failed.error
 
 
-def test_a_column_that_is_missing_is_named(task_runner: TaskRunner, tmp_path: Path) -> None:
+def test_column_that_is_missing_is_named(task_runner: TaskRunner, tmp_path: Path) -> None:
     failed = sms(task_runner, as_csv(tmp_path), content="Hello {surname}", recipient_column="tel").run_try()
     assert (failed.state, requests(task_runner)) == ("failed", 0)
     assert "no column surname, tel. It has: phone, name" in failed.error
 
 
 class TestPlaceholders:
-    def test_each_from_a_column_of_another_name(self, task_runner: TaskRunner) -> None:
+    def test_placeholder_is_filled_from_a_column_of_another_name(self, task_runner: TaskRunner) -> None:
         sms(task_runner, rows(1), content="Hello {you}", substitutions={"you": "name"}).run_try()
         assert last_texts(task_runner) == {EIGHT[0]: "Hello Person 0"}
 
-    def test_a_default_stands_where_a_row_has_none(self, task_runner: TaskRunner) -> None:
+    def test_substitution_default_fills_an_empty_cell(self, task_runner: TaskRunner) -> None:
         given = [*rows(1), {"phone": f"+{EIGHT[1]}", "name": None}]
         done = sms(task_runner, given, substitution_defaults={"name": "friend"}).run_try()
         assert (done.state, last_texts(task_runner)[EIGHT[1]]) == ("success", TEXT.format(name="friend"))
 
-    def test_a_default_of_no_placeholder_is_refused(self, task_runner: TaskRunner) -> None:
+    def test_default_without_its_placeholder_is_refused(self, task_runner: TaskRunner) -> None:
         failed = sms(task_runner, rows(1), substitution_defaults={"nmae": "friend"}).run_try()
         assert (failed.state, "names nmae, and the text has no such placeholder" in failed.error) == ("failed", True)
 
-    def test_one_that_no_column_fills_is_refused_and_nobody_reads_it(self, task_runner: TaskRunner) -> None:
+    def test_placeholder_without_a_column_is_refused_and_nothing_is_sent(self, task_runner: TaskRunner) -> None:
         failed = sms(task_runner, rows(3), content="Hello {name}, {code}", substitutions=["name"]).run_try()
         assert (failed.state, count_messages(task_runner)) == ("failed", {})
         assert "code" in failed.error
 
-    def test_an_empty_list_says_that_there_are_none(self, task_runner: TaskRunner) -> None:
+    def test_empty_substitutions_leave_braces_as_text(self, task_runner: TaskRunner) -> None:
         done = sms(task_runner, rows(1), content="Braces like {these}", substitutions=[]).run_try()
         assert (done.state, last_texts(task_runner)) == ("success", {EIGHT[0]: "Braces like {these}"})
 
-    def test_another_way_to_write_them(self, task_runner: TaskRunner) -> None:
+    def test_placeholder_format_can_be_changed(self, task_runner: TaskRunner) -> None:
         task_runner.connect("cpaas_default", placeholder_format="%name%")
         task_runner.sandbox.control("PUT", "settings", {"placeholder_format": "%name%"})
         sms(task_runner, rows(1), content="Hello %name% {name}").run_try()
         assert last_texts(task_runner) == {EIGHT[0]: "Hello Person 0 {name}"}
 
-    def test_of_a_template_of_the_service(self, task_runner: TaskRunner) -> None:
+    def test_placeholders_of_a_service_template_are_filled(self, task_runner: TaskRunner) -> None:
         given = rows(2, company="Shop")
         done = sms(
             task_runner, given, content=None, template_id="tpl_welcome", substitutions=["name", "company"]
@@ -190,12 +186,12 @@ class TestPlaceholders:
         assert (done.state, done.result["pages"]) == ("success", {})
         assert last_texts(task_runner)[EIGHT[1]] == "Hello Person 1, welcome to Shop!"
 
-    def test_without_a_text_nothing_is_sent(self, task_runner: TaskRunner) -> None:
+    def test_empty_content_sends_nothing(self, task_runner: TaskRunner) -> None:
         failed = sms(task_runner, rows(1), content="{{ '' }}").run_try()
         assert (failed.state, "content is empty after rendering" in failed.error) == ("failed", True)
 
     @pytest.mark.parametrize("given", ["name", 5])
-    def test_substitutions_that_are_none_are_refused(self, task_runner: TaskRunner, given: Any) -> None:
+    def test_invalid_substitutions_are_refused(self, task_runner: TaskRunner, given: Any) -> None:
         with pytest.raises(ValueError, match="substitutions must be a list of texts"):
             sms(task_runner, rows(1), substitutions=given)
 
@@ -203,7 +199,7 @@ class TestPlaceholders:
 class TestEmail:
     PEOPLE = [{"email": f"Person{n}@Example.org", "name": f"Person {n}"} for n in range(4)]  # noqa: RUF012 - never changed
 
-    def test_everybody_gets_their_own_subject_and_body(self, task_runner: TaskRunner) -> None:
+    def test_each_recipient_gets_their_own_subject_and_body(self, task_runner: TaskRunner) -> None:
         done = email(
             task_runner, self.PEOPLE, subject="For {name}", from_name="The shop", reply_to="office@example.com"
         ).run_try()
@@ -215,12 +211,12 @@ class TestEmail:
         done = email(task_runner, [*self.PEOPLE, {"email": "Person1@EXAMPLE.ORG", "name": "Again"}]).run_try()
         assert counts(done.result) == {"sent": 4, "duplicates": 1}
 
-    def test_a_placeholder_of_the_subject_alone_is_filled(self, task_runner: TaskRunner) -> None:
+    def test_placeholder_of_the_subject_alone_is_filled(self, task_runner: TaskRunner) -> None:
         email(task_runner, self.PEOPLE[:1], content="The same to all", subject="For {name}").run_try()
         (one,) = task_runner.sandbox.inbox("email")["items"]
         assert (one["subject"], one["text"]) == ("For Person 0", "The same to all")
 
-    def test_those_who_are_named_in_a_refusal_are_taken_out(self, task_runner: TaskRunner) -> None:
+    def test_recipients_named_in_a_rejection_are_left_out(self, task_runner: TaskRunner) -> None:
         arrived = Counter()
         task_runner.sandbox.control(
             "POST", "seed", {"refused_recipients": ["person2@example.org", "Person2@example.org"]}
@@ -230,13 +226,13 @@ class TestEmail:
         assert counts(failed.report) == {"sent": 3, "rejected": 1}
         assert sum(arrived.values()) == 3
 
-    def test_without_a_sender_nothing_is_sent(self, task_runner: TaskRunner) -> None:
+    def test_email_without_a_sender_sends_nothing(self, task_runner: TaskRunner) -> None:
         task_runner.connect("cpaas_default", email_sender_id="")
         failed = email(task_runner, self.PEOPLE).run_try()
         assert (failed.state, requests(task_runner, "send_email")) == ("failed", 0)
         assert "email_sender_id" in failed.error
 
-    def test_a_task_that_was_an_sms_campaign_does_not_go_on_as_an_email_campaign(self, task_runner: TaskRunner) -> None:
+    def test_email_campaign_does_not_continue_an_sms_campaign(self, task_runner: TaskRunner) -> None:
         run = sms(task_runner, rows(2))
         run.run_try()
         operator = EmailCampaignOperator(task_id="other", source=self.PEOPLE, content=TEXT)

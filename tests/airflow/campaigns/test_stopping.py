@@ -30,7 +30,7 @@ def stopper() -> Iterator[Stopper]:
     one.over()
 
 
-def test_answers_that_come_in_the_last_moment_are_settled_and_the_next_try_sends_the_rest(
+def test_responses_within_the_grace_period_are_recorded_and_the_retry_continues(
     task_runner: TaskRunner, stopper: Stopper
 ) -> None:
     limit_batches(task_runner, max_concurrency=2)
@@ -47,7 +47,7 @@ def test_answers_that_come_in_the_last_moment_are_settled_and_the_next_try_sends
     assert (done.state, count_messages(task_runner)) == ("success", Counter(TEN))
 
 
-def test_without_an_answer_it_is_noted_as_unknown_and_at_most_what_was_under_way(
+def test_requests_in_flight_without_a_response_are_recorded_as_unknown(
     task_runner: TaskRunner, stopper: Stopper
 ) -> None:
     limit_batches(task_runner, max_concurrency=2)
@@ -68,7 +68,7 @@ def test_without_an_answer_it_is_noted_as_unknown_and_at_most_what_was_under_way
     assert max(count_messages(task_runner).values()) == 1
 
 
-def test_told_before_anything_left_it_sends_nothing(task_runner: TaskRunner, stopper: Stopper) -> None:
+def test_stop_before_the_first_request_sends_nothing(task_runner: TaskRunner, stopper: Stopper) -> None:
     run = sms(task_runner, rows(10), pre_execute=stopper.at_once)
     stopped = run.run_try()
     assert (stopped.state, requests(task_runner)) == ("up_for_retry", 0)
@@ -78,7 +78,7 @@ def test_told_before_anything_left_it_sends_nothing(task_runner: TaskRunner, sto
     )
 
 
-def test_a_service_that_asks_for_patience_does_not_keep_it(task_runner: TaskRunner, stopper: Stopper) -> None:
+def test_stop_does_not_wait_for_retry_after(task_runner: TaskRunner, stopper: Stopper) -> None:
     task_runner.sandbox.control(*fault("send_sms", "rate_limit", retry_after=30, times=1))
     stopper.when(lambda: requests(task_runner))
     run = sms(task_runner, rows(3), pre_execute=stopper.begins)
@@ -90,7 +90,7 @@ def test_a_service_that_asks_for_patience_does_not_keep_it(task_runner: TaskRunn
     )
 
 
-def test_told_when_all_is_sent_it_ends_as_it_would_have(task_runner: TaskRunner) -> None:
+def test_stop_after_the_last_request_changes_nothing(task_runner: TaskRunner) -> None:
     """The event loop is gone by then; what a signal handler calls must not stumble over that."""
 
     def afterwards(context: object, result: object) -> None:

@@ -162,11 +162,11 @@ class TestEncoding:
         assert "the text stays UCS-2: 3 characters of it have no form in GSM-7" in done.log
         assert "Ẹ" not in done.log
 
-    def test_without_the_option_typography_is_sent(self, task_runner: TaskRunner) -> None:
+    def test_typography_is_sent_without_the_encoding_option(self, task_runner: TaskRunner) -> None:
         sms(task_runner, named("\u201cAda\u201d"), content="It\u2019s {name}").run_try()
         assert list(last_texts(task_runner).values()) == ["It\u2019s \u201cAda\u201d"]
 
     @pytest.mark.parametrize("given", [{"encoding": "ucs2"}, {"encoding": "gsm7", "channel": "whatsapp"}])
-    def test_encoding_that_cannot_be_is_refused_where_the_dag_is_written(self, given: dict[str, Any]) -> None:
+    def test_invalid_encoding_is_refused_in_the_dag_file(self, given: dict[str, Any]) -> None:
         with pytest.raises(ValueError, match="encoding"):
             SmsCampaignOperator(task_id="x", source=[], content="x", **given)

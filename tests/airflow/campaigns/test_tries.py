@@ -38,7 +38,7 @@ def lose(task_runner: TaskRunner, how: str, **params: object) -> None:
 
 
 class TestOneTry:
-    def test_everybody_gets_their_own_words_in_one_request(self, task_runner: TaskRunner) -> None:
+    def test_each_recipient_gets_their_own_text_in_one_request(self, task_runner: TaskRunner) -> None:
         done = sms(task_runner, rows(6)).run_try()
         assert done.state == "success"
         assert last_texts(task_runner) == {one: f"Hello Person {n}, your order waits" for n, one in enumerate(SIX)}
@@ -47,7 +47,7 @@ class TestOneTry:
         assert (done.result["requests"], done.result["charge"], done.result["recipients"]) == (1, 24.0, 6)
         assert done.result["reference"].startswith("cpaas-")
 
-    def test_in_as_few_requests_as_the_connection_allows(self, task_runner: TaskRunner) -> None:
+    def test_batches_are_as_large_as_the_connection_allows(self, task_runner: TaskRunner) -> None:
         task_runner.connect("cpaas_default", recipients_per_request=4)
         done = sms(task_runner, rows(10)).run_try()
         assert (done.result["requests"], requests(task_runner), count_messages(task_runner)) == (
@@ -62,22 +62,22 @@ class TestOneTry:
         assert counts(done.result) == {"sent": 3, "duplicates": 3}
         assert last_texts(task_runner)[SIX[0]].startswith("Hello Person 0,")
 
-    def test_of_nobody_it_is_skipped(self, task_runner: TaskRunner) -> None:
+    def test_empty_source_is_skipped(self, task_runner: TaskRunner) -> None:
         done = sms(task_runner, []).run_try()
         assert (done.state, requests(task_runner)) == ("skipped", 0)
 
-    def test_two_requests_bear_two_references_and_a_retry_the_same(self, task_runner: TaskRunner) -> None:
+    def test_two_requests_have_two_references_and_a_retry_the_same(self, task_runner: TaskRunner) -> None:
         limit_batches(task_runner, 2)
         sms(task_runner, rows(4)).run_try()
         references = [one["external_ref"] for one in task_runner.sandbox.inbox("sms")["items"]]
         assert len(set(references)) == 2
 
-    def test_an_author_s_own_reference_goes_on_the_wire(self, task_runner: TaskRunner) -> None:
+    def test_external_ref_of_the_author_is_sent(self, task_runner: TaskRunner) -> None:
         sms(task_runner, rows(1), external_ref="spring-{{ dag.dag_id }}").run_try()
         (one,) = task_runner.sandbox.inbox("sms")["items"]
         assert one["external_ref"].startswith("spring-tries_")
 
-    def test_what_else_the_author_says_goes_with_every_request(self, task_runner: TaskRunner) -> None:
+    def test_channel_sender_and_callback_are_in_every_request(self, task_runner: TaskRunner) -> None:
         limit_batches(task_runner)
         sms(
             task_runner, rows(2), channel="whatsapp", sender_id="Other", callback="http://127.0.0.1:9/{{ 'reports' }}"
@@ -88,7 +88,7 @@ class TestOneTry:
 
 
 class TestRetries:
-    def test_those_who_are_left_are_sent_to(self, task_runner: TaskRunner, tmp_path: Path) -> None:
+    def test_retry_sends_only_to_remaining_recipients(self, task_runner: TaskRunner, tmp_path: Path) -> None:
         limit_batches(task_runner)
         task_runner.sandbox.control(*fault("send_sms", "rate_limit", after=3, times=ATTEMPTS, retry_after=0))
         run = sms(task_runner, rows(6), results_path=str(tmp_path / "o.jsonl"))
@@ -104,17 +104,17 @@ class TestRetries:
         assert set(outcomes(tmp_path / "o.jsonl").values()) == {"sent"}
         assert (second.result["requests"], second.result["charge"]) == (6, 24.0)
 
-    def test_a_service_nobody_answers_at_is_tried_again(self, task_runner: TaskRunner) -> None:
+    def test_refused_connection_is_retried(self, task_runner: TaskRunner) -> None:
         run = sms(task_runner, rows(3), cpaas_conn_id="cpaas_{{ 'refused' if ti.try_number == 1 else 'default' }}")
         assert [one.state for one in run.run_to_end()] == ["up_for_retry", "success"]
         assert count_messages(task_runner) == Counter(digits(3))
 
-    def test_what_fails_after_the_send_sends_nothing_again(self, task_runner: TaskRunner) -> None:
+    def test_retry_after_a_failure_following_the_send_sends_nothing(self, task_runner: TaskRunner) -> None:
         first, second = sms(task_runner, rows(6), post_execute=FailsAfterSend(1)).run_to_end()
         assert (first.state, second.state, requests(task_runner)) == ("up_for_retry", "success", 1)
         assert counts(second.result) == {"sent": 6}
 
-    def test_a_source_in_another_order_edited_meanwhile_reaches_everybody_once(
+    def test_source_reordered_and_edited_between_tries_sends_to_each_recipient_once(
         self, task_runner: TaskRunner, tmp_path: Path
     ) -> None:
         limit_batches(task_runner)
@@ -127,7 +127,7 @@ class TestRetries:
         gone = [line for line in read_results(tmp_path / "o.jsonl") if line["row"] is None]
         assert [(line["outcome"], line["reason"]) for line in gone] == [("sent", "no longer in the source")]
 
-    def test_a_text_that_changed_is_what_those_who_are_left_get(self, task_runner: TaskRunner) -> None:
+    def test_remaining_recipients_get_the_changed_content(self, task_runner: TaskRunner) -> None:
         limit_batches(task_runner)
         task_runner.sandbox.control(*fault("send_sms", "rate_limit", after=2, times=ATTEMPTS, retry_after=0))
         run = sms(task_runner, rows(4))
@@ -145,9 +145,7 @@ class TestRetries:
 
 class TestUnknown:
     @LOST
-    def test_everybody_else_is_sent_to_and_then_it_fails_for_good_and_names_it(
-        self, task_runner: TaskRunner, how: str
-    ) -> None:
+    def test_unknown_request_fails_the_task_after_all_others_are_sent(self, task_runner: TaskRunner, how: str) -> None:
         limit_batches(task_runner)
         lose(task_runner, how, after=2, times=1)
         run = sms(task_runner, rows(6))
@@ -159,7 +157,7 @@ class TestUnknown:
         assert "journal resolve --sent" in failed.error
         assert max(count_messages(task_runner).values()) == 1
 
-    def test_skipped_it_succeeds_and_is_a_count_of_its_own(self, task_runner: TaskRunner, tmp_path: Path) -> None:
+    def test_skip_succeeds_and_counts_unknown_recipients(self, task_runner: TaskRunner, tmp_path: Path) -> None:
         limit_batches(task_runner)
         lose(task_runner, "cut_after", after=2, times=1)
         done = sms(task_runner, rows(6), on_unknown="skip", results_path=str(tmp_path / "o.jsonl")).run_try()
@@ -168,7 +166,7 @@ class TestUnknown:
         assert Counter(outcomes(tmp_path / "o.jsonl").values()) == {"sent": 5, "unknown": 1}
 
     @pytest.mark.parametrize("how", ["cut_after", "cut_before"])
-    def test_resent_nobody_is_missing(self, task_runner: TaskRunner, how: str) -> None:
+    def test_resend_sends_to_all_recipients(self, task_runner: TaskRunner, how: str) -> None:
         limit_batches(task_runner)
         lose(task_runner, how, after=2, times=1)
         done = sms(task_runner, rows(6), on_unknown="resend").run_try()
@@ -176,7 +174,7 @@ class TestUnknown:
         assert set(count_messages(task_runner)) == set(SIX)
         assert requests(task_runner) == 7
 
-    def test_resent_in_vain_it_leaves_it_to_the_retries(
+    def test_request_unknown_after_all_resends_is_left_to_the_retries(
         self, task_runner: TaskRunner, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr("cpaas_provider.api.backoff.random.uniform", lambda low, high: 0.0)
@@ -186,7 +184,7 @@ class TestUnknown:
         assert (first.state, requests(task_runner)) == ("up_for_retry", 5)
         assert (run.run_try().state, requests(task_runner)) == ("success", 6)
 
-    def test_its_body_changed_it_is_an_error(self, task_runner: TaskRunner) -> None:
+    def test_resend_with_changed_content_fails_and_sends_nothing(self, task_runner: TaskRunner) -> None:
         lose(task_runner, "cut_after", times=1)
         run = sms(task_runner, rows(2))
         assert run.run_try().state == "failed"
@@ -196,7 +194,7 @@ class TestUnknown:
         assert (changed.state, requests(task_runner)) == ("failed", before)
         assert "The content changed since these requests were made" in changed.error
 
-    def test_the_words_of_one_changed_it_is_an_error_too(self, task_runner: TaskRunner) -> None:
+    def test_resend_with_a_changed_cell_fails_and_sends_nothing(self, task_runner: TaskRunner) -> None:
         lose(task_runner, "cut_after", times=1)
         run = sms(task_runner, rows(2))
         run.run_try()
@@ -204,7 +202,7 @@ class TestUnknown:
         assert "The content changed since these requests were made" in changed.error
         assert requests(task_runner) == 1
 
-    def test_ten_after_each_other_end_the_try_and_the_retries_go_on(self, task_runner: TaskRunner) -> None:
+    def test_ten_unknown_requests_in_a_row_end_the_try_and_retries_continue(self, task_runner: TaskRunner) -> None:
         limit_batches(task_runner)
         lose(task_runner, "cut_before", times=10)
         run = sms(task_runner, rows(14), on_unknown="skip")
@@ -215,7 +213,7 @@ class TestUnknown:
 
 
 class TestRejected:
-    def test_those_who_are_named_are_taken_out_and_the_rest_is_sent(
+    def test_recipients_named_in_a_rejection_are_left_out_and_others_sent_to(
         self, task_runner: TaskRunner, tmp_path: Path
     ) -> None:
         reject_recipients(task_runner, [SIX[1], SIX[4]])
@@ -226,9 +224,7 @@ class TestRejected:
         assert count_messages(task_runner) == Counter(set(SIX) - {SIX[1], SIX[4]})
         assert requests(task_runner) <= 3
 
-    def test_where_nobody_is_named_it_is_halved_until_they_stand_alone(
-        self, task_runner: TaskRunner, tmp_path: Path
-    ) -> None:
+    def test_rejected_batch_without_named_recipients_is_bisected(self, task_runner: TaskRunner, tmp_path: Path) -> None:
         reject_recipients(task_runner, [SIX[1]], named=False)
         failed = sms(task_runner, rows(6), results_path=str(tmp_path / "o.jsonl")).run_try()
         assert counts(failed.report) == {"sent": 5, "rejected": 1}
@@ -237,12 +233,14 @@ class TestRejected:
         assert all(line["reason"] for line in read_results(tmp_path / "o.jsonl") if line["outcome"] == "rejected")
 
     @pytest.mark.parametrize("named", [True, False])
-    def test_within_the_author_s_tolerance_it_succeeds(self, task_runner: TaskRunner, named: bool) -> None:
+    def test_rejections_within_max_failure_ratio_succeed(self, task_runner: TaskRunner, named: bool) -> None:
         reject_recipients(task_runner, [SIX[1]], named=named)
         done = sms(task_runner, rows(6), max_failure_ratio=0.2).run_try()
         assert (done.state, counts(done.result)) == ("success", {"sent": 5, "rejected": 1})
 
-    def test_a_retry_does_not_try_them_again_and_a_clear_does(self, task_runner: TaskRunner) -> None:
+    def test_rejected_recipients_are_tried_again_after_a_clear_and_not_in_a_retry(
+        self, task_runner: TaskRunner
+    ) -> None:
         reject_recipients(task_runner, [SIX[1]])
         run = sms(task_runner, rows(3))
         assert run.run_try().state == "failed"
@@ -254,18 +252,16 @@ class TestRejected:
             before + 1,
         )
 
-    def test_a_sender_that_is_refused_ends_it_at_once_without_taking_anything_apart(
-        self, task_runner: TaskRunner
-    ) -> None:
+    def test_rejected_sender_ends_the_campaign_without_bisecting(self, task_runner: TaskRunner) -> None:
         failed = sms(task_runner, rows(6), sender_id="Much too long a name").run_try()
         assert (failed.state, count_messages(task_runner)) == ("failed", {})
         assert requests(task_runner) <= 1
 
-    def test_a_template_the_service_does_not_have_ends_it_at_once(self, task_runner: TaskRunner) -> None:
+    def test_unknown_template_ends_the_campaign_at_once(self, task_runner: TaskRunner) -> None:
         failed = sms(task_runner, rows(6), content=None, template_id="tpl_nobody_has", substitutions=["name"]).run_try()
         assert (failed.state, requests(task_runner), counts(failed.report)) == ("failed", 1, {"not_sent": 6})
 
-    def test_when_everybody_is_rejected_it_stops_trying(self, task_runner: TaskRunner) -> None:
+    def test_campaign_stops_after_20_rejected_requests_in_a_row(self, task_runner: TaskRunner) -> None:
         limit_batches(task_runner)
         reject_recipients(task_runner, digits(30), named=False)
         failed = sms(task_runner, rows(30), max_failure_ratio=1).run_try()
@@ -274,7 +270,7 @@ class TestRejected:
         )  # fmt: skip
         assert "20 requests in a row" in failed.error
 
-    def test_too_many_end_it_early(self, task_runner: TaskRunner) -> None:
+    def test_too_many_rejections_end_the_campaign_early(self, task_runner: TaskRunner) -> None:
         limit_batches(task_runner)
         reject_recipients(task_runner, digits(20, 5), named=False)
         failed = sms(task_runner, rows(100), max_failure_ratio=0.1).run_try()
@@ -282,19 +278,21 @@ class TestRejected:
         assert failed.report["not_sent"] == 84
         assert "max_failure_ratio" in failed.error
 
-    def test_invalid_rows_count_beside_the_rejected(self, task_runner: TaskRunner, tmp_path: Path) -> None:
+    def test_invalid_rows_count_together_with_rejected_recipients(
+        self, task_runner: TaskRunner, tmp_path: Path
+    ) -> None:
         given = [*rows(4), {"phone": "12", "name": "x"}, {"phone": f"+{SIX[5]}"}]
         failed = sms(task_runner, given, max_failure_ratio=0.3, results_path=str(tmp_path / "o.jsonl")).run_try()
         assert (failed.state, counts(failed.report)) == ("failed", {"sent": 4, "invalid_rows": 2})
         assert sms(task_runner, given, max_failure_ratio=0.34).run_try().state == "success"
 
 
-class TestAnAccountThatCannotSend:
-    def test_a_key_that_is_refused_fails_for_good_after_one_request(self, task_runner: TaskRunner) -> None:
+class TestAccountThatCannotSend:
+    def test_rejected_api_key_fails_the_task_after_one_request(self, task_runner: TaskRunner) -> None:
         failed = sms(task_runner, rows(6), cpaas_conn_id="cpaas_wrong_key").run_try()
         assert (failed.state, counts(failed.report), count_messages(task_runner)) == ("failed", {"not_sent": 6}, {})
 
-    def test_a_key_that_is_refused_in_the_middle_leaves_the_rest_to_a_clear(self, task_runner: TaskRunner) -> None:
+    def test_api_key_rejected_midway_leaves_remaining_recipients_to_a_clear(self, task_runner: TaskRunner) -> None:
         limit_batches(task_runner)
         task_runner.sandbox.control(*fault("send_sms", "unauthorized", after=2))
         run = sms(task_runner, rows(6))
@@ -304,7 +302,9 @@ class TestAnAccountThatCannotSend:
         assert (run.clear().run_try().state, count_messages(task_runner)) == ("success", Counter(SIX))
 
     @pytest.mark.parametrize("how", ["402", "under_200"])
-    def test_without_money_it_fails_and_goes_on_when_there_is_some(self, task_runner: TaskRunner, how: str) -> None:
+    def test_campaign_fails_without_balance_and_continues_after_a_top_up(
+        self, task_runner: TaskRunner, how: str
+    ) -> None:
         limit_batches(task_runner)
         task_runner.sandbox.control("PUT", "settings", {"insufficient_balance": how})
         task_runner.sandbox.control("PUT", "balance", {"balance": 10.0})
@@ -315,8 +315,8 @@ class TestAnAccountThatCannotSend:
         assert (run.clear().run_try().state, count_messages(task_runner)) == ("success", Counter(SIX))
 
 
-class TestALongRetryAfter:
-    def test_the_task_is_deferred_and_goes_on_with_those_who_are_left(self, task_runner: TaskRunner) -> None:
+class TestLongRetryAfter:
+    def test_long_retry_after_defers_and_then_sends_to_remaining_recipients(self, task_runner: TaskRunner) -> None:
         limit_batches(task_runner)
         task_runner.sandbox.control(*fault("send_sms", "rate_limit", after=2, times=1, retry_after=90))
         run = sms(task_runner, rows(6))
@@ -326,7 +326,7 @@ class TestALongRetryAfter:
         assert (resumed.state, resumed.number, count_messages(task_runner)) == ("success", 1, Counter(SIX))
         assert counts(resumed.result) == {"sent": 6}
 
-    def test_what_is_kept_meanwhile_holds_nothing_private(self, task_runner: TaskRunner) -> None:
+    def test_deferred_campaign_stores_nothing_private(self, task_runner: TaskRunner) -> None:
         task_runner.sandbox.control(*fault("send_sms", "rate_limit", times=1, retry_after=90))
         run = sms(task_runner, rows(3))
         deferred = run.run_try()
@@ -336,7 +336,7 @@ class TestALongRetryAfter:
 
 class TestClears:
     @DROPPED
-    def test_of_a_finished_campaign_sends_nothing(self, task_runner: TaskRunner, drop_state: bool) -> None:
+    def test_clear_of_a_finished_campaign_sends_nothing(self, task_runner: TaskRunner, drop_state: bool) -> None:
         run = sms(task_runner, rows(6))
         first = run.run_try()
         again = run.clear(drop_state=drop_state).run_try()
@@ -347,20 +347,20 @@ class TestClears:
         else:
             assert (again.state, again.result) == ("success", first.result)
 
-    def test_of_a_lost_journal_is_resent_where_the_author_says_so(self, task_runner: TaskRunner) -> None:
+    def test_clear_with_a_lost_journal_and_resend_sends_again(self, task_runner: TaskRunner) -> None:
         run = sms(task_runner, rows(3), on_unknown="resend")
         run.run_try()
         again = run.clear(drop_state=True).run_try()
         assert (again.state, counts(again.result), requests(task_runner)) == ("success", {"sent": 3}, 2)
 
-    def test_of_a_lost_journal_is_skipped_where_the_author_says_so(self, task_runner: TaskRunner) -> None:
+    def test_clear_with_a_lost_journal_and_skip_sends_nothing(self, task_runner: TaskRunner) -> None:
         run = sms(task_runner, rows(3), on_unknown="skip")
         run.run_try()
         again = run.clear(drop_state=True).run_try()
         assert (again.state, counts(again.result), requests(task_runner)) == ("success", {"unknown_recipients": 3}, 1)
 
     @DROPPED
-    def test_with_resend_on_clear_everybody_is_sent_to_again_once_a_clear(
+    def test_resend_on_clear_sends_to_all_recipients_once_per_clear(
         self, task_runner: TaskRunner, drop_state: bool
     ) -> None:
         run = sms(task_runner, rows(3), resend_on_clear=True, post_execute=FailsAfterSend(2))
@@ -370,21 +370,21 @@ class TestClears:
         references = {one["external_ref"] for one in task_runner.sandbox.inbox("sms")["items"]}
         assert len(references) == 2
 
-    def test_of_what_was_unknown_it_stays_unknown(self, task_runner: TaskRunner) -> None:
+    def test_unknown_request_stays_unknown_after_a_clear(self, task_runner: TaskRunner) -> None:
         lose(task_runner, "cut_after", times=1)
         run = sms(task_runner, rows(3))
         first = run.run_try()
         again = run.clear().run_try()
         assert (again.state, again.references, requests(task_runner)) == ("failed", first.references, 1)
 
-    def test_of_a_try_that_could_not_begin_sends(self, task_runner: TaskRunner) -> None:
+    def test_clear_after_a_refused_connection_sends(self, task_runner: TaskRunner) -> None:
         run = sms(
             task_runner, rows(3), retries=0, cpaas_conn_id="cpaas_{{ 'refused' if ti.try_number == 1 else 'default' }}"
         )
         assert run.run_try().state == "failed"
         assert (run.clear().run_try().state, count_messages(task_runner)) == ("success", Counter(digits(3)))
 
-    def test_after_a_source_that_could_not_be_read_sends(self, task_runner: TaskRunner, tmp_path: Path) -> None:
+    def test_clear_after_an_unreadable_source_sends(self, task_runner: TaskRunner, tmp_path: Path) -> None:
         file = tmp_path / "people.csv"
         run = sms(task_runner, str(file), retries=0)
         failed = run.run_try()
@@ -392,7 +392,7 @@ class TestClears:
         file.write_text("phone,name\n+2348031200000,Ada\n")
         assert (run.clear().run_try().state, count_messages(task_runner)) == ("success", Counter(digits(1)))
 
-    def test_a_source_that_cannot_be_read_in_a_later_try_keeps_the_outcomes_of_the_earlier(
+    def test_unreadable_source_in_a_later_try_leaves_earlier_outcomes_in_the_results(
         self, task_runner: TaskRunner, tmp_path: Path
     ) -> None:
         file, out = tmp_path / "people.csv", tmp_path / "o.jsonl"
@@ -404,7 +404,7 @@ class TestClears:
         assert outcomes(out) == {SIX[0]: "sent"}
 
 
-def test_the_state_holds_nothing_private_and_one_write_a_window(task_runner: TaskRunner) -> None:
+def test_state_holds_nothing_private_and_is_written_once_per_window(task_runner: TaskRunner) -> None:
     run = sms(task_runner, rows(6))
     run.run_try()
     stored = stored_state_text(run)
