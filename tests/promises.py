@@ -122,7 +122,7 @@ _JOURNAL: Mapping[str, Tests] = {
     ),
     "an author's own reference goes on the wire, ours into journal and callback": (
         f"{_AIRFLOW}journal/test_unknown.py::test_author_s_own_reference_goes_on_the_wire_and_ours_into_the_error",
-        f"{_AIRFLOW}delivery/test_callbacks.py::TestASend::test_of_sms_is_followed_to_each_recipient",
+        f"{_AIRFLOW}delivery/test_callbacks.py::TestSingleSend::test_sms_is_tracked_per_recipient",
     ),
     "requests run ahead of their results by a bounded number": (
         f"{_SENDING}journal/test_writer.py::test_claims_ahead_of_settlements_are_never_more_than_those_who_carry",
@@ -178,9 +178,9 @@ _LATER_TRIES: Mapping[str, Tests] = {
         f"{_AIRFLOW}journal/test_unknown.py::TestPasscodes::test_request_is_not_sent_if_earlier_records_cannot_be_read",
     ),
     "a delivery report settles an unknown send, and the task defers for one up to a bound": (
-        f"{_AIRFLOW}delivery/test_callbacks.py::TestEvidence::test_report_resolves_an_unknown_send",
-        f"{_AIRFLOW}delivery/test_callbacks.py::TestEvidence::test_without_a_report_the_task_waits_for_one_and_then_fails",
-        f"{_AIRFLOW}delivery/test_callbacks.py::TestEvidence::test_reports_settle_requests_of_a_campaign",
+        f"{_AIRFLOW}delivery/test_callbacks.py::TestReportProbe::test_report_resolves_an_unknown_send",
+        f"{_AIRFLOW}delivery/test_callbacks.py::TestReportProbe::test_unknown_send_without_a_report_is_deferred_and_then_fails",
+        f"{_AIRFLOW}delivery/test_callbacks.py::TestReportProbe::test_reports_resolve_requests_of_a_campaign",
         f"{_AIRFLOW}journal/test_evidence.py::test_task_is_deferred_until_a_probe_has_an_outcome_and_uses_no_try",
         f"{_AIRFLOW}journal/test_evidence.py::test_on_unknown_applies_after_unknown_timeout_without_an_outcome",
     ),
@@ -367,7 +367,7 @@ _GUARDS: Mapping[str, Tests] = {
         f"{_SENDING}test_partitions.py::test_everybody_is_in_one_part",
         f"{_SENDING}test_partitions.py::test_however_a_number_is_written_it_is_in_one_part",
         f"{_SENDING}test_partitions.py::test_another_process_cuts_alike",
-        f"{_AIRFLOW}campaigns/test_idempotency.py::TestPartitions::test_each_recipient_is_sent_to_by_one_partition",
+        f"{_AIRFLOW}campaigns/test_idempotency.py::TestPartitions::test_each_recipient_is_in_one_partition",
     ),
     "partitions divide rate and budget by share": (
         f"{_AIRFLOW}campaigns/test_idempotency.py::TestPartitions::test_budget_is_divided",
@@ -556,9 +556,9 @@ TASKS: Mapping[str, str] = {
     "UpdateContactRowOperator": f"{_CONTACTS}TestUpdate::test_only_the_cells_given_change",
     "UpsertContactRowOperator": f"{_CONTACTS}TestUpsert::test_a_row_that_exists_is_changed",
     "VerifyOtpOperator": f"{_OTP}TestVerify::test_the_right_code_verifies",
-    "partitions": f"{_AIRFLOW}campaigns/test_idempotency.py::TestPartitions::test_each_recipient_is_sent_to_by_one_partition",
+    "partitions": f"{_AIRFLOW}campaigns/test_idempotency.py::TestPartitions::test_each_recipient_is_in_one_partition",
     "DeliverySensor": (
-        f"{_AIRFLOW}delivery/test_sensor.py::TestOutcomes::test_when_all_is_final_it_succeeds_with_counts"
+        f"{_AIRFLOW}delivery/test_sensor.py::TestOutcomes::test_sensor_succeeds_with_counts_once_all_statuses_are_final"
     ),
     "OtpStatusSensor": f"{_AIRFLOW}operators/test_otp_sensor.py::TestOutcomes::test_verified_succeeds_with_the_record",
 }

@@ -204,7 +204,7 @@ def campaigns_of(database: Any) -> str:
 
 
 class TestPartitions:
-    def test_each_recipient_is_sent_to_by_one_partition(self, task_runner: TaskRunner) -> None:
+    def test_each_recipient_is_in_one_partition(self, task_runner: TaskRunner) -> None:
         run = parts(task_runner, 3, [*rows(40), *rows(10)])
         tries = [run.run_try(map_index=index) for index in range(3)]
         assert [one.state for one in tries] == ["success"] * 3

@@ -94,8 +94,8 @@ def link(run: Run, task_id: str) -> str:
 SMS = {"recipients": ["+2348031000001", "+2348031000002"], "content": "Hello"}
 
 
-class TestASend:
-    def test_of_sms_is_followed_to_each_recipient(self, task_runner: TaskRunner, received: Received) -> None:
+class TestSingleSend:
+    def test_sms_is_tracked_per_recipient(self, task_runner: TaskRunner, received: Received) -> None:
         task_runner.sandbox.control("POST", "seed", {"outcomes": {"sms": {"2348031000002": "undelivered"}}})
         done = run_operator(task_runner, SendSmsOperator, **SMS)
         (reference,) = done.result["references"]
@@ -111,7 +111,7 @@ class TestASend:
         (request,) = received.rows(requests)
         assert (request.reference, request.recipients, request.message_id) == (reference, 2, done.result["id"])
 
-    def test_of_email_is_followed(self, task_runner: TaskRunner, received: Received) -> None:
+    def test_email_is_tracked(self, task_runner: TaskRunner, received: Received) -> None:
         given = {
             "recipients": "uma@example.com",
             "subject": "Hello",
@@ -122,18 +122,20 @@ class TestASend:
         received.comes_to(reference, 1)
         assert received.recipients(reference) == {"uma@example.com"}
 
-    def test_of_airtime_is_followed(self, task_runner: TaskRunner, received: Received) -> None:
+    def test_airtime_is_tracked(self, task_runner: TaskRunner, received: Received) -> None:
         task_runner.sandbox.control("PUT", "settings", {"airtime_sent_seconds": 0.1, "airtime_final_seconds": 0.2})
         done = run_operator(task_runner, BuyAirtimeOperator, network="MTN", amount=60, recipient="+2348031000003")
         (reference,) = done.result["references"]
         received.comes_to(reference, 1)
 
-    def test_to_a_place_of_the_author_s_own_is_left_alone(self, task_runner: TaskRunner, received: Received) -> None:
+    def test_send_with_the_author_s_own_callback_is_not_tracked(
+        self, task_runner: TaskRunner, received: Received
+    ) -> None:
         done = run_operator(task_runner, SendSmsOperator, **SMS, callback="http://127.0.0.1:9/hook")
         assert done.state == "success"
         assert (received.rows(sends), received.observed) == ([], [])
 
-    def test_is_followed_by_the_account_s_webhook_alone(self, task_runner: TaskRunner, received: Received) -> None:
+    def test_send_is_tracked_by_the_account_webhook_alone(self, task_runner: TaskRunner, received: Received) -> None:
         task_runner.connect(
             "cpaas_default",
             callback_url=received.url,
@@ -158,34 +160,32 @@ class TestASend:
         assert received.counts(reference) == (0, 0, 2)
         assert received.recipients(reference) == {"2348031000001", "2348031000002"}
 
-    def test_leaves_no_callback_url_in_logs_or_results(self, task_runner: TaskRunner, received: Received) -> None:
+    def test_callback_url_is_in_no_log_and_no_result(self, task_runner: TaskRunner, received: Received) -> None:
         done = run_operator(task_runner, SendSmsOperator, **SMS)
         assert "/callback/" not in f"{done.log} {done.result}"
 
 
-class TestWhatTheResultSaysOfReports:
-    def test_on_a_connection_with_callback_url_they_come_by_callback(
+class TestDeliveryReportsOfResult:
+    def test_connection_with_callback_url_reports_by_callback(
         self, task_runner: TaskRunner, received: Received
     ) -> None:
         done = run_operator(task_runner, SendSmsOperator, recipients=["08031234567"], content="Hello")
         assert done.result["delivery_reports"] == "callback"
         assert campaigns.sms(task_runner, rows(2)).run_try().result["delivery_reports"] == "callback"
 
-    def test_without_it_none_can_come(self, task_runner: TaskRunner) -> None:
+    def test_connection_without_callback_url_has_no_reports(self, task_runner: TaskRunner) -> None:
         done = run_operator(task_runner, SendSmsOperator, recipients=["08031234567"], content="Hello")
         assert done.result["delivery_reports"] is None
         assert campaigns.sms(task_runner, rows(2)).run_try().result["delivery_reports"] is None
 
-    def test_with_a_callback_of_the_authors_own_none_can_come(
+    def test_send_with_the_author_s_own_callback_has_no_reports(
         self, task_runner: TaskRunner, received: Received
     ) -> None:
         own = {"content": "Hello", "callback": "http://127.0.0.1:9/own"}
         done = run_operator(task_runner, SendSmsOperator, recipients=["08031234567"], **own)
         assert done.result["delivery_reports"] is None
 
-    def test_by_the_accounts_webhook_those_of_single_sends_come_under_our_reference(
-        self, task_runner: TaskRunner
-    ) -> None:
+    def test_account_webhook_reports_single_sends_by_our_reference(self, task_runner: TaskRunner) -> None:
         task_runner.connect("cpaas_default", webhook_secret="of-the-account", signature_header="X-Signature")
         given = {"recipients": ["08031234567"], "content": "Hello"}
         assert run_operator(task_runner, SendSmsOperator, **given).result["delivery_reports"] == "webhook"
@@ -201,7 +201,7 @@ class TestWhatTheResultSaysOfReports:
             (CreateContactRowOperator, {"columns": {"Name": "Ada"}}),
         ],
     )
-    def test_of_what_is_not_reported_on_nothing_is_awaited(
+    def test_operation_without_reports_records_no_send(
         self, task_runner: TaskRunner, received: Received, operator: type, given: dict[str, Any]
     ) -> None:
         done = run_operator(task_runner, operator, **given)
@@ -210,10 +210,10 @@ class TestWhatTheResultSaysOfReports:
         assert received.rows(sends) == []
 
 
-class TestTheLink:
+class TestDeliveryLink:
     """What a task's page offers as ``Delivery``."""
 
-    def test_of_a_campaign_leads_to_its_counts_while_it_is_sent(
+    def test_link_of_a_campaign_shows_its_counts_while_it_sends(
         self, task_runner: TaskRunner, received: Received
     ) -> None:
         limit_batches(task_runner, 2, callback_url=received.url, callback_secret="of-callbacks")
@@ -223,11 +223,11 @@ class TestTheLink:
         (sent,) = received.rows(sends)
         assert link(run, "campaign").endswith(f"/cpaas/deliveries?campaign={sent.campaign}")
 
-    def test_is_named_by_all_that_send(self) -> None:
+    def test_all_sending_operators_have_the_link(self) -> None:
         for operator in (SendSmsOperator, SendEmailOperator, BuyAirtimeOperator):
             assert [one.name for one in operator.operator_extra_links] == ["Delivery"]
 
-    def test_names_what_was_sent_and_not_more_than_a_url_holds(self, airflow_db: object) -> None:
+    def test_link_names_references_up_to_the_length_of_a_url(self, airflow_db: object) -> None:
         with new_dag():
             task = SendSmsOperator(task_id="send", **SMS)
         (one,) = task.operator_extra_links
@@ -276,8 +276,8 @@ class TestWeakSecrets:
         assert "hunter22" not in done.log
 
 
-class TestWhereReportsWouldBeLost:
-    def test_by_another_store_nothing_is_sent(
+class TestUnreachableReceiver:
+    def test_receiver_on_another_database_fails_the_task_and_nothing_is_sent(
         self, task_runner: TaskRunner, received: Received, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         assert received.store.identity
@@ -290,7 +290,9 @@ class TestWhereReportsWouldBeLost:
         assert "Nothing was sent." in done.error
         assert not task_runner.inbox_items("sms", "2348031000009")
 
-    def test_by_another_place_nothing_is_sent(self, task_runner: TaskRunner, received: Received) -> None:
+    def test_callback_url_of_another_server_fails_the_task_and_nothing_is_sent(
+        self, task_runner: TaskRunner, received: Received
+    ) -> None:
         for place in (f"{received.url}/elsewhere", task_runner.sandbox.url):
             task_runner.connect("cpaas_default", callback_url=place, callback_secret="of-callbacks")
             done = run_operator(task_runner, SendSmsOperator, recipients="+2348031000008", content="Hello")
@@ -298,7 +300,7 @@ class TestWhereReportsWouldBeLost:
             assert "rejected this connection's callback URLs" in done.error
         assert not task_runner.inbox_items("sms", "2348031000008")
 
-    def test_receiver_that_does_not_respond_leaves_the_check_open(
+    def test_receiver_that_does_not_respond_leaves_the_check_undecided(
         self, task_runner: TaskRunner, received: Received
     ) -> None:
         with closed_port() as url:
@@ -307,7 +309,7 @@ class TestWhereReportsWouldBeLost:
         assert done.state == "success"
         assert "did not respond" in done.log
 
-    def test_a_store_that_cannot_be_opened_is_tried_again(
+    def test_database_that_cannot_be_opened_leaves_the_task_to_its_retries(
         self, task_runner: TaskRunner, received: Received, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         (tmp_path / "file").touch()
@@ -317,7 +319,7 @@ class TestWhereReportsWouldBeLost:
         assert "Nothing was sent." in done.error
 
 
-class TestEvidence:
+class TestReportProbe:
     def test_report_resolves_an_unknown_send(self, task_runner: TaskRunner, received: Received) -> None:
         task_runner.sandbox.control(*fault("send_sms", "cut_after", times=1))
         with new_dag() as dag:
@@ -331,7 +333,7 @@ class TestEvidence:
         assert (first.result["recipients"], first.result["unknown_recipients"]) == (2, 0)
         assert all(len(task_runner.inbox_items("sms", phone)) == 1 for phone in ("2348031000001", "2348031000002"))
 
-    def test_without_a_report_the_task_waits_for_one_and_then_fails(
+    def test_unknown_send_without_a_report_is_deferred_and_then_fails(
         self, task_runner: TaskRunner, received: Received
     ) -> None:
         task_runner.sandbox.control("PUT", "settings", {"report_delay_seconds": 3600})
@@ -342,7 +344,7 @@ class TestEvidence:
         assert done.state == "failed"
         assert "Outcome unknown" in done.error
 
-    def test_reports_settle_requests_of_a_campaign(self, task_runner: TaskRunner, received: Received) -> None:
+    def test_reports_resolve_requests_of_a_campaign(self, task_runner: TaskRunner, received: Received) -> None:
         limit_batches(task_runner, 2, callback_url=received.url, callback_secret="of-callbacks", timeout=TIMEOUT)
         task_runner.sandbox.control(*fault("send_sms", "cut_after", times=2))
         run = campaigns.sms(task_runner, rows(6, 100))
@@ -355,7 +357,7 @@ class TestEvidence:
         assert (done.result["sent"], done.result["unknown_recipients"]) == (6, 0)
         assert set(campaigns.count_messages(task_runner).values()) == {1}
 
-    def test_reports_to_the_account_s_webhook_alone_settle_requests_of_a_campaign(
+    def test_account_webhook_reports_alone_resolve_requests_of_a_campaign(
         self, task_runner: TaskRunner, received: Received
     ) -> None:
         """Where callbacks went is gone by the time there is something to report."""
@@ -384,12 +386,12 @@ class TestEvidence:
         assert {one.reference for one in received.rows(requests)} == {*noted, doubted}
 
 
-class TestAcceptedForSome:
+class TestPartlyAccepted:
     """A request from which the service rejected a recipient. A report of it ends no wait for the others."""
 
     @pytest.mark.parametrize("is_campaign", [True, False])
     @pytest.mark.parametrize("track_recipients", [True, False])
-    def test_is_followed_to_the_accepted_ones(
+    def test_partly_accepted_send_is_tracked_for_accepted_recipients(
         self, task_runner: TaskRunner, received: Received, is_campaign: bool, track_recipients: bool
     ) -> None:
         accepted, rejected = digits(2, 900)
@@ -412,9 +414,7 @@ class TestAcceptedForSome:
             assert received.counts(request.campaign) == expected
         assert received.recipients(request.campaign) == {accepted}
 
-    def test_is_recorded_with_the_rejected_ones_by_a_later_try(
-        self, task_runner: TaskRunner, received: Received
-    ) -> None:
+    def test_later_try_records_the_rejected_recipients(self, task_runner: TaskRunner, received: Received) -> None:
         _, rejected, later, _ = digits(4, 940)
         errors = [{"field": "recipients", "message": f"The number {rejected} is invalid."}]
         partly = Answer(200, encoded({"id": "m-1", "message": "Partly sent", "errors": errors}))
@@ -442,8 +442,8 @@ class TestAcceptedForSome:
         assert received.counts(first.campaign) == (0, 0, 0)
 
 
-class TestACampaign:
-    def test_is_followed_to_each_recipient(self, task_runner: TaskRunner, received: Received) -> None:
+class TestCampaign:
+    def test_campaign_is_tracked_per_recipient(self, task_runner: TaskRunner, received: Received) -> None:
         limit_batches(task_runner, 2, callback_url=received.url, callback_secret="of-callbacks")
         phones = digits(5, 200)
         task_runner.sandbox.control("POST", "seed", {"outcomes": {"sms": {phones[0]: "undelivered"}}})
@@ -455,7 +455,7 @@ class TestACampaign:
         assert sorted(one.recipients for one in noted) == [1, 2, 2]
         assert all(one.message_id and one.campaign == done.result["reference"] for one in noted)
 
-    def test_that_is_gone_on_with_is_not_over_before_its_last_try(
+    def test_retried_campaign_is_finished_only_after_its_last_try(
         self, task_runner: TaskRunner, received: Received
     ) -> None:
         limit_batches(task_runner, 2, callback_url=received.url, callback_secret="of-callbacks")
@@ -469,7 +469,7 @@ class TestACampaign:
         received.comes_to(done.result["reference"], 4)
         assert [one.expected for one in received.rows(sends)] == [4]
 
-    def test_is_not_delivered_by_reports_of_those_it_does_not_know_of(
+    def test_reports_of_unknown_requests_do_not_count_for_the_campaign(
         self, task_runner: TaskRunner, received: Received
     ) -> None:
         limit_batches(task_runner, 2, callback_url=received.url, callback_secret="of-callbacks", timeout=TIMEOUT)
@@ -509,7 +509,7 @@ class TestACampaign:
         assert sum(one.recipients for one in received.rows(requests)) == 4
         received.comes_to(done.result["reference"], 4)
 
-    def test_in_parts_is_a_campaign_a_part(self, task_runner: TaskRunner, received: Received) -> None:
+    def test_each_partition_is_its_own_campaign(self, task_runner: TaskRunner, received: Received) -> None:
         limit_batches(task_runner, 2, callback_url=received.url, callback_secret="of-callbacks")
         people = rows(8, 400)
         references = set()

@@ -60,7 +60,7 @@ def after(task_runner: TaskRunner, received: Received, *statuses: str) -> tuple[
 
 
 @pytest.mark.parametrize("status", ["success", "sent", "pending"])
-def test_report_of_what_was_bought_settles_it(task_runner: TaskRunner, received: Received, status: str) -> None:
+def test_report_of_a_purchase_resolves_it(task_runner: TaskRunner, received: Received, status: str) -> None:
     _, done = after(task_runner, received, status)
     assert (done.state, done.result["id"], done.result["status"]) == ("success", "buy-1", status)
     assert AIRTIME.requests(task_runner) == 1
@@ -81,12 +81,12 @@ def test_report_of_a_failed_purchase_fails_the_task_with_the_reason(
     assert AIRTIME.requests(task_runner) == 2
 
 
-def test_success_goes_before_failure_whatever_came_first(task_runner: TaskRunner, received: Received) -> None:
+def test_success_takes_precedence_over_failure_in_any_order(task_runner: TaskRunner, received: Received) -> None:
     _, done = after(task_runner, received, "failed", "success")
     assert (done.state, done.result["status"]) == ("success", "success")
 
 
-def test_status_that_the_contract_does_not_know_settles_nothing(task_runner: TaskRunner, received: Received) -> None:
+def test_status_outside_the_contract_resolves_nothing(task_runner: TaskRunner, received: Received) -> None:
     _, waiting = after(task_runner, received, "expired")
     assert waiting.state == "deferred"
 

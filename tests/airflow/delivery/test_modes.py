@@ -205,7 +205,7 @@ def test_wait_for_delivery_ends_alike_in_each_mode(
     assert case.message in end.log
 
 
-class TestResultsFileOfAnEarlierWait:
+class TestResultsFileOfEarlierWait:
     """A later task, such as the next channel of a fallback, reads the file after the wait has ended."""
 
     @pytest.mark.parametrize("mode", MODES)
@@ -223,7 +223,7 @@ class TestResultsFileOfAnEarlierWait:
         assert not path.exists()
 
     @pytest.mark.parametrize("mode", MODES)
-    def test_is_replaced_after_a_clear(
+    def test_results_file_is_replaced_after_a_clear(
         self, task_runner: TaskRunner, store: Database, tmp_path: Path, mode: str
     ) -> None:
         path = tmp_path / "results.jsonl"
@@ -334,9 +334,7 @@ def test_single_response_that_is_not_about_the_passcode_ends_no_wait(
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_such_responses_again_and_again_end_the_wait_and_a_retry_waits_again(
-    task_runner: TaskRunner, mode: str
-) -> None:
+def test_repeated_unrelated_responses_end_the_try_and_a_retry_waits_again(task_runner: TaskRunner, mode: str) -> None:
     with response_sequence_server(passcode("SENT"), STRAY["proxy wants a login"]) as url:
         task_runner.connect("cpaas_default", host=url)
         run = sensor_run(task_runner, OtpStatusSensor, mode, {"otp_id": "passcode", "soft_fail": True})

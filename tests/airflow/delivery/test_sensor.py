@@ -185,7 +185,7 @@ def finished_run(store: Database, sandbox_process: Sandbox, outcomes: Path) -> I
 
 class TestOutcomes:
     @pytest.mark.parametrize("mode", MODES)
-    def test_when_all_is_final_it_succeeds_with_counts(self, finished_run: TaskRunner, mode: str) -> None:
+    def test_sensor_succeeds_with_counts_once_all_statuses_are_final(self, finished_run: TaskRunner, mode: str) -> None:
         assert finished_run.outcome(f"final_{mode}") == ("success", 1)
         assert finished_run.xcom(f"final_{mode}") == {
             "expected": 2, "delivered": 2, "undelivered": 0, "in_flight": 0, "unreported": 0, "conflicts": 1,
@@ -194,13 +194,13 @@ class TestOutcomes:
         assert set(finished_run.xcom(f"final_{mode}")) == documented_keys(DeliverySensor)
 
     @pytest.mark.parametrize("mode", MODES)
-    def test_a_share_that_is_reached_is_enough(self, finished_run: TaskRunner, mode: str) -> None:
+    def test_sensor_succeeds_once_the_required_share_is_delivered(self, finished_run: TaskRunner, mode: str) -> None:
         assert finished_run.outcome(f"enough_{mode}") == ("success", 1)
         assert finished_run.xcom(f"enough_{mode}") == {**FIGURES, "results_path": None}
 
     @pytest.mark.parametrize("mode", MODES)
     @pytest.mark.parametrize("name", MESSAGES)
-    def test_every_other_end_fails_at_once_with_counts(self, finished_run: TaskRunner, name: str, mode: str) -> None:
+    def test_failed_wait_ends_at_once_with_counts(self, finished_run: TaskRunner, name: str, mode: str) -> None:
         assert finished_run.outcome(f"{name}_{mode}") == ("failed", 1)
         assert finished_run.error(f"{name}_{mode}") == MESSAGES[name] + STANDING
 
@@ -212,7 +212,7 @@ class TestOutcomes:
 
     @pytest.mark.parametrize("mode", MODES)
     @pytest.mark.parametrize("name", MESSAGES)
-    def test_a_failure_leaves_its_counts_for_tasks_downstream(
+    def test_failed_sensor_pushes_its_counts(
         self, finished_run: TaskRunner, outcomes: Path, name: str, mode: str
     ) -> None:
         path = str(outcomes / f"{name}_{mode}.jsonl")
@@ -220,7 +220,7 @@ class TestOutcomes:
         assert left == [{**FIGURES, "results_path": path}]
 
     @pytest.mark.parametrize("mode", MODES)
-    def test_nothing_to_wait_for_is_an_error(self, finished_run: TaskRunner, mode: str) -> None:
+    def test_send_result_without_recipients_fails_or_skips(self, finished_run: TaskRunner, mode: str) -> None:
         assert finished_run.outcome(f"nothing_{mode}") == ("failed", 1)
         assert (
             finished_run.error(f"nothing_{mode}")
@@ -228,29 +228,29 @@ class TestOutcomes:
         )
         assert finished_run.outcome(f"nothing_{mode}_soft") == ("skipped", 1)
 
-    def test_on_the_triggerer_it_is_a_trigger_that_waits(self, finished_run: TaskRunner) -> None:
+    def test_deferrable_sensor_waits_in_a_trigger(self, finished_run: TaskRunner) -> None:
         assert "[DAG TEST] running trigger in line" in finished_run.log("timed_out_deferrable")
 
-    def test_no_number_is_in_a_log_or_an_xcom(self, finished_run: TaskRunner) -> None:
+    def test_logs_and_xcoms_hold_no_number(self, finished_run: TaskRunner) -> None:
         for text in (*finished_run.all_logs, *finished_run.result.all_xcoms()):
             assert not [number for number in PEOPLE if number in text]
 
 
-class TestWhatIsWaitedFor:
-    def test_a_mapped_set_is_waited_for_together(self, finished_run: TaskRunner) -> None:
+class TestAwaitedRecipients:
+    def test_mapped_set_is_waited_for_together(self, finished_run: TaskRunner) -> None:
         assert finished_run.xcom("mapped_set")["delivered"] == 3
 
     def test_mapped_instances_wait_for_their_own(self, finished_run: TaskRunner) -> None:
         assert [finished_run.outcome("mapped", index)[0] for index in (0, 1)] == ["success", "failed"]
 
-    def test_of_references_the_store_knows_the_recipients(self, finished_run: TaskRunner) -> None:
+    def test_recipients_of_references_come_from_the_database(self, finished_run: TaskRunner) -> None:
         assert finished_run.xcom("references")["expected"] == 1
         assert finished_run.xcom("several_references")["expected"] == 2
 
-    def test_a_purchase_is_waited_for_by_its_reference(self, finished_run: TaskRunner) -> None:
+    def test_purchase_is_waited_for_by_its_reference(self, finished_run: TaskRunner) -> None:
         assert finished_run.xcom("purchase")["delivered"] == 1
 
-    def test_who_was_erased_in_flight_is_waited_for_no_longer(self, finished_run: TaskRunner) -> None:
+    def test_recipient_erased_in_flight_is_no_longer_waited_for(self, finished_run: TaskRunner) -> None:
         assert finished_run.outcome("erased") == ("success", 1)
         figures = {"expected": 2, "delivered": 1, "undelivered": 1, "in_flight": 0, "unreported": 0}
         assert figures.items() <= finished_run.xcom("erased").items()
@@ -261,7 +261,7 @@ class TestWhatIsWaitedFor:
         assert "[cpaas] database" in finished_run.error("unheard_of")
 
     @pytest.mark.parametrize("mode", MODES)
-    def test_of_a_send_without_reports_it_fails_at_once_and_does_not_blame_the_store(
+    def test_send_without_reports_fails_at_once_without_naming_the_database(
         self, finished_run: TaskRunner, mode: str
     ) -> None:
         assert finished_run.outcome(f"without_reports_{mode}") == ("failed", 1)
@@ -269,7 +269,7 @@ class TestWhatIsWaitedFor:
         assert "[cpaas] database" not in finished_run.log(f"without_reports_{mode}")
 
     @pytest.mark.parametrize("mode", MODES)
-    def test_unknown_recipients_to_wait_for_without_reports_fail_it_at_once(
+    def test_unknown_recipients_to_wait_for_without_reports_fail_at_once(
         self, finished_run: TaskRunner, mode: str
     ) -> None:
         assert finished_run.outcome(f"unknown_without_reports_{mode}") == ("failed", 1)
@@ -293,7 +293,7 @@ class TestWhatIsWaitedFor:
         )
 
     @pytest.mark.parametrize("mode", MODES)
-    def test_without_wait_for_unknown_a_recipient_without_a_report_is_not_waited_for(
+    def test_unreported_unknown_recipient_is_not_waited_for_without_wait_for_unknown(
         self, finished_run: TaskRunner, mode: str
     ) -> None:
         assert finished_run.outcome(f"unknown_silent_False_{mode}") == ("success", 1)
@@ -314,15 +314,17 @@ class TestWhatIsWaitedFor:
             ("timed_out_deferrable", "a final status of every recipient"),
         ],
     )
-    def test_its_log_begins_with_what_is_waited_for_and_how_long(
+    def test_log_begins_with_what_is_waited_for_and_how_long(
         self, finished_run: TaskRunner, task: str, awaited: str
     ) -> None:
         where = "the triggerer" if task.endswith("deferrable") else "a worker"
         assert f"DeliverySensor waits for {awaited}, on {where}: the database of delivery rep" in finished_run.log(task)
 
 
-class TestOutcomeFile:
-    def test_json_lines_say_what_became_of_each_and_why(self, finished_run: TaskRunner, outcomes: Path) -> None:
+class TestResultsFile:
+    def test_json_lines_have_the_status_and_reason_of_each_recipient(
+        self, finished_run: TaskRunner, outcomes: Path
+    ) -> None:
         lines = results_in(outcomes / "missed_poke.jsonl")
         assert {line["recipient"]: (line["outcome"], line["status"], line["reason"]) for line in lines} == {
             DONE: ("delivered", "delivered", None),
@@ -335,35 +337,35 @@ class TestOutcomeFile:
         assert {line["recipient"]: line["conflict"] for line in lines} == {DONE: False, LOST: True}
         assert finished_run.xcom("jsonl")["conflicts"] == 1
 
-    def test_parquet_has_the_same(self, finished_run: TaskRunner, outcomes: Path) -> None:
+    def test_parquet_has_the_same_rows_as_json_lines(self, finished_run: TaskRunner, outcomes: Path) -> None:
         (row,) = parquet.read_table(outcomes / "final.parquet").to_pylist()
         assert (row["campaign"], row["recipient"], row["outcome"]) == ("noted", f"+{DONE}", "delivered")
         assert row["conflict"] is False
         assert finished_run.xcom("rendered")["results_path"] == str(outcomes / "final.parquet")
 
-    def test_a_format_there_is_not_is_refused_before_the_wait(self, finished_run: TaskRunner) -> None:
+    def test_unknown_format_is_refused_before_the_wait(self, finished_run: TaskRunner) -> None:
         assert finished_run.outcome("bad_path") == ("failed", 1)
         assert "must end in" in finished_run.error("bad_path")
 
-    def test_one_that_cannot_be_written_fails_the_task(self, finished_run: TaskRunner) -> None:
+    def test_results_file_that_cannot_be_written_fails_the_task(self, finished_run: TaskRunner) -> None:
         assert finished_run.outcome("no_place") == ("failed", 1)
         assert "could not be written" in finished_run.error("no_place")
 
-    def test_nothing_half_written_is_left(self, finished_run: TaskRunner, outcomes: Path) -> None:
+    def test_no_partial_results_file_remains(self, finished_run: TaskRunner, outcomes: Path) -> None:
         assert list(outcomes.rglob("*.part")) == []
 
 
 class TestArguments:
     @pytest.mark.parametrize("given", [0, 1.01, -1, True, "0.5", float("nan")])
-    def test_a_share_is_above_0_and_up_to_1(self, given: Any) -> None:
+    def test_share_outside_0_to_1_is_refused(self, given: Any) -> None:
         with pytest.raises(ValueError, match="min_delivered must be a number above 0 and up to 1"):
             DeliverySensor(task_id="bad", send_result="x", min_delivered=given)
 
-    def test_rounds_are_short_where_one_query_serves_all(self) -> None:
+    def test_poll_interval_is_short_where_one_query_serves_all(self) -> None:
         assert DeliverySensor(task_id="there", send_result="x", deferrable=True).poke_interval == 1
         assert DeliverySensor(task_id="here", send_result="x", deferrable=False).poke_interval == 10
 
-    def test_airflow_s_default_decides_where_it_waits(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_airflow_s_default_decides_whether_it_defers(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("AIRFLOW__OPERATORS__DEFAULT_DEFERRABLE", "True")
         assert DeliverySensor(task_id="there", send_result="x").deferrable is True
         assert DeliverySensor(task_id="here", send_result="x", deferrable=False).deferrable is False
@@ -390,9 +392,7 @@ class TestDeferral:
     def context(self) -> Any:
         return {"ti": Instance()}
 
-    def test_what_the_trigger_gets_is_plain_json_with_an_absolute_deadline(
-        self, sensor: DeliverySensor, context: Any
-    ) -> None:
+    def test_trigger_gets_plain_json_with_an_absolute_deadline(self, sensor: DeliverySensor, context: Any) -> None:
         begun = timezone.utcnow()
         with pytest.raises(TaskDeferred) as deferred:
             sensor.execute(context)
@@ -403,9 +403,7 @@ class TestDeferral:
         assert 600 <= (dt.datetime.fromisoformat(kwargs["deadline"]) - begun).total_seconds() < 660
         assert deferred.value.timeout > dt.timedelta(seconds=600)
 
-    def test_of_thousands_of_mapped_tasks_it_gets_the_references_alone(
-        self, sensor: DeliverySensor, context: Any
-    ) -> None:
+    def test_trigger_of_thousands_of_sends_gets_only_references(self, sensor: DeliverySensor, context: Any) -> None:
         names = [f"cpaas-{number:024d}" for number in range(5000)]
         sensor.send_result = [single(name) for name in names]
         with pytest.raises(TaskDeferred) as deferred:
@@ -423,13 +421,13 @@ class TestDeferral:
         with pytest.raises(AirflowException, match="returned no delivery figures"):
             sensor.resume_execution("execute_complete", {"event": event}, context)
 
-    def test_an_error_of_the_trigger_fails_the_task_for_good(self, sensor: DeliverySensor, context: Any) -> None:
+    def test_error_of_the_trigger_fails_the_task_for_good(self, sensor: DeliverySensor, context: Any) -> None:
         event = {"outcome": "error", "message": "what happened"}
         with pytest.raises(AirflowFailException, match="what happened"):
             sensor.resume_execution("execute_complete", {"event": event}, context)
 
     @pytest.mark.parametrize(("soft", "kind"), [(False, AirflowSensorTimeout), (True, AirflowSkipException)])
-    def test_no_triggerer_at_all_is_a_wait_that_timed_out(
+    def test_wait_without_a_triggerer_times_out(
         self, sensor: DeliverySensor, context: Any, soft: bool, kind: type[Exception]
     ) -> None:
         sensor.soft_fail = soft
@@ -437,7 +435,7 @@ class TestDeferral:
             sensor.resume_execution("__fail__", {"error": "Trigger timeout"}, context)
         assert context["ti"].pushed["report"]["in_flight"] == 1
 
-    def test_what_came_to_its_end_meanwhile_is_no_timeout(
+    def test_delivery_completed_before_a_trigger_timeout_succeeds(
         self, sensor: DeliverySensor, context: Any, store: Database
     ) -> None:
         sensor.send_result = campaign("late", 1)
@@ -445,7 +443,7 @@ class TestDeferral:
         assert sensor.resume_execution("__fail__", {"error": "Trigger timeout"}, context)["delivered"] == 1
 
 
-class TestTrouble:
+class TestFailures:
     @pytest.fixture
     def sensor(self, airflow_db: object, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> DeliverySensor:
         """One whose store cannot be read."""
@@ -453,7 +451,7 @@ class TestTrouble:
         monkeypatch.setenv("AIRFLOW__CPAAS__DATABASE", f"sqlite:///{tmp_path}/file/store.db")
         return DeliverySensor(task_id="wait", send_result=single("one"), timeout=600, deferrable=True)
 
-    def test_a_store_that_cannot_be_read_does_not_end_the_wait(
+    def test_unreadable_database_does_not_end_the_wait(
         self, sensor: DeliverySensor, caplog: pytest.LogCaptureFixture
     ) -> None:
         assert sensor.poke({}) is False
@@ -478,7 +476,7 @@ class TestTrouble:
             sensor.resume_execution("__fail__", {"error": "Trigger timeout"}, {})
 
 
-class TestWhatSendersReturn:
+class TestParseSendResult:
     """``parse_send_result`` beyond what the cases show."""
 
     def read(self, given: Any) -> tuple[tuple[str, ...], int]:
@@ -490,10 +488,10 @@ class TestWhatSendersReturn:
     def test_requests_of_unknown_outcome_are_waited_for_but_not_expected(self) -> None:
         assert self.read(single("a", recipients=3, unknown=2, unknown_references=["b"])) == (("a", "b"), 3)
 
-    def test_parts_that_sent_nothing_and_parts_that_were_skipped_are_passed_over(self) -> None:
+    def test_partitions_that_were_skipped_or_sent_nothing_are_ignored(self) -> None:
         assert self.read([campaign("a", 5), campaign("b", 0), single(), None]) == (("a", "b"), 5)
 
-    def test_parts_that_sent_nothing_need_no_reports(self) -> None:
+    def test_partitions_that_sent_nothing_need_no_reports(self) -> None:
         given = [campaign("a", 5, delivery_reports="webhook"), campaign("b", 0, delivery_reports=None)]
         assert self.read(given) == (("a", "b"), 5)
 
@@ -511,7 +509,7 @@ class TestWhatSendersReturn:
         with pytest.raises(ValueError, match="had no callback_url"):
             parse_send_result(given, wait_for_unknown=True)
 
-    def test_the_same_result_twice_counts_once(self) -> None:
+    def test_same_result_twice_counts_once(self) -> None:
         assert self.read([campaign("a", 5), campaign("a", 5)]) == (("a",), 5)
 
     @pytest.mark.parametrize(
@@ -537,13 +535,13 @@ class TestWhatSendersReturn:
             ({**single("a"), "recipients": "3"}, "recipients is no whole number"),
         ],
     )
-    def test_what_names_nothing_to_wait_for_is_refused_in_words(self, given: Any, words: str) -> None:
+    def test_send_result_that_names_no_send_is_refused(self, given: Any, words: str) -> None:
         with pytest.raises(ValueError, match=words):
             self.read(given)
 
 
 class TestQueries:
-    def test_a_look_asks_once_for_hundreds_of_requests(self, store: Database) -> None:
+    def test_poll_makes_one_query_for_hundreds_of_requests(self, store: Database) -> None:
         names = [f"many-{number}" for number in range(400)]
         save_reports(store, *(report(UNDER_WAY, "sent", token=pack(name)) for name in names))
         sensor = DeliverySensor(task_id="wait", send_result=[single(name) for name in names])
@@ -573,7 +571,7 @@ class TestTriggerer:
         runner.triggers[number] = {"task": task, "is_watcher": False, "name": f"trigger {number}", "events": 0}
         return task
 
-    async def test_each_trigger_ends_with_one_event_and_warns_in_its_own_log(self, store: Database) -> None:
+    async def test_trigger_ends_with_one_event_and_warns_in_its_own_log(self, store: Database) -> None:
         runner, told = TriggerRunner(), list[Any]()
 
         class Bound(logging.Handler):

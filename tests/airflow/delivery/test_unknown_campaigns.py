@@ -74,7 +74,7 @@ def test_end_records_which_requests_are_unknown(lost: Callable[..., Any], receiv
 
 
 @pytest.mark.parametrize("is_sent", [True, False])
-def test_person_who_resolves_ends_the_wait_of_the_campaign(
+def test_manual_resolution_ends_the_wait_of_the_campaign(
     lost: Callable[..., Any], received: Received, journal: Callable[..., CommandResult], *, is_sent: bool
 ) -> None:
     run, done = lost(3, 1, 1200 if is_sent else 1300)
