@@ -69,9 +69,9 @@ _OUTCOMES: Mapping[str, Tests] = {
         f"{_CAMPAIGN}test_odd_service.py::test_unknown_batch_is_never_bisected_nor_sent_again",
         f"{_CAMPAIGN}test_rejections.py::test_what_is_unknown_is_never_taken_apart",
         f"{_API}test_core.py::test_a_repeat_that_is_unknown_ends_it",
-        f"{_AIRFLOW}operators/test_sms.py::TestRetries::test_what_may_have_been_sent_is_never_sent_again",
-        f"{_AIRFLOW}operators/test_email.py::TestRetries::test_what_may_have_been_sent_is_never_sent_again",
-        f"{_AIRFLOW}operators/test_airtime.py::TestRetries::test_what_may_have_been_bought_is_never_bought_again",
+        f"{_AIRFLOW}operators/test_sms.py::TestRetries::test_unknown_request_is_not_sent_again",
+        f"{_AIRFLOW}operators/test_email.py::TestRetries::test_unknown_request_is_not_sent_again",
+        f"{_AIRFLOW}operators/test_airtime.py::TestRetries::test_unknown_purchase_is_not_repeated",
     ),
     "every fault the sandbox knows is met by the client": (
         "tests/contract/test_faults.py::test_every_fault_of_the_sandbox_is_exercised",
@@ -298,8 +298,8 @@ _GUARDS: Mapping[str, Tests] = {
     "who is not on allowed_recipients is skipped and counted": (
         f"{_AIRFLOW}journal/test_store.py::TestAllowedRecipients::test_recipients_not_allowed_are_left_out_and_counted_before_the_intent",
         f"{_AIRFLOW}campaigns/test_recipients.py::TestStaging::test_recipients_not_allowed_are_left_out_and_counted",
-        f"{_AIRFLOW}operators/test_airtime.py::TestAllowedRecipients::test_anybody_else_is_skipped",
-        f"{_AIRFLOW}operators/test_otp.py::TestRequest::test_only_who_is_allowed_gets_a_code",
+        f"{_AIRFLOW}operators/test_airtime.py::TestAllowedRecipients::test_recipient_not_allowed_is_skipped",
+        f"{_AIRFLOW}operators/test_otp.py::TestRequest::test_only_allowed_recipients_get_a_code",
     ),
     "a number is taken only if it can be read in one way and its country has it": (
         f"{_API}recipients/test_public_numbers.py::test_every_notation_reads_as_the_same_number",
@@ -466,8 +466,8 @@ _DEFAULTS: Mapping[str, Tests] = {
         f"{_DELIVERY}receiver/test_app.py::TestRefused::test_408_a_body_that_does_not_come",
     ),
     "too many recipients for one request are refused, naming the campaign": (
-        f"{_AIRFLOW}operators/test_sms.py::TestLimitsOfTheConnection::test_more_are_refused_and_nobody_gets_anything",
-        f"{_AIRFLOW}operators/test_email.py::TestLimitsOfTheConnection::test_too_many_are_refused_and_nobody_gets_anything",
+        f"{_AIRFLOW}operators/test_sms.py::TestConnectionLimits::test_recipients_above_the_limit_of_one_request_fail_and_nothing_is_sent",
+        f"{_AIRFLOW}operators/test_email.py::TestConnectionLimits::test_recipients_above_the_limit_of_one_request_fail_and_nothing_is_sent",
     ),
 }
 
@@ -530,7 +530,7 @@ _OTP = f"{_AIRFLOW}operators/test_otp.py::"
 # Each runs as a real task instance in the file of its test.
 TASKS: Mapping[str, str] = {
     "BuyAirtimeOperator": (
-        f"{_AIRFLOW}operators/test_airtime.py::TestResult::test_it_is_the_purchase_without_the_number"
+        f"{_AIRFLOW}operators/test_airtime.py::TestResult::test_result_is_the_purchase_without_the_number"
     ),
     "CreateContactRowOperator": f"{_CONTACTS}TestCreate::test_every_type_of_cell_is_written_by_column_name",
     "DeleteContactRowOperator": f"{_CONTACTS}TestDelete::test_the_row_is_gone",
@@ -542,13 +542,13 @@ TASKS: Mapping[str, str] = {
     "GetContactTableOperator": f"{_CONTACTS}TestGetTable::test_the_columns_are_the_result",
     "GetOtpOperator": f"{_OTP}TestGetAndFind::test_a_record_is_read_by_its_id",
     "BulkPhoneLookupOperator": (
-        f"{_AIRFLOW}operators/test_bulk_lookup.py::test_every_row_is_in_the_file_and_every_number_is_paid_for_once"
+        f"{_AIRFLOW}operators/test_bulk_lookup.py::test_file_has_all_rows_and_each_number_is_paid_for_once"
     ),
-    "PhoneLookupOperator": f"{_AIRFLOW}operators/test_lookup.py::test_the_record_is_the_result_number_included",
+    "PhoneLookupOperator": f"{_AIRFLOW}operators/test_lookup.py::test_record_is_the_result_number_included",
     "RequestOtpOperator": f"{_OTP}TestRequest::test_the_result_is_the_record_and_its_end_without_code_and_number",
     "RevokeOtpOperator": f"{_OTP}TestRevoke::test_the_passcode_is_useless_afterwards",
-    "SendEmailOperator": f"{_AIRFLOW}operators/test_email.py::TestResult::test_it_is_ids_counts_and_cost",
-    "SendSmsOperator": f"{_AIRFLOW}operators/test_sms.py::TestResult::test_it_is_ids_counts_and_cost",
+    "SendEmailOperator": f"{_AIRFLOW}operators/test_email.py::TestResult::test_result_has_ids_counts_and_cost",
+    "SendSmsOperator": f"{_AIRFLOW}operators/test_sms.py::TestResult::test_result_has_ids_counts_and_cost",
     "SmsCampaignOperator": (
         f"{_AIRFLOW}campaigns/test_tries.py::TestOneTry::test_each_recipient_gets_their_own_text_in_one_request"
     ),

@@ -469,7 +469,7 @@ class TestCampaign:
         received.comes_to(done.result["reference"], 4)
         assert [one.expected for one in received.rows(sends)] == [4]
 
-    def test_reports_of_unknown_requests_do_not_count_for_the_campaign(
+    def test_unknown_recipients_with_reports_count_as_expected_and_delivered(
         self, task_runner: TaskRunner, received: Received
     ) -> None:
         limit_batches(task_runner, 2, callback_url=received.url, callback_secret="of-callbacks", timeout=TIMEOUT)

@@ -86,12 +86,12 @@ def finished_run(airflow_db: object, sandbox_process: Sandbox) -> Iterator[TaskR
 
 
 class TestResult:
-    def test_every_templated_field_reaches_the_service_rendered(self, finished_run: TaskRunner) -> None:
+    def test_templated_fields_reach_the_service_rendered(self, finished_run: TaskRunner) -> None:
         (purchase,) = finished_run.inbox_items("airtime", digits("by_params"))
         assert (purchase["network"], purchase["amount"]) == ("Glo", 75)
         assert (purchase["external_ref"], purchase["callback"]) == ("ref-airtime", "http://127.0.0.1:9/glo")
 
-    def test_it_is_the_purchase_without_the_number(self, finished_run: TaskRunner) -> None:
+    def test_result_is_the_purchase_without_the_number(self, finished_run: TaskRunner) -> None:
         (purchase,) = finished_run.inbox_items("airtime", digits("by_params"))
         result = finished_run.xcom("rendered")
         assert set(result) == documented_keys(BuyAirtimeOperator) == {
@@ -101,13 +101,13 @@ class TestResult:
         assert (result["id"], result["status"], result["charge"]) == (purchase["id"], "pending", 75)
         assert result["refunded"] is False
 
-    def test_the_rendered_tab_shows_the_number_masked(self, finished_run: TaskRunner) -> None:
+    def test_rendered_tab_shows_the_number_masked(self, finished_run: TaskRunner) -> None:
         shown = finished_run.rendered("rendered")
         assert shown["recipient"] == f"0803****{phone('by_params')[-3:]}"
         assert shown["callback"] == "http://127.0.0.1/***"
         assert shown["amount"] == "75"
 
-    def test_the_recipient_comes_from_an_upstream_task(self, finished_run: TaskRunner) -> None:
+    def test_recipient_comes_from_an_upstream_task(self, finished_run: TaskRunner) -> None:
         assert len(finished_run.inbox_items("airtime", digits("winner"))) == 1
 
     def test_mapped_instances_buy_their_own(self, finished_run: TaskRunner) -> None:
@@ -119,26 +119,26 @@ class TestResult:
 
 class TestRetries:
     @pytest.mark.parametrize("case", ["busy_at_first", "refused_at_first"])
-    def test_what_surely_was_not_bought_is_bought_by_the_next_try(self, finished_run: TaskRunner, case: str) -> None:
+    def test_purchase_not_made_is_made_by_the_next_try(self, finished_run: TaskRunner, case: str) -> None:
         assert finished_run.outcome(case) == ("success", 2)
         assert len(finished_run.inbox_items("airtime", digits(case))) == 1
 
-    def test_an_unavailable_service_proves_nothing_about_money(self, finished_run: TaskRunner) -> None:
+    def test_unavailable_service_proves_nothing_about_money(self, finished_run: TaskRunner) -> None:
         assert finished_run.outcome("unavailable") == ("failed", 1)
         assert "unknown" in finished_run.error("unavailable")
 
     @pytest.mark.parametrize("kind", UNKNOWN)
-    def test_what_may_have_been_bought_is_never_bought_again(self, finished_run: TaskRunner, kind: str) -> None:
+    def test_unknown_purchase_is_not_repeated(self, finished_run: TaskRunner, kind: str) -> None:
         assert finished_run.outcome(f"unknown_{kind}") == ("failed", 1)
         assert len(finished_run.inbox_items("airtime", digits(f"unknown_{kind}"))) == 1
 
     @pytest.mark.parametrize("kind", PERMANENT)
-    def test_what_repeating_cannot_mend_fails_at_once(self, finished_run: TaskRunner, kind: str) -> None:
+    def test_permanent_error_fails_without_a_retry(self, finished_run: TaskRunner, kind: str) -> None:
         assert finished_run.outcome(f"permanent_{kind}") == ("failed", 1)
         assert PERMANENT[kind][2] in finished_run.error(f"permanent_{kind}")
         assert finished_run.inbox_items("airtime", digits(f"permanent_{kind}")) == []
 
-    def test_a_duplicate_fails_at_once_and_says_that_nothing_was_bought(self, finished_run: TaskRunner) -> None:
+    def test_duplicate_response_fails_and_the_error_says_nothing_was_bought(self, finished_run: TaskRunner) -> None:
         assert finished_run.outcome("bought") == ("success", 1)
         assert finished_run.outcome("duplicate") == ("failed", 1)
         assert "not bought: the service bought the same amount for this recipient" in finished_run.error("duplicate")
@@ -149,15 +149,15 @@ class TestRetries:
 
 class TestDeprecation:
     @pytest.mark.parametrize("case", ["rendered", "busy_at_first"])
-    def test_every_try_says_once_that_the_operation_is_deprecated(self, finished_run: TaskRunner, case: str) -> None:
+    def test_each_try_logs_the_deprecation_once(self, finished_run: TaskRunner, case: str) -> None:
         _, tries = finished_run.outcome(case)
         assert finished_run.log(case).count(DEPRECATED) == tries
 
 
 class TestAllowedRecipients:
-    def test_who_is_allowed_is_topped_up(self, finished_run: TaskRunner) -> None:
+    def test_allowed_recipient_is_topped_up(self, finished_run: TaskRunner) -> None:
         assert finished_run.outcome("allowed") == ("success", 1)
 
-    def test_anybody_else_is_skipped(self, finished_run: TaskRunner) -> None:
+    def test_recipient_not_allowed_is_skipped(self, finished_run: TaskRunner) -> None:
         assert finished_run.outcome("outsider") == ("skipped", 1)
         assert finished_run.inbox_items("airtime", digits("outsider")) == []

@@ -69,7 +69,7 @@ def test_lines_of_delimiters_are_no_rows(task_runner: TaskRunner, numbers: str, 
     assert [line["name"] for line in lines(tmp_path / "out.jsonl")] == ["Ada"]
 
 
-def test_every_row_is_in_the_file_and_every_number_is_paid_for_once(
+def test_file_has_all_rows_and_each_number_is_paid_for_once(
     task_runner: TaskRunner, numbers: str, tmp_path: Path
 ) -> None:
     results = tmp_path / "out.jsonl"
@@ -142,7 +142,7 @@ def test_record_of_another_number_is_not_stored(task_runner: TaskRunner, numbers
     assert (second.result["lookups"], second.result["cached"]) == (2, 4)
 
 
-def test_retry_looks_up_only_what_is_left(task_runner: TaskRunner, tmp_path: Path) -> None:
+def test_retry_looks_up_only_remaining_numbers(task_runner: TaskRunner, tmp_path: Path) -> None:
     many = [f"+23480358{number:05d}" for number in range(450)]
     source = written(tmp_path / "many.csv", [f"{one},x" for one in many])
     task_runner.sandbox.control(*fault("lookup_phone", "unavailable", after=230, retry_after=0))

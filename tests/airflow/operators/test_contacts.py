@@ -149,21 +149,21 @@ def named(rows: dict[str, dict[str, Any]], name: str) -> int:
 
 
 class TestGetTable:
-    def test_the_columns_are_the_result(self, finished_run: TaskRunner) -> None:
+    def test_columns_are_the_result(self, finished_run: TaskRunner) -> None:
         table = finished_run.xcom("table")
         assert set(table) == {"id", "columns"}
         assert table["columns"][0] == {"id": NAME, "name": "Name", "type": "TEXT"}
         assert len(table["columns"]) == 8
 
-    def test_a_busy_service_is_asked_again_by_the_next_try(self, finished_run: TaskRunner) -> None:
+    def test_busy_service_is_retried(self, finished_run: TaskRunner) -> None:
         assert finished_run.outcome("table_busy") == ("success", 2)
 
-    def test_a_wrong_key_fails_at_once(self, finished_run: TaskRunner) -> None:
+    def test_wrong_key_fails_at_once(self, finished_run: TaskRunner) -> None:
         assert finished_run.outcome("table_wrong_key") == ("failed", 1)
 
 
 class TestGetRow:
-    def test_cells_go_by_name(self, finished_run: TaskRunner) -> None:
+    def test_row_has_its_cells_by_column_name(self, finished_run: TaskRunner) -> None:
         result = finished_run.xcom("read")
         assert result["row_id"] == "row_read"
         assert (result["columns"]["Name"], result["columns"]["Points"]) == ("Before", 1)
@@ -171,13 +171,13 @@ class TestGetRow:
     def test_return_fields_narrow_them(self, finished_run: TaskRunner) -> None:
         assert finished_run.xcom("read_narrowed")["columns"] == {"Points": 1, "Plan": None}
 
-    def test_a_field_that_is_no_column_fails_at_once(self, finished_run: TaskRunner) -> None:
+    def test_field_that_is_no_column_fails_at_once(self, finished_run: TaskRunner) -> None:
         assert finished_run.outcome("read_unknown_field") == ("failed", 1)
         assert "return_fields names fields that the record does not have: Colour" in finished_run.error(
             "read_unknown_field"
         )
 
-    def test_a_row_that_is_not_there_fails_at_once(self, finished_run: TaskRunner) -> None:
+    def test_missing_row_fails_without_a_retry(self, finished_run: TaskRunner) -> None:
         assert finished_run.outcome("read_gone") == ("failed", 1)
 
     def test_reading_again_is_harmless(self, finished_run: TaskRunner) -> None:
@@ -185,7 +185,7 @@ class TestGetRow:
 
 
 class TestCreate:
-    def test_every_type_of_cell_is_written_by_column_name(
+    def test_cells_of_all_types_are_written_by_column_name(
         self, finished_run: TaskRunner, rows: dict[str, dict[str, Any]]
     ) -> None:
         assert rows[finished_run.xcom("create")["row_id"]] == {
@@ -200,19 +200,17 @@ class TestCreate:
         }
         assert finished_run.xcom("create")["created"] is True
 
-    def test_the_rendered_tab_shows_column_names_only(self, finished_run: TaskRunner) -> None:
+    def test_rendered_tab_shows_column_names_only(self, finished_run: TaskRunner) -> None:
         shown = finished_run.rendered("create")["columns"]
         assert set(shown) == {"Name", "phone", " EMAIL ", "Birthday", "Plan", "Tags", WEBSITE, "Points"}
         assert set(shown.values()) == {"***"}
 
-    def test_a_busy_service_is_asked_again_by_the_next_try(
-        self, finished_run: TaskRunner, rows: dict[str, dict[str, Any]]
-    ) -> None:
+    def test_busy_service_is_retried(self, finished_run: TaskRunner, rows: dict[str, dict[str, Any]]) -> None:
         assert finished_run.outcome("create_busy_at_first") == ("success", 2)
         assert named(rows, "Busy") == 1
 
     @pytest.mark.parametrize("kind", UNKNOWN)
-    def test_what_may_have_been_created_is_never_created_again(
+    def test_unknown_creation_is_not_repeated(
         self, finished_run: TaskRunner, rows: dict[str, dict[str, Any]], kind: str
     ) -> None:
         assert finished_run.outcome(f"unknown_{kind}") == ("failed", 1)
@@ -227,13 +225,13 @@ class TestCreate:
         assert [words for words in told if words not in finished_run.error(f"misfit_{kind}")] == []
         assert untold not in finished_run.error(f"misfit_{kind}")
 
-    def test_a_broken_template_fails_at_once(self, finished_run: TaskRunner) -> None:
+    def test_broken_template_fails_at_once(self, finished_run: TaskRunner) -> None:
         assert finished_run.outcome("broken_template") == ("failed", 1)
         assert "template of columns cannot be rendered" in finished_run.error("broken_template")
 
 
 class TestUpdate:
-    def test_only_the_cells_given_change(self, finished_run: TaskRunner, rows: dict[str, dict[str, Any]]) -> None:
+    def test_update_changes_only_given_cells(self, finished_run: TaskRunner, rows: dict[str, dict[str, Any]]) -> None:
         assert finished_run.xcom("update") == {"row_id": "row_update", "created": False}
         changed = rows["row_update"]
         assert (changed[NAME], changed[POINTS], changed[EMAIL]) == ("After", 1, "b@example.com")
@@ -242,17 +240,15 @@ class TestUpdate:
         assert (rows["row_from_task"][NAME], rows["row_from_task"][POINTS]) == ("From a task", 7)
 
     @pytest.mark.parametrize("case", ["clear", "clear_empty"])
-    def test_none_clears_a_cell_either_way(
-        self, finished_run: TaskRunner, rows: dict[str, dict[str, Any]], case: str
-    ) -> None:
+    def test_none_clears_a_cell(self, finished_run: TaskRunner, rows: dict[str, dict[str, Any]], case: str) -> None:
         assert finished_run.outcome(case) == ("success", 1)
         assert rows[f"row_{case}"][POINTS] is None
 
-    def test_a_row_that_is_not_there_fails_at_once(self, finished_run: TaskRunner) -> None:
+    def test_missing_row_fails_without_a_retry(self, finished_run: TaskRunner) -> None:
         assert finished_run.outcome("update_gone") == ("failed", 1)
 
     @pytest.mark.parametrize("case", ["busy_update", "cut_update"])
-    def test_repeating_an_update_is_safe(
+    def test_repeated_update_is_safe(
         self, finished_run: TaskRunner, rows: dict[str, dict[str, Any]], case: str
     ) -> None:
         assert finished_run.outcome(case) == ("success", 2)
@@ -264,44 +260,44 @@ class TestUpdate:
 
 
 class TestUpsert:
-    def test_a_row_that_exists_is_changed(self, finished_run: TaskRunner, rows: dict[str, dict[str, Any]]) -> None:
+    def test_upsert_changes_an_existing_row(self, finished_run: TaskRunner, rows: dict[str, dict[str, Any]]) -> None:
         assert finished_run.xcom("upsert") == {"row_id": "row_upsert", "created": False, **NOTHING_UNKNOWN}
         assert rows["row_upsert"][NAME] == "Upserted"
 
     @pytest.mark.parametrize("given", ["none", "empty", "rendered_none", "blank", "gone", "number"])
-    def test_without_a_row_one_is_created(
+    def test_upsert_without_a_row_creates_one(
         self, finished_run: TaskRunner, rows: dict[str, dict[str, Any]], given: str
     ) -> None:
         result = finished_run.xcom(f"upsert_{given}")
         assert result["created"] is True
         assert rows[result["row_id"]][NAME] == "Upserted"
 
-    def test_a_row_that_went_is_said_to_be_gone(self, finished_run: TaskRunner) -> None:
+    def test_upsert_of_a_deleted_row_reports_it_as_gone(self, finished_run: TaskRunner) -> None:
         assert "The list no longer has a row with this id. Creating a new one." in finished_run.log("upsert_gone")
 
-    def test_unless_only_what_exists_may_be_changed(self, finished_run: TaskRunner) -> None:
+    def test_upsert_of_a_missing_row_fails_without_create_if_missing(self, finished_run: TaskRunner) -> None:
         assert finished_run.outcome("upsert_strict") == ("failed", 1)
 
-    def test_the_result_is_the_row_id_for_the_next_time(self, finished_run: TaskRunner) -> None:
+    def test_result_is_the_row_id_for_the_next_time(self, finished_run: TaskRunner) -> None:
         first, again = finished_run.xcom("upsert_twice"), finished_run.xcom("upsert_again")
         assert again == {"row_id": first["row_id"], "created": False, **NOTHING_UNKNOWN}
 
-    def test_what_may_have_been_created_is_never_created_again(self, finished_run: TaskRunner) -> None:
+    def test_unknown_creation_is_not_repeated(self, finished_run: TaskRunner) -> None:
         assert finished_run.outcome("upsert_cut") == ("failed", 1)
 
 
 class TestDelete:
-    def test_the_row_is_gone(self, finished_run: TaskRunner, rows: dict[str, dict[str, Any]]) -> None:
+    def test_deleted_row_is_gone(self, finished_run: TaskRunner, rows: dict[str, dict[str, Any]]) -> None:
         assert finished_run.xcom("delete") == {"row_id": "row_delete", "deleted": True}
         assert "row_delete" not in rows
 
-    def test_a_row_that_is_not_there_fails_at_once(self, finished_run: TaskRunner) -> None:
+    def test_missing_row_fails_without_a_retry(self, finished_run: TaskRunner) -> None:
         assert finished_run.outcome("delete_gone") == ("failed", 1)
 
-    def test_or_skips(self, finished_run: TaskRunner) -> None:
+    def test_missing_row_skips_on_request(self, finished_run: TaskRunner) -> None:
         assert finished_run.outcome("delete_skipping") == ("skipped", 1)
 
-    def test_a_cut_deletion_is_repeated_and_finding_nothing_is_success(
+    def test_cut_deletion_is_repeated_and_finding_nothing_is_success(
         self, finished_run: TaskRunner, rows: dict[str, dict[str, Any]]
     ) -> None:
         assert finished_run.outcome("cut_delete") == ("success", 1)

@@ -130,7 +130,7 @@ def finished_run(airflow_db: object, sandbox_process: Sandbox) -> Iterator[TaskR
 
 
 class TestRendering:
-    def test_every_templated_field_reaches_the_service_rendered(self, finished_run: TaskRunner) -> None:
+    def test_templated_fields_reach_the_service_rendered(self, finished_run: TaskRunner) -> None:
         (message,) = finished_run.inbox_items("email", address("by_params"))
         assert message["text"] == "Dear Shoes friend, from Shoes"
         assert message["subject"] == "News of Shoes"
@@ -140,7 +140,7 @@ class TestRendering:
         assert message["external_ref"] == "ref-email"
         assert message["callback"] == "http://127.0.0.1:9/Shoes"
 
-    def test_a_template_of_the_service_is_filled(self, finished_run: TaskRunner) -> None:
+    def test_template_of_the_service_is_filled(self, finished_run: TaskRunner) -> None:
         (message,) = finished_run.inbox_items("email", address("templated"))
         assert message["text"].startswith("Dear Ada,")
 
@@ -148,7 +148,7 @@ class TestRendering:
         assert finished_run.xcom("from_task")["recipients"] == 2
         assert len(finished_run.inbox_items("email", address("from_task_2"))) == 1
 
-    def test_the_rendered_tab_shows_summaries_of_what_is_private(self, finished_run: TaskRunner) -> None:
+    def test_rendered_tab_shows_summaries_of_what_is_private(self, finished_run: TaskRunner) -> None:
         shown = finished_run.rendered("rendered")
         assert shown["recipients"] == "1 recipient: b****@people.example.com"
         assert shown["content"] == "<23 characters>"
@@ -160,7 +160,7 @@ class TestRendering:
 
 
 class TestResult:
-    def test_it_is_ids_counts_and_cost(self, finished_run: TaskRunner) -> None:
+    def test_result_has_ids_counts_and_cost(self, finished_run: TaskRunner) -> None:
         (message,) = finished_run.inbox_items("email", address("by_params"))
         result = finished_run.xcom("rendered")
         assert set(result) == documented_keys(SendEmailOperator) == {
@@ -170,15 +170,15 @@ class TestResult:
         }  # fmt: skip
         assert (result["id"], result["recipients"], result["charge"]) == (message["message_id"], 1, 0.5)
 
-    def test_an_address_named_twice_gets_one_email(self, finished_run: TaskRunner) -> None:
+    def test_address_named_twice_gets_one_email(self, finished_run: TaskRunner) -> None:
         assert finished_run.xcom("repeats")["recipients"] == 1
 
-    def test_capitals_do_not_make_another_recipient(self, finished_run: TaskRunner) -> None:
+    def test_address_in_another_case_is_the_same_recipient(self, finished_run: TaskRunner) -> None:
         assert finished_run.xcom("capitals")["recipients"] == 1
         (message,) = finished_run.inbox_items("email", "Cap.Itals@people.example.com")
         assert message["text"] == "Dear Ada"
 
-    def test_mapped_instances_send_their_own_and_a_bad_one_fails_alone(self, finished_run: TaskRunner) -> None:
+    def test_mapped_instances_send_their_own_and_an_invalid_one_fails_alone(self, finished_run: TaskRunner) -> None:
         (message,) = finished_run.inbox_items("email", address("mapped_0"))
         assert message["text"] == "Number 0"
         assert [finished_run.outcome("mapped", index) for index in (0, 1)] == [("success", 1), ("failed", 1)]
@@ -187,39 +187,41 @@ class TestResult:
 
 class TestRetries:
     @pytest.mark.parametrize("kind", NOT_SENT)
-    def test_what_surely_was_not_sent_is_sent_by_the_next_try(self, finished_run: TaskRunner, kind: str) -> None:
+    def test_request_not_sent_is_sent_by_the_next_try(self, finished_run: TaskRunner, kind: str) -> None:
         assert finished_run.outcome(f"not_sent_{kind}") == ("success", 2)
         assert len(finished_run.inbox_items("email", address(f"not_sent_{kind}"))) == 1
 
     @pytest.mark.parametrize("kind", UNKNOWN)
-    def test_what_may_have_been_sent_is_never_sent_again(self, finished_run: TaskRunner, kind: str) -> None:
+    def test_unknown_request_is_not_sent_again(self, finished_run: TaskRunner, kind: str) -> None:
         assert finished_run.outcome(f"unknown_{kind}") == ("failed", 1)
         assert len(finished_run.inbox_items("email", address(f"unknown_{kind}"))) == 1
 
     @pytest.mark.parametrize("kind", PERMANENT)
-    def test_what_repeating_cannot_mend_fails_at_once(self, finished_run: TaskRunner, kind: str) -> None:
+    def test_permanent_error_fails_without_a_retry(self, finished_run: TaskRunner, kind: str) -> None:
         assert finished_run.outcome(f"permanent_{kind}") == ("failed", 1)
         assert PERMANENT[kind][2] in finished_run.error(f"permanent_{kind}")
         assert finished_run.inbox_items("email", address(f"permanent_{kind}")) == []
 
     @pytest.mark.parametrize("kind", BAD_RECIPIENTS)
-    def test_bad_recipients_fail_at_once_and_nobody_gets_anything(self, finished_run: TaskRunner, kind: str) -> None:
+    def test_invalid_recipients_fail_without_a_retry_and_nothing_is_sent(
+        self, finished_run: TaskRunner, kind: str
+    ) -> None:
         assert finished_run.outcome(f"bad_{kind}") == ("failed", 1)
         assert BAD_RECIPIENTS[kind][1] in finished_run.error(f"bad_{kind}")
         assert finished_run.inbox_items("email", address("good_one")) == []
 
 
-class TestLimitsOfTheConnection:
-    def test_who_is_not_allowed_is_left_out_and_counted(self, finished_run: TaskRunner) -> None:
+class TestConnectionLimits:
+    def test_recipients_not_allowed_are_left_out_and_counted(self, finished_run: TaskRunner) -> None:
         result = finished_run.xcom("staging_some")
         assert (result["recipients"], result["skipped_not_allowed"]) == (2, 1)
         assert finished_run.inbox_items("email", address("outsider")) == []
         assert len(finished_run.inbox_items("email", "Any@inside.example.com")) == 1
 
-    def test_a_task_with_nobody_left_is_skipped(self, finished_run: TaskRunner) -> None:
+    def test_task_without_allowed_recipients_is_skipped(self, finished_run: TaskRunner) -> None:
         assert finished_run.outcome("staging_nobody") == ("skipped", 1)
 
-    def test_too_many_are_refused_and_nobody_gets_anything(self, finished_run: TaskRunner) -> None:
+    def test_recipients_above_the_limit_of_one_request_fail_and_nothing_is_sent(self, finished_run: TaskRunner) -> None:
         assert finished_run.outcome("too_many") == ("failed", 1)
         assert "recipients_per_request is 2" in finished_run.error("too_many")
         assert "campaign" in finished_run.error("too_many")

@@ -250,18 +250,18 @@ class TestUnknownOutcome:
 
         return run_of(task_runner, own).run_to_end()
 
-    def test_by_default_it_fails_the_task_without_a_retry(self, task_runner: TaskRunner) -> None:
+    def test_unknown_request_fails_the_task_without_a_retry_by_default(self, task_runner: TaskRunner) -> None:
         (ended,) = self.unknown(task_runner)
         assert (ended.state, requests(task_runner)) == ("failed", 1)
         assert "Outcome unknown: request cpaas-" in ended.error
         assert "airflow cpaas journal resolve --sent" in ended.error
 
-    def test_skip_counts_it_and_continues(self, task_runner: TaskRunner) -> None:
+    def test_skip_counts_the_unknown_request_and_continues(self, task_runner: TaskRunner) -> None:
         (ended,) = self.unknown(task_runner, on_unknown="skip")
         assert (ended.state, requests(task_runner)) == ("success", 2)
         assert (ended.result["recipients"], ended.result["unknown_recipients"]) == (0, 1)
 
-    def test_resend_sends_it_again(self, task_runner: TaskRunner) -> None:
+    def test_resend_sends_the_unknown_request_again(self, task_runner: TaskRunner) -> None:
         (ended,) = self.unknown(task_runner, on_unknown="resend")
         assert (ended.state, requests(task_runner), ended.result["recipients"]) == ("success", 3, 1)
 
@@ -316,7 +316,7 @@ class TestStateStoreThatFails:
         return failed
 
     @pytest.mark.parametrize("first", [0, 1])
-    def test_retry_after_sends_that_were_not_recorded_sends_to_nobody_again(
+    def test_retry_after_unrecorded_sends_sends_to_no_recipient_twice(
         self, task_runner: TaskRunner, failing_sets: list[bool], first: int
     ) -> None:
         failed: list[list[str]] = []
@@ -334,7 +334,7 @@ class TestStateStoreThatFails:
         assert (len(failed[0]) in (2, 3), failed[1]) == (True, [])
         assert sorted(sent(task_runner)) == wire(RECIPIENTS[:5])
 
-    def test_second_client_of_the_try_sends_to_nobody_again(
+    def test_second_client_of_the_try_sends_to_no_recipient_twice(
         self, task_runner: TaskRunner, failing_sets: list[bool]
     ) -> None:
         def own() -> None:

@@ -58,7 +58,7 @@ def finished_run(airflow_db: object, sandbox_process: Sandbox) -> Iterator[TaskR
         yield task_runner.run_dag(dag)
 
 
-def test_the_record_is_the_result_number_included(finished_run: TaskRunner) -> None:
+def test_record_is_the_result_number_included(finished_run: TaskRunner) -> None:
     assert finished_run.xcom("rendered") == {
         "msisdn": digits("by_params"),
         "operator": "MTN",
@@ -73,38 +73,38 @@ def test_return_fields_narrow_it_in_the_order_given(finished_run: TaskRunner) ->
     assert list(finished_run.xcom("narrowed").items()) == [("dnd", True), ("operator", "MTN")]
 
 
-def test_what_the_service_does_not_know_is_null(finished_run: TaskRunner) -> None:
+def test_field_unknown_to_the_service_is_null(finished_run: TaskRunner) -> None:
     assert finished_run.xcom("less_known")["country"] is None
 
 
-def test_the_rendered_tab_shows_the_number_masked(finished_run: TaskRunner) -> None:
+def test_rendered_tab_shows_the_number_masked(finished_run: TaskRunner) -> None:
     assert finished_run.rendered("rendered")["phone"] == f"0803****{phone('by_params')[-3:]}"
 
 
-def test_the_number_comes_from_an_upstream_task(finished_run: TaskRunner) -> None:
+def test_number_comes_from_an_upstream_task(finished_run: TaskRunner) -> None:
     assert finished_run.xcom("from_task")["msisdn"] == digits("customer")
 
 
-def test_mapped_instances_look_up_their_own_and_a_bad_one_fails_alone(finished_run: TaskRunner) -> None:
+def test_mapped_instances_look_up_their_own_and_an_invalid_one_fails_alone(finished_run: TaskRunner) -> None:
     assert finished_run.xcom("mapped", 0) == {"country": "NG"}
     assert [finished_run.outcome("mapped", index) for index in (0, 1)] == [("success", 1), ("failed", 1)]
 
 
 @pytest.mark.parametrize("case", ["busy_at_first", "error_500_at_first"])
-def test_a_failure_without_an_answer_is_tried_again(finished_run: TaskRunner, case: str) -> None:
+def test_failure_without_a_response_is_retried(finished_run: TaskRunner, case: str) -> None:
     assert finished_run.outcome(case) == ("success", 2)
     assert len(finished_run.inbox_items("lookups", digits(case))) == 1
 
 
 @pytest.mark.parametrize("kind", PAID)
-def test_an_answer_that_was_paid_for_is_not_bought_again(finished_run: TaskRunner, kind: str) -> None:
+def test_paid_lookup_is_not_repeated(finished_run: TaskRunner, kind: str) -> None:
     assert finished_run.outcome(f"paid_{kind}") == ("failed", 1)
     assert len(finished_run.inbox_items("lookups", digits(f"paid_{kind}"))) == 1
     assert "may have been charged" in finished_run.error(f"paid_{kind}")
 
 
 @pytest.mark.parametrize("kind", PERMANENT)
-def test_what_repeating_cannot_mend_fails_at_once_and_costs_nothing(finished_run: TaskRunner, kind: str) -> None:
+def test_permanent_error_fails_without_a_retry_and_costs_nothing(finished_run: TaskRunner, kind: str) -> None:
     assert finished_run.outcome(f"permanent_{kind}") == ("failed", 1)
     assert PERMANENT[kind][2] in finished_run.error(f"permanent_{kind}")
     assert finished_run.inbox_items("lookups", digits(f"permanent_{kind}")) == []

@@ -128,7 +128,7 @@ class TestOutcomes:
             ("deferrable", "the triggerer"),
         ],
     )
-    def test_its_log_begins_with_what_is_waited_for_and_how_long(
+    def test_log_begins_with_what_is_waited_for_and_how_long(
         self, finished_run: TaskRunner, mode: str, where: str
     ) -> None:
         otp_id = finished_run.xcom(f"verified_{mode}")["id"]
@@ -139,7 +139,9 @@ class TestOutcomes:
 
     @pytest.mark.parametrize("mode", MODES)
     @pytest.mark.parametrize("name", MESSAGES)
-    def test_every_other_end_fails_at_once_and_says_which(self, finished_run: TaskRunner, name: str, mode: str) -> None:
+    def test_passcode_not_verified_fails_without_a_retry_and_names_the_cause(
+        self, finished_run: TaskRunner, name: str, mode: str
+    ) -> None:
         assert finished_run.outcome(f"{name}_{mode}") == ("failed", 1)
         assert finished_run.error(f"{name}_{mode}").startswith(MESSAGES[name])
 
@@ -151,9 +153,7 @@ class TestOutcomes:
 
     @pytest.mark.parametrize("mode", MODES)
     @pytest.mark.parametrize("name", MESSAGES)
-    def test_on_request_it_succeeds_with_the_status_to_branch_on(
-        self, finished_run: TaskRunner, name: str, mode: str
-    ) -> None:
+    def test_sensor_succeeds_with_the_status_on_request(self, finished_run: TaskRunner, name: str, mode: str) -> None:
         assert finished_run.outcome(f"{name}_{mode}_told") == ("success", 1)
         result = finished_run.xcom(f"{name}_{mode}_told")
         assert set(result) == documented_keys(OtpStatusSensor) == {"outcome", "id", "status", "status_desc"}
@@ -161,7 +161,7 @@ class TestOutcomes:
         assert MESSAGES[name] in finished_run.log(f"{name}_{mode}_told")
 
     @pytest.mark.parametrize("mode", MODES)
-    def test_on_request_a_verified_passcode_has_the_same_result_and_a_missing_one_succeeds(
+    def test_sensor_that_returns_the_status_succeeds_if_verified_or_missing(
         self, finished_run: TaskRunner, mode: str
     ) -> None:
         assert finished_run.xcom(f"verified_{mode}_told") == finished_run.xcom(f"verified_{mode}")
@@ -171,16 +171,16 @@ class TestOutcomes:
         }  # fmt: skip
 
     @pytest.mark.parametrize("mode", MODES)
-    def test_a_passcode_that_is_not_there_ends_the_wait(self, finished_run: TaskRunner, mode: str) -> None:
+    def test_missing_passcode_ends_the_wait(self, finished_run: TaskRunner, mode: str) -> None:
         assert finished_run.outcome(f"nobody_{mode}") == ("failed", 1)
         assert finished_run.outcome(f"nobody_{mode}_soft") == ("skipped", 1)
 
     @pytest.mark.parametrize("mode", ["poke", "reschedule"])
-    def test_passing_trouble_does_not_end_the_wait(self, finished_run: TaskRunner, mode: str) -> None:
+    def test_temporary_failure_does_not_end_the_wait(self, finished_run: TaskRunner, mode: str) -> None:
         assert finished_run.outcome(f"passing_{mode}") == ("success", 1)
         assert "The wait continues." in finished_run.log(f"passing_{mode}")
 
-    def test_on_the_triggerer_neither(self, finished_run: TaskRunner) -> None:
+    def test_temporary_failure_does_not_end_the_wait_of_a_trigger(self, finished_run: TaskRunner) -> None:
         assert "The wait continues." in finished_run.log("verified_deferrable")
         assert "[DAG TEST] running trigger in line" in finished_run.log("verified_deferrable")
 
@@ -196,12 +196,12 @@ class TestArguments:
     def test_mapped_instances_wait_for_their_own(self, finished_run: TaskRunner) -> None:
         assert [finished_run.outcome("mapped", index)[0] for index in (0, 1)] == ["success", "failed"]
 
-    def test_the_author_says_which_words_mean_what(self, finished_run: TaskRunner) -> None:
+    def test_status_words_can_be_configured(self, finished_run: TaskRunner) -> None:
         assert finished_run.xcom("own_words")["outcome"] == "verified"
         assert finished_run.error("own_failure").startswith("OTP failed: ")
         assert "(status SENT)" in finished_run.error("own_failure")
 
-    def test_a_life_that_is_no_number_fails_at_once(self, finished_run: TaskRunner) -> None:
+    def test_expiry_that_is_no_number_fails_without_a_retry(self, finished_run: TaskRunner) -> None:
         assert finished_run.outcome("bad_life") == ("failed", 1)
         assert "expires_in must be a whole number from 1 to 60; it is 'a while'" in finished_run.error("bad_life")
 
@@ -221,7 +221,7 @@ class TestArguments:
     def test_minutes_are_read_alike_in_the_dag_file_and_at_run_time(self, given: Any) -> None:
         assert OtpStatusSensor(task_id="wait", otp_id="x", expires_in=given)._criteria().expires_in == 15
 
-    def test_airflow_s_default_decides_where_it_waits(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_airflow_s_default_decides_whether_it_defers(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("AIRFLOW__OPERATORS__DEFAULT_DEFERRABLE", "True")
         assert OtpStatusSensor(task_id="there", otp_id="x").deferrable is True
         assert OtpStatusSensor(task_id="here", otp_id="x", deferrable=False).deferrable is False
@@ -236,7 +236,7 @@ class TestDeferral:
             with DAG("deferring", schedule=None):
                 yield OtpStatusSensor(task_id="wait", otp_id=otp_id, deferrable=True, timeout=600, expires_in=15)
 
-    def test_what_the_trigger_gets_is_plain_json_with_an_absolute_deadline(self, sensor: OtpStatusSensor) -> None:
+    def test_trigger_gets_plain_json_with_an_absolute_deadline(self, sensor: OtpStatusSensor) -> None:
         begun = timezone.utcnow()
         with pytest.raises(TaskDeferred) as deferred:
             sensor.execute({})
@@ -247,7 +247,7 @@ class TestDeferral:
         assert kwargs["expires_in"] == 15
         assert digits("waiting") not in json.dumps(kwargs)
 
-    def test_the_triggerer_s_own_limit_comes_after_the_deadline(self, sensor: OtpStatusSensor) -> None:
+    def test_triggerer_s_own_limit_comes_after_the_deadline(self, sensor: OtpStatusSensor) -> None:
         with pytest.raises(TaskDeferred) as deferred:
             sensor.execute({})
         assert deferred.value.timeout > dt.timedelta(seconds=600)
@@ -257,18 +257,18 @@ class TestDeferral:
         with pytest.raises(AirflowException, match="returned no outcome of the passcode"):
             sensor.resume_execution("execute_complete", {"event": event}, {})
 
-    def test_an_outcome_nobody_knows_is_an_error_and_no_success(self, sensor: OtpStatusSensor) -> None:
+    def test_unknown_trigger_outcome_is_an_error(self, sensor: OtpStatusSensor) -> None:
         event = {"outcome": "lost", "id": "x", "status": 9, "status_desc": "LOST"}
         with pytest.raises(AirflowException, match="does not know"):
             sensor.resume_execution("execute_complete", {"event": event}, {})
 
-    def test_an_error_of_the_trigger_fails_the_task_for_good(self, sensor: OtpStatusSensor) -> None:
+    def test_error_of_the_trigger_fails_the_task_for_good(self, sensor: OtpStatusSensor) -> None:
         event = {"outcome": "error", "id": "x", "message": "get_otp: what happened"}
         with pytest.raises(AirflowFailException, match="get_otp: what happened"):
             sensor.resume_execution("execute_complete", {"event": event}, {})
 
     @pytest.mark.parametrize(("soft", "kind"), [(False, AirflowSensorTimeout), (True, AirflowSkipException)])
-    def test_no_triggerer_at_all_is_a_wait_that_timed_out(
+    def test_wait_without_a_triggerer_times_out(
         self, sensor: OtpStatusSensor, soft: bool, kind: type[Exception]
     ) -> None:
         sensor.soft_fail = soft
@@ -295,7 +295,7 @@ class TestTriggerer:
         runner.triggers[number] = {"task": task, "is_watcher": False, "name": f"trigger {number}", "events": 0}
         return task
 
-    async def test_they_end_with_one_event_each_and_those_cancelled_with_none(
+    async def test_trigger_ends_with_one_event_and_a_cancelled_one_with_none(
         self,
         otp_ids: list[str],
         sandbox: Sandbox,

@@ -213,14 +213,14 @@ def flaky(try_number: int) -> str:
 
 
 class TestRendering:
-    def test_every_templated_field_reaches_the_service_rendered(self, finished_run: TaskRunner) -> None:
+    def test_templated_fields_reach_the_service_rendered(self, finished_run: TaskRunner) -> None:
         (message,) = finished_run.inbox_items("sms", digits("by_params"))
         assert message["text"] == "From Shoes in sms"
         assert message["sender_id"] == "Shoes"
         assert message["external_ref"] == "ref-sms"
         assert message["callback"] == "http://127.0.0.1:9/Shoes"
 
-    def test_a_template_of_the_service_is_filled_for_each_recipient(self, finished_run: TaskRunner) -> None:
+    def test_template_of_the_service_is_filled_for_each_recipient(self, finished_run: TaskRunner) -> None:
         (message,) = finished_run.inbox_items("sms", digits("templated"))
         assert message["text"] == "Hello Ada, welcome to Shoes!"
 
@@ -230,7 +230,7 @@ class TestRendering:
             assert message["text"] == "For from_task"
         assert finished_run.xcom("from_task")["recipients"] == 2
 
-    def test_the_rendered_tab_shows_summaries_of_what_is_private(self, finished_run: TaskRunner) -> None:
+    def test_rendered_tab_shows_summaries_of_what_is_private(self, finished_run: TaskRunner) -> None:
         shown = finished_run.rendered("rendered")
         assert shown["recipients"] == f"1 recipient: 0803****{phone('by_params')[-3:]}"
         assert shown["content"] == "<17 characters>"
@@ -241,7 +241,7 @@ class TestRendering:
 
 
 class TestResult:
-    def test_it_is_ids_counts_and_cost(self, finished_run: TaskRunner) -> None:
+    def test_result_has_ids_counts_and_cost(self, finished_run: TaskRunner) -> None:
         (message,) = finished_run.inbox_items("sms", digits("two_pages"))
         result = finished_run.xcom("two_pages")
         assert set(result) == documented_keys(SendSmsOperator) == {
@@ -254,10 +254,10 @@ class TestResult:
         assert result["charge"] == 8
         assert result["skipped_not_allowed"] == 0
 
-    def test_the_log_tells_pages_and_recipients_before_the_send(self, finished_run: TaskRunner) -> None:
+    def test_log_tells_pages_and_recipients_before_the_send(self, finished_run: TaskRunner) -> None:
         assert "Sending GSM-7 SMS, estimated pages: 2 each, recipients: 1." in finished_run.log("two_pages")
 
-    def test_a_recipient_named_twice_gets_one_message(self, finished_run: TaskRunner) -> None:
+    def test_recipient_named_twice_gets_one_message(self, finished_run: TaskRunner) -> None:
         assert finished_run.xcom("list_and_repeats")["recipients"] == 2
         assert len(finished_run.inbox_items("sms", digits("a"))) == 1
 
@@ -275,13 +275,13 @@ class TestResult:
 
 
 class TestMapping:
-    def test_each_instance_sends_its_own(self, finished_run: TaskRunner) -> None:
+    def test_mapped_instances_send_their_own_message(self, finished_run: TaskRunner) -> None:
         for index in (0, 1):
             (message,) = finished_run.inbox_items("sms", digits(f"mapped_{index}"))
             assert message["text"] == f"Number {index}"
             assert finished_run.rendered("mapped", index)["content"] == "<8 characters>"
 
-    def test_a_bad_one_fails_alone(self, finished_run: TaskRunner) -> None:
+    def test_invalid_mapped_instance_fails_alone(self, finished_run: TaskRunner) -> None:
         assert [finished_run.outcome("mapped", index) for index in (0, 1, 2)] == [
             ("success", 1),
             ("success", 1),
@@ -296,7 +296,7 @@ class TestMapping:
         assert "080" in finished_run.rendered("mapped_kwargs", 0)["recipients"]
         assert phone("kwargs_0") not in str(finished_run.rendered("mapped_kwargs", 0))
 
-    def test_the_results_of_a_mapped_task_may_be_the_recipients(self, finished_run: TaskRunner) -> None:
+    def test_results_of_a_mapped_task_may_be_the_recipients(self, finished_run: TaskRunner) -> None:
         assert finished_run.xcom("from_mapped")["recipients"] == 2
         assert len(finished_run.inbox_items("sms", digits("upstream_1"))) == 1
         assert finished_run.rendered("from_mapped")["recipients"].startswith("2 recipients: 0803****")
@@ -304,15 +304,15 @@ class TestMapping:
 
 class TestRetries:
     @pytest.mark.parametrize("kind", NOT_SENT)
-    def test_what_surely_was_not_sent_is_sent_by_the_next_try(self, finished_run: TaskRunner, kind: str) -> None:
+    def test_request_not_sent_is_sent_by_the_next_try(self, finished_run: TaskRunner, kind: str) -> None:
         assert finished_run.outcome(f"not_sent_{kind}") == ("success", 2)
         assert len(finished_run.inbox_items("sms", digits(f"not_sent_{kind}"))) == 1
 
-    def test_a_refused_connection_is_tried_again(self, finished_run: TaskRunner) -> None:
+    def test_refused_connection_is_retried(self, finished_run: TaskRunner) -> None:
         assert finished_run.outcome("refused_at_first") == ("success", 2)
         assert "Nothing was sent" in finished_run.error("refused_at_first")
 
-    def test_a_template_that_could_not_read_something_is_rendered_again(self, finished_run: TaskRunner) -> None:
+    def test_template_that_could_not_read_something_is_rendered_again(self, finished_run: TaskRunner) -> None:
         assert finished_run.outcome("flaky_template") == ("success", 2)
         assert (
             finished_run.error("flaky_template")
@@ -320,54 +320,58 @@ class TestRetries:
         )
         assert [message["text"] for message in finished_run.inbox_items("sms", digits("flaky_template"))] == ["At last"]
 
-    def test_the_tasks_retries_are_the_end_of_it(self, finished_run: TaskRunner) -> None:
+    def test_task_fails_after_its_last_retry(self, finished_run: TaskRunner) -> None:
         assert finished_run.outcome("always_busy") == ("failed", 4)
         assert finished_run.inbox_items("sms", digits("always_busy")) == []
 
     @pytest.mark.parametrize("kind", UNKNOWN)
-    def test_what_may_have_been_sent_is_never_sent_again(self, finished_run: TaskRunner, kind: str) -> None:
+    def test_unknown_request_is_not_sent_again(self, finished_run: TaskRunner, kind: str) -> None:
         assert finished_run.outcome(f"unknown_{kind}") == ("failed", 1)
         assert len(finished_run.inbox_items("sms", digits(f"unknown_{kind}"))) == 1
         assert "Outcome unknown: request" in finished_run.error(f"unknown_{kind}")
 
     @pytest.mark.parametrize("kind", PERMANENT)
-    def test_what_repeating_cannot_mend_fails_at_once(self, finished_run: TaskRunner, kind: str) -> None:
+    def test_permanent_error_fails_without_a_retry(self, finished_run: TaskRunner, kind: str) -> None:
         assert finished_run.outcome(f"permanent_{kind}") == ("failed", 1)
         assert PERMANENT[kind][2] in finished_run.error(f"permanent_{kind}")
         assert finished_run.inbox_items("sms", digits(f"permanent_{kind}")) == []
 
     @pytest.mark.parametrize("kind", BAD_RECIPIENTS)
-    def test_bad_recipients_fail_at_once_and_nobody_gets_anything(self, finished_run: TaskRunner, kind: str) -> None:
+    def test_invalid_recipients_fail_without_a_retry_and_nothing_is_sent(
+        self, finished_run: TaskRunner, kind: str
+    ) -> None:
         assert finished_run.outcome(f"bad_{kind}") == ("failed", 1)
         assert BAD_RECIPIENTS[kind][1] in finished_run.error(f"bad_{kind}")
         assert "Nothing was sent" in finished_run.error(f"bad_{kind}")
         assert finished_run.inbox_items("sms", digits("good_one")) == []
 
 
-class TestLimitsOfTheConnection:
-    def test_who_is_not_allowed_is_left_out_and_counted(self, finished_run: TaskRunner) -> None:
+class TestConnectionLimits:
+    def test_recipients_not_allowed_are_left_out_and_counted(self, finished_run: TaskRunner) -> None:
         result = finished_run.xcom("staging_some")
         assert (result["recipients"], result["skipped_not_allowed"]) == (2, 1)
         assert finished_run.inbox_items("sms", digits("outsider")) == []
         (message,) = finished_run.inbox_items("sms", digits("allowed"))
         assert message["text"] == "Dear allowed"
 
-    def test_a_task_with_nobody_left_is_skipped(self, finished_run: TaskRunner) -> None:
+    def test_task_without_allowed_recipients_is_skipped(self, finished_run: TaskRunner) -> None:
         assert finished_run.outcome("staging_nobody") == ("skipped", 1)
         assert "allowed_recipients" in finished_run.log("staging_nobody")
         assert finished_run.inbox_items("sms", digits("staging_nobody")) == []
 
-    def test_as_many_recipients_as_one_request_may_name_are_sent(self, finished_run: TaskRunner) -> None:
+    def test_recipients_up_to_the_limit_of_one_request_are_sent_to(self, finished_run: TaskRunner) -> None:
         assert finished_run.xcom("just_enough")["recipients"] == 2
 
-    def test_more_are_refused_and_nobody_gets_anything(self, finished_run: TaskRunner) -> None:
+    def test_recipients_above_the_limit_of_one_request_fail_and_nothing_is_sent(self, finished_run: TaskRunner) -> None:
         assert finished_run.outcome("too_many") == ("failed", 1)
         assert "3 recipients are too many for one request" in finished_run.error("too_many")
         assert "campaign" in finished_run.error("too_many")
         assert [finished_run.inbox_items("sms", digits(one)) for one in ("m1", "m2", "m3")] == [[], [], []]
 
     @pytest.mark.parametrize(("case", "sender"), [("two_pages", "Shop"), ("own_sender", "Mine")])
-    def test_the_tasks_sender_beats_the_connections(self, finished_run: TaskRunner, case: str, sender: str) -> None:
+    def test_sender_of_the_task_overrides_that_of_the_connection(
+        self, finished_run: TaskRunner, case: str, sender: str
+    ) -> None:
         (message,) = finished_run.inbox_items("sms", digits(case))
         assert message["sender_id"] == sender
 

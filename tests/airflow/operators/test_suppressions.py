@@ -70,7 +70,7 @@ class TestSingleSends:
         assert "The recipient is on the suppression list. Nothing was sent." in done.log
         assert ADA[1:] not in done.log
 
-    def test_author_can_send_all_the_same(self, task_runner: TaskRunner) -> None:
+    def test_listed_recipients_are_sent_to_if_the_list_is_not_used(self, task_runner: TaskRunner) -> None:
         add_suppressions(ADA)
         done = send(task_runner, recipients=[ADA], use_suppression_list=False).run_try()
         assert (done.state, done.result["skipped_suppressed"]) == ("success", 0)
@@ -162,7 +162,7 @@ class TestCampaigns:
         done = sms(task_runner, rows(3), suppression_list=[{"phone": BEN}]).run_try()
         assert counts(done.result) == {"sent": 1, "suppressed": 2}
 
-    def test_author_can_send_all_the_same(self, task_runner: TaskRunner) -> None:
+    def test_listed_recipients_are_sent_to_if_the_list_is_not_used(self, task_runner: TaskRunner) -> None:
         add_suppressions(ADA)
         done = sms(task_runner, rows(3), use_suppression_list=False).run_try()
         assert counts(done.result) == {"sent": 3}
@@ -227,7 +227,7 @@ class TestWithoutEntries:
         assert len([one for one in asked if "cpaas_suppressions" in one]) == 1
         assert not [one for one in asked if one.startswith("INSERT") and any(table in one for table in OURS)]
 
-    def test_no_database_is_made_to_find_nothing(
+    def test_no_database_is_created_to_read_an_empty_list(
         self, task_runner: TaskRunner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.delenv(DB)
@@ -240,7 +240,7 @@ class TestWithoutEntries:
 
 
 class TestUnreadable:
-    def test_nothing_is_sent_while_the_list_cannot_be_read(
+    def test_unreadable_list_sends_nothing(
         self, task_runner: TaskRunner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         (tmp_path / "file").write_text("")
@@ -252,7 +252,7 @@ class TestUnreadable:
             assert "use_suppression_list=False" in done.error
         assert send(task_runner, recipients=[ADA], use_suppression_list=False).run_try().state == "success"
 
-    def test_nothing_is_sent_without_the_secret_of_the_list(
+    def test_missing_secret_of_the_list_sends_nothing(
         self, task_runner: TaskRunner, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         with monkeypatch.context() as patch:
