@@ -269,10 +269,10 @@ _RUNS: Mapping[str, Tests] = {
         "tests/unit/test_readme.py::test_what_is_beyond_us_is_said",
     ),
     "what is unknown is inspected and resolved from the command line": (
-        f"{_AIRFLOW}cli/test_journal.py::TestList::test_what_is_in_doubt_and_what_to_do",
-        f"{_AIRFLOW}cli/test_journal.py::TestShow::test_one_journal_in_full",
-        f"{_AIRFLOW}cli/test_journal.py::TestMarkSent::test_the_cleared_task_succeeds_and_sends_nothing",
-        f"{_AIRFLOW}cli/test_journal.py::TestMarkUnsent::test_the_cleared_task_sends_once_more",
+        f"{_AIRFLOW}cli/test_journal.py::TestList::test_list_has_unresolved_requests_and_the_remedy",
+        f"{_AIRFLOW}cli/test_journal.py::TestShow::test_show_has_the_whole_journal",
+        f"{_AIRFLOW}cli/test_journal.py::TestResolveSent::test_task_cleared_after_resolve_sent_succeeds_and_sends_nothing",
+        f"{_AIRFLOW}cli/test_journal.py::TestResolveNotSent::test_task_cleared_after_resolve_not_sent_sends_once_more",
     ),
 }
 

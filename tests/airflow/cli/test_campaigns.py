@@ -141,8 +141,8 @@ def campaign(task_runner: TaskRunner) -> Campaign:
     return made
 
 
-class TestMarkUnsent:
-    def test_the_next_try_sends_to_exactly_those(self, campaign: Campaign, journal: Journal) -> None:
+class TestResolveNotSent:
+    def test_next_try_sends_only_to_recipients_resolved_as_not_sent(self, campaign: Campaign, journal: Journal) -> None:
         first, second = campaign.in_state("unknown")
         said = journal("resolve", "--not-sent", *campaign.ids, "--reference", first, "--yes")
         assert said.status == 0, said.err
@@ -153,7 +153,7 @@ class TestMarkUnsent:
         assert (ended.state, ended.report["sent"], ended.report["unknown_recipients"]) == ("failed", 6, 2)
         assert campaign.message_counts() == [2, 2, 1, 1, 1, 1, 1, 1]
 
-    def test_all_that_are_in_doubt(self, campaign: Campaign, journal: Journal) -> None:
+    def test_all_unresolved_requests_are_resolved_at_once(self, campaign: Campaign, journal: Journal) -> None:
         said = journal("resolve", "--not-sent", *campaign.ids, "--yes")
         assert "Resolved as not sent: 2 requests to 4 recipients" in said.out
         assert (
@@ -164,14 +164,14 @@ class TestMarkUnsent:
         assert campaign.message_counts() == [2, 2, 2, 2, 1, 1, 1, 1]
         assert "This journal has no unresolved request" in journal("resolve", "--not-sent", *campaign.ids, "--yes").err
 
-    def test_the_next_retry_needs_no_clear(self, campaign: Campaign, journal: Journal) -> None:
+    def test_next_retry_sends_without_a_clear(self, campaign: Campaign, journal: Journal) -> None:
         campaign.put_in("up_for_retry")
         assert (
             "Next: nothing to do. The task's next try" in journal("resolve", "--not-sent", *campaign.ids, "--yes").out
         )
         assert campaign.run_try().state == "success"
 
-    def test_who_got_it_by_another_request_is_not_counted_nor_sent_to(
+    def test_recipient_accepted_in_another_request_is_not_counted_or_sent_to(
         self, task_runner: TaskRunner, journal: Journal
     ) -> None:
         campaign = Campaign(task_runner, "ada", "obi").loses_answers(1)
@@ -194,9 +194,7 @@ class TestMarkUnsent:
         assert campaign.run.clear().run_try().result["sent"] == 2
         assert sum(campaign.message_counts()) == 3
 
-    def test_a_pack_that_was_made_again_is_decided_with_all_its_requests(
-        self, task_runner: TaskRunner, journal: Journal
-    ) -> None:
+    def test_resent_batch_is_resolved_with_all_its_requests(self, task_runner: TaskRunner, journal: Journal) -> None:
         campaign = Campaign(task_runner, "ada", "obi", on_unknown="resend").loses_answers(20)
         (reference,) = campaign.states
         assert set(campaign.states[reference]) == {"unknown"}
@@ -209,8 +207,8 @@ class TestMarkUnsent:
         assert campaign.message_counts() == before
 
 
-class TestMarkSent:
-    def test_the_cleared_task_sends_nothing(self, campaign: Campaign, journal: Journal) -> None:
+class TestResolveSent:
+    def test_task_cleared_after_resolve_sent_sends_nothing(self, campaign: Campaign, journal: Journal) -> None:
         said = journal("resolve", "--sent", *campaign.ids, "--yes")
         assert said.status == 0, said.err
         assert (
@@ -221,7 +219,7 @@ class TestMarkSent:
         assert (ended.state, ended.result["sent"], ended.result["unknown_recipients"]) == ("success", 8, 0)
         assert campaign.message_counts() == [1] * 8
 
-    def test_an_id_is_the_request_s(self, campaign: Campaign, journal: Journal) -> None:
+    def test_given_id_is_in_the_request(self, campaign: Campaign, journal: Journal) -> None:
         first, second = campaign.in_state("unknown")
         said = journal("resolve", "--sent", *campaign.ids, "--id", "msg_9", "--yes")
         assert (said.status, "An id belongs to one request, and 2 would be resolved" in said.err) == (1, True)
@@ -231,24 +229,24 @@ class TestMarkSent:
         assert (end.reason or "").startswith("manually resolved as sent (before: ")
         assert campaign.states[second] == ["unknown"]
 
-    def test_what_it_cost_counts_against_the_limit(self, task_runner: TaskRunner, journal: Journal) -> None:
+    def test_charge_of_resolved_requests_counts_for_max_charge(self, task_runner: TaskRunner, journal: Journal) -> None:
         campaign = Campaign(task_runner, *NAMES, max_charge=16, price_per_page=4).loses_answers(2)
         assert sum(campaign.message_counts()) == 4
         journal("resolve", "--sent", *campaign.ids, "--yes")
         assert campaign.run.clear().run_try().state == "failed"
         assert sum(campaign.message_counts()) == 4
 
-    def test_a_decision_for_good_is_not_reversed(self, campaign: Campaign, journal: Journal) -> None:
+    def test_resolution_as_sent_is_not_reversed(self, campaign: Campaign, journal: Journal) -> None:
         reference = campaign.in_state("unknown")[0]
         journal("resolve", "--sent", *campaign.ids, "--reference", reference, "--yes")
         said = journal("resolve", "--not-sent", *campaign.ids, "--reference", reference, "--yes")
         assert (said.status, "manually resolved as sent" in said.err) == (1, True)
 
 
-class TestWhereItIsWritten:
+class TestSegments:
     """A decision is added to the log and changes nothing that stands there."""
 
-    def test_behind_all_segments_that_are_there(self, campaign: Campaign, journal: Journal) -> None:
+    def test_resolution_is_written_behind_all_segments(self, campaign: Campaign, journal: Journal) -> None:
         campaign.fill(ROLL_BYTES)
         before = {row.key: row.value for row in campaign.run.state_rows()}
         (last,) = campaign.segments
@@ -267,7 +265,7 @@ class TestWhereItIsWritten:
         assert (ended.state, ended.result["unknown_recipients"]) == ("success", 0)
         assert campaign.message_counts() == [2, 2, 2, 2, 1, 1, 1, 1]
 
-    def test_in_as_many_as_it_takes(self, task_runner: TaskRunner, journal: Journal) -> None:
+    def test_resolution_takes_as_many_segments_as_needed(self, task_runner: TaskRunner, journal: Journal) -> None:
         campaign = Campaign(task_runner, "ada").loses_answers(1)
 
         def multiply(stored: dict[str, Any]) -> None:
@@ -289,7 +287,7 @@ class TestWhereItIsWritten:
         assert {states[0] for states in campaign.states.values()} == {"not_sent"}
         assert campaign.run.clear().run_try().result["sent"] == 1
 
-    def test_after_a_repetition_of_the_whole_it_is_the_new_log_that_counts(
+    def test_resolution_after_a_resend_on_clear_goes_to_the_new_journal(
         self, task_runner: TaskRunner, journal: Journal
     ) -> None:
         campaign = Campaign(task_runner, *NAMES, resend_on_clear=True).loses_answers(1)
@@ -309,13 +307,13 @@ class TestWhereItIsWritten:
 
 class TestRefused:
     @pytest.mark.parametrize("state", ["running", "queued", "deferred"])
-    def test_a_campaign_on_its_way(self, campaign: Campaign, journal: Journal, state: str) -> None:
+    def test_running_campaign_is_refused(self, campaign: Campaign, journal: Journal, state: str) -> None:
         campaign.put_in(state)
         said = journal("resolve", "--not-sent", *campaign.ids, "--yes")
         assert (said.status, f"is {state}, so its try may still write" in said.err) == (1, True)
         assert len(campaign.in_state("unknown")) == 2
 
-    def test_what_may_be_under_way_holds_up_all(self, campaign: Campaign, journal: Journal) -> None:
+    def test_request_that_may_be_in_flight_blocks_all_resolutions(self, campaign: Campaign, journal: Journal) -> None:
         """The process that has it under way may write the segment a decision would stand in."""
         unknown = campaign.in_state("unknown")[0]
         campaign.killed(seconds_ago=20)
@@ -332,7 +330,9 @@ class TestRefused:
         assert said.err.endswith(" s.")
         assert campaign.in_state("unknown") == [unknown]
 
-    def test_what_a_killed_try_claimed_is_in_doubt_a_minute_later(self, campaign: Campaign, journal: Journal) -> None:
+    def test_pending_requests_of_a_killed_try_can_be_resolved_after_a_minute(
+        self, campaign: Campaign, journal: Journal
+    ) -> None:
         campaign.killed(seconds_ago=61)
         said = journal("resolve", "--not-sent", *campaign.ids, "--yes")
         assert (said.status, "Resolved as not sent: 2 requests to 4 recipients" in said.out) == (0, True)
@@ -340,7 +340,7 @@ class TestRefused:
         assert campaign.message_counts() == [2, 2, 2, 2, 1, 1, 1, 1]
 
     @pytest.mark.parametrize("where", ["a further part", "a further segment", "a further try"])
-    def test_a_log_that_changed_meanwhile(
+    def test_journal_that_changed_during_the_confirmation_is_refused(
         self, campaign: Campaign, journal: Journal, monkeypatch: pytest.MonkeyPatch, where: str
     ) -> None:
         parts = sum(row.key.startswith("cpaas_journal") for row in campaign.run.state_rows())
@@ -359,16 +359,16 @@ class TestRefused:
         assert (said.status, "is no longer as it was read" in said.err) == (1, True)
         assert len(campaign.in_state("unknown")) == 2
 
-    def test_no_such_reference(self, campaign: Campaign, journal: Journal) -> None:
+    def test_missing_reference_is_named(self, campaign: Campaign, journal: Journal) -> None:
         said = journal("resolve", "--sent", *campaign.ids, "--reference", "cpaas-other", "--yes")
         assert (said.status, "no request cpaas-other" in said.err) == (1, True)
 
-    def test_what_the_service_carried_out(self, campaign: Campaign, journal: Journal) -> None:
+    def test_accepted_request_is_not_resolved_as_not_sent(self, campaign: Campaign, journal: Journal) -> None:
         settled = campaign.in_state("accepted")[0]
         said = journal("resolve", "--not-sent", *campaign.ids, "--reference", settled, "--yes")
         assert (said.status, "accepted by the service" in said.err) == (1, True)
 
-    def test_people_of_a_lost_log(self, campaign: Campaign, journal: Journal) -> None:
+    def test_show_warns_of_recipients_of_a_lost_journal(self, campaign: Campaign, journal: Journal) -> None:
         campaign.run.clear(drop_state=True)
         assert campaign.run_try().state == "failed"
         said = journal("show", *campaign.ids)
@@ -388,13 +388,15 @@ class TestRefused:
             lambda stored: stored.pop("batches"),
         ],
     )
-    def test_what_cannot_be_read(self, campaign: Campaign, journal: Journal, spoil: Callable[..., None]) -> None:
+    def test_unreadable_journal_is_refused(
+        self, campaign: Campaign, journal: Journal, spoil: Callable[..., None]
+    ) -> None:
         campaign.rewrite(spoil)
         for command in (("show", *campaign.ids), ("resolve", "--not-sent", *campaign.ids, "--yes"), ("list",)):
             said = journal(*command)
             assert (said.status, "This version of the provider cannot read the" in said.err) == (1, True)
 
-    def test_a_database_that_fails_stores_nothing(
+    def test_failing_database_stores_nothing(
         self, campaign: Campaign, journal: Journal, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         def fail(*_: object, **__: object) -> None:
@@ -406,8 +408,8 @@ class TestRefused:
         assert len(campaign.in_state("unknown")) == 2
 
 
-class TestSeen:
-    def test_list_names_what_is_in_doubt_and_counts_the_rest(self, campaign: Campaign, journal: Journal) -> None:
+class TestListAndShow:
+    def test_list_names_unresolved_requests_and_counts_others(self, campaign: Campaign, journal: Journal) -> None:
         said = journal("list", "--output", "json")
         assert [line["reference"] for line in said.lines] == campaign.in_state("unknown")
         line = said.lines[0]
@@ -432,7 +434,7 @@ class TestSeen:
         references = [line["reference"] for line in journal("list", "--output", "json").lines]
         assert references == [single.reference, *campaign.in_state("unknown")]
 
-    def test_show_names_what_is_in_doubt_first(self, campaign: Campaign, journal: Journal) -> None:
+    def test_show_names_unresolved_requests_first(self, campaign: Campaign, journal: Journal) -> None:
         journal(
             "resolve", "--sent", *campaign.ids, "--reference", campaign.in_state("unknown")[0], "--id", "msg_9", "--yes"
         )
@@ -444,7 +446,7 @@ class TestSeen:
         assert lines[2]["result"]["charge"] == 8
 
     @pytest.mark.parametrize("output", ["table", "plain", "yaml", "json"])
-    def test_in_every_form_and_without_a_hash_or_a_number_of_anybody(
+    def test_list_and_show_in_each_format_hold_no_hash_and_no_number(
         self, campaign: Campaign, journal: Journal, output: str
     ) -> None:
         for command in (("show", *campaign.ids, "--each"), ("list", "--state", "all")):
@@ -456,7 +458,9 @@ class TestSeen:
             assert campaign.batches[0].body not in said.out
             assert "2348" not in said.out
 
-    def test_what_a_running_try_has_claimed_is_not_in_doubt(self, campaign: Campaign, journal: Journal) -> None:
+    def test_pending_requests_of_a_running_try_are_not_listed_as_unresolved(
+        self, campaign: Campaign, journal: Journal
+    ) -> None:
         campaign.killed(seconds_ago=1)
         assert len(journal("list", "--output", "json").lines) == 2
         campaign.put_in("running")
@@ -471,7 +475,7 @@ class TestServersBackend:
     def backend(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(airflow.state, "_backend_instance", of_single_requests.Backwards())
 
-    def test_it_is_asked_and_told(self, task_runner: TaskRunner, journal: Journal) -> None:
+    def test_workers_backend_is_read_and_written(self, task_runner: TaskRunner, journal: Journal) -> None:
         campaign = Campaign(task_runner, *NAMES).loses_answers(1)
         ids = campaign.ids
         (line,) = journal("list", "--dag-id", ids[0], "--run-id", ids[1], "--output", "json").lines

@@ -121,13 +121,13 @@ class TestStatus:
         said = contacts("status", "--output", "json", *arguments)
         assert [f"{line['conn_id']}/{line['map']}" for line in said.lines] == found
 
-    def test_no_map_at_all(self, contacts: CommandLine) -> None:
+    def test_missing_map_is_reported(self, contacts: CommandLine) -> None:
         said = contacts("status")
         assert (said.status, said.out) == (0, "There is no contact map.\n")
         said = contacts("status", "--map", "crm", "--output", "yaml")
         assert (said.status, said.out.strip(), said.err) == (0, "[]", "There is no such contact map.\n")
 
-    def test_database_that_cannot_be_used(self, contacts: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_unusable_database_is_reported(self, contacts: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("AIRFLOW__CPAAS__DATABASE", "sqlite:///here.db")
         said = contacts("status")
         assert said.status == 1
@@ -135,7 +135,9 @@ class TestStatus:
 
 
 class TestForgetRow:
-    def test_yes_removes_one_entry_and_states_what_follows(self, contacts: CommandLine, database: Database) -> None:
+    def test_confirmed_removal_deletes_one_entry_and_states_the_effect(
+        self, contacts: CommandLine, database: Database
+    ) -> None:
         key_map = made(database)
         said = contacts("forget-row", "--key", f"key {RowState.SYNCED}", answer="y\n")
         assert said.status == 0, said.err
@@ -152,7 +154,7 @@ class TestForgetRow:
         assert "The contact list has no row of this key." in said.out
 
     @pytest.mark.parametrize("answer", ["", "n\n"])
-    def test_without_a_yes_nothing_is_changed(self, contacts: CommandLine, database: Database, answer: str) -> None:
+    def test_unconfirmed_removal_changes_nothing(self, contacts: CommandLine, database: Database, answer: str) -> None:
         key_map = made(database)
         said = contacts("forget-row", "--key", f"key {RowState.SYNCED}", answer=answer)
         assert said.status == 1
@@ -181,7 +183,7 @@ class TestForgetRow:
         assert said.status == 1
         assert "airflow cpaas contacts resolve" in said.err
 
-    def test_key_that_the_map_does_not_have(self, contacts: CommandLine, database: Database) -> None:
+    def test_missing_key_is_reported(self, contacts: CommandLine, database: Database) -> None:
         made(database)
         said = contacts("forget-row", "--key", "nobody", "--yes")
         assert said.status == 1
@@ -193,7 +195,9 @@ class TestForgetRow:
 
 
 class TestForgetMap:
-    def test_yes_removes_the_map_and_states_what_follows(self, contacts: CommandLine, database: Database) -> None:
+    def test_confirmed_removal_deletes_the_map_and_states_the_effect(
+        self, contacts: CommandLine, database: Database
+    ) -> None:
         made(database)
         other = made(database, name="crm")
         said = contacts("forget-map", answer="y\n")
@@ -205,7 +209,7 @@ class TestForgetMap:
         assert sum(other.counts().values()) == 6
 
     @pytest.mark.parametrize("answer", ["", "n\n", "\n"])
-    def test_without_a_yes_nothing_is_changed(self, contacts: CommandLine, database: Database, answer: str) -> None:
+    def test_unconfirmed_removal_changes_nothing(self, contacts: CommandLine, database: Database, answer: str) -> None:
         key_map = made(database)
         said = contacts("forget-map", answer=answer)
         assert said.status == 1
@@ -227,6 +231,6 @@ class TestForgetMap:
         KeyMap(database, key_map.facts, clock=lambda: datetime.now(UTC) - LEASE - timedelta(seconds=1)).lease("killed")
         assert contacts("forget-map", "--yes").status == 0
 
-    def test_map_that_does_not_exist(self, contacts: CommandLine) -> None:
+    def test_removal_of_a_missing_map_is_reported(self, contacts: CommandLine) -> None:
         said = contacts("forget-map", "--map", "crm", "--yes")
         assert (said.status, said.err) == (1, "Connection 'cpaas_default' has no contact map 'crm'.")

@@ -64,14 +64,14 @@ def status(said: CommandResult, check: str) -> str:
 
 
 class TestConnection:
-    def test_a_good_one_passes_and_costs_nothing(self, doctor: Doctor, task_runner: TaskRunner) -> None:
+    def test_valid_connection_passes_without_a_charge(self, doctor: Doctor, task_runner: TaskRunner) -> None:
         said = doctor()
         assert said.status == 0, said.out
         assert [status(said, check) for check in ("connection", "API key", "clock of the service")] == ["ok"] * 3
         assert task_runner.sandbox.counters()["accepted"] == {"get_contact_table": 1}
         assert task_runner.sandbox.counters()["charged"] == 0
 
-    def test_none_is_failed_and_the_rest_is_checked(self, doctor: Doctor) -> None:
+    def test_missing_connection_fails_and_other_checks_run(self, doctor: Doctor) -> None:
         said = doctor("cpaas_nowhere")
         assert said.status == 1
         ((_, found, advice),) = of(said, "connection")
@@ -80,7 +80,7 @@ class TestConnection:
         assert status(said, "API key") == "skipped"
         assert status(said, "versions") == "ok"
 
-    def test_a_wrong_key_is_failed_and_not_shown(self, doctor: Doctor) -> None:
+    def test_wrong_key_is_failed_and_not_shown(self, doctor: Doctor) -> None:
         said = doctor("cpaas_wrong_key")
         ((found, words, _),) = of(said, "API key")
         assert (said.status, found) == (1, "failed")
@@ -89,7 +89,7 @@ class TestConnection:
         # The service's time comes with a rejection, too.
         assert status(said, "clock of the service") == "ok"
 
-    def test_a_host_that_is_none(self, doctor: Doctor) -> None:
+    def test_unreachable_host_fails_and_the_clock_check_is_skipped(self, doctor: Doctor) -> None:
         said = doctor("cpaas_refused")
         assert (said.status, status(said, "API key")) == (1, "failed")
         assert status(said, "clock of the service") == "skipped"
@@ -110,12 +110,12 @@ class TestConnection:
                 ((status_of_key, message, _),) = of(doctor(), "API key")
                 assert (status_of_key, words in message) == (found, True), message
 
-    def test_an_extra_that_cannot_be_used(self, doctor: Doctor, task_runner: TaskRunner) -> None:
+    def test_extra_that_cannot_be_used(self, doctor: Doctor, task_runner: TaskRunner) -> None:
         task_runner.connect("cpaas_default", requests_per_second="many")
         ((found, words, _),) = of(doctor(), "connection")
         assert (found, "requests_per_second" in words) == ("failed", True)
 
-    def test_an_extra_that_is_unknown_and_half_a_webhook(self, doctor: Doctor, task_runner: TaskRunner) -> None:
+    def test_extra_that_is_unknown_and_half_a_webhook(self, doctor: Doctor, task_runner: TaskRunner) -> None:
         task_runner.connect("cpaas_default", sender="Shop", webhook_secret="of-webhooks")
         said = doctor()
         warnings = [words for found, words, _ in of(said, "connection") if found == "warning"]
@@ -164,13 +164,13 @@ class TestConnection:
 
 
 class TestRateLimit:
-    def test_one_for_each_task(self, doctor: Doctor, task_runner: TaskRunner) -> None:
+    def test_rate_limit_per_task_is_named(self, doctor: Doctor, task_runner: TaskRunner) -> None:
         task_runner.connect("cpaas_default", requests_per_second=7)
         assert of(doctor(), "rate limit") == [
             ("ok", "7 requests a second for each task. share_rate_limit is off", None)
         ]
 
-    def test_one_for_all_tasks(self, doctor: Doctor, task_runner: TaskRunner, tmp_path: Path) -> None:
+    def test_shared_rate_limit_is_named(self, doctor: Doctor, task_runner: TaskRunner, tmp_path: Path) -> None:
         task_runner.connect("cpaas_default", requests_per_second=2.5, share_rate_limit=True)
         ((status_before, words, _),) = of(doctor(), "rate limit")
         assert (status_before, "no usable database yet" in words) == ("skipped", True)
@@ -178,26 +178,26 @@ class TestRateLimit:
         found = of(doctor(), "rate limit")
         assert found == [("ok", "2.5 requests a second for all tasks together (share_rate_limit)", None)]
 
-    def test_it_needs_a_connection(self, doctor: Doctor) -> None:
+    def test_rate_limit_is_skipped_without_a_connection(self, doctor: Doctor) -> None:
         assert status(doctor("cpaas_nowhere"), "rate limit") == "skipped"
 
 
 class TestDatabase:
-    def test_a_missing_file_is_not_created(self, doctor: Doctor, tmp_path: Path) -> None:
+    def test_missing_file_is_not_created(self, doctor: Doctor, tmp_path: Path) -> None:
         said = doctor()
         ((found, _, advice),) = of(said, "database")
         assert (found, "airflow cpaas db migrate" in str(advice)) == ("warning", True)
         assert not (tmp_path / "cpaas.db").exists()
 
     @pytest.mark.parametrize("place", ["/dev/null/cpaas.db", "/dev/null/deeper/cpaas.db"])
-    def test_a_file_that_cannot_be_created(self, doctor: Doctor, monkeypatch: pytest.MonkeyPatch, place: str) -> None:
+    def test_file_that_cannot_be_created(self, doctor: Doctor, monkeypatch: pytest.MonkeyPatch, place: str) -> None:
         monkeypatch.setenv("AIRFLOW__CPAAS__DATABASE", f"sqlite:///{place}")
         said = doctor()
         ((found, words, _),) = of(said, "database")
         assert (said.status, found, "/dev/null is no folder" in words) == (1, "failed", True)
 
     @pytest.mark.parametrize("kind", ["sqlite", "postgres"])
-    def test_one_with_tables(
+    def test_database_with_tables_passes(
         self, doctor: Doctor, kind: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         if kind == "postgres":
@@ -258,7 +258,7 @@ class TestRecipientSecret:
 
         return make_key
 
-    def test_missing_one_is_warned_of(self, doctor: Doctor) -> None:
+    def test_missing_secret_is_warned_of(self, doctor: Doctor) -> None:
         ((found, words, _),) = of(doctor(), self.CHECK)
         assert (found, "recipient_secret is not set" in words) == ("warning", True)
 
@@ -283,7 +283,7 @@ class TestRecipientSecret:
         assert status(said, self.CHECK) == "failed"
         assert not any(secret in json.dumps(said.lines) for secret in (self.OLD, self.NEW))
 
-    def test_short_one_is_warned_of_and_not_shown(self, doctor: Doctor, hashed: Callable[[str], None]) -> None:
+    def test_short_secret_is_warned_of_and_not_shown(self, doctor: Doctor, hashed: Callable[[str], None]) -> None:
         hashed("hunter2")
         said = doctor()
         assert status(said, self.CHECK) == "warning"
@@ -307,11 +307,11 @@ class TestReceiver:
             task_runner.connect("cpaas_default", callback_url=url, callback_secret="of-callbacks")
             yield url
 
-    def test_one_with_the_same_database(self, doctor: Doctor, receiver: str) -> None:
+    def test_receiver_on_the_same_database_passes(self, doctor: Doctor, receiver: str) -> None:
         said = doctor()
         assert (said.status, status(said, "receiver"), status(said, "callback URL")) == (0, "ok", "ok")
 
-    def test_one_with_another_database(
+    def test_receiver_on_another_database_fails(
         self, doctor: Doctor, receiver: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     ) -> None:
         assert doctor().status == 0
@@ -320,21 +320,21 @@ class TestReceiver:
         ((found, words, _),) = of(doctor(), "receiver")
         assert (found, "in another database" in words) == ("failed", True)
 
-    def test_none_there(self, doctor: Doctor, task_runner: TaskRunner) -> None:
+    def test_missing_receiver_fails(self, doctor: Doctor, task_runner: TaskRunner) -> None:
         open_database().close()
         task_runner.connect("cpaas_default", callback_url="http://127.0.0.1:9", callback_secret="of-callbacks")
         ((found, words, advice),) = of(doctor(), "receiver")
         assert (found, "did not respond" in words) == ("failed", True)
         assert "airflow cpaas receiver" in str(advice)
 
-    def test_a_loopback_url_for_a_service_elsewhere(self, doctor: Doctor, task_runner: TaskRunner) -> None:
+    def test_loopback_url_for_a_service_elsewhere(self, doctor: Doctor, task_runner: TaskRunner) -> None:
         task_runner.connect(
             "cpaas_default", callback_url="http://127.0.0.1:9", host="https://192.0.2.1/v1", timeout=0.2
         )
         ((found, words, _),) = of(doctor(), "callback URL")
         assert (found, "leads to this machine itself" in words) == ("failed", True)
 
-    def test_a_private_address_and_a_host_that_is_none(self, doctor: Doctor, task_runner: TaskRunner) -> None:
+    def test_private_address_and_invalid_host_are_named(self, doctor: Doctor, task_runner: TaskRunner) -> None:
         task_runner.connect("cpaas_default", callback_url="http://10.1.2.3/cpaas", callback_secret="of-callbacks")
         assert [found for found, _, _ in of(doctor(), "callback URL")] == ["warning", "warning"]
         task_runner.connect("cpaas_default", callback_url="https://nowhere.invalid/cpaas")
@@ -349,26 +349,26 @@ class TestAirflow:
                 insert(Job).values(job_type="TriggererJob", state=state, start_date=moment, latest_heartbeat=moment)
             )
 
-    def test_a_triggerer_that_never_ran(self, doctor: Doctor) -> None:
+    def test_triggerer_that_never_ran(self, doctor: Doctor) -> None:
         assert status(doctor(), "triggerer") == "warning"
 
-    def test_one_that_is_alive(self, doctor: Doctor) -> None:
+    def test_running_triggerer_passes(self, doctor: Doctor) -> None:
         self.beat(timedelta(seconds=1))
         assert status(doctor(), "triggerer") == "ok"
 
-    def test_one_that_ended(self, doctor: Doctor) -> None:
+    def test_ended_triggerer_fails(self, doctor: Doctor) -> None:
         self.beat(timedelta(hours=1))
         said = doctor()
         assert (said.status, status(said, "triggerer")) == (1, "failed")
         assert "airflow triggerer" in str(of(said, "triggerer")[0][2])
 
-    def test_a_misspelt_option(self, doctor: Doctor, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_misspelt_option(self, doctor: Doctor, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("AIRFLOW__CPAAS__DATABSE", "postgresql://x:hunter2222@db/cpaas")
         said = doctor()
         assert of(said, "configuration")[0][:2] == ("warning", "Unknown options in [cpaas]: databse.")
         assert "hunter2222" not in said.out
 
-    def test_a_value_that_cannot_be_used(self, doctor: Doctor, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_value_that_cannot_be_used(self, doctor: Doctor, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("AIRFLOW__CPAAS__CALLBACK_DAYS", "ninety")
         assert status(doctor(), "configuration") == "failed"
 
@@ -393,7 +393,7 @@ class TestAirflow:
         ('pydantic>=99; python_version < "3"', None),
     ],
 )
-def test_a_version_below_the_floor_is_named(requirement: str, found: str | None) -> None:
+def test_version_below_the_floor_is_named(requirement: str, found: str | None) -> None:
     words = installation._too_low(requirement)
     assert words == found or str(words).startswith(f"{found} (")
 
@@ -407,7 +407,7 @@ def test_a_version_below_the_floor_is_named(requirement: str, found: str | None)
         (timedelta(hours=-1), Status.FAILED),
     ],
 )
-def test_a_clock_may_differ_a_little(ahead: timedelta, expected: Status) -> None:
+def test_clock_may_differ_a_little(ahead: timedelta, expected: Status) -> None:
     assert clock("clock", ahead, "Set it.").status is expected
 
 
@@ -421,5 +421,5 @@ def test_a_clock_may_differ_a_little(ahead: timedelta, expected: Status) -> None
         (None, Status.SKIPPED),
     ],
 )
-def test_the_clock_of_the_service_is_read_from_its_date(date: Any, expected: Status) -> None:
+def test_clock_of_the_service_is_read_from_its_date(date: Any, expected: Status) -> None:
     assert _service_clock("clock", date, lambda: datetime(2026, 5, 1, 12, tzinfo=UTC)).status is expected

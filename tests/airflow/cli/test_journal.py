@@ -95,8 +95,8 @@ def send(task_runner: TaskRunner) -> Send:
     return Send(task_runner, phone("ada"), phone("obi")).fails_unknown()
 
 
-class TestMarkSent:
-    def test_the_cleared_task_succeeds_and_sends_nothing(self, send: Send, journal: Journal) -> None:
+class TestResolveSent:
+    def test_task_cleared_after_resolve_sent_succeeds_and_sends_nothing(self, send: Send, journal: Journal) -> None:
         said = journal("resolve", "--sent", *send.ids, "--yes")
         assert said.status == 0, said.err
         assert "Resolved as sent: 1 request to 2 recipients" in said.out
@@ -108,35 +108,37 @@ class TestMarkSent:
         assert ended.result["id"] is None
         assert (send.message_count("ada"), send.message_count("obi")) == (1, 1)
 
-    def test_an_id_is_the_result_s(self, send: Send, journal: Journal) -> None:
+    def test_given_id_is_in_the_result(self, send: Send, journal: Journal) -> None:
         assert journal("resolve", "--sent", *send.ids, "--id", "msg_9", "--yes").status == 0
         assert send.run.clear().run_try().result["id"] == "msg_9"
 
-    def test_the_journal_says_that_a_person_decided(self, send: Send, journal: Journal) -> None:
+    def test_journal_records_a_manual_resolution(self, send: Send, journal: Journal) -> None:
         journal("resolve", "--sent", *send.ids, "--yes")
         kept = send.requests[send.reference]
         assert (kept["state"], kept["resolution"], "result" in kept) == ("accepted", "sent", False)
         assert kept["reason"].startswith("manually resolved as sent (before: ")
 
-    def test_it_never_expires(self, send: Send, journal: Journal) -> None:
+    def test_resolved_journal_never_expires(self, send: Send, journal: Journal) -> None:
         journal("resolve", "--sent", *send.ids, "--yes")
         assert [row.expires_at for row in send.run.state_rows()] == [None] * 3
 
-    def test_others_still_get_theirs(self, send: Send, journal: Journal) -> None:
+    def test_other_recipients_are_still_sent_to(self, send: Send, journal: Journal) -> None:
         journal("resolve", "--sent", *send.ids, "--yes")
         send.task.recipients = [phone("ada"), phone("obi"), phone("ngozi")]
         assert send.run.clear().run_try().state == "success"
         assert [send.message_count(one) for one in ("ada", "obi", "ngozi")] == [1, 1, 1]
 
-    def test_of_a_task_that_succeeded_nothing_is_left_to_do(self, task_runner: TaskRunner, journal: Journal) -> None:
+    def test_resolve_of_a_successful_task_says_nothing_is_left_to_do(
+        self, task_runner: TaskRunner, journal: Journal
+    ) -> None:
         send = Send(task_runner, phone("ada"), on_unknown="skip")
         task_runner.sandbox.control(*fault("send_sms", "cut_after", times=1))
         assert send.run.run_try().state == "success"
         assert "Nothing is left to do" in journal("resolve", "--sent", *send.ids, "--yes").out
 
 
-class TestMarkUnsent:
-    def test_the_cleared_task_sends_once_more(self, send: Send, journal: Journal) -> None:
+class TestResolveNotSent:
+    def test_task_cleared_after_resolve_not_sent_sends_once_more(self, send: Send, journal: Journal) -> None:
         said = journal("resolve", "--not-sent", *send.ids, "--yes")
         assert said.status == 0, said.err
         assert "Next: clear the task. It then sends only to these 2 recipients" in said.out
@@ -149,19 +151,19 @@ class TestMarkUnsent:
         assert (send.message_count("ada"), send.message_count("obi")) == (2, 2)
 
     @pytest.mark.parametrize("state", ["up_for_retry", None])
-    def test_the_next_try_needs_no_clear(self, send: Send, journal: Journal, state: str | None) -> None:
+    def test_next_try_sends_without_a_clear(self, send: Send, journal: Journal, state: str | None) -> None:
         send.put_in(state)
         said = journal("resolve", "--not-sent", *send.ids, "--yes")
         assert "Next: nothing to do. The task's next try sends only to these 2 recipients" in said.out
         assert send.run.run_try().state == "success"
         assert send.message_count("ada") == 2
 
-    def test_what_a_killed_try_claimed_is_in_doubt(self, task_runner: TaskRunner, journal: Journal) -> None:
+    def test_pending_request_of_a_killed_try_can_be_resolved(self, task_runner: TaskRunner, journal: Journal) -> None:
         send = Send(task_runner, phone("ada")).fails_unknown().claimed(seconds_ago=61)
         assert journal("resolve", "--not-sent", *send.ids, "--yes").status == 0
         assert send.requests[send.reference]["state"] == "not_sent"
 
-    def test_a_mapped_instance_is_named_by_its_index(self, task_runner: TaskRunner, journal: Journal) -> None:
+    def test_mapped_instance_is_named_by_its_index(self, task_runner: TaskRunner, journal: Journal) -> None:
         with new_dag() as dag:
             SendSmsOperator.partial(task_id="send", content="Hello").expand(recipients=[[phone("m0")], [phone("m1")]])
         run = Run(task_runner, dag)
@@ -183,7 +185,7 @@ class TestSeveralRequests:
         send.run.clear()
         return send.fails_unknown()
 
-    def test_only_the_named_one_is_decided(self, two: Send, journal: Journal) -> None:
+    def test_only_the_named_request_is_resolved(self, two: Send, journal: Journal) -> None:
         first, second = two.requests
         said = journal("resolve", "--not-sent", *two.ids, "--reference", first, "--yes")
         assert f"Still unresolved: 1 request to 1 recipient ({second})" in said.out
@@ -194,32 +196,32 @@ class TestSeveralRequests:
         assert journal("resolve", "--sent", *two.ids, "--reference", first, "--reference", second, "--yes").status == 0
         assert [one["state"] for one in two.requests.values()] == ["accepted", "accepted"]
 
-    def test_each_is_decided_for_itself(self, two: Send, journal: Journal) -> None:
+    def test_requests_are_resolved_one_by_one(self, two: Send, journal: Journal) -> None:
         first, second = two.requests
         journal("resolve", "--sent", *two.ids, "--reference", first, "--yes")
         journal("resolve", "--not-sent", *two.ids, "--reference", second, "--yes")
         assert two.run.clear().run_try().state == "success"
         assert [two.message_count(one) for one in ("ada", "obi", "ngozi")] == [1, 1, 2]
 
-    def test_one_id_is_not_for_two(self, two: Send, journal: Journal) -> None:
+    def test_one_id_for_two_requests_is_refused(self, two: Send, journal: Journal) -> None:
         said = journal("resolve", "--sent", *two.ids, "--id", "msg_9", "--yes")
         assert (said.status, "An id belongs to one request" in said.err) == (1, True)
 
 
-class TestAsking:
-    def test_yes(self, send: Send, journal: Journal) -> None:
+class TestConfirmation:
+    def test_answer_of_yes_resolves(self, send: Send, journal: Journal) -> None:
         said = journal("resolve", "--not-sent", *send.ids, answer="y\n")
         assert said.status == 0
         assert f"  {send.reference}  send_sms, 2 recipients, started " in said.out
         assert "Resolve as not sent? The task's next try sends them. This cannot be undone. [y/N]" in said.out
 
     @pytest.mark.parametrize("answer", ["n\n", "\n"])
-    def test_no(self, send: Send, journal: Journal, answer: str) -> None:
+    def test_answer_of_no_changes_nothing(self, send: Send, journal: Journal, answer: str) -> None:
         said = journal("resolve", "--not-sent", *send.ids, answer=answer)
         assert (said.status, said.err) == (1, "Nothing was changed.")
         assert send.requests[send.reference]["state"] == "unknown"
 
-    def test_nobody_there(self, send: Send, journal: Journal) -> None:
+    def test_missing_answer_changes_nothing_and_names_the_option(self, send: Send, journal: Journal) -> None:
         said = journal("resolve", "--not-sent", *send.ids)
         assert (said.status, "Give --yes to skip the question" in said.err) == (1, True)
         assert send.requests[send.reference]["state"] == "unknown"
@@ -230,7 +232,7 @@ ON_ITS_WAY = ["running", "queued", "scheduled", "deferred", "restarting", "up_fo
 
 class TestRefused:
     @pytest.mark.parametrize("state", ON_ITS_WAY)
-    def test_a_task_instance_on_its_way(self, send: Send, journal: Journal, state: str) -> None:
+    def test_running_task_instance_is_refused(self, send: Send, journal: Journal, state: str) -> None:
         send.put_in(state)
         said = journal("resolve", "--not-sent", *send.ids, "--yes")
         assert (said.status, f"is {state}, so its try may still write" in said.err) == (1, True)
@@ -245,7 +247,7 @@ class TestRefused:
             (("--not-sent", "--id", "msg_9"), "--id is the id of what was sent"),
         ],
     )
-    def test_without_one_clear_decision_nothing_is_changed(
+    def test_ambiguous_resolution_changes_nothing(
         self, send: Send, journal: Journal, given: tuple[str, ...], said_of_it: str
     ) -> None:
         said = journal("resolve", *given, *send.ids, "--yes")
@@ -253,13 +255,13 @@ class TestRefused:
         assert send.requests[send.reference]["state"] == "unknown"
 
     @pytest.mark.parametrize("command", ["resolve --sent", "resolve --not-sent"])
-    def test_what_may_be_under_way_still(self, send: Send, journal: Journal, command: str) -> None:
+    def test_request_that_may_be_in_flight_is_refused(self, send: Send, journal: Journal, command: str) -> None:
         said = journal(*command.split(), *send.claimed(seconds_ago=20).ids, "--yes")
         assert (said.status, f"Started less than 60 seconds ago: {send.reference}." in said.err) == (1, True)
         assert re.search(r"Nothing was changed\. Try again in [34]\d s\.$", said.err)
         assert send.requests[send.reference]["state"] == "pending"
 
-    def test_one_that_began_while_somebody_thought_it_over(
+    def test_task_that_began_during_the_confirmation_is_refused(
         self, send: Send, journal: Journal, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         def think(*_: object, **__: object) -> bool:
@@ -271,7 +273,7 @@ class TestRefused:
         assert (said.status, "is queued" in said.err) == (1, True)
         assert send.requests[send.reference]["state"] == "unknown"
 
-    def test_a_journal_that_changed_meanwhile(
+    def test_journal_that_changed_during_the_confirmation_is_refused(
         self, send: Send, journal: Journal, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         def think(*_: object, **__: object) -> bool:
@@ -284,25 +286,25 @@ class TestRefused:
         assert send.requests[send.reference]["state"] == "accepted"
 
     @pytest.mark.parametrize("command", ["show", "resolve --sent", "resolve --not-sent"])
-    def test_no_such_task_instance(self, send: Send, journal: Journal, command: str) -> None:
+    def test_missing_task_instance_is_named(self, send: Send, journal: Journal, command: str) -> None:
         said = journal(*command.split(), *send.ids[:2], "other")
         assert (said.status, "Task instance other in run" in said.err) == (1, True)
 
-    def test_an_index_of_a_task_that_is_not_mapped(self, send: Send, journal: Journal) -> None:
+    def test_map_index_of_an_unmapped_task_is_refused(self, send: Send, journal: Journal) -> None:
         said = journal("resolve", "--sent", *send.ids, "--map-index", "3", "--yes")
         assert (said.status, "omit --map-index" in said.err) == (1, True)
 
     @pytest.mark.parametrize("command", ["show", "resolve --sent", "resolve --not-sent"])
-    def test_no_journal(self, task_runner: TaskRunner, journal: Journal, command: str) -> None:
+    def test_missing_journal_is_named(self, task_runner: TaskRunner, journal: Journal, command: str) -> None:
         said = journal(*command.split(), *Send(task_runner, phone("ada")).ids)
         assert (said.status, "has no journal" in said.err) == (1, True)
 
-    def test_no_such_reference(self, send: Send, journal: Journal) -> None:
+    def test_missing_reference_is_named(self, send: Send, journal: Journal) -> None:
         said = journal("resolve", "--sent", *send.ids, "--reference", "cpaas-other", "--yes")
         assert (said.status, "no request cpaas-other" in said.err) == (1, True)
         assert f"Its requests: {send.reference}" in said.err
 
-    def test_what_was_sent_is_not_resolved_as_not_sent(self, task_runner: TaskRunner, journal: Journal) -> None:
+    def test_accepted_request_is_not_resolved_as_not_sent(self, task_runner: TaskRunner, journal: Journal) -> None:
         send = Send(task_runner, phone("ada"))
         assert send.run.run_try().state == "success"
         said = journal("resolve", "--not-sent", *send.ids, "--reference", send.reference, "--yes")
@@ -311,7 +313,7 @@ class TestRefused:
         assert (said.status, "This journal has no unresolved request" in said.err) == (1, True)
         assert send.requests[send.reference]["state"] == "accepted"
 
-    def test_a_journal_of_another_version(self, send: Send, journal: Journal) -> None:
+    def test_journal_of_another_version_is_refused(self, send: Send, journal: Journal) -> None:
         rewrite(send, lambda kept: kept.update(version=99))
         said = journal("resolve", "--not-sent", *send.ids, "--yes")
         assert (said.status, "cannot read the journal of task instance " in said.err) == (1, True)
@@ -322,14 +324,14 @@ class TestRefused:
         assert "No unresolved requests" not in said.err
 
     @pytest.mark.parametrize("stored", [{"__airflow_state_ref__": "file:///gone"}, ["unknown"], None, 7])
-    def test_what_is_no_journal(self, send: Send, journal: Journal, stored: Any) -> None:
+    def test_invalid_journal_is_refused(self, send: Send, journal: Journal, stored: Any) -> None:
         rewrite(send, lambda _: None, instead=json.dumps(stored))
         for command in (("show", *send.ids), ("resolve", "--not-sent", *send.ids, "--yes"), ("list",)):
             said = journal(*command)
             assert (said.status, "This version of the provider cannot read the" in said.err) == (1, True)
         assert [row.value for row in send.run.state_rows()] == [json.dumps(stored)]
 
-    def test_a_database_that_fails_says_that_it_may_not_be_stored(
+    def test_failing_database_reports_that_the_resolution_may_not_be_stored(
         self, send: Send, journal: Journal, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         def fail(*_: object, **__: object) -> None:
@@ -342,7 +344,7 @@ class TestRefused:
 
 
 class TestList:
-    def test_nothing_is_in_doubt(self, task_runner: TaskRunner, journal: Journal) -> None:
+    def test_list_without_unresolved_requests_is_empty(self, task_runner: TaskRunner, journal: Journal) -> None:
         send = Send(task_runner, phone("ada"))
         assert send.run.run_try().state == "success"
         assert journal("list").out == "No unresolved requests.\n"
@@ -350,7 +352,7 @@ class TestList:
         assert (said.lines, said.err) == ([], "No unresolved requests.\n")
         assert "No such request." in journal("list", "--state", "rejected").out
 
-    def test_what_is_in_doubt_and_what_to_do(self, send: Send, journal: Journal) -> None:
+    def test_list_has_unresolved_requests_and_the_remedy(self, send: Send, journal: Journal) -> None:
         said = journal("list", "--output", "json")
         (line,) = said.lines
         assert line == {
@@ -372,13 +374,13 @@ class TestList:
         assert f"airflow cpaas journal resolve --sent {' '.join(send.ids)}\n" in said.err
 
     @pytest.mark.parametrize("output", ["table", "plain", "yaml", "json"])
-    def test_in_every_form(self, send: Send, journal: Journal, output: str) -> None:
+    def test_list_in_each_format_holds_no_number(self, send: Send, journal: Journal, output: str) -> None:
         said = journal("list", "--output", output)
         assert said.status == 0
         assert "send_sms" in said.out
         assert "2348" not in said.out
 
-    def test_by_state_and_ids(self, send: Send, journal: Journal) -> None:
+    def test_list_filters_by_state_and_ids(self, send: Send, journal: Journal) -> None:
         other = Send(send.task_runner, phone("ngozi"))
         other.run.run_try()
 
@@ -393,14 +395,14 @@ class TestList:
         assert found("--state", "all", "--run-id", other.ids[1]) == [other.reference]
         assert found("--state", "all", "--task-id", "nothing") == []
 
-    def test_what_a_running_try_has_claimed_is_not_in_doubt(self, send: Send, journal: Journal) -> None:
+    def test_pending_request_of_a_running_try_is_not_listed_as_unresolved(self, send: Send, journal: Journal) -> None:
         send.claimed(seconds_ago=1)
         assert len(journal("list", "--output", "json").lines) == 1
         send.put_in("running")
         assert journal("list", "--output", "json").lines == []
         assert len(journal("list", "--state", "pending", "--output", "json").lines) == 1
 
-    def test_page_by_page_up_to_a_limit(
+    def test_list_pages_up_to_a_limit(
         self, task_runner: TaskRunner, journal: Journal, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr("cpaas_provider.cli.journal.repository._PAGE", 2)
@@ -414,7 +416,7 @@ class TestList:
 
 
 class TestShow:
-    def test_one_journal_in_full(self, send: Send, journal: Journal) -> None:
+    def test_show_has_the_whole_journal(self, send: Send, journal: Journal) -> None:
         journal("resolve", "--sent", *send.ids, "--id", "msg_9", "--yes")
         (line,) = journal("show", *send.ids, "--output", "json").lines
         assert (line["state"], line["resolution"], line["result_id"]) == ("accepted", "sent", "msg_9")
@@ -428,7 +430,7 @@ class TestShow:
         assert same == line
 
     @pytest.mark.parametrize("width", [40, 80, 120])
-    def test_a_reference_in_a_table_is_never_broken(
+    def test_reference_in_a_table_is_never_broken(
         self, send: Send, journal: Journal, monkeypatch: pytest.MonkeyPatch, width: int
     ) -> None:
         monkeypatch.setattr("airflow.cli.simple_table.is_tty", lambda: True)
@@ -437,22 +439,22 @@ class TestShow:
         assert send.reference in journal("show", *send.ids, "--output", "table").out.split()
 
     @pytest.mark.parametrize("output", ["table", "plain", "yaml", "json"])
-    def test_no_hash_of_anybody_in_any_form(self, send: Send, journal: Journal, output: str) -> None:
+    def test_show_holds_no_recipient_hash_in_any_format(self, send: Send, journal: Journal, output: str) -> None:
         said = journal("show", *send.ids, "--output", output)
         assert send.reference in said.out
         for member in send.requests[send.reference]["recipient_hashes"]:
             assert member not in said.out
         assert send.requests[send.reference]["body"] not in said.out
 
-    def test_brackets_in_a_reason_stay(self, send: Send, journal: Journal) -> None:
+    def test_brackets_in_a_reason_are_shown(self, send: Send, journal: Journal) -> None:
         add(send, Result(0, State.UNKNOWN, reason="no [bold]luck[/bold] :smile:"))
         assert "no [bold]luck[/bold] :smile:" in journal("show", *send.ids).out
 
-    def test_a_journal_without_a_request(self, send: Send, journal: Journal) -> None:
+    def test_journal_without_a_request_is_shown(self, send: Send, journal: Journal) -> None:
         send.run.rewrite_requests(lambda entry: dataclasses.replace(entry, intents=[], results=[]))
         assert "has no request" in journal("show", *send.ids).out
 
-    def test_what_was_lost_with_the_state_is_told(self, send: Send, journal: Journal) -> None:
+    def test_show_warns_of_requests_lost_with_the_state(self, send: Send, journal: Journal) -> None:
         send.run.clear(drop_state=True)
         assert send.run.run_try().state == "failed"
         said = journal("show", *send.ids)
@@ -524,7 +526,7 @@ def no_patience(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("no_patience")
 @pytest.mark.parametrize("kind", WORDED)
-def test_each_operation_has_its_words(task_runner: TaskRunner, journal: Journal, kind: str) -> None:
+def test_texts_are_those_of_the_operation(task_runner: TaskRunner, journal: Journal, kind: str) -> None:
     counts, found, story, made, not_made = WORDED[kind]
     single = Single(task_runner, kind)
     assert f"Unresolved: {counts}. Look for them in the service's own records: {found}. Then" in journal("list").out
@@ -542,7 +544,7 @@ def test_each_operation_has_its_words(task_runner: TaskRunner, journal: Journal,
 
 
 @pytest.mark.usefixtures("no_patience")
-def test_of_several_operations_each_has_its_way(task_runner: TaskRunner, journal: Journal) -> None:
+def test_list_of_several_operations_says_where_to_look_for_each(task_runner: TaskRunner, journal: Journal) -> None:
     for kind in WORDED:
         Single(task_runner, kind)
     Send(task_runner, phone("ada"), phone("obi")).fails_unknown()
@@ -552,7 +554,7 @@ def test_of_several_operations_each_has_its_way(task_runner: TaskRunner, journal
     assert f"Look for them in the service's own records: {ways}" in said
 
 
-def test_a_decision_is_in_the_audit_log(send: Send, journal: Journal) -> None:
+def test_resolution_is_in_the_audit_log(send: Send, journal: Journal) -> None:
     journal("resolve", "--not-sent", *send.ids, "--yes")
     with create_session() as session:
         query = select(Log).where(Log.dag_id == send.ids[0], Log.event == "cli_cpaas_journal_resolve")
@@ -562,7 +564,7 @@ def test_a_decision_is_in_the_audit_log(send: Send, journal: Journal) -> None:
     assert send.ids[1] in row.extra
 
 
-def test_a_writer_waits_until_the_decision_is_stored(
+def test_writer_waits_until_the_resolution_is_stored(
     send: Send, journal: Journal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """From the look at the task instance's state until the decision is stored, nobody else writes."""
@@ -604,7 +606,7 @@ class TestServersBackend:
     def backend(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(airflow.state, "_backend_instance", Backwards())
 
-    def test_it_is_asked_and_told(self, task_runner: TaskRunner, journal: Journal) -> None:
+    def test_workers_backend_is_read_and_written(self, task_runner: TaskRunner, journal: Journal) -> None:
         send = Send(task_runner, phone("ada")).fails_unknown()
         (line,) = journal("show", *send.ids, "--output", "json").lines
         said = journal("resolve", "--not-sent", *send.ids, "--reference", line["reference"], "--yes")
@@ -612,7 +614,7 @@ class TestServersBackend:
         assert send.run.clear().run_try().state == "success"
         assert send.message_count("ada") == 2
 
-    def test_it_is_listed_by_run(self, task_runner: TaskRunner, journal: Journal) -> None:
+    def test_workers_backend_is_listed_by_run(self, task_runner: TaskRunner, journal: Journal) -> None:
         send = Send(task_runner, phone("ada")).fails_unknown()
         said = journal("list", "--dag-id", send.ids[0])
         assert (said.status, "Give --dag-id and --run-id" in said.err) == (1, True)

@@ -52,8 +52,8 @@ def run(task_runner: TaskRunner) -> Run:
     return made
 
 
-class TestSeen:
-    def test_list_names_what_is_in_doubt_and_counts_the_rest(self, run: Run, journal: Journal) -> None:
+class TestListAndShow:
+    def test_list_names_unresolved_requests_and_counts_others(self, run: Run, journal: Journal) -> None:
         said = journal("list", "--output", "json")
         (line,) = said.lines
         assert [line["dag_id"], line["run_id"], line["task_id"]] == ids(run)
@@ -61,7 +61,7 @@ class TestSeen:
         assert "2 requests in all: 1 accepted (2 recipients), 1 unknown (2 recipients)." in said.err
         assert f"airflow cpaas journal resolve --sent {' '.join(ids(run))}" in said.err
 
-    def test_list_narrows_it_as_any_other(self, run: Run, journal: Journal) -> None:
+    def test_list_filters_keyed_campaigns_as_any_other(self, run: Run, journal: Journal) -> None:
         assert journal("list", "--dag-id", "another", "--output", "json").lines == []
         (line,) = journal("list", "--dag-id", run.dag.dag_id, "--state", "accepted", "--output", "json").lines
         assert (line["recipients"], line["reason"]) == (2, "1 request together")
@@ -80,7 +80,7 @@ class TestSeen:
         assert f"(idempotency_key). It is stored in the database {database.redacted_url}." in said.err
         assert not [one for one in digits(4) if one in said.out + said.err]
 
-    def test_show_of_a_run_that_found_all_done_is_the_same_journal(
+    def test_show_of_a_run_without_requests_is_the_same_journal(
         self, task_runner: TaskRunner, run: Run, journal: Journal
     ) -> None:
         later = sms(task_runner, rows(4), **KEY)
@@ -91,7 +91,7 @@ class TestSeen:
             line["reference"] for line in journal("list", "--output", "json").lines
         ]
 
-    def test_what_a_task_at_work_has_claimed_is_not_in_doubt(
+    def test_pending_request_of_a_running_task_is_not_listed_as_unresolved(
         self, task_runner: TaskRunner, journal: Journal, database: Database
     ) -> None:
         limit_batches(task_runner, 2)
@@ -110,8 +110,8 @@ class TestSeen:
         assert "Unresolved: 1 request to 2 recipients." in journal("show", *ids(run)).out
 
 
-class TestMarked:
-    def test_unsent_is_sent_by_the_cleared_task_and_nobody_else_again(
+class TestResolve:
+    def test_task_cleared_after_resolve_not_sent_sends_only_those_requests(
         self, task_runner: TaskRunner, run: Run, journal: Journal
     ) -> None:
         said = journal("resolve", "--not-sent", *ids(run), "--yes")
@@ -122,7 +122,9 @@ class TestMarked:
         assert (done.state, counts(done.result)) == ("success", {"sent": 4})
         assert sorted(count_messages(task_runner).values()) == [1, 1, 2, 2]
 
-    def test_sent_is_not_sent_again_by_any_run(self, task_runner: TaskRunner, run: Run, journal: Journal) -> None:
+    def test_request_resolved_as_sent_is_not_sent_by_any_run(
+        self, task_runner: TaskRunner, run: Run, journal: Journal
+    ) -> None:
         assert journal("resolve", "--sent", *ids(run), "--id", "msg_9", "--yes").status == 0
         (line,) = journal("list", "--state", "accepted", "--each", "--limit", "1", "--output", "json").lines
         assert line["state"] == "accepted"
@@ -134,25 +136,29 @@ class TestMarked:
         )
         assert journal("list", "--output", "json").lines == []
 
-    def test_a_cleared_state_does_not_undo_it(self, task_runner: TaskRunner, run: Run, journal: Journal) -> None:
+    def test_dropped_state_does_not_undo_the_resolution(
+        self, task_runner: TaskRunner, run: Run, journal: Journal
+    ) -> None:
         assert journal("resolve", "--sent", *ids(run), "--yes").status == 0
         assert run.clear(drop_state=True).run_try().state == "success"
         assert count_messages(task_runner) == Counter(digits(4))
 
-    def test_the_error_of_the_task_names_the_command(self, task_runner: TaskRunner) -> None:
+    def test_error_of_the_task_names_the_command(self, task_runner: TaskRunner) -> None:
         task_runner.sandbox.control(*fault("send_sms", "cut_after", times=1))
         run = sms(task_runner, rows(1), **KEY)
         assert f"airflow cpaas journal resolve --sent {' '.join(ids(run))}" in run.run_try().error
 
 
 class TestRefused:
-    def test_while_a_task_works_on_the_campaign(self, run: Run, journal: Journal, database: Database) -> None:
+    def test_resolve_while_a_task_holds_the_lease_is_refused(
+        self, run: Run, journal: Journal, database: Database
+    ) -> None:
         LeasedState(database, NAME, "task instance of another run").acquire()
         said = journal("resolve", "--not-sent", *ids(run), "--yes")
         assert (said.status, "working on this campaign: task instance of another run" in said.err) == (1, True)
         assert len(journal("list", "--state", "unknown", "--output", "json").lines) == 1
 
-    def test_a_journal_that_changed_meanwhile(
+    def test_journal_that_changed_during_the_confirmation_is_refused(
         self, run: Run, journal: Journal, database: Database, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         def think(*_: object, **__: object) -> bool:
@@ -169,14 +175,14 @@ class TestRefused:
         assert [line["state"] for line in journal("list", "--output", "json").lines] == ["unknown"]
 
     @pytest.mark.parametrize("state", ["running", "deferred"])
-    def test_a_task_instance_on_its_way(self, run: Run, journal: Journal, state: str) -> None:
+    def test_running_task_instance_is_refused(self, run: Run, journal: Journal, state: str) -> None:
         with create_session() as session:
             session.execute(update(TaskInstance).where(TaskInstance.run_id == run.run_id).values(state=state))
         said = journal("resolve", "--not-sent", *ids(run), "--yes")
         assert (said.status, f"is {state}, so its try may still write" in said.err) == (1, True)
 
 
-class TestElsewhere:
+class TestOtherDatabase:
     """The command runs where [cpaas] database names another database than that of the workers."""
 
     @pytest.fixture
@@ -185,7 +191,7 @@ class TestElsewhere:
         return f"sqlite:///{tmp_path}/other.db"
 
     @pytest.mark.parametrize("command", ["show", "resolve --sent", "resolve --not-sent"])
-    def test_the_command_names_the_database_that_has_it(
+    def test_command_names_the_database_that_has_it(
         self, run: Run, journal: Journal, database: Database, other: str, command: str
     ) -> None:
         said = journal(*command.split(), *ids(run))
@@ -200,7 +206,7 @@ class TestElsewhere:
         said = journal("list")
         assert (said.status, "could not be read and may hold unresolved requests" in said.err) == (1, True)
 
-    def test_one_that_cannot_be_opened_is_named_once(
+    def test_database_that_cannot_be_opened_is_named_once(
         self, task_runner: TaskRunner, run: Run, journal: Journal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         sms(task_runner, rows(1), idempotency_key="summer").run_try()
@@ -209,7 +215,7 @@ class TestElsewhere:
         assert (said.status, said.err.count("are stored in the database that [cpaas] database names")) == (1, 1)
 
 
-def test_each_partition_has_a_journal_of_its_own(task_runner: TaskRunner, journal: Journal) -> None:
+def test_each_partition_has_its_own_journal(task_runner: TaskRunner, journal: Journal) -> None:
     run = parts(task_runner, 2, rows(6), **KEY)
     run.run_try(map_index=0)
     task_runner.sandbox.control(*fault("send_sms", "cut_after", times=1))

@@ -83,20 +83,20 @@ class TestOutput:
             yield
 
     @pytest.mark.parametrize("form", ["json", "table"])
-    def test_a_message_that_was_accepted_ends_with_status_0(
+    def test_message_that_was_accepted_ends_with_status_0(
         self, cli: Cli, task_runner: TaskRunner, output: None, form: str
     ) -> None:
         said = cli("send-sms", phone("ada"), "--content", "Hi", "--output", form)
         assert said.status == 0, said.err
         assert task_runner.sandbox.counters()["accepted"] == {"send_sms": 1}
 
-    def test_a_passcode_that_was_accepted_ends_with_status_0(
+    def test_passcode_that_was_accepted_ends_with_status_0(
         self, cli: Cli, task_runner: TaskRunner, output: None
     ) -> None:
         assert cli("otp", "request", phone("ada"), "--output", "json").status == 0
         assert task_runner.sandbox.counters()["accepted"]["request_otp"] == 1
 
-    def test_it_is_said_on_standard_error(
+    def test_failed_output_after_an_accepted_message_is_reported_on_standard_error(
         self, cli: Cli, task_runner: TaskRunner, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         with Path("/dev/full").open("w", encoding="utf-8") as full:
@@ -109,13 +109,13 @@ class TestOutput:
         )
 
     @pytest.mark.parametrize("command", ["show", "resolve"])
-    def test_a_command_on_the_journal_has_no_traceback(self, cli: Cli, command: str) -> None:
+    def test_command_on_the_journal_has_no_traceback(self, cli: Cli, command: str) -> None:
         more = ("--sent",) if command == "resolve" else ()
         said = cli("journal", command, "a", "b", "c", "--map-index", "9" * 21, *more)
         assert (said.status, "because of an unexpected error" in said.err, "Traceback" in said.err) == (1, True, False)
 
     @pytest.mark.parametrize("command", [("send-sms", "-", "--content", "Hi"), ("otp", "verify", "x")])
-    def test_closed_standard_input_is_an_empty_one(
+    def test_closed_standard_input_counts_as_empty(
         self, cli: Cli, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...]
     ) -> None:
         monkeypatch.setattr("tests.airflow.harness.command_line.io", SimpleNamespace(StringIO=lambda _: None))
@@ -205,7 +205,7 @@ class TestSendSms:
         assert (said.status, task_runner.sandbox.counters()["accepted"]) == (1, {})
         assert "--encoding is for --channel sms only. Nothing was sent." in said.err
 
-    def test_each_run_without_a_key_sends_again(self, cli: Cli, task_runner: TaskRunner) -> None:
+    def test_run_without_a_key_sends_again(self, cli: Cli, task_runner: TaskRunner) -> None:
         assert one(sms(cli))["references"] != one(sms(cli))["references"]
         assert len(task_runner.inbox_items("sms", digits("ada"))) == 2
 
@@ -215,14 +215,14 @@ class TestSendSms:
         assert (record["recipients"], record["not_allowed"]) == (1, 1)
         assert "allowed_recipients" in sms(cli).err
 
-    def test_a_rejection_is_one_line_without_anything_private(self, cli: Cli, task_runner: TaskRunner) -> None:
+    def test_rejection_is_one_line_without_anything_private(self, cli: Cli, task_runner: TaskRunner) -> None:
         task_runner.sandbox.control("PUT", "balance", {"balance": 0})
         said = sms(cli)
         assert said.status == 1
         assert len(said.err.strip().splitlines()) == 1
         assert not [word for word in (*SECRETS, digits("ada"), phone("ada")) if word in said.out + said.err]
 
-    def test_a_lost_response_ends_with_its_own_status_and_advice(self, cli: Cli, task_runner: TaskRunner) -> None:
+    def test_lost_response_ends_with_its_own_status_and_advice(self, cli: Cli, task_runner: TaskRunner) -> None:
         task_runner.sandbox.control(*fault("send_sms", "cut_after", times=1))
         said = sms(cli)
         assert (said.status, said.out) == (3, "")
@@ -246,7 +246,7 @@ class TestSendSms:
         assert "The service accepted 1 of 2 recipients." in said.err
         assert digits("bad") not in said.out + said.err
 
-    def test_the_log_and_the_audit_log_have_nothing_private(self, cli: Cli, task_runner: TaskRunner) -> None:
+    def test_log_and_the_audit_log_have_nothing_private(self, cli: Cli, task_runner: TaskRunner) -> None:
         said = sms(cli, "--verbose")
         assert said.status == 0
         private = (*SECRETS, digits("ada"), phone("ada"))
@@ -255,7 +255,7 @@ class TestSendSms:
             rows = session.scalars(select(Log).where(Log.event.contains("send_sms"))).all()
         assert not [row for row in rows if any(word in str(row.extra) for word in private)]
 
-    def test_an_unexpected_error_is_one_line_too(
+    def test_unexpected_error_is_one_line_too(
         self, cli: Cli, monkeypatch: pytest.MonkeyPatch, task_runner: TaskRunner
     ) -> None:
         def fails(*_: Any, **__: Any) -> Any:
@@ -267,7 +267,7 @@ class TestSendSms:
         assert "because of an unexpected error: ZeroDivisionError at fails" in said.err
 
     @pytest.mark.parametrize("output", ["table", "plain", "yaml", "json"])
-    def test_every_format_has_the_reference_and_no_recipient(
+    def test_output_in_each_format_has_the_reference_and_no_recipient(
         self, cli: Cli, task_runner: TaskRunner, output: str
     ) -> None:
         said = cli("send-sms", phone("ada"), "--content", "Meet at noon", "--output", output)
@@ -277,7 +277,7 @@ class TestSendSms:
 
 
 class TestIdempotencyKey:
-    def test_a_second_run_sends_nothing_and_shows_the_first(self, keyed: Cli, task_runner: TaskRunner) -> None:
+    def test_second_run_sends_nothing_and_shows_the_first(self, keyed: Cli, task_runner: TaskRunner) -> None:
         first, second = (one(sms(keyed, "--idempotency-key", "monday")) for _ in range(2))
         assert second["sent_by_earlier_run"]
         assert {**first, "sent_by_earlier_run": True} == second
@@ -287,13 +287,13 @@ class TestIdempotencyKey:
         assert len(task_runner.inbox_items("sms", digits("ada"))) == 1
         assert one(sms(keyed, "--idempotency-key", "tuesday"))["id"] != first["id"]
 
-    def test_a_recipient_added_later_gets_it_alone(self, keyed: Cli, task_runner: TaskRunner) -> None:
+    def test_recipient_added_later_gets_it_alone(self, keyed: Cli, task_runner: TaskRunner) -> None:
         sms(keyed, "--idempotency-key", "monday")
         record = one(sms(keyed, "--idempotency-key", "monday", to=(phone("obi"), phone("ada"))))
         assert record["recipients"] == 2
         assert [len(task_runner.inbox_items("sms", digits(name))) for name in ("ada", "obi")] == [1, 1]
 
-    def test_an_unknown_outcome_is_sent_again_only_on_demand(self, keyed: Cli, task_runner: TaskRunner) -> None:
+    def test_unknown_outcome_is_sent_again_only_on_demand(self, keyed: Cli, task_runner: TaskRunner) -> None:
         task_runner.sandbox.control(*fault("send_sms", "cut_after", times=1))
         assert sms(keyed, "--idempotency-key", "monday").status == 3
         again = sms(keyed, "--idempotency-key", "monday")
@@ -304,7 +304,7 @@ class TestIdempotencyKey:
         assert sms(keyed, "--idempotency-key", "monday", "--resend-unknown").status == 0
         assert len(task_runner.inbox_items("sms", digits("ada"))) == 2
 
-    def test_a_request_that_was_not_sent_is_sent_by_the_next_run(self, keyed: Cli, task_runner: TaskRunner) -> None:
+    def test_request_that_was_not_sent_is_sent_by_the_next_run(self, keyed: Cli, task_runner: TaskRunner) -> None:
         task_runner.connect("cpaas_default", max_retries=0, host="http://127.0.0.1:9")
         assert sms(keyed, "--idempotency-key", "monday").status == 1
         task_runner.connect("cpaas_default")
@@ -337,7 +337,7 @@ class TestIdempotencyKey:
         said = sms(cli, *given)
         assert (said.status, "Nothing was sent." in said.err) == (1, True)
 
-    def test_no_number_and_no_text_is_stored(self, keyed: Cli) -> None:
+    def test_neither_number_nor_text_is_stored(self, keyed: Cli) -> None:
         sms(keyed, "--idempotency-key", "monday")
         with open_database() as database, database.connect() as connection:
             stored = "".join(connection.execute(select(campaign_values.c.value)).scalars())
@@ -360,7 +360,7 @@ class TestSuppressionList:
         dry = one(sms(keyed, "--dry-run", to=(phone("ada"), phone("obi"))))
         assert (dry["recipients"], dry["suppressed"], len(dry["to"])) == (1, 1, 1)
 
-    def test_nothing_is_sent_where_all_are_listed_unless_it_is_not_consulted(
+    def test_message_is_sent_to_listed_recipients_only_without_the_list(
         self, cli: Cli, task_runner: TaskRunner
     ) -> None:
         self.add(cli, "opt_out", "ada")
@@ -370,7 +370,7 @@ class TestSuppressionList:
         assert one(sms(cli, "--no-suppression-list"))["suppressed"] == 0
         assert len(task_runner.inbox_items("sms", digits("ada"))) == 1
 
-    def test_a_database_that_cannot_be_opened_keeps_it_from_being_sent(
+    def test_unusable_database_sends_nothing(
         self, cli: Cli, task_runner: TaskRunner, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setenv("AIRFLOW__CPAAS__DATABASE", "postgresql://shop:hunter2222@127.0.0.1:9/cpaas")
@@ -378,7 +378,7 @@ class TestSuppressionList:
         assert (said.status, "Nothing was sent." in said.err, "hunter2222" in said.err) == (1, True, False)
         assert one(sms(cli, "--no-suppression-list"))["recipients"] == 1
 
-    def test_only_an_invalid_number_gets_no_passcode(self, cli: Cli) -> None:
+    def test_passcode_is_refused_for_an_invalid_number_only(self, cli: Cli) -> None:
         self.add(cli, "opt_out", "ada")
         self.add(cli, "invalid_number", "obi")
         assert cli("otp", "request", phone("ada")).status == 0
@@ -387,7 +387,7 @@ class TestSuppressionList:
 
 
 class TestDeliveryReports:
-    def test_a_send_is_recorded_for_its_reports(self, cli: Cli, task_runner: TaskRunner) -> None:
+    def test_send_is_recorded_for_its_reports(self, cli: Cli, task_runner: TaskRunner) -> None:
         task_runner.connect("cpaas_default", callback_url="http://127.0.0.1:9")
         record = one(said := sms(cli))
         assert record["delivery_reports"] == "callback"
@@ -419,7 +419,7 @@ class TestDeliveryReports:
         assert (record["state"], record["delivered"], record["undelivered"]) == ("all reported", 1, 1)
         assert one(keyed("campaigns", "list", "--dag-id", DAG_ID, "--single-messages", "--output", "json"))
 
-    def test_a_receiver_that_is_none_keeps_it_from_being_sent(self, cli: Cli, task_runner: TaskRunner) -> None:
+    def test_unusable_receiver_sends_nothing(self, cli: Cli, task_runner: TaskRunner) -> None:
         task_runner.connect("cpaas_default", callback_url=task_runner.sandbox.url)
         said = sms(cli)
         assert (said.status, task_runner.sandbox.counters()["accepted"]) == (1, {})
@@ -445,7 +445,7 @@ class TestSendEmail:
         assert (said.status, task_runner.sandbox.counters()["accepted"]) == (1, {})
         assert f"{option.replace('-', '_')}: must not contain line breaks or other control characters" in said.err
 
-    def test_an_invalid_address_is_named_by_its_place(self, cli: Cli) -> None:
+    def test_invalid_address_is_named_by_its_place(self, cli: Cli) -> None:
         said = cli("send-email", address("ada"), "nobody at home", "--content", "x", "--sender-id", "a@example.com")
         assert (said.status, "recipient 2 is not an email address" in said.err) == (1, True)
         assert "nobody" not in said.err
@@ -458,7 +458,7 @@ class TestLookup:
     def asked(self, task_runner: TaskRunner) -> int:
         return int(task_runner.sandbox.counters()["accepted"].get("lookup_phone", 0))
 
-    def test_a_number_is_charged_once_and_masked(self, cli: Cli, task_runner: TaskRunner) -> None:
+    def test_number_is_charged_once_and_masked(self, cli: Cli, task_runner: TaskRunner) -> None:
         first = one(self.look_up(cli, phone("ada"), phone("ada")))
         assert (first["source"], first["dnd"], first["country"], self.asked(task_runner)) == ("service", False, "NG", 1)
         second = one(said := self.look_up(cli, "-", answer=phone("ada")))
@@ -468,7 +468,7 @@ class TestLookup:
         assert self.asked(task_runner) == 2
         assert digits("ada") not in said.out + said.err
 
-    def test_the_cache_is_that_of_campaigns(self, cli: Cli, task_runner: TaskRunner) -> None:
+    def test_cache_is_that_of_campaigns(self, cli: Cli, task_runner: TaskRunner) -> None:
         from cpaas_provider.operators.sms import SmsCampaignOperator
 
         self.look_up(cli, phone("ada"))
@@ -477,7 +477,7 @@ class TestLookup:
         assert Run(task_runner, dag).run_try("send").state == "success"
         assert self.asked(task_runner) == 1
 
-    def test_a_campaign_has_stored_the_do_not_disturb_flag_only(self, cli: Cli, task_runner: TaskRunner) -> None:
+    def test_lookup_of_a_campaign_stores_the_dnd_flag_only(self, cli: Cli, task_runner: TaskRunner) -> None:
         from cpaas_provider.operators.sms import SmsCampaignOperator
 
         with new_dag() as dag:
@@ -487,14 +487,14 @@ class TestLookup:
         assert (found["source"], found["dnd"], found["operator"], self.asked(task_runner)) == ("cache", False, None, 1)
         assert "flag only of 1 number. --no-cache asks the service" in said.err
 
-    def test_a_new_secret_of_the_connection_keeps_the_cache(self, cli: Cli, task_runner: TaskRunner) -> None:
+    def test_new_secret_of_the_connection_keeps_the_cache(self, cli: Cli, task_runner: TaskRunner) -> None:
         task_runner.connect("cpaas_default", callback_secret="old")
         self.look_up(cli, phone("ada"))
         task_runner.connect("cpaas_default", callback_secret="new,old")
         assert one(self.look_up(cli, phone("ada")))["source"] == "cache"
         assert self.asked(task_runner) == 1
 
-    def test_the_cache_is_that_of_bulk_lookups(self, cli: Cli, task_runner: TaskRunner, tmp_path: Path) -> None:
+    def test_cache_is_that_of_bulk_lookups(self, cli: Cli, task_runner: TaskRunner, tmp_path: Path) -> None:
         from cpaas_provider.operators.lookup import BulkPhoneLookupOperator
 
         with new_dag() as dag:
@@ -504,14 +504,14 @@ class TestLookup:
         found = one(self.look_up(cli, phone("ada")))
         assert (found["source"], found["country"], self.asked(task_runner)) == ("cache", "NG", 1)
 
-    def test_one_failure_leaves_the_others_and_fails_the_command(self, cli: Cli, task_runner: TaskRunner) -> None:
+    def test_failed_lookup_fails_the_command_and_others_are_shown(self, cli: Cli, task_runner: TaskRunner) -> None:
         task_runner.sandbox.control(*fault("lookup_phone", "reject", times=1, message="Unknown number"))
         said = self.look_up(cli, phone("ada"), phone("obi"))
         assert said.status == 1
         assert [line["error"] is None for line in said.lines] == [False, True]
         assert "1 lookup failed." in said.err
 
-    def test_a_wrong_key_ends_it(self, cli: Cli, task_runner: TaskRunner) -> None:
+    def test_wrong_key_ends_it(self, cli: Cli, task_runner: TaskRunner) -> None:
         task_runner.connect("cpaas_default", password="sk_test_wrong")
         said = self.look_up(cli, phone("ada"), phone("obi"))
         assert (said.status, len(said.lines)) == (1, 1)
@@ -526,7 +526,7 @@ class TestOtp:
         (record, *_) = task_runner.sandbox.inbox("otp", recipient=digits("ada"))["items"]
         return str(record["code"])
 
-    def test_a_code_is_requested_and_verified(self, cli: Cli, task_runner: TaskRunner) -> None:
+    def test_code_is_requested_and_verified(self, cli: Cli, task_runner: TaskRunner) -> None:
         record = one(self.request(cli, "--length", "6", "--expires-in", "5"))
         assert record["recipient"] == f"{digits('ada')[:5]}****{digits('ada')[-3:]}"
         code = self.code(task_runner)
@@ -537,19 +537,19 @@ class TestOtp:
         assert one(right)["verified"]
         assert code not in right.out + right.err
 
-    def test_no_code_uses_no_attempt(self, cli: Cli, task_runner: TaskRunner) -> None:
+    def test_missing_code_uses_no_attempt(self, cli: Cli, task_runner: TaskRunner) -> None:
         record = one(self.request(cli))
         said = cli("otp", "verify", record["id"], answer="\n")
         assert (said.status, "no attempt was used" in said.err) == (1, True)
 
-    def test_a_code_is_no_argument(self, cli: Cli, capsys: pytest.CaptureFixture[str]) -> None:
+    def test_code_is_no_argument(self, cli: Cli, capsys: pytest.CaptureFixture[str]) -> None:
         assert cli("otp", "verify", "otp_1", "1234").status == 2
 
-    def test_a_lost_response_is_resolved_by_the_new_record(self, cli: Cli, task_runner: TaskRunner) -> None:
+    def test_lost_response_is_resolved_by_the_new_record(self, cli: Cli, task_runner: TaskRunner) -> None:
         task_runner.sandbox.control(*fault("request_otp", "cut_after", times=1))
         assert one(self.request(cli))["status_desc"] == "SENT"
 
-    def test_an_outcome_that_stays_unknown_has_its_status(
+    def test_outcome_that_stays_unknown_has_its_status(
         self, cli: Cli, task_runner: TaskRunner, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         from cpaas_provider.cli.messages import otp
@@ -570,12 +570,12 @@ class TestBalance:
             # What Airflow 3.4 calls XComModel can only be read.
             session.execute(delete(getattr(xcom, "XComModelV2", xcom.XComModel)))
 
-    def test_without_a_send_it_is_not_known(self, cli: Cli) -> None:
+    def test_balance_is_unknown_before_a_send(self, cli: Cli) -> None:
         said = cli("balance", "--conn-id", "cpaas_default", "--output", "json")
         assert (said.status, said.lines) == (1, [])
         assert "has no operation that returns a balance" in said.err
 
-    def test_the_newest_result_of_a_task_has_it(self, cli: Cli, task_runner: TaskRunner) -> None:
+    def test_balance_is_that_of_the_newest_task_result(self, cli: Cli, task_runner: TaskRunner) -> None:
         task_runner.connect("cpaas_other", email_sender_id="shop@example.com")
         with new_dag() as dag:
             SendSmsOperator(task_id="first", recipients=phone("ada"), content="Hi")
@@ -594,7 +594,7 @@ class TestBalance:
         assert one(cli("balance", "--conn-id", "cpaas_other", "--output", "json"))["task_id"] == "mail"
 
 
-def test_a_key_is_leased_while_a_run_sends(
+def test_key_is_leased_while_a_run_sends(
     cli: Cli, task_runner: TaskRunner, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Two runs with one key at a time: the second is refused, and nothing is sent twice."""

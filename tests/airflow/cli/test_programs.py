@@ -67,13 +67,13 @@ def message_count(sandbox: Sandbox, case: str) -> int:
     return int(sandbox.inbox("sms", recipient=digits(case))["total"])
 
 
-def test_a_text_is_piped_in(airflow: Airflow, sandbox: Sandbox) -> None:
+def test_text_is_piped_in(airflow: Airflow, sandbox: Sandbox) -> None:
     status, out, err = ended(airflow("send-sms", phone("piped"), "--output", "json"), "Hello\n")
     assert (status, err) == (0, "")
     assert (json.loads(out)[0]["recipients"], message_count(sandbox, "piped")) == (1, 1)
 
 
-def test_a_code_is_piped_in(airflow: Airflow, sandbox: Sandbox) -> None:
+def test_code_is_piped_in(airflow: Airflow, sandbox: Sandbox) -> None:
     status, out, err = ended(airflow("otp", "request", "-", "--output", "json"), phone("coded"))
     assert status == 0, err
     (record,) = json.loads(out)
@@ -92,7 +92,7 @@ def test_ctrl_c_waits_for_the_response(airflow: Airflow, sandbox: Sandbox) -> No
     assert err == "Stopping. A response to a request in flight is waited for, up to 10 seconds.\n"
 
 
-def test_a_second_ctrl_c_ends_it_with_an_unknown_outcome(airflow: Airflow, sandbox: Sandbox) -> None:
+def test_second_ctrl_c_ends_it_with_an_unknown_outcome(airflow: Airflow, sandbox: Sandbox) -> None:
     sandbox.control(*fault("send_sms", "stall_body", seconds=60))
     key = ("--idempotency-key", "monday")
     sending = airflow("send-sms", phone("cut"), "--content", "Hello", *key)
@@ -109,7 +109,7 @@ def test_a_second_ctrl_c_ends_it_with_an_unknown_outcome(airflow: Airflow, sandb
     assert (status, message_count(sandbox, "cut")) == (3, 1)
 
 
-def test_a_killed_run_with_a_key_is_never_sent_twice(airflow: Airflow, sandbox: Sandbox, tmp_path: Path) -> None:
+def test_killed_run_with_a_key_is_never_sent_twice(airflow: Airflow, sandbox: Sandbox, tmp_path: Path) -> None:
     sandbox.control(*fault("send_sms", "stall_body", seconds=60))
     again = ("send-sms", phone("killed"), "--content", "Hello", "--idempotency-key", "monday")
     sending = airflow(*again)
