@@ -85,12 +85,12 @@ _OUTCOMES: Mapping[str, Tests] = {
         "tests/contract/test_faults.py::test_a_long_retry_after_is_handed_on",
     ),
     "above that bound the task defers, uses up no try, and sends on the worker": (
-        f"{_AIRFLOW}test_deferral.py::TestInARun::test_the_request_is_made_once_and_no_try_is_used_up",
+        f"{_AIRFLOW}test_deferral.py::TestDagRun::test_request_is_made_once_and_no_try_is_used_up",
         f"{_AIRFLOW}campaigns/test_tries.py::TestLongRetryAfter::test_long_retry_after_defers_and_then_sends_to_remaining_recipients",
     ),
     "a retry policy does the like for tasks that use the hook": (
-        f"{_AIRFLOW}test_retry_policy.py::test_what_must_not_be_repeated_keeps_its_retries",
-        f"{_AIRFLOW}test_retry_policy.py::test_the_service_s_word_is_the_delay",
+        f"{_AIRFLOW}test_retry_policy.py::test_request_that_must_not_be_repeated_fails_without_a_retry",
+        f"{_AIRFLOW}test_retry_policy.py::test_retry_after_of_the_service_is_the_delay",
     ),
 }
 

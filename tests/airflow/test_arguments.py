@@ -97,20 +97,18 @@ def made(operator: Any, **given: Any) -> Any:
 
 
 @pytest.mark.parametrize(("operator", "given", "words"), REFUSED)
-def test_what_can_be_told_to_be_wrong_is_refused_where_the_dag_is_written(
-    operator: Any, given: dict[str, Any], words: str
-) -> None:
+def test_invalid_argument_is_refused_in_the_dag_file(operator: Any, given: dict[str, Any], words: str) -> None:
     with pytest.raises(ValueError, match="made.*" + words.replace("(", r"\(").replace("{", r"\{")) as refused:
         made(operator, **given)
     assert PHONE not in str(refused.value)
 
 
 @pytest.mark.parametrize(("operator", "given"), TAKEN)
-def test_what_is_right_or_only_the_run_will_tell_is_taken(operator: Any, given: dict[str, Any]) -> None:
+def test_valid_argument_or_template_is_accepted_in_the_dag_file(operator: Any, given: dict[str, Any]) -> None:
     made(operator, **given)
 
 
-def test_the_output_of_another_task_is_taken() -> None:
+def test_output_of_another_task_is_accepted() -> None:
     with DAG("arguments_of_another_task", schedule=None):
 
         @task
@@ -127,7 +125,7 @@ def test_the_output_of_another_task_is_taken() -> None:
 
 @pytest.mark.parametrize("amount", [49.99, 50, "50", 0, -1, "x"])
 @pytest.mark.parametrize("network", ["MTN", "ntel", "Vodafone"])
-def test_what_is_refused_of_a_purchase_is_what_the_request_would_refuse(network: str, amount: Any) -> None:
+def test_purchase_arguments_have_the_bounds_of_the_request(network: str, amount: Any) -> None:
     def fits(check: Callable[[], Any]) -> bool:
         try:
             check()
@@ -142,7 +140,7 @@ def test_what_is_refused_of_a_purchase_is_what_the_request_would_refuse(network:
 
 @pytest.mark.parametrize("field", ["length", "expires_in"])
 @pytest.mark.parametrize("value", [0, 1, 3, 4, 8, 9, 60, 61, "5", "5.0", "5.5", 5.5, "x"])
-def test_what_is_refused_of_a_passcode_is_what_the_request_would_refuse(field: str, value: Any) -> None:
+def test_passcode_arguments_have_the_bounds_of_the_request(field: str, value: Any) -> None:
     limits = {"length": bounds.OTP_DIGITS, "expires_in": bounds.OTP_MINUTES}[field]
     try:
         bounds.whole_within(*limits)(field, value)

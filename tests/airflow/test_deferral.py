@@ -62,9 +62,9 @@ def finished_run(airflow_db: object, sandbox_process: Sandbox) -> Iterator[TaskR
         yield task_runner.run_dag(dag)
 
 
-class TestInARun:
+class TestDagRun:
     @pytest.mark.parametrize("name", OPERATIONS)
-    def test_the_request_is_made_once_and_no_try_is_used_up(self, finished_run: TaskRunner, name: str) -> None:
+    def test_request_is_made_once_and_no_try_is_used_up(self, finished_run: TaskRunner, name: str) -> None:
         _, box, recipient = OPERATIONS[name]
         assert finished_run.outcome(name) == ("success", 1)
         assert len(finished_run.inbox_items(box, recipient)) == 1
@@ -80,10 +80,10 @@ class TestInARun:
             (message,) = finished_run.inbox_items("sms", digits(f"mapped_{index}"))
             assert message["text"] == f"Number {index}"
 
-    def test_the_service_may_name_a_date(self, finished_run: TaskRunner) -> None:
+    def test_retry_after_may_be_a_date(self, finished_run: TaskRunner) -> None:
         assert finished_run.outcome("by_date") == ("success", 1)
 
-    def test_a_try_says_once_that_airtime_is_deprecated(self, finished_run: TaskRunner) -> None:
+    def test_try_logs_once_that_airtime_is_deprecated(self, finished_run: TaskRunner) -> None:
         assert finished_run.log("airtime").count("The service has deprecated airtime purchases") == 1
 
 
@@ -96,8 +96,8 @@ def run(task_runner: TaskRunner) -> Run:
     return Run(task_runner, dag)
 
 
-class TestWhatIsDeferred:
-    def test_the_trigger_holds_an_absolute_moment_and_nothing_else(self, run: Run) -> None:
+class TestDeferredTry:
+    def test_trigger_holds_only_an_absolute_moment(self, run: Run) -> None:
         before = timezone.utcnow()
         path, kwargs = run.run_try().trigger or ("", {})
         assert path == f"{WaitTrigger.__module__}.{WaitTrigger.__qualname__}"
@@ -106,23 +106,21 @@ class TestWhatIsDeferred:
         assert until.tzinfo is not None
         assert LONG <= (until - before).total_seconds() <= LONG + 10
 
-    def test_what_is_kept_meanwhile_is_plain_json_without_anything_private(
-        self, task_runner: TaskRunner, run: Run
-    ) -> None:
+    def test_deferred_task_stores_plain_json_without_anything_private(self, task_runner: TaskRunner, run: Run) -> None:
         deferred = run.run_try()
         kept = json.dumps([deferred.trigger, deferred.next_kwargs, [row.value for row in run.state_rows()]])
         assert set(deferred.next_kwargs) == {"deadline"}
         for private in (phone("direct"), digits("direct"), "Hello", task_runner.sandbox.api_key):
             assert private not in kept
 
-    def test_resumed_it_sends_once(self, task_runner: TaskRunner, run: Run) -> None:
+    def test_resumed_task_sends_once(self, task_runner: TaskRunner, run: Run) -> None:
         assert run.run_try().state == "deferred"
         resumed = run.fire_trigger(early=True).run_try()
         assert (resumed.state, resumed.number, resumed.result["recipients"]) == ("success", 1, 1)
         (message,) = task_runner.inbox_items("sms", digits("direct"))
         assert message["text"] == "Hello"
 
-    def test_put_off_again_it_keeps_the_moment_it_gives_up_at(self, task_runner: TaskRunner, run: Run) -> None:
+    def test_task_deferred_again_keeps_its_deadline(self, task_runner: TaskRunner, run: Run) -> None:
         task_runner.sandbox.control(*put_off("sms"))
         first = run.run_try()
         second = run.fire_trigger(early=True).run_try()
@@ -131,7 +129,7 @@ class TestWhatIsDeferred:
         deadline = dt.datetime.fromisoformat(first.next_kwargs["deadline"])
         assert 23 <= (deadline - timezone.utcnow()).total_seconds() / 3600 <= 24
 
-    def test_asked_for_more_than_it_may_be_put_off_it_leaves_the_rest_to_the_tasks_retries(
+    def test_retry_after_beyond_the_longest_deferral_is_left_to_the_retries(
         self, task_runner: TaskRunner, run: Run, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         task_runner.sandbox.control(*put_off("sms"))
@@ -143,7 +141,7 @@ class TestWhatIsDeferred:
         assert task_runner.inbox_items("sms", digits("direct")) == []
         assert (run.run_try().state, len(task_runner.inbox_items("sms", digits("direct")))) == ("success", 1)
 
-    def test_a_short_retry_after_is_waited_for_without_deferring(self, task_runner: TaskRunner, run: Run) -> None:
+    def test_short_retry_after_is_waited_for_without_deferring(self, task_runner: TaskRunner, run: Run) -> None:
         task_runner.sandbox.control("DELETE", "faults")
         task_runner.sandbox.control(*put_off("sms", retry_after=0))
         assert (run.run_try().state, len(task_runner.inbox_items("sms", digits("direct")))) == ("success", 1)

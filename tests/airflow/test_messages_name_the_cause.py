@@ -30,11 +30,11 @@ def reasons(task_runner: TaskRunner, tmp_path: Path, source: Any, **given: Any) 
 
 
 @pytest.mark.parametrize("cell", [None, "", "  "])
-def test_an_empty_cell_is_empty(task_runner: TaskRunner, tmp_path: Path, cell: Any) -> None:
+def test_empty_cell_is_named_as_empty(task_runner: TaskRunner, tmp_path: Path, cell: Any) -> None:
     assert reasons(task_runner, tmp_path, [*rows(1), {"phone": cell, "name": "Ada"}]) == {2: "phone is empty"}
 
 
-def test_what_rendered_to_none_says_so(task_runner: TaskRunner) -> None:
+def test_value_that_rendered_to_none_is_named(task_runner: TaskRunner) -> None:
     failed = run_operator(
         SendSmsOperator, task_runner, recipients=["08031234567", "{{ ti.xcom_pull('nobody') }}"], content="Hello"
     )
@@ -43,7 +43,7 @@ def test_what_rendered_to_none_says_so(task_runner: TaskRunner) -> None:
     assert "recipient 1 is the word 'None'" in run_operator(SendEmailOperator, task_runner, **given).error
 
 
-def test_a_placeholder_that_is_misspelt_is_named(task_runner: TaskRunner) -> None:
+def test_placeholder_that_is_misspelt_is_named(task_runner: TaskRunner) -> None:
     given = {"content": "Hello {naem}", "substitution_defaults": {"name": "customer"}}
     failed = sms(task_runner, rows(1), **given).run_try()
     assert "substitution_defaults names name, and the text has no such placeholder. It has naem" in failed.error
@@ -57,14 +57,14 @@ def test_default_without_a_text_sends_nothing(task_runner: TaskRunner, default: 
     assert "substitution_defaults has no text for name. Nothing was sent." in failed.error
 
 
-def test_a_duplicate_says_of_which_row(task_runner: TaskRunner, tmp_path: Path) -> None:
+def test_duplicate_names_its_first_row(task_runner: TaskRunner, tmp_path: Path) -> None:
     given = [*rows(3), *rows(1, 2), *rows(1), *rows(1)]
     assert reasons(task_runner, tmp_path, given) == {
         4: "the same recipient as row 3", 5: "the same recipient as row 1", 6: "the same recipient as row 1"
     }  # fmt: skip
 
 
-def test_a_duplicate_of_a_test_recipient_says_so(task_runner: TaskRunner, tmp_path: Path) -> None:
+def test_duplicate_of_a_test_recipient_is_named_as_such(task_runner: TaskRunner, tmp_path: Path) -> None:
     found = reasons(task_runner, tmp_path, rows(2), test_recipients=rows(1))
     assert found == {1: "the same recipient as a test recipient"}
 
@@ -82,7 +82,7 @@ def test_a_duplicate_of_a_test_recipient_says_so(task_runner: TaskRunner, tmp_pa
         ({"callback_url": "here?key=sk_1"}, "the extra callback_url must be a URL"),
     ],
 )
-def test_a_bad_value_of_a_connection_names_connection_and_value_but_no_secret(
+def test_bad_value_of_a_connection_names_connection_and_value_but_no_secret(
     task_runner: TaskRunner, extras: dict[str, Any], words: str
 ) -> None:
     task_runner.connect("cpaas_bad", **extras)
@@ -96,9 +96,7 @@ def test_a_bad_value_of_a_connection_names_connection_and_value_but_no_secret(
     assert "08031234567" not in failed.error
 
 
-def test_https_to_a_server_that_speaks_http_says_what_a_missing_scheme_means(
-    sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_https_to_an_http_server_explains_the_default_scheme(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
     host = sandbox.url.removeprefix("http://")
     monkeypatch.setenv("AIRFLOW_CONN_CPAAS_BARE", connection_json({**sandbox.connection, "host": host}))
     works, message = CpaasHook("cpaas_bare").test_connection()
@@ -106,7 +104,7 @@ def test_https_to_a_server_that_speaks_http_says_what_a_missing_scheme_means(
     assert "a host without a scheme means https" in message
 
 
-def test_one_is_not_many(task_runner: TaskRunner) -> None:
+def test_counts_of_one_are_singular(task_runner: TaskRunner) -> None:
     failed = sms(task_runner, [*rows(2), {"phone": "x"}]).run_try()
     assert "0 recipients rejected and 1 invalid row, of 3" in failed.error
     limit_batches(task_runner, 2)

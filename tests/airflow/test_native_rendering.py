@@ -208,7 +208,7 @@ def test_lists_and_mappings_are_what_they_were(finished_run: TaskRunner) -> None
     assert finished_run.rendered("upsert")["columns"] == {"Name": "***", "Points": "***"}
 
 
-def test_a_code_keeps_its_leading_nought(finished_run: TaskRunner) -> None:
+def test_code_keeps_its_leading_nought(finished_run: TaskRunner) -> None:
     (passcode,) = finished_run.inbox_items("otp", digits("native"))
     assert passcode["code"] == "0741"
     assert finished_run.xcom("verify")["verified"] is True

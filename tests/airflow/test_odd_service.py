@@ -60,7 +60,7 @@ def check(service: OddService, ended: Try) -> None:
 @pytest.mark.parametrize("policy", POLICIES)
 @RUN
 @given(seed=st.integers(0, 2**32))
-def test_campaign_sends_to_nobody_twice_and_names_whom_it_did_not_reach(
+def test_campaign_sends_to_no_recipient_twice_and_names_those_not_sent_to(
     task_runner: TaskRunner, tmp_path: Path, policy: str, seed: int
 ) -> None:
     with serving(OddService(oddly(seed, most=6), random.Random(seed))) as service:

@@ -136,9 +136,7 @@ def check(service: RawService, run: Run) -> None:
 
 
 @pytest.mark.parametrize("answer", DOUBTFUL.values(), ids=DOUBTFUL)
-def test_campaign_sends_nothing_again_that_may_have_been_carried_out(
-    task_runner: TaskRunner, tmp_path: Path, answer: Reply
-) -> None:
+def test_campaign_resends_no_unknown_request(task_runner: TaskRunner, tmp_path: Path, answer: Reply) -> None:
     with serving(RawService(answer)) as service:
         task_runner.connect("cpaas_default", host=service.url, **OPTIONS)
         file = tmp_path / "outcomes.jsonl"

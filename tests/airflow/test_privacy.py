@@ -220,7 +220,7 @@ def told(leaks: list[Leak]) -> str:
     return "\n".join(sorted({f"{leak.kind} in {leak.place}: {leak.context}" for leak in leaks}))
 
 
-def test_the_scenes_were_played(finished_run: TaskRunner) -> None:
+def test_all_cases_ran(finished_run: TaskRunner) -> None:
     """Else there would be nothing to find, and all would be well."""
     counters = finished_run.sandbox.counters()
     assert counters["sms"]["requests"] >= 5
@@ -235,7 +235,7 @@ def test_the_scenes_were_played(finished_run: TaskRunner) -> None:
     assert [task for task in deferred if finished_run.outcome(task) != ("success", 1)] == []
 
 
-def test_a_search_finds_what_is_there(forbidden: Secrets) -> None:
+def test_scan_finds_planted_secrets(forbidden: Secrets) -> None:
     found = Scan(forbidden).text("here", f"{BODY} +{NUMBERS[0]} {ADDRESS} code {CODE} {next(iter(forbidden.keys))}")
     assert {leak.kind for leak in found} == {"text", "number", "address", "code", "key"}
 
@@ -247,7 +247,7 @@ def test_no_log_holds_anything_private(finished_run: TaskRunner, forbidden: Secr
     assert told(leaks) == ""
 
 
-def test_no_log_holds_what_is_looked_up_or_read(finished_run: TaskRunner) -> None:
+def test_no_log_holds_looked_up_numbers_or_read_cells(finished_run: TaskRunner) -> None:
     scan = Scan(Secrets(numbers={digits("looked up")}, texts={READ_CELL}))
     assert told([leak for line in finished_run.all_logs for leak in scan.text("log", line)]) == ""
 
@@ -270,7 +270,7 @@ def test_airflow_s_database_holds_nothing_private(
     assert told([leak for leak in leaks if "dag_code" not in leak.place]) == ""
 
 
-def test_look_ups_and_row_reads_return_what_they_are_for_and_nothing_else_does(finished_run: TaskRunner) -> None:
+def test_only_lookups_and_row_reads_return_private_values(finished_run: TaskRunner) -> None:
     scan = Scan(Secrets(numbers={digits("looked up")}, texts={READ_CELL}))
     assert finished_run.xcom("row") == {"row_id": "row_read", "columns": {"Name": READ_CELL}}
     holding = {value for value in finished_run.result.all_xcoms() if list(scan.text("xcom", value))}
@@ -302,7 +302,5 @@ def shown(finished_run: TaskRunner, name: str, field: str) -> object:
         ("UpsertContactRowOperator", "columns", r"\{'Name': '\*{3}', 'Phone': '\*{3}'\}"),
     ],
 )
-def test_the_rendered_tab_shows_enough_to_recognise(
-    finished_run: TaskRunner, name: str, field: str, summary: str
-) -> None:
+def test_rendered_tab_identifies_the_send(finished_run: TaskRunner, name: str, field: str, summary: str) -> None:
     assert re.fullmatch(summary, str(shown(finished_run, name, field)))

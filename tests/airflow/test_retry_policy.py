@@ -61,20 +61,22 @@ def finished_run(airflow_db: object, sandbox_process: Sandbox) -> Iterator[TaskR
         yield task_runner
 
 
-def test_a_dag_with_it_can_be_stored(finished_run: TaskRunner) -> None:
+def test_dag_with_the_policy_can_be_serialized(finished_run: TaskRunner) -> None:
     assert finished_run.outcome("works") == ("success", 1)
     tasks = {one["__var"]["task_id"]: one["__var"] for one in finished_run.serialized["tasks"]}
     assert tasks["works"]["has_retry_policy"] is True
 
 
 @pytest.mark.parametrize(("case", "sent"), [("bad_number", 0), ("cut", 1), ("cut_in_a_group", 1)])
-def test_what_must_not_be_repeated_keeps_its_retries(finished_run: TaskRunner, case: str, sent: int) -> None:
+def test_request_that_must_not_be_repeated_fails_without_a_retry(
+    finished_run: TaskRunner, case: str, sent: int
+) -> None:
     assert finished_run.outcome(case) == ("failed", 1)
     assert len(finished_run.inbox_items("sms", digits(case))) == sent
     assert "could act twice" in finished_run.log(case)
 
 
-def test_the_service_s_word_is_the_delay(finished_run: TaskRunner) -> None:
+def test_retry_after_of_the_service_is_the_delay(finished_run: TaskRunner) -> None:
     assert finished_run.outcome("asked_to_wait") == ("success", 2)
     first, second = finished_run.began["asked_to_wait"]
     assert second - first >= ASKED

@@ -40,8 +40,8 @@ def logged(log: str, words: str) -> str:
     return found[0]
 
 
-class TestACampaign:
-    def test_begins_with_what_how_and_within_which_bounds(self, task_runner: TaskRunner) -> None:
+class TestCampaign:
+    def test_log_begins_with_operator_settings_and_limits(self, task_runner: TaskRunner) -> None:
         task_runner.connect("cpaas_default", recipients_per_request=100, requests_per_second=50, max_concurrency=2)
         done = sms(task_runner, rows(3), max_charge=1_000_000, max_recipients=5000, price_per_page=4.5).run_try()
         line = logged(done.log, "SmsCampaignOperator begins")
@@ -51,7 +51,7 @@ class TestACampaign:
         ):  # fmt: skip
             assert words in line
 
-    def test_says_what_the_rows_came_to_before_it_sends(self, task_runner: TaskRunner) -> None:
+    def test_log_has_the_counts_of_rows_before_the_send(self, task_runner: TaskRunner) -> None:
         given = [*rows(4), *rows(1), {"phone": "x"}]
         banned = [{"phone": f"+{digits(4)[3]}"}]
         done = sms(task_runner, given, suppression_list=banned, max_failure_ratio=1).run_try()
@@ -59,7 +59,7 @@ class TestACampaign:
         assert "6 rows read, 3 recipients to send to" in line
         assert "1 invalid row, 1 duplicate, 0 not allowed, 1 suppressed" in line
 
-    def test_ends_with_every_count(self, task_runner: TaskRunner) -> None:
+    def test_log_ends_with_all_counts(self, task_runner: TaskRunner) -> None:
         given = [*rows(4), *rows(1), {"phone": "x"}]
         reject_recipients(task_runner, [digits(4)[2]])
         done = sms(task_runner, given, suppression_list=[f"+{digits(4)[3]}"], max_failure_ratio=1).run_try()
@@ -72,19 +72,19 @@ class TestACampaign:
             assert words in line
         assert not [number for number in digits(4) if number in done.log]
 
-    def test_that_fails_ends_with_every_count_too(self, task_runner: TaskRunner) -> None:
+    def test_log_of_a_failed_campaign_has_all_counts(self, task_runner: TaskRunner) -> None:
         done = sms(task_runner, [*rows(2), {"phone": "x"}]).run_try()
         assert done.state == "failed"
         assert "2 recipients: 2 sent, 0 rejected, 0 unknown, 0 not sent. Left out: 1 invalid row" in done.log
 
-    def test_that_was_a_dry_run_logs_its_figures(self, task_runner: TaskRunner) -> None:
+    def test_log_of_a_dry_run_has_its_figures(self, task_runner: TaskRunner) -> None:
         given = [*rows(3), {"phone": "08031200010", "name": "ọ" * 70}]
         done = sms(task_runner, given, dry_run=True, price_per_page=250.5).run_try()
         line = logged(done.log, "Dry run")
         for words in ("4 recipients", "3 with 1 page", "1 with 2 pages", "GSM-7", "UCS-2", "estimated charge 1,252.5"):
             assert words in line
 
-    def test_look_ups_say_that_they_are_look_ups(self, task_runner: TaskRunner) -> None:
+    def test_lookups_are_logged_as_lookups(self, task_runner: TaskRunner) -> None:
         limit_batches(task_runner, 10, requests_per_second=15)
         done = sms(task_runner, rows(10), skip_dnd=True, progress_interval=0.05).run_try()
         assert done.state == "success"
@@ -94,15 +94,15 @@ class TestACampaign:
         assert "Lookups: 10 of 10 numbers" in done.log
 
 
-class TestWhatAnEarlierTrySent:
-    def test_a_cleared_campaign_says_so_and_how_to_send_again(self, task_runner: TaskRunner) -> None:
+class TestEarlierTry:
+    def test_log_of_a_cleared_campaign_names_resend_on_clear(self, task_runner: TaskRunner) -> None:
         run = sms(task_runner, rows(3))
         assert "An earlier try" not in run.run_try().log
         again = run.clear().run_try()
         line = logged(again.log, "An earlier try sent everything. Nothing is sent again")
         assert "resend_on_clear=True" in line
 
-    def test_one_with_a_key_names_the_key(
+    def test_log_of_a_cleared_keyed_campaign_names_the_key(
         self, task_runner: TaskRunner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setenv("AIRFLOW__CPAAS__DATABASE", f"sqlite:///{tmp_path}/store.db")
@@ -112,7 +112,7 @@ class TestWhatAnEarlierTrySent:
         assert "another idempotency_key" in line
         assert "resend_on_clear" not in line
 
-    def test_a_cleared_send_says_so(self, task_runner: TaskRunner) -> None:
+    def test_log_of_a_cleared_send_names_resend_on_clear(self, task_runner: TaskRunner) -> None:
         with new_dag() as dag:
             SendSmsOperator(task_id="one", recipients=[PHONE], content="Hello")
         run = Run(task_runner, dag)
@@ -121,12 +121,12 @@ class TestWhatAnEarlierTrySent:
             run.clear().run_try().log, "An earlier try made this request. Nothing is sent again"
         )
 
-    def test_a_retry_that_only_reports_says_so(self, task_runner: TaskRunner) -> None:
+    def test_log_of_a_retry_without_requests_names_the_earlier_try(self, task_runner: TaskRunner) -> None:
         run = sms(task_runner, rows(3), post_execute=FailsAfterSend(1))
         *_, second = run.run_to_end()
         assert "An earlier try sent everything" in second.log
 
-    def test_the_outcome_file_is_named_only_where_there_is_one(self, task_runner: TaskRunner, tmp_path: Path) -> None:
+    def test_log_names_the_results_file_only_if_there_is_one(self, task_runner: TaskRunner, tmp_path: Path) -> None:
         given = [*rows(2), {"phone": "x"}]
         without = sms(task_runner, given).run_try()
         assert "The results file has" not in without.error
@@ -137,8 +137,8 @@ class TestWhatAnEarlierTrySent:
         )
 
 
-class TestASingleRequest:
-    def test_of_sms(self, task_runner: TaskRunner) -> None:
+class TestSingleRequest:
+    def test_log_of_sms_has_its_figures(self, task_runner: TaskRunner) -> None:
         done = run_operator(SendSmsOperator, task_runner, recipients=[PHONE], content="Hello")
         assert "SendSmsOperator begins on connection 'cpaas_default'" in done.log
         line = logged(done.log, "SendSmsOperator is done")
@@ -153,12 +153,12 @@ class TestASingleRequest:
         assert DIGITS not in done.log
         assert "Hello" not in done.log
 
-    def test_of_an_email(self, task_runner: TaskRunner) -> None:
+    def test_log_of_email_has_its_id_and_no_address(self, task_runner: TaskRunner) -> None:
         done = run_operator(SendEmailOperator, task_runner, recipients=["ada@example.org"], content="Hello")
         assert f"id {done.result['id']}" in logged(done.log, "SendEmailOperator is done")
         assert "ada@example.org" not in done.log
 
-    def test_of_a_passcode(self, task_runner: TaskRunner) -> None:
+    def test_log_of_a_passcode_has_its_settings_and_id(self, task_runner: TaskRunner) -> None:
         done = run_operator(RequestOtpOperator, task_runner, recipient=PHONE, length=6, expires_in=20, token="135790")
         assert "length 6, expires_in 20" in logged(done.log, "RequestOtpOperator begins")
         line = logged(done.log, "RequestOtpOperator is done")
@@ -170,7 +170,7 @@ class TestASingleRequest:
         found = run_operator(FindOtpsOperator, task_runner, recipient=PHONE)
         assert "1 record" in logged(found.log, "FindOtpsOperator is done")
 
-    def test_of_a_purchase(self, task_runner: TaskRunner) -> None:
+    def test_log_of_a_purchase_has_amount_and_status(self, task_runner: TaskRunner) -> None:
         done = run_operator(BuyAirtimeOperator, task_runner, network="MTN", amount=1500, recipient=PHONE)
         assert "network MTN, amount 1,500" in logged(done.log, "BuyAirtimeOperator begins")
         line = logged(done.log, "BuyAirtimeOperator is done")
@@ -178,13 +178,13 @@ class TestASingleRequest:
         assert "charge 1,500, balance 99,998,500" in line
         assert DIGITS not in done.log
 
-    def test_of_a_look_up(self, task_runner: TaskRunner) -> None:
+    def test_log_of_a_lookup_has_no_number(self, task_runner: TaskRunner) -> None:
         done = run_operator(PhoneLookupOperator, task_runner, phone=PHONE)
         line = logged(done.log, "PhoneLookupOperator is done")
         assert f"operator {done.result['operator']}" in line
         assert DIGITS not in done.log
 
-    def test_that_fails_has_begun_and_is_not_done(self, task_runner: TaskRunner) -> None:
+    def test_log_of_a_failed_send_has_no_done_line(self, task_runner: TaskRunner) -> None:
         task_runner.sandbox.control(*fault("send_sms", "unauthorized"))
         failed = run_operator(SendSmsOperator, task_runner, recipients=[PHONE], content="Hello")
         assert "SendSmsOperator begins" in failed.log

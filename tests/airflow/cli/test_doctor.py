@@ -334,7 +334,9 @@ class TestReceiver:
         ((found, words, _),) = of(doctor(), "callback URL")
         assert (found, "leads to this machine itself" in words) == ("failed", True)
 
-    def test_private_address_and_invalid_host_are_named(self, doctor: Doctor, task_runner: TaskRunner) -> None:
+    def test_private_address_is_warned_of_and_an_unresolvable_host_fails(
+        self, doctor: Doctor, task_runner: TaskRunner
+    ) -> None:
         task_runner.connect("cpaas_default", callback_url="http://10.1.2.3/cpaas", callback_secret="of-callbacks")
         assert [found for found, _, _ in of(doctor(), "callback URL")] == ["warning", "warning"]
         task_runner.connect("cpaas_default", callback_url="https://nowhere.invalid/cpaas")

@@ -31,7 +31,9 @@ def skip(task_runner: TaskRunner, rows: Any, map_name: str, **given: Any) -> Any
     return sync(task_runner, rows, map_name, **options).run_try()
 
 
-def test_other_cells_of_a_row_are_sent_and_the_wrong_one_is_left_alone(task_runner: TaskRunner, tmp_path: Path) -> None:
+def test_other_cells_of_a_row_are_sent_and_the_invalid_one_is_left_unchanged(
+    task_runner: TaskRunner, tmp_path: Path
+) -> None:
     path = tmp_path / "results.jsonl"
     skip(task_runner, born(5), "cell rest")
     done = skip(task_runner, born(5, wrong=2, phone="+2348039999999"), "cell rest", results_path=str(path))
@@ -49,7 +51,7 @@ def test_other_cells_of_a_row_are_sent_and_the_wrong_one_is_left_alone(task_runn
     assert WRONG not in path.read_text() + done.log
 
 
-def test_each_run_names_the_row_without_a_request_until_the_source_is_corrected(task_runner: TaskRunner) -> None:
+def test_row_is_named_in_every_run_without_a_request_until_corrected(task_runner: TaskRunner) -> None:
     rows = born(4, wrong=1)
     first = skip(task_runner, rows, "cell named")
     assert (first.result["created"], first.result["partial_rows"]) == (4, 1), first.error
@@ -108,7 +110,7 @@ def test_wrong_cell_skips_the_whole_row_by_default(task_runner: TaskRunner) -> N
     assert done.result["invalid_cells"] == {"Birthday": 1}
 
 
-def test_other_word_is_refused_where_the_dag_is_written(task_runner: TaskRunner) -> None:
+def test_invalid_on_invalid_cell_is_refused_in_the_dag_file(task_runner: TaskRunner) -> None:
     with pytest.raises(ValueError, match="on_invalid_cell must be one of skip_row, skip_cell; it is 'clear'"):
         sync(task_runner, born(1), "refused", on_invalid_cell="clear")
 

@@ -18,7 +18,7 @@ from tests.airflow.harness.task_runner import TaskRunner
 from tests.airflow.harness.tries import Run, new_dag
 
 
-class ToFile:
+class EventFile:
     """Has OpenLineage's provider extract the lineage of a task that has run, and emits it to a file."""
 
     def __init__(self, path: Path) -> None:
@@ -54,12 +54,12 @@ class ToFile:
 
 
 @pytest.fixture
-def emitted(tmp_path: Path) -> ToFile:
-    return ToFile(tmp_path / "lineage.jsonl")
+def emitted(tmp_path: Path) -> EventFile:
+    return EventFile(tmp_path / "lineage.jsonl")
 
 
 def test_source_list_columns_and_counts_are_extracted_without_a_value(
-    task_runner: TaskRunner, emitted: ToFile, tmp_path: Path
+    task_runner: TaskRunner, emitted: EventFile, tmp_path: Path
 ) -> None:
     source = tmp_path / "people.jsonl"
     source.write_text("".join(json.dumps(row) + "\n" for row in people(3)), encoding="utf-8")
@@ -80,7 +80,7 @@ def test_source_list_columns_and_counts_are_extracted_without_a_value(
     assert "Person" not in text
 
 
-def test_each_partition_has_its_own_counts(task_runner: TaskRunner, emitted: ToFile) -> None:
+def test_lineage_of_each_partition_has_its_own_counts(task_runner: TaskRunner, emitted: EventFile) -> None:
     with new_dag() as dag:
         SyncContactsOperator.partial(
             task_id="sync",

@@ -99,7 +99,7 @@ def test_param_that_cannot_be_used_fails_before_the_first_request(
     assert all_requests(task_runner) == before
 
 
-def test_text_that_is_no_template_is_refused_where_the_dag_is_written(task_runner: TaskRunner) -> None:
+def test_text_that_is_no_template_is_refused_in_the_dag_file(task_runner: TaskRunner) -> None:
     with pytest.raises(ValueError, match="dry_run must be True or False; it is 'no'"):
         sync(task_runner, people(1), "text", dry_run="no")
     with pytest.raises(ValueError, match="max_deletes must be a whole number"):

@@ -237,7 +237,7 @@ class TestFaults:
             ("your code is {code}", "content has placeholders (code), which a notification cannot fill"),
         ],
     )
-    def test_text_that_nobody_can_read_is_replaced_by_the_default(self, task_runner, texts, content, reason) -> None:
+    def test_unreadable_text_is_replaced_by_the_default(self, task_runner, texts, content, reason) -> None:
         log = notified(task_runner, SmsNotifier(recipients=PHONE, content=content))
         assert "load failed" in texts()[0]
         assert f"{reason}. The default is sent." in log
@@ -314,7 +314,7 @@ class TestFaults:
         [text] = texts()
         assert text.startswith("Airflow: 2 alerts since ")
 
-    def test_without_a_database_nothing_is_sent(self, task_runner, texts, monkeypatch) -> None:
+    def test_missing_database_sends_nothing(self, task_runner, texts, monkeypatch) -> None:
         monkeypatch.setenv("AIRFLOW__CPAAS__DATABASE", "sqlite:////dev/null/nowhere.db")
         log = notified(task_runner, SmsNotifier(recipients=PHONE))
         assert "Without it the number of notifications has no limit, so nothing was sent." in log
