@@ -1,4 +1,4 @@
-"""What can be told to be wrong where a DAG is written is refused there, naming argument, value and bounds."""
+"""Invalid arguments are refused in the DAG file, with the argument, its value and its bounds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A long Retry-After: the task gives its slot back, uses up no try, and makes its request once, on a worker."""
+"""A long Retry-After: the task frees its slot, uses no try, and makes its request once, on a worker."""
 
 from __future__ import annotations
 

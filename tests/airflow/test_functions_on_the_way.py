@@ -1,4 +1,4 @@
-"""How many functions of the provider a send, a campaign and a sync run through: what a reader has to follow."""
+"""How many functions of the provider run during a send, a campaign and a sync: what a reader has to follow."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an upstream task hands over is data; only the DAG file's own words are templates."""
+"""Output of an upstream task is data; only the text of the DAG file is a template."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an author reads when something is wrong names its cause: the cell, the placeholder, the row, the connection."""
+"""Error messages name their cause: the cell, the placeholder, the row, the connection."""
 
 from __future__ import annotations
 

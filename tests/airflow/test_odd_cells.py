@@ -1,4 +1,4 @@
-"""Every face reads the same odd cells as the same recipients, and refuses the others with the same reasons."""
+"""Every interface reads the same odd cells as the same recipients and refuses the others with the same reasons."""
 
 from __future__ import annotations
 

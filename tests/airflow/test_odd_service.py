@@ -1,4 +1,4 @@
-"""The real operators and the idempotent client against a service that carries out what it likes and answers oddly."""
+"""The real operators and the idempotent client against a service that carries out requests and responds at random."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A campaign, the hook's client and the command line against a server that carries everything out.
+"""A campaign, the hook's client and the command line against a server that carries out every request.
 
 The server speaks HTTP by hand, and its answers leave in doubt what was carried out.
 """

@@ -1,4 +1,4 @@
-"""Nothing private is left behind: every operator, succeeding and failing, and then a search of all Airflow kept.
+"""Nothing private is left behind: every operator succeeds and fails, and then everything Airflow stored is searched.
 
 What is private reaches the tasks through a macro, as from a vault, so that it stands in no DAG, conf or XCom of the
 author's own: wherever it is found afterwards, it was put there by us.

@@ -1,4 +1,4 @@
-"""The private parts of Airflow and uvicorn that the provider uses: each test says in a sentence what has changed."""
+"""The private parts of Airflow and uvicorn that the provider uses: each test names what has changed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tasks of an author's own over the hook, with the ready-made retry policy."""
+"""Custom tasks with the hook and the ready-made retry policy."""
 
 from __future__ import annotations
 

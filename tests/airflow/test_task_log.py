@@ -1,4 +1,4 @@
-"""What a task logs: what begins, how far each phase is, and what came of it; never a number, an address or a code."""
+"""What a task logs: its settings, the progress of each phase and its result; never a number, an address or a code."""
 
 from __future__ import annotations
 

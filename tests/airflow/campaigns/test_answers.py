@@ -1,4 +1,4 @@
-"""A service that accepts everything and answers in ways that resemble a failure: nobody gets a message twice."""
+"""A service that accepts all requests with responses that resemble a failure: no recipient gets a message twice."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def run_to_end(run: Run) -> Try:
 
 
 def messages(task_runner: TaskRunner) -> int:
-    """Return how many messages the service accepted, whoever they are for."""
+    """Return the number of messages the service accepted."""
     return int(task_runner.sandbox.counters()["sms"]["recipients"])
 
 
@@ -105,7 +105,7 @@ def test_recipients_that_an_accepted_request_names_are_rejected_within_it(task_r
     ended = run.run_try()
     assert (ended.state, counts(ended.report)) == ("failed", {"sent": 990, "rejected": 10})
     assert (messages(task_runner), requests(task_runner)) == (990, 10)
-    # Cleared, those who were left out are tried again, and nobody else.
+    # After a clear, only recipients that were left out are tried again.
     again = run.clear().run_try()
     assert (again.state, counts(again.report)) == ("failed", {"sent": 990, "rejected": 10})
     assert (messages(task_runner), requests(task_runner), len(count_messages(task_runner))) == (990, 11, 990)

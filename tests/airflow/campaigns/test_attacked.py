@@ -1,4 +1,4 @@
-"""Nobody gets two messages and no guard is passed over where something beside the campaign went wrong."""
+"""No recipient gets two messages and no guard is bypassed when something beside the campaign fails."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Before the send: a dry run, a preview, people to test with."""
+"""Before the send: dry run, preview and test recipients."""
 
 from __future__ import annotations
 

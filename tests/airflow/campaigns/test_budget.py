@@ -1,4 +1,4 @@
-"""What a campaign may cost: bounds are kept over all tries, told when they are reached, and raised by a clear."""
+"""Limits of what a campaign may cost: they hold across tries, and a clear with a raised limit continues."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A service that stops accepting in the middle of a campaign: few requests more, and everybody else is not reached."""
+"""A service that stops accepting midway: few further requests, and remaining recipients are not sent to."""
 
 from __future__ import annotations
 

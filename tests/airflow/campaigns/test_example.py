@@ -1,4 +1,4 @@
-"""The campaign example: no row lost, nobody written to twice, figures that agree with the service's own."""
+"""The campaign example: no row lost, no recipient sent to twice, figures that agree with those of the service."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def listing(*customers: tuple[str, ...]) -> str:
 
 @pytest.fixture
 def small_list(tmp_path, sandbox):
-    """Six people of whom nobody minds being written to."""
+    """Six recipients without do-not-disturb."""
     file = tmp_path / "six.csv"
     file.write_text(listing(*((f"Person {phone[-1]}", phone, email) for phone, email in PEOPLE)))
     phones = [COLLEAGUE, *NUMBERS]

@@ -1,4 +1,4 @@
-"""deliver_with_fallback as a real run: each channel gets whom the last did not reach, nobody twice on one."""
+"""deliver_with_fallback as a real run: each channel sends once to recipients the previous channel did not reach."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""deliver_with_fallback under an idempotency key and under a frequency cap: each channel by itself, nobody twice."""
+"""deliver_with_fallback under an idempotency key and under a frequency cap: no channel sends twice."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def messages(sandbox: Any) -> dict[str, Counter[str]]:
 
 
 EACH_CHANNEL = {"sms": Counter(NUMBERS), "whatsapp": Counter(NUMBERS[2:]), "email": Counter(ADDRESSES[2:])}
-"""Each channel reaches whom the one before it did not."""
+"""Each channel sends to recipients the previous channel did not reach."""
 
 
 @pytest.mark.parametrize("common", [KEY, CAP, KEY | CAP], ids=["key", "cap", "both"])

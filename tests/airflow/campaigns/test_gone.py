@@ -1,4 +1,4 @@
-"""Campaigns whose source loses somebody nobody knows the outcome of."""
+"""Resends of campaigns whose source has lost a recipient of unknown outcome."""
 
 from __future__ import annotations
 

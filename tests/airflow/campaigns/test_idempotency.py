@@ -1,4 +1,4 @@
-"""A campaign that happens once, whatever run asks for it; and one in parts."""
+"""Campaigns with an idempotency key, whatever run sends them, and campaigns in partitions."""
 
 from __future__ import annotations
 
@@ -180,7 +180,7 @@ class TestConcurrentRuns:
         from cpaas_provider.database.database import open_database
 
         async def loses(request: Callable[[], Awaitable[Any]]) -> Any:
-            """Somebody else takes the campaign after the first request."""
+            """Another task takes the lease after the first request."""
             answer = await request()
             with open_database() as database:
                 later = timezone.utcnow() + 2 * LEASE

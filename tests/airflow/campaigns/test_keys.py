@@ -1,4 +1,4 @@
-"""Campaigns with a key: which campaign a run goes on with, and what a failed write, a key or a database changes."""
+"""Campaigns with a key: the journal a run continues, and the effect of failed writes, new keys and other databases."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Campaigns leave nothing private behind: in every way they can end, and then a search of all Airflow kept.
+"""Campaigns leave nothing private behind: every ending runs, and then everything Airflow stored is searched.
 
 People come from a file and texts through a macro, as from a vault, so that they stand in no DAG of the author's own.
 """

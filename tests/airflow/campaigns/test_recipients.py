@@ -1,4 +1,4 @@
-"""Who is left out: the list of a staging connection, suppression, numbers that must not be disturbed."""
+"""Recipients that are left out: not allowed on a staging connection, suppressed, or with do-not-disturb."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A try of a campaign whose task instance Airflow has given to another try meanwhile."""
+"""A try of a campaign that Airflow replaced with another try while it ran."""
 
 from __future__ import annotations
 

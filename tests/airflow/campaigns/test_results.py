@@ -1,4 +1,4 @@
-"""What is left for tasks downstream: a small XCom, and a file that says of every row what became of it."""
+"""Results for downstream tasks: a small XCom, and a file with the outcome of every row."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Backfills, catch-ups and late runs of campaigns: a message of last March helps nobody."""
+"""Backfills, catch-up runs and stale runs of campaigns do not send."""
 
 from __future__ import annotations
 

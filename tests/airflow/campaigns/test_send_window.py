@@ -1,4 +1,4 @@
-"""The send window: closed it defers, open it sends, and whoever may be reached now does not wait for the others."""
+"""The send window: open it sends, closed it defers, and a recipient whose window is open does not wait for others."""
 
 from __future__ import annotations
 

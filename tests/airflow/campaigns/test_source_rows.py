@@ -1,4 +1,4 @@
-"""What counts as a row of a campaign, and what a word for a missing value is."""
+"""What counts as a row of a campaign, and which words stand for a missing value."""
 
 from __future__ import annotations
 

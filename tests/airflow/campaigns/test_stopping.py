@@ -1,4 +1,4 @@
-"""A campaign that is told to stop, or whose time is up: nothing further leaves, what is under way is noted."""
+"""A campaign that is stopped or times out: it begins no further request and records those in flight."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What goes into the texts of a campaign: lines of a header, invisible marks, the encoding."""
+"""Content of a campaign: header lines, invisible marks and the encoding."""
 
 from __future__ import annotations
 

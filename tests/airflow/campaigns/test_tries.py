@@ -1,4 +1,4 @@
-"""Campaigns over several tries: whatever ended one, the next sends to those who are left, and to nobody else."""
+"""Campaigns over several tries: the next try sends to remaining recipients only."""
 
 from __future__ import annotations
 

@@ -135,7 +135,7 @@ NAMES = [f"person {number}" for number in range(8)]
 
 @pytest.fixture
 def campaign(task_runner: TaskRunner) -> Campaign:
-    """A failed campaign of four requests; nobody knows the outcome of the first two, whose messages arrived."""
+    """A failed campaign of four requests; the first two are unknown, and their messages were accepted."""
     made = Campaign(task_runner, *NAMES).loses_answers(2)
     assert list(made.states.values()) == [["unknown"], ["unknown"], ["accepted"], ["accepted"]]
     return made
@@ -469,7 +469,7 @@ class TestListAndShow:
 
 
 class TestServersBackend:
-    """Where the state store's table cannot be read by whom it does not belong to."""
+    """A backend whose table only its owner can read."""
 
     @pytest.fixture(autouse=True)
     def backend(self, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""``airflow cpaas doctor``: what it finds, and what it advises."""
+"""``airflow cpaas doctor``: its findings and its advice."""
 
 from __future__ import annotations
 

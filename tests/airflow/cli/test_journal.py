@@ -91,7 +91,7 @@ class Send:
 
 @pytest.fixture
 def send(task_runner: TaskRunner) -> Send:
-    """A failed task with one request to two people, whose outcome nobody knows."""
+    """A failed task with one unknown request to two recipients."""
     return Send(task_runner, phone("ada"), phone("obi")).fails_unknown()
 
 
@@ -180,7 +180,7 @@ class TestResolveNotSent:
 class TestSeveralRequests:
     @pytest.fixture
     def two(self, send: Send) -> Send:
-        """Two requests in doubt: somebody came onto the list between two tries."""
+        """Two unknown requests: a recipient was added between two tries."""
         send.task.recipients = [phone("ada"), phone("obi"), phone("ngozi")]
         send.run.clear()
         return send.fails_unknown()
@@ -567,7 +567,7 @@ def test_resolution_is_in_the_audit_log(send: Send, journal: Journal) -> None:
 def test_writer_waits_until_the_resolution_is_stored(
     send: Send, journal: Journal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """From the look at the task instance's state until the decision is stored, nobody else writes."""
+    """No other process writes between the read of the task instance's state and the stored resolution."""
     from cpaas_provider.cli.journal import repository
 
     seen: list[str] = []

@@ -1,4 +1,4 @@
-"""``airflow cpaas journal`` on campaigns with a key, whose journal lies in the provider's own database."""
+"""``airflow cpaas journal`` on campaigns with a key, whose journal is in the provider's own database."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``airflow cpaas receiver`` as a program of its own: what it answers, says, and does on a signal."""
+"""``airflow cpaas receiver`` as a program of its own: its responses, log lines and reactions to signals."""
 
 from __future__ import annotations
 

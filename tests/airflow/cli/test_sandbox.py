@@ -1,4 +1,4 @@
-"""``airflow cpaas sandbox`` has the options of ``cpaas-sandbox``, and hands them on."""
+"""``airflow cpaas sandbox`` has the options of ``cpaas-sandbox`` and passes them on."""
 
 from __future__ import annotations
 

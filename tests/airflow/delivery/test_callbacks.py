@@ -1,4 +1,4 @@
-"""Sends on a connection with ``callback_url``: whoever is sent to, the service's report finds its way to the store."""
+"""Sends on a connection with ``callback_url``: the delivery reports of every send reach the database."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A purchase of unknown outcome about which a delivery report came: the report's own status decides."""
+"""A purchase of unknown outcome with a delivery report: the status of the report decides."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_report_of_a_failed_purchase_fails_the_task_with_the_reason(
     assert "outcome unknown" not in failed.error.lower()
     assert [entry["state"] for entry in run.journal().values()] == ["rejected"]
     assert AIRTIME.requests(task_runner) == 1
-    # Nothing was bought, so it is bought when somebody clears the task.
+    # Nothing was bought, so it is bought when the task is cleared.
     assert run.clear().run_try().state == "success"
     assert AIRTIME.requests(task_runner) == 2
 

@@ -1,4 +1,4 @@
-"""The receiver in Airflow's API server, with a real server and connections: what those who misbehave leave in logs."""
+"""The receiver in Airflow's API server, with a real server and connections: log lines of misbehaving clients."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What we add to Airflow's API server: found by its entry point, light elsewhere, and closed without a login."""
+"""The plugin in Airflow's API server: found by its entry point, cheap to import, and closed without a login."""
 
 from __future__ import annotations
 

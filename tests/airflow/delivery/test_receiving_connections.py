@@ -1,4 +1,4 @@
-"""The connections a receiver proves reports with: one spelling each, and a list of those there are."""
+"""The connections that verify reports: their spelling, and a list of all of them."""
 
 from __future__ import annotations
 

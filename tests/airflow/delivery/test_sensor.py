@@ -1,4 +1,4 @@
-"""DeliverySensor as real task instances, in all three modes: how far deliveries came, and who is told how."""
+"""DeliverySensor as real task instances, in all three modes: its outcomes, results and errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Campaigns with requests of unknown outcome: the database knows which they are, and what a person decides of them."""
+"""Campaigns with unknown requests: the database has them and their manual resolution."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Campaigns against the sandbox: people to send to, runs of one task, and what arrived at whom."""
+"""Campaigns against the sandbox: recipients, runs of one task, and the messages the service accepted."""
 
 from __future__ import annotations
 

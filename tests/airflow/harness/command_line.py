@@ -1,4 +1,4 @@
-"""Airflow's command line within the process of the test, with a person at the terminal where one is needed."""
+"""Airflow's command line within the process of the test, with an answer on standard input where one is needed."""
 
 from __future__ import annotations
 

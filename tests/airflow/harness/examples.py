@@ -1,4 +1,4 @@
-"""Running an example DAG in this process, and looking at what became of it."""
+"""Runs an example DAG in this process and reads its results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The short way to Airflow's execution API within this process, for ``run_task_in_process`` and ``dag.test()``.
+"""A shortcut to Airflow's execution API within this process, for ``run_task_in_process`` and ``dag.test()``.
 
 A try asks it ten times and more, and more than half of what a request takes goes into threads and signatures. The app,
 its routes and its database are Airflow's own.

@@ -1,4 +1,4 @@
-"""Runs a DAG for real, in this process, and tells what became of its task instances."""
+"""Runs a DAG for real, in this process, and returns the states and results of its task instances."""
 
 from __future__ import annotations
 

@@ -231,9 +231,9 @@ def open_task_runner(sandbox: Sandbox, **connections: Mapping[str, Any]) -> Iter
             "cpaas_wrong_key": {"password": "sk_test_of_somebody_else"},
             "cpaas_refused": {"host": refusing},
         }
-        # The client's pauses between repeats grow from this; nobody needs to sit them out.
+        # The client's pauses between attempts grow from this; no test needs them.
         patch.setattr(core, "_FIRST_BACKOFF", 0.001)
-        # Nor those between two times that a campaign sends to the same people again.
+        # Nor those between two resends of a campaign.
         patch.setattr(engine, "_FIRST_PAUSE", 0.01)
         # Nor the time a passcode's record is waited for: in these cases it is there at once or never.
         patch.setattr(OtpRecordProbe, "max_wait", timedelta())

@@ -1,4 +1,4 @@
-"""What changes between two tries: the text, the recipients, the API key."""
+"""Changes between two tries: the content, the recipients, the API key."""
 
 from __future__ import annotations
 

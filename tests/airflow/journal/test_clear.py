@@ -1,4 +1,4 @@
-"""Clearing a task: Airflow 3.3 keeps its state, 3.4 drops it. Neither sends anybody a second message unasked."""
+"""Clearing a task: Airflow 3.3 retains its state, 3.4 drops it. Neither sends a second message unasked."""
 
 from __future__ import annotations
 

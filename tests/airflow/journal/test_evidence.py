@@ -1,4 +1,4 @@
-"""The seam for ways to find out by a reference what became of a request: the task waits for them, deferred."""
+"""Probes that establish the outcome of an unknown request by its reference: the task is deferred until they do."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Writes of the task's state that are carried out again when newer ones were made, in real task instances."""
+"""Writes of the task's state that are repeated after newer ones, in real task instances."""
 
 from __future__ import annotations
 

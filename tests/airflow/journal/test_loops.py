@@ -1,4 +1,4 @@
-"""Loops, which Airflow 3.4 has: each iteration is a task instance of its own, with a journal of its own."""
+"""Loops, which Airflow 3.4 has: each iteration is its own task instance with its own journal."""
 
 from __future__ import annotations
 

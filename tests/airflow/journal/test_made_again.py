@@ -1,4 +1,4 @@
-"""A run that is deleted and made again under the same id: nothing of the first one counts in the second.
+"""A run that is deleted and recreated under the same id: nothing of the first run counts in the second.
 
 A cloned deployment, or new Airflow metadata beside the same database, is the same to the provider.
 """

@@ -1,4 +1,4 @@
-"""A try that fails after it had sent: the next one returns what was done, and does what was not."""
+"""A try that fails after its send: the next try returns the recorded results and sends what was not sent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A message of last March helps nobody: backfills, catch-ups and late runs do not send."""
+"""Backfills, catch-up runs and stale runs do not send."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A task that is told to stop, or whose time is up: an answer on its way gets a last moment, nothing is forgotten."""
+"""A task that is stopped or times out: a response within the grace period counts, and every request is recorded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The journal itself: what stands in it, and what happens when Airflow does not take it."""
+"""The journal itself: its content, and what happens when Airflow does not store it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def refusal(status: int = 500) -> AirflowRuntimeError:
 
 
 class Clearing:
-    """A request during which somebody clears the task.
+    """A request during which the task is cleared.
 
     :param request: the operator's own
     """
@@ -50,7 +50,7 @@ class Clearing:
             self._run.clear()
             return read(response, **how)
 
-        # The spec is frozen, as everybody else needs it.
+        # The spec is frozen, as all other code needs it.
         object.__setattr__(spec, "read_result", read_result)
         return spec
 
@@ -139,7 +139,7 @@ class TestReplacedTry:
     def test_try_replaced_before_its_intent_sends_nothing(self, task_runner: TaskRunner, refuse: Refuse) -> None:
         refuse("set", error=refusal(404))
         failed = SMS.run(task_runner).run_try()
-        # Should the 404 be somebody else's, a proxy's for one, the task is not lost for it.
+        # If the 404 came from a proxy, the task is retried all the same.
         assert (failed.state, failed.number, SMS.requests(task_runner)) == ("up_for_retry", 1, 0)
         assert "Airflow has replaced this try with another one" in failed.error
 
@@ -156,7 +156,7 @@ class TestReplacedTry:
         run = SMS.run(task_runner)
 
         class Cleared(SMS.operator):  # type: ignore[misc,name-defined]
-            """Somebody clears the task while its request is under way."""
+            """The task is cleared while its request is in flight."""
 
             def build_request(self) -> Any:
                 return Clearing(super().build_request(), run)
@@ -342,7 +342,7 @@ class TestWorkersBackend:
         run = SMS.run(task_runner)
 
         class Cleared(SMS.operator):  # type: ignore[misc,name-defined]
-            """Somebody clears the task while its request is under way."""
+            """The task is cleared while its request is in flight."""
 
             def build_request(self) -> Any:
                 return Clearing(super().build_request(), run)

@@ -1,4 +1,4 @@
-"""A task whose ``execution_timeout`` is up in the middle, and long enough for a busy machine to make the request."""
+"""A task whose ``execution_timeout`` ends during its request, and is long enough for a busy machine to make it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An answer that was lost: nobody knows what became of the request, and the author has said what is to be done."""
+"""A lost response: the outcome of the request is unknown, and ``on_unknown`` decides."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""BuyAirtimeOperator as real task instances: money is spent once."""
+"""BuyAirtimeOperator as real task instances: a purchase is made once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The operators of the contact table as real task instances: authors name columns, ids are looked up."""
+"""The operators of the contact table as real task instances: authors name columns, the operators look up their ids."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The idempotent client in tasks of an author's own: what a retry sends, and what it returns without a request."""
+"""The idempotent client in custom tasks: what a retry sends, and what it returns without a request."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""PhoneLookupOperator as real task instances: a look-up is paid for."""
+"""PhoneLookupOperator as real task instances: a lookup is paid for."""
 
 from __future__ import annotations
 

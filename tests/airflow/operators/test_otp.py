@@ -1,4 +1,4 @@
-"""The passcode operators as real task instances: a code is sent once, and appears nowhere."""
+"""The passcode operators as real task instances: a code is sent once and shown nowhere."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""OtpStatusSensor as real task instances, in all three modes: what became of the passcode, and who is told how."""
+"""OtpStatusSensor as real task instances, in all three modes: its outcomes and errors."""
 
 from __future__ import annotations
 

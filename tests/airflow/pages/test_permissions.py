@@ -54,7 +54,7 @@ def headers(role: str | None) -> dict[str, str]:
 
 @pytest.fixture
 def limited(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have Airflow let nobody read the DAG ``theirs``."""
+    """Have Airflow let no user read the DAG ``theirs``."""
     from airflow.api_fastapi.auth.managers.simple.simple_auth_manager import SimpleAuthManager
 
     allows = SimpleAuthManager.is_authorized_dag

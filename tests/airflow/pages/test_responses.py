@@ -1,4 +1,4 @@
-"""Every response under our prefix in Airflow's own API server: kept out of caches, and with nothing of another host."""
+"""Every response under our prefix in Airflow's own API server: not cached, and without anything of another host."""
 
 from __future__ import annotations
 
