@@ -92,35 +92,43 @@ TAKEN: list[tuple[Any, dict[str, Any]]] = [
 ]
 
 
-def made(operator: Any, **given: Any) -> Any:
+def make_operator(operator: Any, **given: Any) -> Any:
     return operator(task_id="made", **{**GIVEN[operator], **given})
 
 
 @pytest.mark.parametrize(("operator", "given", "words"), REFUSED)
 def test_invalid_argument_is_refused_in_the_dag_file(operator: Any, given: dict[str, Any], words: str) -> None:
     with pytest.raises(ValueError, match="made.*" + words.replace("(", r"\(").replace("{", r"\{")) as refused:
-        made(operator, **given)
+        make_operator(operator, **given)
     assert PHONE not in str(refused.value)
 
 
 @pytest.mark.parametrize(("operator", "given"), TAKEN)
 def test_valid_argument_or_template_is_accepted_in_the_dag_file(operator: Any, given: dict[str, Any]) -> None:
-    made(operator, **given)
+    make_operator(operator, **given)
 
 
 def test_output_of_another_task_is_accepted() -> None:
     with DAG("arguments_of_another_task", schedule=None):
 
         @task
-        def told() -> str:
+        def upstream_value() -> str:
             return "x"
 
-        BuyAirtimeOperator(task_id="buy", network=told(), amount=told(), recipient=told())
-        RequestOtpOperator(task_id="request", recipient=told(), length=told(), expires_in=told(), channel=told())
-        OtpStatusSensor(task_id="otp", otp_id=told(), expires_in=told())
-        SendSmsOperator(task_id="send", recipients=told(), content=told())
-        SmsCampaignOperator(task_id="campaign", source=told(), content=told(), results_path=told())
-        DeliverySensor(task_id="delivered", send_result=told(), results_path=told())
+        BuyAirtimeOperator(task_id="buy", network=upstream_value(), amount=upstream_value(), recipient=upstream_value())
+        RequestOtpOperator(
+            task_id="request",
+            recipient=upstream_value(),
+            length=upstream_value(),
+            expires_in=upstream_value(),
+            channel=upstream_value(),
+        )
+        OtpStatusSensor(task_id="otp", otp_id=upstream_value(), expires_in=upstream_value())
+        SendSmsOperator(task_id="send", recipients=upstream_value(), content=upstream_value())
+        SmsCampaignOperator(
+            task_id="campaign", source=upstream_value(), content=upstream_value(), results_path=upstream_value()
+        )
+        DeliverySensor(task_id="delivered", send_result=upstream_value(), results_path=upstream_value())
 
 
 @pytest.mark.parametrize("amount", [49.99, 50, "50", 0, -1, "x"])

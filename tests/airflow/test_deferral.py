@@ -33,7 +33,7 @@ OPERATIONS = {
 }
 
 
-def put_off(name: str, **params: Any) -> tuple[str, str, Any]:
+def long_retry_after(name: str, **params: Any) -> tuple[str, str, Any]:
     return fault(OPERATIONS[name][0], "rate_limit", **{"retry_after": LONG, "times": 1, **params})
 
 
@@ -45,14 +45,14 @@ def finished_run(airflow_db: object, sandbox_process: Sandbox) -> Iterator[TaskR
         with task_runner.dag("deferral") as dag:
 
             def busy(name: str) -> str:
-                return task_runner.prepare(name, put_off(name))
+                return task_runner.prepare(name, long_retry_after(name))
 
             SendSmsOperator(task_id=busy("sms"), recipients=phone("sms"), content="To {{ ti.task_id }}")
             SendEmailOperator(task_id=busy("email"), recipients=address("email"), content="To {{ ti.task_id }}")
             RequestOtpOperator(task_id=busy("otp"), recipient=phone("otp"))
             BuyAirtimeOperator(task_id=busy("airtime"), network="MTN", amount=100, recipient=phone("airtime"))
             CreateContactRowOperator(task_id=busy("contact"), columns={"Name": "Deferred"})
-            SendSmsOperator.partial(task_id=task_runner.prepare("mapped", put_off("sms"))).expand_kwargs(
+            SendSmsOperator.partial(task_id=task_runner.prepare("mapped", long_retry_after("sms"))).expand_kwargs(
                 [{"recipients": phone(f"mapped_{n}"), "content": f"Number {n}"} for n in (0, 1)]
             )
             unavailable = fault("send_sms", "unavailable", retry_after=LONG, times=1, format="http-date")
@@ -92,7 +92,7 @@ def run(task_runner: TaskRunner) -> Run:
     """A task whose first request the service puts off."""
     with new_dag(params={"text": "Hello"}) as dag:
         SendSmsOperator(task_id="sms", recipients=phone("direct"), content="{{ params.text }}")
-    task_runner.sandbox.control(*put_off("sms"))
+    task_runner.sandbox.control(*long_retry_after("sms"))
     return Run(task_runner, dag)
 
 
@@ -121,7 +121,7 @@ class TestDeferredTry:
         assert message["text"] == "Hello"
 
     def test_task_deferred_again_keeps_its_deadline(self, task_runner: TaskRunner, run: Run) -> None:
-        task_runner.sandbox.control(*put_off("sms"))
+        task_runner.sandbox.control(*long_retry_after("sms"))
         first = run.run_try()
         second = run.fire_trigger(early=True).run_try()
         assert (first.state, second.state) == ("deferred", "deferred")
@@ -132,7 +132,7 @@ class TestDeferredTry:
     def test_retry_after_beyond_the_longest_deferral_is_left_to_the_retries(
         self, task_runner: TaskRunner, run: Run, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        task_runner.sandbox.control(*put_off("sms"))
+        task_runner.sandbox.control(*long_retry_after("sms"))
         monkeypatch.setattr(runner, "MAX_DEFERRAL", dt.timedelta(seconds=LONG))
         assert run.run_try().state == "deferred"
         resumed = run.fire_trigger(early=True).run_try()
@@ -143,5 +143,5 @@ class TestDeferredTry:
 
     def test_short_retry_after_is_waited_for_without_deferring(self, task_runner: TaskRunner, run: Run) -> None:
         task_runner.sandbox.control("DELETE", "faults")
-        task_runner.sandbox.control(*put_off("sms", retry_after=0))
+        task_runner.sandbox.control(*long_retry_after("sms", retry_after=0))
         assert (run.run_try().state, len(task_runner.inbox_items("sms", digits("direct")))) == ("success", 1)

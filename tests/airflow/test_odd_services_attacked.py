@@ -93,7 +93,7 @@ def serving(service: RawService) -> Iterator[RawService]:
         listener.shutdown(socket.SHUT_RDWR)
 
 
-def firsts(fields: dict[str, Any]) -> str:
+def first_recipient(fields: dict[str, Any]) -> str:
     return str(fields.get("recipients") or fields.get("recipient") or "2348031200000").split(",")[0]
 
 
@@ -116,7 +116,7 @@ DOUBTFUL: dict[str, Reply] = {
 }
 
 
-def ends(run: Run) -> Iterator[Any]:
+def run_to_ends(run: Run) -> Iterator[Any]:
     """Yield how each try ended: until the task ends, and after two clears."""
     for _ in range(3):
         ended = run.run_try()
@@ -128,7 +128,7 @@ def ends(run: Run) -> Iterator[Any]:
 
 
 def check(service: RawService, run: Run) -> None:
-    for ended in ends(run):
+    for ended in run_to_ends(run):
         assert max(service.received.values()) == 1, service.received
         report = ended.result or ended.report or {}
         assert not report.get("sent")

@@ -216,7 +216,7 @@ def forbidden(finished_run: TaskRunner) -> Secrets:
     )
 
 
-def told(leaks: list[Leak]) -> str:
+def format_leaks(leaks: list[Leak]) -> str:
     return "\n".join(sorted({f"{leak.kind} in {leak.place}: {leak.context}" for leak in leaks}))
 
 
@@ -244,19 +244,19 @@ def test_no_log_holds_anything_private(finished_run: TaskRunner, forbidden: Secr
     scan = Scan(forbidden)
     leaks = [leak for line in finished_run.all_logs for leak in scan.text("log", line)]
     assert scan.searched > 100_000
-    assert told(leaks) == ""
+    assert format_leaks(leaks) == ""
 
 
 def test_no_log_holds_looked_up_numbers_or_read_cells(finished_run: TaskRunner) -> None:
     scan = Scan(Secrets(numbers={digits("looked up")}, texts={READ_CELL}))
-    assert told([leak for line in finished_run.all_logs for leak in scan.text("log", line)]) == ""
+    assert format_leaks([leak for line in finished_run.all_logs for leak in scan.text("log", line)]) == ""
 
 
 def test_no_error_holds_anything_private(finished_run: TaskRunner, forbidden: Secrets) -> None:
     forbidden.numbers.add(digits("looked up"))
     scan = Scan(forbidden)
     errors = [(key, error) for key, several in finished_run.errors.items() for error in several]
-    assert told([leak for key, error in errors for leak in scan.text(key[0], f"{error} {error!r}")]) == ""
+    assert format_leaks([leak for key, error in errors for leak in scan.text(key[0], f"{error} {error!r}")]) == ""
     forbidden.numbers.discard(digits("looked up"))
 
 
@@ -267,7 +267,7 @@ def test_airflow_s_database_holds_nothing_private(
     scan = Scan(forbidden)
     leaks = list(scan.database(airflow_db, conf.get("core", "fernet_key")))
     assert scan.searched > 100_000
-    assert told([leak for leak in leaks if "dag_code" not in leak.place]) == ""
+    assert format_leaks([leak for leak in leaks if "dag_code" not in leak.place]) == ""
 
 
 def test_only_lookups_and_row_reads_return_private_values(finished_run: TaskRunner) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.airflow.campaigns.test_idempotency import parts
-from tests.airflow.campaigns.test_recipients import disturbing
+from tests.airflow.campaigns.test_recipients import set_dnd
 from tests.airflow.harness.campaigns import (
     PRICE,
     around_requests,
@@ -118,7 +118,7 @@ def test_test_recipient_of_another_partition_gets_one_message(task_runner: TaskR
 
 
 def test_resend_after_a_lost_journal_leaves_out_dnd_recipients(task_runner: TaskRunner) -> None:
-    disturbing(task_runner, digits(3)[1])
+    set_dnd(task_runner, digits(3)[1])
     run = sms(task_runner, rows(3), skip_dnd=True, on_unknown="resend")
     run.run_try()
     run.clear(drop_state=True).run_try()

@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from tests.airflow.campaigns.test_idempotency import parts
-from tests.airflow.campaigns.test_recipients import disturbing
+from tests.airflow.campaigns.test_recipients import set_dnd
 from tests.airflow.campaigns.test_recipients import store as store
 from tests.airflow.harness.campaigns import (
     count_messages,
@@ -34,7 +34,7 @@ def test_report_names_at_most_100_references(task_runner: TaskRunner) -> None:
 @pytest.mark.parametrize("kind", ["error_500", "reject"])
 def test_outage_of_look_ups_fails_the_task_and_the_retry_goes_on(task_runner: TaskRunner, kind: str) -> None:
     how = {"message": "Not now"} if kind == "reject" else {}
-    disturbing(task_runner, of=300)
+    set_dnd(task_runner, of=300)
     task_runner.sandbox.control(*fault("lookup_phone", kind, after=50, **how))
     task_runner.connect("cpaas_default", recipients_per_request=20)
     run = sms(task_runner, rows(300), skip_dnd=True)

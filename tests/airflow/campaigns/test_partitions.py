@@ -32,7 +32,7 @@ def mapped(count: int) -> None:
     SmsCampaignOperator.partial(task_id="campaign", source=rows(20), content=TEXT).expand(partition=partitions(count))
 
 
-def edited_to(count: int, run: Run) -> None:
+def change_partitions(count: int, run: Run) -> None:
     """Change the number in the DAG file; the clear that follows adds the task instances it takes."""
     with type(run.dag)(run.dag.dag_id, schedule=None, default_args=run.dag.default_args) as dag:
         mapped(count)
@@ -56,7 +56,7 @@ def test_another_number_of_partitions_after_a_clear_is_refused(
     before = requests(task_runner)
     for index in range(2):
         sent_in_two.clear(map_index=index)
-    edited_to(4, sent_in_two)
+    change_partitions(4, sent_in_two)
     tries = {index: sent_in_two.run_try(map_index=index) for index in order}
     assert [tries[index].state for index in range(4)] == ["failed"] * 4
     assert "partition 1 of 2, and this one is partition 1 of 4" in tries[1].error
@@ -67,10 +67,10 @@ def test_another_number_of_partitions_after_a_clear_is_refused(
 def test_original_number_of_partitions_continues(task_runner: TaskRunner, sent_in_two: Run) -> None:
     for index in range(2):
         sent_in_two.clear(map_index=index)
-    edited_to(4, sent_in_two)
+    change_partitions(4, sent_in_two)
     for index in range(4):
         sent_in_two.run_try(map_index=index)
-    edited_to(2, sent_in_two)
+    change_partitions(2, sent_in_two)
     assert [sent_in_two.clear(map_index=index).run_try(map_index=index).state for index in range(2)] == ["success"] * 2
     assert count_messages(task_runner) == Counter(digits(20))
 

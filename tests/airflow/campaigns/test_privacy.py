@@ -105,7 +105,7 @@ def forbidden(finished_run: TaskRunner) -> Secrets:
     )
 
 
-def told(leaks: list[Leak]) -> str:
+def format_leaks(leaks: list[Leak]) -> str:
     return "\n".join(sorted({f"{leak.kind} in {leak.place}: {leak.context}" for leak in leaks}))
 
 
@@ -122,13 +122,13 @@ def test_no_log_holds_anything_private(finished_run: TaskRunner, forbidden: Secr
     scan = Scan(forbidden)
     leaks = [leak for line in finished_run.all_logs for leak in scan.text("log", line)]
     assert scan.searched > 20_000
-    assert told(leaks) == ""
+    assert format_leaks(leaks) == ""
 
 
 def test_no_error_holds_anything_private(finished_run: TaskRunner, forbidden: Secrets) -> None:
     scan = Scan(forbidden)
     errors = [(key, error) for key, several in finished_run.errors.items() for error in several]
-    assert told([leak for key, error in errors for leak in scan.text(key[0], f"{error} {error!r}")]) == ""
+    assert format_leaks([leak for key, error in errors for leak in scan.text(key[0], f"{error} {error!r}")]) == ""
 
 
 def test_airflow_s_database_holds_nothing_private(
@@ -140,7 +140,7 @@ def test_airflow_s_database_holds_nothing_private(
     assert scan.searched > 50_000
     # A reply address that stands in the DAG file is the author's own word.
     mine = [leak for leak in leaks if "dag_code" not in leak.place and "serialized_dag" not in leak.place]
-    assert told(mine) == ""
+    assert format_leaks(mine) == ""
 
 
 def test_rendered_tab_identifies_the_send(finished_run: TaskRunner) -> None:

@@ -21,7 +21,7 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AIRFLOW__CPAAS__DATABASE", f"sqlite:///{tmp_path}/store.db")
 
 
-def disturbing(task_runner: TaskRunner, *people: str, of: int = 20) -> None:
+def set_dnd(task_runner: TaskRunner, *people: str, of: int = 20) -> None:
     """Say of some of the six that they must not be disturbed, and of the others that they may."""
     found = [{"phone": one, "dnd": one in people} for one in digits(of)]
     task_runner.sandbox.control("POST", "seed", {"lookups": found})
@@ -103,7 +103,7 @@ class TestSuppression:
 
 class TestDoNotDisturb:
     def test_recipients_with_dnd_are_left_out_and_counted(self, task_runner: TaskRunner, tmp_path: Path) -> None:
-        disturbing(task_runner, SIX[1], SIX[4])
+        set_dnd(task_runner, SIX[1], SIX[4])
         done = sms(task_runner, rows(6), skip_dnd=True, results_path=str(tmp_path / "o.jsonl")).run_try()
         assert (done.state, counts(done.result)) == ("success", {"sent": 4, "dnd": 2})
         assert count_messages(task_runner) == Counter(set(SIX) - {SIX[1], SIX[4]})
@@ -111,13 +111,13 @@ class TestDoNotDisturb:
         assert task_runner.sandbox.counters()["lookups"] == 6
 
     def test_number_is_looked_up_once_across_campaigns(self, task_runner: TaskRunner) -> None:
-        disturbing(task_runner, SIX[1])
+        set_dnd(task_runner, SIX[1])
         sms(task_runner, rows(3), skip_dnd=True).run_try()
         done = sms(task_runner, rows(6), skip_dnd=True).run_try()
         assert (counts(done.result), task_runner.sandbox.counters()["lookups"]) == ({"sent": 5, "dnd": 1}, 6)
 
     def test_cached_lookup_expires_after_lookup_ttl(self, task_runner: TaskRunner) -> None:
-        disturbing(task_runner)
+        set_dnd(task_runner)
         sms(task_runner, rows(3), skip_dnd=True).run_try()
         sms(task_runner, rows(3), skip_dnd=True, lookup_ttl=0).run_try()
         assert task_runner.sandbox.counters()["lookups"] == 6
@@ -137,13 +137,13 @@ class TestDoNotDisturb:
     def test_number_that_cannot_be_looked_up(
         self, task_runner: TaskRunner, on_error: str, found: dict[str, int], state: str
     ) -> None:
-        disturbing(task_runner)
+        set_dnd(task_runner)
         task_runner.sandbox.control(*fault("lookup_phone", "error_under_200", times=1, body_status=400))
         ended = sms(task_runner, rows(6), skip_dnd=True, on_lookup_error=on_error).run_try()
         assert (ended.state, counts(ended.result or ended.report)) == (state, found)
 
     def test_recipients_whose_lookup_fails_count_for_max_failure_ratio(self, task_runner: TaskRunner) -> None:
-        disturbing(task_runner, of=40)
+        set_dnd(task_runner, of=40)
         task_runner.sandbox.control(*fault("lookup_phone", "error_under_200", rate=0.3, seed=2, body_status=400))
         run = sms(task_runner, rows(40), skip_dnd=True)
         failed = run.run_try()
@@ -157,7 +157,7 @@ class TestDoNotDisturb:
         assert count_messages(task_runner) == Counter(digits(40))
 
     def test_lookups_that_fail_within_max_failure_ratio_are_tolerated(self, task_runner: TaskRunner) -> None:
-        disturbing(task_runner, of=40)
+        set_dnd(task_runner, of=40)
         task_runner.sandbox.control(*fault("lookup_phone", "error_under_200", after=4, times=4, body_status=400))
         done = sms(task_runner, rows(40), skip_dnd=True, max_failure_ratio=0.1).run_try()
         assert (done.state, counts(done.result)) == ("success", {"sent": 36, "lookup_failed": 4})
@@ -170,7 +170,7 @@ class TestDoNotDisturb:
     def test_answer_that_proves_nothing_is_not_believed_and_not_stored(
         self, task_runner: TaskRunner, answer: dict[str, Any]
     ) -> None:
-        disturbing(task_runner)
+        set_dnd(task_runner)
         task_runner.sandbox.control(*fault("lookup_phone", times=2, **answer))
         first = sms(task_runner, rows(6), skip_dnd=True).run_try()
         assert counts(first.result or first.report) == {"sent": 4, "lookup_failed": 2}
@@ -179,14 +179,14 @@ class TestDoNotDisturb:
         assert (counts(second.result), task_runner.sandbox.counters()["lookups"]) == ({"sent": 6}, 8)
 
     def test_campaign_fails_if_every_lookup_failed(self, task_runner: TaskRunner) -> None:
-        disturbing(task_runner)
+        set_dnd(task_runner)
         task_runner.sandbox.control(*fault("lookup_phone", "reject", message="Not now"))
         failed = sms(task_runner, rows(5), skip_dnd=True).run_try()
         assert (failed.state, counts(failed.report)) == ("up_for_retry", {"lookup_failed": 5})
         assert "The lookup failed for each of the 5 recipients" in failed.error
 
     def test_retry_after_a_busy_service_repeats_no_paid_lookup(self, task_runner: TaskRunner) -> None:
-        disturbing(task_runner)
+        set_dnd(task_runner)
         task_runner.connect("cpaas_default", max_concurrency=1)
         task_runner.sandbox.control(*fault("lookup_phone", "rate_limit", after=3, times=100, retry_after=0))
         run = sms(task_runner, rows(6), skip_dnd=True)
@@ -198,7 +198,7 @@ class TestDoNotDisturb:
     def test_lookups_are_not_cached_without_the_database(
         self, task_runner: TaskRunner, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        disturbing(task_runner)
+        set_dnd(task_runner)
         monkeypatch.setenv("AIRFLOW__CPAAS__DATABASE", "sqlite:////proc/nowhere/store.db")
         done = sms(task_runner, rows(3), skip_dnd=True, use_suppression_list=False).run_try()
         assert (done.state, "Lookups are not cached" in done.log) == ("success", True)

@@ -27,7 +27,7 @@ TEN = digits(10)
 def stopper() -> Iterator[Stopper]:
     one = Stopper()
     yield one
-    one.over()
+    one.join()
 
 
 def test_responses_within_the_grace_period_are_recorded_and_the_retry_continues(
@@ -35,8 +35,8 @@ def test_responses_within_the_grace_period_are_recorded_and_the_retry_continues(
 ) -> None:
     limit_batches(task_runner, max_concurrency=2)
     task_runner.sandbox.control(*fault("send_sms", "slow_drip", seconds=0.3))
-    stopper.when(lambda: len(count_messages(task_runner)) >= 4)
-    run = sms(task_runner, rows(10), pre_execute=stopper.begins)
+    stopper.stop_when(lambda: len(count_messages(task_runner)) >= 4)
+    run = sms(task_runner, rows(10), pre_execute=stopper.start)
     stopped = run.run_try()
     found = counts(stopped.report)
     assert (stopped.state, found.get("unknown_recipients", 0)) == ("up_for_retry", 0)
@@ -52,8 +52,8 @@ def test_requests_in_flight_without_a_response_are_recorded_as_unknown(
 ) -> None:
     limit_batches(task_runner, max_concurrency=2)
     task_runner.sandbox.control(*fault("send_sms", "stall_body", seconds=30, after=4))
-    stopper.when(lambda: len(count_messages(task_runner)) >= 5)
-    run = sms(task_runner, rows(10), pre_execute=stopper.begins, stop_grace_period=0.3, on_unknown="skip")
+    stopper.stop_when(lambda: len(count_messages(task_runner)) >= 5)
+    run = sms(task_runner, rows(10), pre_execute=stopper.start, stop_grace_period=0.3, on_unknown="skip")
     stopped = run.run_try()
     found = counts(stopped.report)
     assert (stopped.state, found["sent"]) == ("up_for_retry", 4)
@@ -69,7 +69,7 @@ def test_requests_in_flight_without_a_response_are_recorded_as_unknown(
 
 
 def test_stop_before_the_first_request_sends_nothing(task_runner: TaskRunner, stopper: Stopper) -> None:
-    run = sms(task_runner, rows(10), pre_execute=stopper.at_once)
+    run = sms(task_runner, rows(10), pre_execute=stopper.stop_at_once)
     stopped = run.run_try()
     assert (stopped.state, requests(task_runner)) == ("up_for_retry", 0)
     assert (run.change(_pre_execute_hook=None).run_try().state, count_messages(task_runner)) == (
@@ -80,8 +80,8 @@ def test_stop_before_the_first_request_sends_nothing(task_runner: TaskRunner, st
 
 def test_stop_does_not_wait_for_retry_after(task_runner: TaskRunner, stopper: Stopper) -> None:
     task_runner.sandbox.control(*fault("send_sms", "rate_limit", retry_after=30, times=1))
-    stopper.when(lambda: requests(task_runner))
-    run = sms(task_runner, rows(3), pre_execute=stopper.begins)
+    stopper.stop_when(lambda: requests(task_runner))
+    run = sms(task_runner, rows(3), pre_execute=stopper.start)
     stopped = run.run_try()
     assert (stopped.state, counts(stopped.report)) == ("up_for_retry", {"not_sent": 3})
     assert (run.change(_pre_execute_hook=None).run_try().state, count_messages(task_runner)) == (

@@ -43,7 +43,7 @@ class Campaign:
         self.run = Run(task_runner, dag)
         self.ids = [dag.dag_id, self.run.run_id, "tell"]
 
-    def loses_answers(self, count: int) -> Campaign:
+    def lose_responses(self, count: int) -> Campaign:
         """Have the next answers cut off, and run the try that ends by it."""
         self.task_runner.sandbox.control(*fault("send_sms", "cut_after", times=count))
         self.run_try()
@@ -81,7 +81,7 @@ class Campaign:
             found.setdefault(reference, []).append(results.get(number, "pending"))
         return found
 
-    def in_state(self, state: str) -> list[str]:
+    def references_in(self, state: str) -> list[str]:
         """Return references."""
         return [reference for reference, states in self.states.items() if state in states]
 
@@ -97,7 +97,7 @@ class Campaign:
                 change(stored)
                 row.value = json.dumps(stored)
 
-    def killed(self, *, seconds_ago: float) -> Campaign:
+    def leave_pending(self, *, seconds_ago: float) -> Campaign:
         """Have the log as a try leaves it that was killed while its doubtful requests were under way."""
 
         def forget(stored: dict[str, Any]) -> None:
@@ -125,7 +125,7 @@ class Campaign:
 
         self.rewrite(swell)
 
-    def put_in(self, state: str) -> None:
+    def set_state(self, state: str) -> None:
         with create_session() as session:
             session.execute(update(TaskInstance).where(TaskInstance.run_id == self.run.run_id).values(state=state))
 
@@ -136,14 +136,14 @@ NAMES = [f"person {number}" for number in range(8)]
 @pytest.fixture
 def campaign(task_runner: TaskRunner) -> Campaign:
     """A failed campaign of four requests; the first two are unknown, and their messages were accepted."""
-    made = Campaign(task_runner, *NAMES).loses_answers(2)
+    made = Campaign(task_runner, *NAMES).lose_responses(2)
     assert list(made.states.values()) == [["unknown"], ["unknown"], ["accepted"], ["accepted"]]
     return made
 
 
 class TestResolveNotSent:
     def test_next_try_sends_only_to_recipients_resolved_as_not_sent(self, campaign: Campaign, journal: Journal) -> None:
-        first, second = campaign.in_state("unknown")
+        first, second = campaign.references_in("unknown")
         said = journal("resolve", "--not-sent", *campaign.ids, "--reference", first, "--yes")
         assert said.status == 0, said.err
         assert "Resolved as not sent: 1 request to 2 recipients of tell in run" in said.out
@@ -165,7 +165,7 @@ class TestResolveNotSent:
         assert "This journal has no unresolved request" in journal("resolve", "--not-sent", *campaign.ids, "--yes").err
 
     def test_next_retry_sends_without_a_clear(self, campaign: Campaign, journal: Journal) -> None:
-        campaign.put_in("up_for_retry")
+        campaign.set_state("up_for_retry")
         assert (
             "Next: nothing to do. The task's next try" in journal("resolve", "--not-sent", *campaign.ids, "--yes").out
         )
@@ -174,8 +174,8 @@ class TestResolveNotSent:
     def test_recipient_accepted_in_another_request_is_not_counted_or_sent_to(
         self, task_runner: TaskRunner, journal: Journal
     ) -> None:
-        campaign = Campaign(task_runner, "ada", "obi").loses_answers(1)
-        reference = campaign.in_state("unknown")[0]
+        campaign = Campaign(task_runner, "ada", "obi").lose_responses(1)
+        reference = campaign.references_in("unknown")[0]
 
         def reach_one(stored: dict[str, Any]) -> None:
             batch = LogEntry.from_text(stored["batches"][-1])
@@ -195,7 +195,7 @@ class TestResolveNotSent:
         assert sum(campaign.message_counts()) == 3
 
     def test_resent_batch_is_resolved_with_all_its_requests(self, task_runner: TaskRunner, journal: Journal) -> None:
-        campaign = Campaign(task_runner, "ada", "obi", on_unknown="resend").loses_answers(20)
+        campaign = Campaign(task_runner, "ada", "obi", on_unknown="resend").lose_responses(20)
         (reference,) = campaign.states
         assert set(campaign.states[reference]) == {"unknown"}
         assert len(campaign.states[reference]) > 1
@@ -220,7 +220,7 @@ class TestResolveSent:
         assert campaign.message_counts() == [1] * 8
 
     def test_given_id_is_in_the_request(self, campaign: Campaign, journal: Journal) -> None:
-        first, second = campaign.in_state("unknown")
+        first, second = campaign.references_in("unknown")
         said = journal("resolve", "--sent", *campaign.ids, "--id", "msg_9", "--yes")
         assert (said.status, "An id belongs to one request, and 2 would be resolved" in said.err) == (1, True)
         assert journal("resolve", "--sent", *campaign.ids, "--reference", first, "--id", "msg_9", "--yes").status == 0
@@ -230,14 +230,14 @@ class TestResolveSent:
         assert campaign.states[second] == ["unknown"]
 
     def test_charge_of_resolved_requests_counts_for_max_charge(self, task_runner: TaskRunner, journal: Journal) -> None:
-        campaign = Campaign(task_runner, *NAMES, max_charge=16, price_per_page=4).loses_answers(2)
+        campaign = Campaign(task_runner, *NAMES, max_charge=16, price_per_page=4).lose_responses(2)
         assert sum(campaign.message_counts()) == 4
         journal("resolve", "--sent", *campaign.ids, "--yes")
         assert campaign.run.clear().run_try().state == "failed"
         assert sum(campaign.message_counts()) == 4
 
     def test_resolution_as_sent_is_not_reversed(self, campaign: Campaign, journal: Journal) -> None:
-        reference = campaign.in_state("unknown")[0]
+        reference = campaign.references_in("unknown")[0]
         journal("resolve", "--sent", *campaign.ids, "--reference", reference, "--yes")
         said = journal("resolve", "--not-sent", *campaign.ids, "--reference", reference, "--yes")
         assert (said.status, "manually resolved as sent" in said.err) == (1, True)
@@ -266,7 +266,7 @@ class TestSegments:
         assert campaign.message_counts() == [2, 2, 2, 2, 1, 1, 1, 1]
 
     def test_resolution_takes_as_many_segments_as_needed(self, task_runner: TaskRunner, journal: Journal) -> None:
-        campaign = Campaign(task_runner, "ada").loses_answers(1)
+        campaign = Campaign(task_runner, "ada").lose_responses(1)
 
         def multiply(stored: dict[str, Any]) -> None:
             batches = [LogEntry.from_text(batch) for batch in stored["batches"]]
@@ -290,17 +290,17 @@ class TestSegments:
     def test_resolution_after_a_resend_on_clear_goes_to_the_new_journal(
         self, task_runner: TaskRunner, journal: Journal
     ) -> None:
-        campaign = Campaign(task_runner, *NAMES, resend_on_clear=True).loses_answers(1)
+        campaign = Campaign(task_runner, *NAMES, resend_on_clear=True).lose_responses(1)
         journal("resolve", "--sent", *campaign.ids, "--yes")
         campaign.run.clear()
-        campaign.loses_answers(1)
+        campaign.lose_responses(1)
         (line,) = journal("list", "--output", "json").lines
         *_, stale, new = campaign.segments
         assert not new.continues(stale)
         said = journal("resolve", "--sent", *campaign.ids, "--yes")
         assert f"  {line['reference']}\n" in said.out
         assert campaign.segments[-1].continues(new)
-        campaign.put_in("up_for_retry")
+        campaign.set_state("up_for_retry")
         assert campaign.run_try().state == "success"
         assert campaign.message_counts() == [2] * 8
 
@@ -308,16 +308,16 @@ class TestSegments:
 class TestRefused:
     @pytest.mark.parametrize("state", ["running", "queued", "deferred"])
     def test_running_campaign_is_refused(self, campaign: Campaign, journal: Journal, state: str) -> None:
-        campaign.put_in(state)
+        campaign.set_state(state)
         said = journal("resolve", "--not-sent", *campaign.ids, "--yes")
         assert (said.status, f"is {state}, so its try may still write" in said.err) == (1, True)
-        assert len(campaign.in_state("unknown")) == 2
+        assert len(campaign.references_in("unknown")) == 2
 
     def test_request_that_may_be_in_flight_blocks_all_resolutions(self, campaign: Campaign, journal: Journal) -> None:
         """The process that has it under way may write the segment a decision would stand in."""
-        unknown = campaign.in_state("unknown")[0]
-        campaign.killed(seconds_ago=20)
-        claimed = campaign.in_state("pending")[1]
+        unknown = campaign.references_in("unknown")[0]
+        campaign.leave_pending(seconds_ago=20)
+        claimed = campaign.references_in("pending")[1]
 
         def know_one(stored: dict[str, Any]) -> None:
             last = LogEntry.from_text(stored["batches"][-1])
@@ -328,12 +328,12 @@ class TestRefused:
         said = journal("resolve", "--not-sent", *campaign.ids, "--reference", unknown, "--yes")
         assert (said.status, f"Started less than 60 seconds ago: {claimed}." in said.err) == (1, True)
         assert said.err.endswith(" s.")
-        assert campaign.in_state("unknown") == [unknown]
+        assert campaign.references_in("unknown") == [unknown]
 
     def test_pending_requests_of_a_killed_try_can_be_resolved_after_a_minute(
         self, campaign: Campaign, journal: Journal
     ) -> None:
-        campaign.killed(seconds_ago=61)
+        campaign.leave_pending(seconds_ago=61)
         said = journal("resolve", "--not-sent", *campaign.ids, "--yes")
         assert (said.status, "Resolved as not sent: 2 requests to 4 recipients" in said.out) == (0, True)
         assert campaign.run.clear().run_try().state == "success"
@@ -357,14 +357,14 @@ class TestRefused:
         monkeypatch.setattr("cpaas_provider.cli.terminal.ask_yesno", think)
         said = journal("resolve", "--not-sent", *campaign.ids)
         assert (said.status, "is no longer as it was read" in said.err) == (1, True)
-        assert len(campaign.in_state("unknown")) == 2
+        assert len(campaign.references_in("unknown")) == 2
 
     def test_missing_reference_is_named(self, campaign: Campaign, journal: Journal) -> None:
         said = journal("resolve", "--sent", *campaign.ids, "--reference", "cpaas-other", "--yes")
         assert (said.status, "no request cpaas-other" in said.err) == (1, True)
 
     def test_accepted_request_is_not_resolved_as_not_sent(self, campaign: Campaign, journal: Journal) -> None:
-        settled = campaign.in_state("accepted")[0]
+        settled = campaign.references_in("accepted")[0]
         said = journal("resolve", "--not-sent", *campaign.ids, "--reference", settled, "--yes")
         assert (said.status, "accepted by the service" in said.err) == (1, True)
 
@@ -405,13 +405,13 @@ class TestRefused:
         monkeypatch.setattr(airflow.state.get_state_backend(), "set", fail)
         said = journal("resolve", "--not-sent", *campaign.ids, "--yes")
         assert (said.status, "may not have been stored (OSError: disk full)" in said.err) == (1, True)
-        assert len(campaign.in_state("unknown")) == 2
+        assert len(campaign.references_in("unknown")) == 2
 
 
 class TestListAndShow:
     def test_list_names_unresolved_requests_and_counts_others(self, campaign: Campaign, journal: Journal) -> None:
         said = journal("list", "--output", "json")
-        assert [line["reference"] for line in said.lines] == campaign.in_state("unknown")
+        assert [line["reference"] for line in said.lines] == campaign.references_in("unknown")
         line = said.lines[0]
         assert (line["task_id"], line["operation"], line["state"]) == ("tell", "send_sms", "unknown")
         assert (line["recipients"], line["try"]) == (2, 1)
@@ -424,7 +424,7 @@ class TestListAndShow:
         (line,) = journal("list", "--state", "accepted", "--output", "json").lines
         assert (line["reference"], line["recipients"], line["reason"]) == (None, 4, "2 requests together")
         lines = journal("list", "--state", "accepted", "--each", "--output", "json").lines
-        assert [line["reference"] for line in lines] == campaign.in_state("accepted")
+        assert [line["reference"] for line in lines] == campaign.references_in("accepted")
         lines = journal("list", "--state", "all", "--output", "json").lines
         assert [line["state"] for line in lines] == ["unknown", "unknown", "accepted"]
         assert journal("list", "--state", "rejected", "--output", "json").lines == []
@@ -432,11 +432,18 @@ class TestListAndShow:
     def test_list_of_both_kinds(self, campaign: Campaign, journal: Journal) -> None:
         single = of_single_requests.Send(campaign.task_runner, phone("ada")).fails_unknown()
         references = [line["reference"] for line in journal("list", "--output", "json").lines]
-        assert references == [single.reference, *campaign.in_state("unknown")]
+        assert references == [single.reference, *campaign.references_in("unknown")]
 
     def test_show_names_unresolved_requests_first(self, campaign: Campaign, journal: Journal) -> None:
         journal(
-            "resolve", "--sent", *campaign.ids, "--reference", campaign.in_state("unknown")[0], "--id", "msg_9", "--yes"
+            "resolve",
+            "--sent",
+            *campaign.ids,
+            "--reference",
+            campaign.references_in("unknown")[0],
+            "--id",
+            "msg_9",
+            "--yes",
         )
         lines = journal("show", *campaign.ids, "--output", "json").lines
         assert [(line["state"], line["recipients"]) for line in lines] == [("unknown", 2), ("accepted", 6)]
@@ -452,7 +459,7 @@ class TestListAndShow:
         for command in (("show", *campaign.ids, "--each"), ("list", "--state", "all")):
             said = journal(*command, "--output", output)
             assert said.status == 0, said.err
-            assert campaign.in_state("unknown")[0] in said.out
+            assert campaign.references_in("unknown")[0] in said.out
             for member, _ in (pair for batch in campaign.batches for claim in batch.intents for pair in claim.each()):
                 assert member.hex() not in said.out
             assert campaign.batches[0].body not in said.out
@@ -461,9 +468,9 @@ class TestListAndShow:
     def test_pending_requests_of_a_running_try_are_not_listed_as_unresolved(
         self, campaign: Campaign, journal: Journal
     ) -> None:
-        campaign.killed(seconds_ago=1)
+        campaign.leave_pending(seconds_ago=1)
         assert len(journal("list", "--output", "json").lines) == 2
-        campaign.put_in("running")
+        campaign.set_state("running")
         assert journal("list", "--output", "json").lines == []
         assert "No unresolved requests." in journal("show", *campaign.ids).out
 
@@ -476,7 +483,7 @@ class TestServersBackend:
         monkeypatch.setattr(airflow.state, "_backend_instance", of_single_requests.Backwards())
 
     def test_workers_backend_is_read_and_written(self, task_runner: TaskRunner, journal: Journal) -> None:
-        campaign = Campaign(task_runner, *NAMES).loses_answers(1)
+        campaign = Campaign(task_runner, *NAMES).lose_responses(1)
         ids = campaign.ids
         (line,) = journal("list", "--dag-id", ids[0], "--run-id", ids[1], "--output", "json").lines
         said = journal("resolve", "--not-sent", *ids, "--reference", line["reference"], "--yes")

@@ -53,13 +53,13 @@ def doctor(
         session.execute(delete(Job))
 
 
-def of(said: CommandResult, check: str) -> list[tuple[str, str, str | None]]:
+def findings_of(said: CommandResult, check: str) -> list[tuple[str, str, str | None]]:
     """Return what was found by a check: status, words, and advice."""
     return [(one["status"], one["found"], one["what_to_do"]) for one in said.lines if one["check"] == check]
 
 
 def status(said: CommandResult, check: str) -> str:
-    (found,) = of(said, check)
+    (found,) = findings_of(said, check)
     return found[0]
 
 
@@ -74,7 +74,7 @@ class TestConnection:
     def test_missing_connection_fails_and_other_checks_run(self, doctor: Doctor) -> None:
         said = doctor("cpaas_nowhere")
         assert said.status == 1
-        ((_, found, advice),) = of(said, "connection")
+        ((_, found, advice),) = findings_of(said, "connection")
         assert "'cpaas_nowhere' cannot be read" in found
         assert "airflow connections add" in str(advice)
         assert status(said, "API key") == "skipped"
@@ -82,7 +82,7 @@ class TestConnection:
 
     def test_wrong_key_is_failed_and_not_shown(self, doctor: Doctor) -> None:
         said = doctor("cpaas_wrong_key")
-        ((found, words, _),) = of(said, "API key")
+        ((found, words, _),) = findings_of(said, "API key")
         assert (said.status, found) == (1, "failed")
         assert "Wrong API key" in words
         assert "sk_test" not in said.out + said.err
@@ -107,18 +107,18 @@ class TestConnection:
                 ({"client_cert": str(cert), "client_key": str(key)}, "ok", "accepted"),
             ):
                 task_runner.connect("cpaas_default", host=front.url, verify=str(authority.path), **client)
-                ((status_of_key, message, _),) = of(doctor(), "API key")
+                ((status_of_key, message, _),) = findings_of(doctor(), "API key")
                 assert (status_of_key, words in message) == (found, True), message
 
     def test_extra_that_cannot_be_used(self, doctor: Doctor, task_runner: TaskRunner) -> None:
         task_runner.connect("cpaas_default", requests_per_second="many")
-        ((found, words, _),) = of(doctor(), "connection")
+        ((found, words, _),) = findings_of(doctor(), "connection")
         assert (found, "requests_per_second" in words) == ("failed", True)
 
     def test_extra_that_is_unknown_and_half_a_webhook(self, doctor: Doctor, task_runner: TaskRunner) -> None:
         task_runner.connect("cpaas_default", sender="Shop", webhook_secret="of-webhooks")
         said = doctor()
-        warnings = [words for found, words, _ in of(said, "connection") if found == "warning"]
+        warnings = [words for found, words, _ in findings_of(said, "connection") if found == "warning"]
         assert "Unknown extras are ignored: sender." in warnings
         assert any("the webhook endpoint is closed" in words for words in warnings)
         assert (said.status, "of-webhooks" in said.out) == (0, False)
@@ -140,7 +140,7 @@ class TestConnection:
             "cpaas_default", callback_url="http://127.0.0.1:9", signature_header="X-Signature", **secrets
         )
         said = doctor()
-        warnings = [words for found, words, _ in of(said, "connection") if found == "warning"]
+        warnings = [words for found, words, _ in findings_of(said, "connection") if found == "warning"]
         if "webhook_secret" not in secrets:
             warnings = [words for words in warnings if "the webhook endpoint is closed" not in words]
         assert len(warnings) == len(expected)
@@ -150,7 +150,7 @@ class TestConnection:
     def test_proxy_with_its_password_in_the_url(self, doctor: Doctor, task_runner: TaskRunner) -> None:
         task_runner.connect("cpaas_default", proxy="http://ada:hunter22@127.0.0.1:9")
         said = doctor()
-        ((found, words, _),) = of(said, "connection")
+        ((found, words, _),) = findings_of(said, "connection")
         assert (said.status, found, "set proxy_password" in words) == (1, "failed", True)
         assert "hunter22" not in said.out + said.err
 
@@ -159,23 +159,23 @@ class TestConnection:
     ) -> None:
         connection = {**task_runner.sandbox.connection, "conn_type": "http"}
         monkeypatch.setenv("AIRFLOW_CONN_CPAAS_HTTP", json.dumps(connection))
-        found = of(doctor("cpaas_http"), "connection")
+        found = findings_of(doctor("cpaas_http"), "connection")
         assert found[0][:2] == ("failed", "Connection 'cpaas_http' is of type 'http'.")
 
 
 class TestRateLimit:
     def test_rate_limit_per_task_is_named(self, doctor: Doctor, task_runner: TaskRunner) -> None:
         task_runner.connect("cpaas_default", requests_per_second=7)
-        assert of(doctor(), "rate limit") == [
+        assert findings_of(doctor(), "rate limit") == [
             ("ok", "7 requests a second for each task. share_rate_limit is off", None)
         ]
 
     def test_shared_rate_limit_is_named(self, doctor: Doctor, task_runner: TaskRunner, tmp_path: Path) -> None:
         task_runner.connect("cpaas_default", requests_per_second=2.5, share_rate_limit=True)
-        ((status_before, words, _),) = of(doctor(), "rate limit")
+        ((status_before, words, _),) = findings_of(doctor(), "rate limit")
         assert (status_before, "no usable database yet" in words) == ("skipped", True)
         open_database(f"sqlite:///{tmp_path}/cpaas.db").close()
-        found = of(doctor(), "rate limit")
+        found = findings_of(doctor(), "rate limit")
         assert found == [("ok", "2.5 requests a second for all tasks together (share_rate_limit)", None)]
 
     def test_rate_limit_is_skipped_without_a_connection(self, doctor: Doctor) -> None:
@@ -185,7 +185,7 @@ class TestRateLimit:
 class TestDatabase:
     def test_missing_file_is_not_created(self, doctor: Doctor, tmp_path: Path) -> None:
         said = doctor()
-        ((found, _, advice),) = of(said, "database")
+        ((found, _, advice),) = findings_of(said, "database")
         assert (found, "airflow cpaas db migrate" in str(advice)) == ("warning", True)
         assert not (tmp_path / "cpaas.db").exists()
 
@@ -193,7 +193,7 @@ class TestDatabase:
     def test_file_that_cannot_be_created(self, doctor: Doctor, monkeypatch: pytest.MonkeyPatch, place: str) -> None:
         monkeypatch.setenv("AIRFLOW__CPAAS__DATABASE", f"sqlite:///{place}")
         said = doctor()
-        ((found, words, _),) = of(said, "database")
+        ((found, words, _),) = findings_of(said, "database")
         assert (said.status, found, "/dev/null is no folder" in words) == (1, "failed", True)
 
     @pytest.mark.parametrize("kind", ["sqlite", "postgres"])
@@ -205,7 +205,7 @@ class TestDatabase:
             assert status(doctor(), "database") == "warning"
         open_database().close()
         said = doctor()
-        ((found, words, _),) = of(said, "database")
+        ((found, words, _),) = findings_of(said, "database")
         assert (found, f"table version {REVISIONS[-1]}" in words) == ("ok", True)
         assert status(said, "clock of the database") == ("skipped" if kind == "sqlite" else "ok")
 
@@ -218,7 +218,7 @@ class TestDatabase:
         monkeypatch.setattr(command_database, "REVISIONS", (older, NEXT))
         said = doctor()
         assert (said.status, status(said, "database")) == (1, "failed")
-        assert f"have version {older}" in of(said, "database")[0][1]
+        assert f"have version {older}" in findings_of(said, "database")[0][1]
         with closing(sqlite3.connect(tmp_path / "cpaas.db")) as reading:
             assert reading.execute("SELECT version_num FROM cpaas_alembic_version").fetchall() == [(older,)]
 
@@ -227,7 +227,7 @@ class TestDatabase:
     ) -> None:
         with open_database() as database:
             database.write(lambda connection: connection.execute(update(alembic_version).values(version_num="9999")))
-        assert "newer version" in of(doctor(), "database")[0][1]
+        assert "newer version" in findings_of(doctor(), "database")[0][1]
         monkeypatch.setenv("AIRFLOW__CPAAS__DATABASE", "postgresql://shop:hunter2222@127.0.0.1:9/cpaas")
         said = doctor()
         assert status(said, "database") == "failed"
@@ -238,7 +238,7 @@ class TestDatabase:
             Variable.set(f"{CAMPAIGN_DATABASE}.{database.database_id}.aa", database.redacted_url)
             assert status(doctor(), "database of campaigns") == "ok"
             Variable.set(f"{CAMPAIGN_DATABASE}.another.bb", "sqlite:////elsewhere.db")
-            ((found, words, _),) = of(doctor(), "database of campaigns")
+            ((found, words, _),) = findings_of(doctor(), "database of campaigns")
         assert (found, "sqlite:////elsewhere.db" in words) == ("failed", True)
 
 
@@ -259,7 +259,7 @@ class TestRecipientSecret:
         return make_key
 
     def test_missing_secret_is_warned_of(self, doctor: Doctor) -> None:
-        ((found, words, _),) = of(doctor(), self.CHECK)
+        ((found, words, _),) = findings_of(doctor(), self.CHECK)
         assert (found, "recipient_secret is not set" in words) == ("warning", True)
 
     def test_secret_of_the_database_is_ok(self, doctor: Doctor, hashed: Callable[[str], None]) -> None:
@@ -294,7 +294,7 @@ class TestRecipientSecret:
     ) -> None:
         hashed("")
         monkeypatch.setenv(self.VARIABLE, self.NEW)
-        ((found, words, _),) = of(doctor(), self.CHECK)
+        ((found, words, _),) = findings_of(doctor(), self.CHECK)
         assert (found, "before [cpaas] recipient_secret was set" in words) == ("warning", True)
 
 
@@ -317,13 +317,13 @@ class TestReceiver:
         assert doctor().status == 0
         monkeypatch.setenv("AIRFLOW__CPAAS__DATABASE", f"sqlite:///{tmp_path}/another.db")
         open_database().close()
-        ((found, words, _),) = of(doctor(), "receiver")
+        ((found, words, _),) = findings_of(doctor(), "receiver")
         assert (found, "in another database" in words) == ("failed", True)
 
     def test_missing_receiver_fails(self, doctor: Doctor, task_runner: TaskRunner) -> None:
         open_database().close()
         task_runner.connect("cpaas_default", callback_url="http://127.0.0.1:9", callback_secret="of-callbacks")
-        ((found, words, advice),) = of(doctor(), "receiver")
+        ((found, words, advice),) = findings_of(doctor(), "receiver")
         assert (found, "did not respond" in words) == ("failed", True)
         assert "airflow cpaas receiver" in str(advice)
 
@@ -331,20 +331,20 @@ class TestReceiver:
         task_runner.connect(
             "cpaas_default", callback_url="http://127.0.0.1:9", host="https://192.0.2.1/v1", timeout=0.2
         )
-        ((found, words, _),) = of(doctor(), "callback URL")
+        ((found, words, _),) = findings_of(doctor(), "callback URL")
         assert (found, "leads to this machine itself" in words) == ("failed", True)
 
     def test_private_address_is_warned_of_and_an_unresolvable_host_fails(
         self, doctor: Doctor, task_runner: TaskRunner
     ) -> None:
         task_runner.connect("cpaas_default", callback_url="http://10.1.2.3/cpaas", callback_secret="of-callbacks")
-        assert [found for found, _, _ in of(doctor(), "callback URL")] == ["warning", "warning"]
+        assert [found for found, _, _ in findings_of(doctor(), "callback URL")] == ["warning", "warning"]
         task_runner.connect("cpaas_default", callback_url="https://nowhere.invalid/cpaas")
         assert status(doctor(), "callback URL") == "failed"
 
 
 class TestAirflow:
-    def beat(self, ago: timedelta, state: str = "running") -> None:
+    def record_heartbeat(self, ago: timedelta, state: str = "running") -> None:
         moment = datetime.now(UTC) - ago
         with create_session() as session:
             session.execute(
@@ -355,19 +355,19 @@ class TestAirflow:
         assert status(doctor(), "triggerer") == "warning"
 
     def test_running_triggerer_passes(self, doctor: Doctor) -> None:
-        self.beat(timedelta(seconds=1))
+        self.record_heartbeat(timedelta(seconds=1))
         assert status(doctor(), "triggerer") == "ok"
 
     def test_ended_triggerer_fails(self, doctor: Doctor) -> None:
-        self.beat(timedelta(hours=1))
+        self.record_heartbeat(timedelta(hours=1))
         said = doctor()
         assert (said.status, status(said, "triggerer")) == (1, "failed")
-        assert "airflow triggerer" in str(of(said, "triggerer")[0][2])
+        assert "airflow triggerer" in str(findings_of(said, "triggerer")[0][2])
 
     def test_misspelt_option(self, doctor: Doctor, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("AIRFLOW__CPAAS__DATABSE", "postgresql://x:hunter2222@db/cpaas")
         said = doctor()
-        assert of(said, "configuration")[0][:2] == ("warning", "Unknown options in [cpaas]: databse.")
+        assert findings_of(said, "configuration")[0][:2] == ("warning", "Unknown options in [cpaas]: databse.")
         assert "hunter2222" not in said.out
 
     def test_value_that_cannot_be_used(self, doctor: Doctor, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -376,13 +376,13 @@ class TestAirflow:
 
     def test_mode_of_results_files_that_cannot_be_used(self, doctor: Doctor, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("AIRFLOW__CPAAS__RESULTS_FILE_MODE", "777")
-        ((_, words, _),) = [said for said in of(doctor(), "configuration") if said[0] == "failed"]
+        ((_, words, _),) = [said for said in findings_of(doctor(), "configuration") if said[0] == "failed"]
         assert words.startswith("[cpaas] results_file_mode is '777'. It must be three octal digits")
 
     def test_several_machines_without_a_shared_database(self, doctor: Doctor, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("AIRFLOW__CORE__EXECUTOR", "CeleryExecutor")
         monkeypatch.delenv("AIRFLOW__CPAAS__DATABASE")
-        assert any("a SQLite file of its own" in words for _, words, _ in of(doctor(), "configuration"))
+        assert any("a SQLite file of its own" in words for _, words, _ in findings_of(doctor(), "configuration"))
 
 
 @pytest.mark.parametrize(

@@ -61,7 +61,7 @@ class Send:
         self.run = Run(task_runner, dag)
         self.ids = [dag.dag_id, self.run.run_id, "send"]
 
-    def fails_unknown(self) -> Send:
+    def fail_unknown(self) -> Send:
         """Have the next answer cut off, and run the try that ends by it."""
         self.task_runner.sandbox.control(*fault("send_sms", "cut_after", times=1))
         assert self.run.run_try("send").state == "failed"
@@ -79,12 +79,12 @@ class Send:
     def message_count(self, case: str) -> int:
         return len(self.task_runner.inbox_items("sms", digits(case)))
 
-    def claimed(self, *, seconds_ago: float) -> Send:
+    def leave_pending(self, *, seconds_ago: float) -> Send:
         """Have the journal as a try leaves it that was killed while its requests were under way."""
         self.run.leave_in_flight(timezone.utcnow() - timedelta(seconds=seconds_ago), "send")
         return self
 
-    def put_in(self, state: str | None) -> None:
+    def set_state(self, state: str | None) -> None:
         with create_session() as session:
             session.execute(update(TaskInstance).where(TaskInstance.run_id == self.run.run_id).values(state=state))
 
@@ -92,7 +92,7 @@ class Send:
 @pytest.fixture
 def send(task_runner: TaskRunner) -> Send:
     """A failed task with one unknown request to two recipients."""
-    return Send(task_runner, phone("ada"), phone("obi")).fails_unknown()
+    return Send(task_runner, phone("ada"), phone("obi")).fail_unknown()
 
 
 class TestResolveSent:
@@ -152,14 +152,14 @@ class TestResolveNotSent:
 
     @pytest.mark.parametrize("state", ["up_for_retry", None])
     def test_next_try_sends_without_a_clear(self, send: Send, journal: Journal, state: str | None) -> None:
-        send.put_in(state)
+        send.set_state(state)
         said = journal("resolve", "--not-sent", *send.ids, "--yes")
         assert "Next: nothing to do. The task's next try sends only to these 2 recipients" in said.out
         assert send.run.run_try().state == "success"
         assert send.message_count("ada") == 2
 
     def test_pending_request_of_a_killed_try_can_be_resolved(self, task_runner: TaskRunner, journal: Journal) -> None:
-        send = Send(task_runner, phone("ada")).fails_unknown().claimed(seconds_ago=61)
+        send = Send(task_runner, phone("ada")).fail_unknown().leave_pending(seconds_ago=61)
         assert journal("resolve", "--not-sent", *send.ids, "--yes").status == 0
         assert send.requests[send.reference]["state"] == "not_sent"
 
@@ -183,7 +183,7 @@ class TestSeveralRequests:
         """Two unknown requests: a recipient was added between two tries."""
         send.task.recipients = [phone("ada"), phone("obi"), phone("ngozi")]
         send.run.clear()
-        return send.fails_unknown()
+        return send.fail_unknown()
 
     def test_only_the_named_request_is_resolved(self, two: Send, journal: Journal) -> None:
         first, second = two.requests
@@ -233,7 +233,7 @@ ON_ITS_WAY = ["running", "queued", "scheduled", "deferred", "restarting", "up_fo
 class TestRefused:
     @pytest.mark.parametrize("state", ON_ITS_WAY)
     def test_running_task_instance_is_refused(self, send: Send, journal: Journal, state: str) -> None:
-        send.put_in(state)
+        send.set_state(state)
         said = journal("resolve", "--not-sent", *send.ids, "--yes")
         assert (said.status, f"is {state}, so its try may still write" in said.err) == (1, True)
         assert "Wait until it has ended" in said.err
@@ -256,7 +256,7 @@ class TestRefused:
 
     @pytest.mark.parametrize("command", ["resolve --sent", "resolve --not-sent"])
     def test_request_that_may_be_in_flight_is_refused(self, send: Send, journal: Journal, command: str) -> None:
-        said = journal(*command.split(), *send.claimed(seconds_ago=20).ids, "--yes")
+        said = journal(*command.split(), *send.leave_pending(seconds_ago=20).ids, "--yes")
         assert (said.status, f"Started less than 60 seconds ago: {send.reference}." in said.err) == (1, True)
         assert re.search(r"Nothing was changed\. Try again in [34]\d s\.$", said.err)
         assert send.requests[send.reference]["state"] == "pending"
@@ -265,7 +265,7 @@ class TestRefused:
         self, send: Send, journal: Journal, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         def think(*_: object, **__: object) -> bool:
-            send.put_in("queued")
+            send.set_state("queued")
             return True
 
         monkeypatch.setattr("cpaas_provider.cli.terminal.ask_yesno", think)
@@ -396,9 +396,9 @@ class TestList:
         assert found("--state", "all", "--task-id", "nothing") == []
 
     def test_pending_request_of_a_running_try_is_not_listed_as_unresolved(self, send: Send, journal: Journal) -> None:
-        send.claimed(seconds_ago=1)
+        send.leave_pending(seconds_ago=1)
         assert len(journal("list", "--output", "json").lines) == 1
-        send.put_in("running")
+        send.set_state("running")
         assert journal("list", "--output", "json").lines == []
         assert len(journal("list", "--state", "pending", "--output", "json").lines) == 1
 
@@ -406,7 +406,7 @@ class TestList:
         self, task_runner: TaskRunner, journal: Journal, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr("cpaas_provider.cli.journal.repository._PAGE", 2)
-        sends = [Send(task_runner, phone(f"paged_{number}")).fails_unknown() for number in range(5)]
+        sends = [Send(task_runner, phone(f"paged_{number}")).fail_unknown() for number in range(5)]
         newest_first = [one.reference for one in reversed(sends)]
         said = journal("list", "--output", "json")
         assert [line["reference"] for line in said.lines] == newest_first
@@ -519,12 +519,12 @@ WORDED = {
 
 
 @pytest.fixture
-def no_patience(monkeypatch: pytest.MonkeyPatch) -> None:
+def no_probe_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     """What no record shows at once is unknown at once."""
     monkeypatch.setattr(OtpRecordProbe, "max_wait", timedelta())
 
 
-@pytest.mark.usefixtures("no_patience")
+@pytest.mark.usefixtures("no_probe_wait")
 @pytest.mark.parametrize("kind", WORDED)
 def test_texts_are_those_of_the_operation(task_runner: TaskRunner, journal: Journal, kind: str) -> None:
     counts, found, story, made, not_made = WORDED[kind]
@@ -543,11 +543,11 @@ def test_texts_are_those_of_the_operation(task_runner: TaskRunner, journal: Jour
     assert single.run.clear().run_try().state == "success"
 
 
-@pytest.mark.usefixtures("no_patience")
+@pytest.mark.usefixtures("no_probe_wait")
 def test_list_of_several_operations_says_where_to_look_for_each(task_runner: TaskRunner, journal: Journal) -> None:
     for kind in WORDED:
         Single(task_runner, kind)
-    Send(task_runner, phone("ada"), phone("obi")).fails_unknown()
+    Send(task_runner, phone("ada"), phone("obi")).fail_unknown()
     said = journal("list").out
     assert "Unresolved: 4 requests to 4 recipients and for 1 row." in said
     ways = f"send_sms and buy_airtime {BY_REFERENCE}, {WORDED['request_otp'][1]}, {WORDED['create_contact_row'][1]}. Th"
@@ -582,7 +582,7 @@ def test_writer_waits_until_the_resolution_is_stored(
             writer.join(0.5)
             seen.append("waiting" if writer.is_alive() else "through")
 
-    writer = threading.Thread(target=send.put_in, args=("queued",))
+    writer = threading.Thread(target=send.set_state, args=("queued",))
     monkeypatch.setattr(repository, "refuse_on_its_way", meanwhile)
     assert journal("resolve", "--not-sent", *send.ids, "--yes").status == 0
     writer.join(30)
@@ -607,7 +607,7 @@ class TestServersBackend:
         monkeypatch.setattr(airflow.state, "_backend_instance", Backwards())
 
     def test_workers_backend_is_read_and_written(self, task_runner: TaskRunner, journal: Journal) -> None:
-        send = Send(task_runner, phone("ada")).fails_unknown()
+        send = Send(task_runner, phone("ada")).fail_unknown()
         (line,) = journal("show", *send.ids, "--output", "json").lines
         said = journal("resolve", "--not-sent", *send.ids, "--reference", line["reference"], "--yes")
         assert said.status == 0, said.err
@@ -615,7 +615,7 @@ class TestServersBackend:
         assert send.message_count("ada") == 2
 
     def test_workers_backend_is_listed_by_run(self, task_runner: TaskRunner, journal: Journal) -> None:
-        send = Send(task_runner, phone("ada")).fails_unknown()
+        send = Send(task_runner, phone("ada")).fail_unknown()
         said = journal("list", "--dag-id", send.ids[0])
         assert (said.status, "Give --dag-id and --run-id" in said.err) == (1, True)
         found = journal("list", "--dag-id", send.ids[0], "--run-id", send.ids[1], "--output", "json")

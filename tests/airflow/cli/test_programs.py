@@ -30,7 +30,7 @@ Airflow = Callable[..., "subprocess.Popen[str]"]
 
 
 @pytest.fixture
-def heeding_ctrl_c() -> Iterator[None]:
+def ctrl_c_handler() -> Iterator[None]:
     """Have programs heed Ctrl-C where the tests themselves run in the background of a shell, and ignore it."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
@@ -38,7 +38,7 @@ def heeding_ctrl_c() -> Iterator[None]:
 
 
 @pytest.fixture
-def airflow(airflow_db: object, heeding_ctrl_c: None, sandbox: Sandbox, tmp_path: Path) -> Airflow:
+def airflow(airflow_db: object, ctrl_c_handler: None, sandbox: Sandbox, tmp_path: Path) -> Airflow:
     """Start ``airflow cpaas ...`` with a connection to the sandbox."""
     # Another test may have stored its campaigns in another database, and a key is then refused here.
     forget_campaign_database()

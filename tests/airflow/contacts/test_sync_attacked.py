@@ -20,7 +20,7 @@ from tests.airflow.harness.task_runner import ATTEMPTS, TaskRunner, fault
 from tests.unit.contacts.listed import POINTS, listed
 
 
-def _in_doubt(task_runner: TaskRunner, operation: str, then: str, **params: Any) -> None:
+def _lose_response(task_runner: TaskRunner, operation: str, then: str, **params: Any) -> None:
     """Have a request be carried out without a response, and its repetitions fail."""
     task_runner.sandbox.control(*fault(operation, "cut_after", times=1))
     task_runner.sandbox.control(*fault(operation, then, times=ATTEMPTS - 1, **params))
@@ -36,7 +36,7 @@ def test_update_that_was_carried_out_and_failed_when_repeated_is_undone(
 ) -> None:
     doubt = f"doubt {then}"
     sync(task_runner, people(1), doubt).run_try()
-    _in_doubt(task_runner, UPDATE, then, **params)
+    _lose_response(task_runner, UPDATE, then, **params)
     failed = sync(task_runner, people(1, points=500), doubt).run_try()
     assert failed.state != "success"
     assert names(task_runner)["Person 0"][POINTS] == 500
@@ -48,7 +48,7 @@ def test_update_that_was_carried_out_and_failed_when_repeated_is_undone(
 
 def test_single_update_that_was_carried_out_and_failed_when_repeated_is_undone(task_runner: TaskRunner) -> None:
     sync(task_runner, people(1), "single").run_try()
-    _in_doubt(task_runner, UPDATE, "reject", message="No")
+    _lose_response(task_runner, UPDATE, "reject", message="No")
     assert upsert(task_runner, "c-0", "single", columns={"Points": 500}).run_try().state == "up_for_retry"
     task_runner.sandbox.control("DELETE", "faults", None)
     assert names(task_runner)["Person 0"][POINTS] == 500
@@ -58,7 +58,7 @@ def test_single_update_that_was_carried_out_and_failed_when_repeated_is_undone(t
 
 def test_row_whose_deletion_failed_when_repeated_is_created_again(task_runner: TaskRunner) -> None:
     sync(task_runner, people(2), "deletion").run_try()
-    _in_doubt(task_runner, DELETE, "rate_limit", retry_after=0)
+    _lose_response(task_runner, DELETE, "rate_limit", retry_after=0)
     sync(task_runner, people(1), "deletion", on_missing="delete").run_try()
     task_runner.sandbox.control("DELETE", "faults", None)
     assert len(listed(task_runner.sandbox)) == 1

@@ -53,7 +53,7 @@ class Received:
             found = read_counts(connection, [campaign]).get(campaign, DeliveryCounts())
         return found.delivered, found.undelivered, found.in_flight
 
-    def comes_to(self, campaign: str, delivered: int, undelivered: int = 0, in_flight: int = 0) -> None:
+    def wait_for_counts(self, campaign: str, delivered: int, undelivered: int = 0, in_flight: int = 0) -> None:
         """Wait until so much is known."""
         until(lambda: self.counts(campaign) == (delivered, undelivered, in_flight))
 
@@ -99,7 +99,7 @@ class TestSingleSend:
         task_runner.sandbox.control("POST", "seed", {"outcomes": {"sms": {"2348031000002": "undelivered"}}})
         done = run_operator(task_runner, SendSmsOperator, **SMS)
         (reference,) = done.result["references"]
-        received.comes_to(reference, 1, 1)
+        received.wait_for_counts(reference, 1, 1)
         (sent,) = received.rows(sends)
         assert (sent.campaign, sent.operation, sent.conn_id, sent.task_id) == (
             reference,
@@ -119,14 +119,14 @@ class TestSingleSend:
             "sender_id": "shop@example.com",
         }
         (reference,) = run_operator(task_runner, SendEmailOperator, **given).result["references"]
-        received.comes_to(reference, 1)
+        received.wait_for_counts(reference, 1)
         assert received.recipients(reference) == {"uma@example.com"}
 
     def test_airtime_is_tracked(self, task_runner: TaskRunner, received: Received) -> None:
         task_runner.sandbox.control("PUT", "settings", {"airtime_sent_seconds": 0.1, "airtime_final_seconds": 0.2})
         done = run_operator(task_runner, BuyAirtimeOperator, network="MTN", amount=60, recipient="+2348031000003")
         (reference,) = done.result["references"]
-        received.comes_to(reference, 1)
+        received.wait_for_counts(reference, 1)
 
     def test_send_with_the_author_s_own_callback_is_not_tracked(
         self, task_runner: TaskRunner, received: Received
@@ -146,7 +146,7 @@ class TestSingleSend:
         task_runner.sandbox.control("PUT", "settings", {**webhook, "signature_header": "X-Signature"})
         done = run_operator(task_runner, SendSmsOperator, **SMS, callback="http://127.0.0.1:9/hook")
         (reference,) = done.result["references"]
-        received.comes_to(reference, 2)
+        received.wait_for_counts(reference, 2)
         assert [(one.campaign, one.conn_id, one.expected) for one in received.rows(sends)] == [
             (reference, "cpaas_default", 2)
         ]
@@ -448,7 +448,7 @@ class TestCampaign:
         phones = digits(5, 200)
         task_runner.sandbox.control("POST", "seed", {"outcomes": {"sms": {phones[0]: "undelivered"}}})
         done = campaigns.sms(task_runner, rows(5, 200)).run_try()
-        received.comes_to(done.result["reference"], 4, 1)
+        received.wait_for_counts(done.result["reference"], 4, 1)
         (sent,) = received.rows(sends)
         assert (sent.campaign, sent.expected, sent.ended_at is not None) == (done.result["reference"], 5, True)
         noted = received.rows(requests)
@@ -466,7 +466,7 @@ class TestCampaign:
         campaigns.clear_faults(task_runner)
         done = run.run_try()
         assert done.state == "success"
-        received.comes_to(done.result["reference"], 4)
+        received.wait_for_counts(done.result["reference"], 4)
         assert [one.expected for one in received.rows(sends)] == [4]
 
     def test_unknown_recipients_with_reports_count_as_expected_and_delivered(
@@ -507,7 +507,7 @@ class TestCampaign:
         assert before
         assert {one.reference for one in before} < {one.reference for one in received.rows(requests)}
         assert sum(one.recipients for one in received.rows(requests)) == 4
-        received.comes_to(done.result["reference"], 4)
+        received.wait_for_counts(done.result["reference"], 4)
 
     def test_each_partition_is_its_own_campaign(self, task_runner: TaskRunner, received: Received) -> None:
         limit_batches(task_runner, 2, callback_url=received.url, callback_secret="of-callbacks")
@@ -517,6 +517,6 @@ class TestCampaign:
             given = {"partition": {"part": part, "of": 2}, "idempotency_key": f"in parts {task_runner.sandbox.url}"}
             done = campaigns.sms(task_runner, people, **given).run_try()
             references.add(done.result["reference"])
-            received.comes_to(done.result["reference"], done.result["sent"])
+            received.wait_for_counts(done.result["reference"], done.result["sent"])
         assert len(references) == 2
         assert sum(one.expected for one in received.rows(sends)) == 8

@@ -36,7 +36,7 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resolver, "_FIRST_PROBE", dt.timedelta(seconds=0.1))
 
 
-def told(reference: str, status: str, at: dt.datetime | None = None) -> ReceivedReport:
+def make_report(reference: str, status: str, at: dt.datetime | None = None) -> ReceivedReport:
     """Return a report of a request that the service never answered."""
     token = to(WHO, campaign=reference, reference=reference)
     one = report(WHO, status, token=token, conn_id="cpaas_default", id="buy-1")
@@ -55,7 +55,7 @@ def lost(task_runner: TaskRunner, **given: object) -> tuple[Run, str]:
 def after(task_runner: TaskRunner, received: Received, *statuses: str) -> tuple[Run, Try]:
     """Return a run, and what became of it when reports with these statuses came."""
     run, reference = lost(task_runner)
-    save_reports(received.store, *(told(reference, status) for status in statuses))
+    save_reports(received.store, *(make_report(reference, status) for status in statuses))
     return run, run.run_try()
 
 
@@ -109,7 +109,7 @@ def test_duplicate_is_proof_of_a_purchase_that_was_repeated(
 ) -> None:
     entry = record("pack", "buy_airtime", started_at=WHEN, previous_unknown=doubted)
     with open_database(f"sqlite:///{tmp_path}/store.db") as store:
-        save_reports(store, told("pack", status))
+        save_reports(store, make_report("pack", status))
         evidence = PurchaseReportProbe(SimpleNamespace(database=store, conn_id="cpaas_default"))  # type: ignore[arg-type]  # all it needs of it
         client = FunctionClient(lambda fields: None)
         if settles:
@@ -127,9 +127,9 @@ def test_duplicate_of_a_purchase_that_was_made_is_no_failure(task_runner: TaskRu
     done = run.run_try()
     assert (done.state, done.result["status"]) == ("success", "duplicate")
     (reference,) = run.journal()
-    save_reports(received.store, told(reference, "duplicate"))
+    save_reports(received.store, make_report(reference, "duplicate"))
     assert received.counts(reference) == (0, 0, 1)
-    save_reports(received.store, told(reference, "success"))
+    save_reports(received.store, make_report(reference, "success"))
     assert received.counts(reference) == (1, 0, 0)
 
 

@@ -40,7 +40,7 @@ MOMENT = 1.5
 MOST_PROCESSES = 60
 
 
-def conducted(run: Run, mode: str) -> Try:
+def run_first_try(run: Run, mode: str) -> Try:
     """Run the first try to its end, whatever number of processes it takes."""
     seen = run.run_try()
     for _ in range(MOST_PROCESSES):
@@ -82,14 +82,14 @@ def reported(*statuses: str) -> Callable[[Database], None]:
     return change
 
 
-def away(database: Database) -> None:
+def break_database(database: Database) -> None:
     """Have reads of the database fail."""
     with database.engine.begin() as connection:
         connection.exec_driver_sql("ALTER TABLE cpaas_deliveries RENAME TO away")
         connection.exec_driver_sql("ALTER TABLE cpaas_requests RENAME TO requests_away")
 
 
-def back(database: Database) -> None:
+def restore_database(database: Database) -> None:
     with database.engine.begin() as connection:
         connection.exec_driver_sql("ALTER TABLE away RENAME TO cpaas_deliveries")
         connection.exec_driver_sql("ALTER TABLE requests_away RENAME TO cpaas_requests")
@@ -142,18 +142,18 @@ DELIVERIES = {
         (reported("delivered", "delivered"),),
     ),
     "no report at all": Case("failed", "0 are delivered", {"timeout": 0}),
-    "database away for a moment": Case("success", before=(FINAL, away), meanwhile=back),
-    "database away for ever": Case("failed", "The database could not be read", {"timeout": 0}, (FINAL, away)),
+    "database away for a moment": Case("success", before=(FINAL, break_database), meanwhile=restore_database),
+    "database away for ever": Case("failed", "The database could not be read", {"timeout": 0}, (FINAL, break_database)),
     "reference": Case("success", "", {"send_result": "spring"}, (recorded, FINAL)),
     "reference and the database away for a moment": Case(
-        "success", "", {"send_result": "spring"}, (recorded, FINAL, away), back
+        "success", "", {"send_result": "spring"}, (recorded, FINAL, break_database), restore_database
     ),
     "reference and the database away for ever": Case(
-        "failed", "The database could not be read", {"send_result": "spring", "timeout": 0}, (recorded, FINAL, away)
+        "failed", "The database could not be read", {"send_result": "spring", "timeout": 0}, (recorded, FINAL, break_database)
     ),
     "mistyped reference": Case("failed", "no record of 1 of 1 references", {"send_result": "sprong"}, (recorded,)),
     "mistyped reference and the database away for a moment": Case(
-        "failed", "no record of 1 of 1 references", {"send_result": "sprong"}, (recorded, away), back
+        "failed", "no record of 1 of 1 references", {"send_result": "sprong"}, (recorded, break_database), restore_database
     ),
     "reference without a value": Case("failed", "send_result is the word 'None'", {"send_result": "{{ none }}"}),
     "erased recipient": Case("success", before=(erased,)),
@@ -198,7 +198,7 @@ def test_wait_for_delivery_ends_alike_in_each_mode(
     timer = threading.Timer(MOMENT, case.meanwhile or (lambda _: None), (store,))
     timer.start()
     try:
-        end = conducted(run, mode)
+        end = run_first_try(run, mode)
     finally:
         timer.join()
     assert (end.state, end.number) == (expected_state(case.state, soft=soft), 1)
@@ -216,10 +216,10 @@ class TestResultsFileOfEarlierWait:
         path = tmp_path / "results.jsonl"
         case = Case("success", arguments={"results_path": str(path), "timeout": 0}, before=(FINAL,))
         run = delivery_run(task_runner, store, mode, case, soft_fail=soft)
-        assert conducted(run, mode).state == "success"
+        assert run_first_try(run, mode).state == "success"
         assert path.exists()
-        away(store)
-        assert conducted(run.clear(), mode).state == state
+        break_database(store)
+        assert run_first_try(run.clear(), mode).state == state
         assert not path.exists()
 
     @pytest.mark.parametrize("mode", MODES)
@@ -229,9 +229,9 @@ class TestResultsFileOfEarlierWait:
         path = tmp_path / "results.jsonl"
         case = Case("success", arguments={"results_path": str(path)}, before=(FINAL,))
         run = delivery_run(task_runner, store, mode, case)
-        conducted(run, mode)
+        run_first_try(run, mode)
         path.write_text("of an earlier wait\n")
-        assert conducted(run.clear(), mode).state == "success"
+        assert run_first_try(run.clear(), mode).state == "success"
         assert "earlier" not in path.read_text()
 
 
@@ -296,7 +296,7 @@ def test_wait_for_a_passcode_ends_alike_in_each_mode(task_runner: TaskRunner, mo
     timer = threading.Timer(MOMENT, case.meanwhile or (lambda _: None), (task_runner,))
     timer.start()
     try:
-        end = conducted(run, mode)
+        end = run_first_try(run, mode)
     finally:
         timer.join()
     assert (end.state, end.number) == (expected_state(case.state, soft=soft), 1)
@@ -330,7 +330,7 @@ def test_single_response_that_is_not_about_the_passcode_ends_no_wait(
     ) as url:
         task_runner.connect("cpaas_default", host=url)
         run = sensor_run(task_runner, OtpStatusSensor, mode, {"otp_id": "passcode"})
-        assert conducted(run, mode).state == "success"
+        assert run_first_try(run, mode).state == "success"
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -338,4 +338,4 @@ def test_repeated_unrelated_responses_end_the_try_and_a_retry_waits_again(task_r
     with response_sequence_server(passcode("SENT"), STRAY["proxy wants a login"]) as url:
         task_runner.connect("cpaas_default", host=url)
         run = sensor_run(task_runner, OtpStatusSensor, mode, {"otp_id": "passcode", "soft_fail": True})
-        assert conducted(run, mode).state == "up_for_retry"
+        assert run_first_try(run, mode).state == "up_for_retry"

@@ -77,7 +77,7 @@ def single(*references: str, recipients: int | None = None, **more: Any) -> dict
     return {"id": "m1", "recipients": number, "references": list(references), "unknown_references": [], **more}
 
 
-def pack(name: str, recipients: int = 1) -> CallbackToken:
+def token_of(name: str, recipients: int = 1) -> CallbackToken:
     return CallbackToken(name, f"{name}-pack", recipients)
 
 
@@ -85,25 +85,25 @@ def reported(store: Database) -> None:
     """Have reports of everything the cases wait for."""
     save_reports(
         store,
-        report(DONE, "delivered", token=pack("open", 4)),
-        report(LOST, "failed", token=pack("open", 4), description="Unknown subscriber"),
-        report(UNDER_WAY, "sent", token=pack("open", 4)),
-        report(DONE, "delivered", token=pack("final", 2)),
-        report(LOST, "failed", token=pack("final", 2)),
-        report(LOST, "delivered", token=pack("final", 2)),
-        *(report(DONE, "delivered", token=pack(f"one-{number}")) for number in range(3)),
+        report(DONE, "delivered", token=token_of("open", 4)),
+        report(LOST, "failed", token=token_of("open", 4), description="Unknown subscriber"),
+        report(UNDER_WAY, "sent", token=token_of("open", 4)),
+        report(DONE, "delivered", token=token_of("final", 2)),
+        report(LOST, "failed", token=token_of("final", 2)),
+        report(LOST, "delivered", token=token_of("final", 2)),
+        *(report(DONE, "delivered", token=token_of(f"one-{number}")) for number in range(3)),
     )
 
     def note(connection: Any) -> None:
         for name in ("noted", "ended"):
             record_send_started(connection, TrackedSend(name, "send_sms", "shop", "dag", "run", "task", -1))
-            record_requests(connection, name, "shop", [SentRequest(pack(name).reference, 1)])
+            record_requests(connection, name, "shop", [SentRequest(token_of(name).reference, 1)])
         record_send_finished(connection, "ended", 1)
 
     store.write(note)
-    save_reports(store, *(report(DONE, "delivered", token=pack(name)) for name in ("noted", "ended")))
+    save_reports(store, *(report(DONE, "delivered", token=token_of(name)) for name in ("noted", "ended")))
     store.write(lambda connection: record_recipients(connection, "erased", "shop", {"erased-pack": [DONE, ERASED]}))
-    save_reports(store, report(DONE, "delivered", token=pack("erased", 2)))
+    save_reports(store, report(DONE, "delivered", token=token_of("erased", 2)))
     erase(store, ERASED)
 
 
@@ -384,7 +384,7 @@ class Instance:
 class TestDeferral:
     @pytest.fixture
     def sensor(self, store: Database) -> Iterator[DeliverySensor]:
-        save_reports(store, report(DONE, "sent", token=pack("deferred", 2)))
+        save_reports(store, report(DONE, "sent", token=token_of("deferred", 2)))
         with DAG("deferring", schedule=None):
             yield DeliverySensor(task_id="wait", send_result=campaign("deferred", 2), deferrable=True, timeout=600)
 
@@ -439,7 +439,7 @@ class TestDeferral:
         self, sensor: DeliverySensor, context: Any, store: Database
     ) -> None:
         sensor.send_result = campaign("late", 1)
-        save_reports(store, report(DONE, "delivered", token=pack("late")))
+        save_reports(store, report(DONE, "delivered", token=token_of("late")))
         assert sensor.resume_execution("__fail__", {"error": "Trigger timeout"}, context)["delivered"] == 1
 
 
@@ -543,7 +543,7 @@ class TestParseSendResult:
 class TestQueries:
     def test_poll_makes_one_query_for_hundreds_of_requests(self, store: Database) -> None:
         names = [f"many-{number}" for number in range(400)]
-        save_reports(store, *(report(UNDER_WAY, "sent", token=pack(name)) for name in names))
+        save_reports(store, *(report(UNDER_WAY, "sent", token=token_of(name)) for name in names))
         sensor = DeliverySensor(task_id="wait", send_result=[single(name) for name in names])
         with queries_with("cpaas_") as queries:
             assert sensor.poke({"ti": Instance()}) is False
@@ -587,7 +587,9 @@ class TestTriggerer:
                     await asyncio.sleep(0.05)
                 runner.to_cancel.extend(range(10))
                 await runner.cancel_triggers()
-                save_reports(store, *(report(DONE, "delivered", token=pack(f"one-{number}")) for number in range(30)))
+                save_reports(
+                    store, *(report(DONE, "delivered", token=token_of(f"one-{number}")) for number in range(30))
+                )
                 ended = await asyncio.gather(*tasks, return_exceptions=True)
         finally:
             logging.getLogger("cpaas_provider.triggers").removeHandler(bound)

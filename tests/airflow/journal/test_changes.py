@@ -19,7 +19,7 @@ BY_TRY = {
 BY_KIND = pytest.mark.parametrize("kind", [KINDS[name] for name in BY_TRY], ids=BY_TRY)
 
 
-def got(task_runner: TaskRunner, *people: str) -> list[int]:
+def message_counts(task_runner: TaskRunner, *people: str) -> list[int]:
     return [len(task_runner.inbox_items("sms", digits(one))) for one in people]
 
 
@@ -70,7 +70,7 @@ class TestChangedContent:
         run = SMS.run(task_runner, recipients=[phone("one")], post_execute=FailsAfterSend(1), **BY_TRY["sms"])
         run.run_try()
         second = run.change(recipients=[phone("one"), phone("two")]).run_try()
-        assert (second.state, got(task_runner, "one", "two")) == ("success", [1, 1])
+        assert (second.state, message_counts(task_runner, "one", "two")) == ("success", [1, 1])
         assert "The other 1 get the new content" in second.log
         assert [one["text"] for one in task_runner.inbox_items("sms", digits("two"))] == ["Try 2"]
 
@@ -89,7 +89,7 @@ class TestChangedContent:
             post_execute=FailsAfterSend(1),
         )
         _, second = run.run_to_end()
-        assert (second.state, got(task_runner, "one")) == ("success", [1])
+        assert (second.state, message_counts(task_runner, "one")) == ("success", [1])
         assert WARNING in second.log
 
     def test_changed_external_ref_or_callback_is_no_changed_content(self, task_runner: TaskRunner) -> None:
@@ -105,7 +105,7 @@ class TestChangedRecipients:
         run = SMS.run(task_runner, recipients=[phone("one"), phone("two")], post_execute=FailsAfterSend(1))
         run.run_try()
         second = run.change(recipients=[phone("three"), phone("two"), phone("one")]).run_try()
-        assert (second.state, got(task_runner, "one", "two", "three")) == ("success", [1, 1, 1])
+        assert (second.state, message_counts(task_runner, "one", "two", "three")) == ("success", [1, 1, 1])
         assert second.result["recipients"] == 3
         assert len(second.result["references"]) == 2
 
@@ -113,7 +113,11 @@ class TestChangedRecipients:
         run = SMS.run(task_runner, recipients=[phone("one"), phone("two")], post_execute=FailsAfterSend(1))
         run.run_try()
         second = run.change(recipients=f"+{digits('two')}, {phone('one')}, {phone('two')}").run_try()
-        assert (second.state, got(task_runner, "one", "two"), second.result["recipients"]) == ("success", [1, 1], 2)
+        assert (second.state, message_counts(task_runner, "one", "two"), second.result["recipients"]) == (
+            "success",
+            [1, 1],
+            2,
+        )
 
     def test_removed_recipient_still_counts_as_sent(self, task_runner: TaskRunner) -> None:
         run = SMS.run(task_runner, recipients=[phone("one"), phone("two")], post_execute=FailsAfterSend(1))
@@ -126,7 +130,7 @@ class TestChangedRecipients:
         run = SMS.run(task_runner, recipients=[phone("one"), phone("two")])
         first = run.run_try()
         again = run.change(recipients=[phone("two"), phone("three")]).clear().run_try()
-        assert (again.state, got(task_runner, "one", "two", "three")) == ("failed", [1, 1, 1])
+        assert (again.state, message_counts(task_runner, "one", "two", "three")) == ("failed", [1, 1, 1])
         assert again.references == first.references
         assert (again.report["recipients"], again.report["unknown_recipients"]) == (1, 2)
 
@@ -135,7 +139,7 @@ class TestChangedRecipients:
         run = SMS.run(task_runner, recipients=[phone("one"), phone("two")])
         run.run_try()
         again = run.change(recipients=[phone("two")], on_unknown="resend").clear().run_try()
-        assert (again.state, got(task_runner, "one", "two")) == ("success", [0, 1])
+        assert (again.state, message_counts(task_runner, "one", "two")) == ("success", [0, 1])
         # The one who was taken off the list is still unknown, and said to be so.
         assert (again.result["recipients"], again.result["unknown_recipients"]) == (1, 1)
 

@@ -39,7 +39,7 @@ def own_variables(monkeypatch: pytest.MonkeyPatch) -> Any:
     forget_campaign_database()
 
 
-def of_client(task_runner: TaskRunner) -> Run:
+def run_of_client(task_runner: TaskRunner) -> Run:
     """Return a run of a task that sends with the idempotent client."""
 
     @task(task_id="send")
@@ -55,7 +55,7 @@ def of_client(task_runner: TaskRunner) -> Run:
 SENDS: dict[str, Callable[[TaskRunner], Run]] = {
     "single": lambda task_runner: SMS.run(task_runner, unknown_timeout=0),
     "campaign": lambda task_runner: sms(task_runner, rows(1), unknown_timeout=0),
-    "client": of_client,
+    "client": run_of_client,
 }
 
 
@@ -101,7 +101,7 @@ def test_sensor_does_not_see_what_the_first_run_delivered(task_runner: TaskRunne
         DeliverySensor(task_id="wait", send_result=sent.output, mode="reschedule")
     run = Run(task_runner, dag)
     (reference,) = run.run_try("send").result["references"]
-    received.comes_to(reference, 1)
+    received.wait_for_counts(reference, 1)
     assert run.run_try("wait").state == "success"
     task_runner.sandbox.control("PUT", "settings", {"report_delay_seconds": 3600})
     run.recreate().run_try("send")
@@ -111,7 +111,7 @@ def test_sensor_does_not_see_what_the_first_run_delivered(task_runner: TaskRunne
 def test_campaign_is_another_one_for_pages_and_sensors(task_runner: TaskRunner, received: Received) -> None:
     run = sms(task_runner, rows(2))
     first = run.run_try().result["reference"]
-    received.comes_to(first, 2)
+    received.wait_for_counts(first, 2)
     task_runner.sandbox.control("PUT", "settings", {"report_delay_seconds": 3600})
     again = run.recreate().run_try().result["reference"]
     assert again != first

@@ -22,9 +22,9 @@ ENOUGH = pytest.mark.parametrize("kind", [SMS, AIRTIME, ROW], ids=lambda kind: k
 
 
 class Stopper:
-    """Tells a running task to stop, as Airflow does, when something has happened.
+    """Stops a running task, as Airflow does, when something has happened.
 
-    Its ``begins`` is the task's ``pre_execute``.
+    Its ``start`` is the task's ``pre_execute``.
     """
 
     def __init__(self) -> None:
@@ -32,19 +32,19 @@ class Stopper:
         self._thread: threading.Thread | None = None
         self._when: Callable[[], Any] | None = None
 
-    def when(self, happened: Callable[[], Any]) -> None:
+    def stop_when(self, happened: Callable[[], Any]) -> None:
         self._when = happened
 
-    def begins(self, context: Any) -> None:
+    def start(self, context: Any) -> None:
         self._running = context["task"]
         if self._when is not None:
             self._thread = threading.Thread(target=self._stop)
             self._thread.start()
 
-    def at_once(self, context: Any) -> None:
+    def stop_at_once(self, context: Any) -> None:
         context["task"].on_kill()
 
-    def over(self) -> None:
+    def join(self) -> None:
         if self._thread is not None:
             self._thread.join(10)
 
@@ -61,7 +61,7 @@ class Stopper:
 def stopper() -> Iterator[Stopper]:
     one = Stopper()
     yield one
-    one.over()
+    one.join()
 
 
 @ENOUGH
@@ -69,8 +69,8 @@ def test_response_within_the_stop_grace_period_is_recorded(
     task_runner: TaskRunner, stopper: Stopper, kind: Kind
 ) -> None:
     task_runner.sandbox.control(*fault(kind.operation, "slow_drip", seconds=0.5))
-    stopper.when(lambda: kind.inbox_items(task_runner))
-    run = kind.run(task_runner, pre_execute=stopper.begins)
+    stopper.stop_when(lambda: kind.inbox_items(task_runner))
+    run = kind.run(task_runner, pre_execute=stopper.start)
     done = run.run_try()
     assert (done.state, done.result["unknown_recipients"], len(kind.inbox_items(task_runner))) == ("success", 0, 1)
     assert [entry["state"] for entry in run.journal().values()] == ["accepted"]
@@ -81,8 +81,8 @@ def test_request_without_a_response_is_recorded_as_unknown_before_the_task_ends(
     task_runner: TaskRunner, stopper: Stopper, kind: Kind
 ) -> None:
     kind.lose(task_runner, "stall_body")
-    stopper.when(lambda: kind.inbox_items(task_runner))
-    run = kind.run(task_runner, pre_execute=stopper.begins, stop_grace_period=0.2, unknown_timeout=0)
+    stopper.stop_when(lambda: kind.inbox_items(task_runner))
+    run = kind.run(task_runner, pre_execute=stopper.start, stop_grace_period=0.2, unknown_timeout=0)
     stopped = run.run_try()
     ((reference, entry),) = run.journal().items()
     assert (stopped.state, stopped.references, entry["state"]) == ("up_for_retry", [reference], "unknown")
@@ -96,8 +96,8 @@ def test_request_without_a_response_is_recorded_as_unknown_before_the_task_ends(
 
 def test_passcode_of_a_stopped_try_is_found_by_the_next(task_runner: TaskRunner, stopper: Stopper) -> None:
     task_runner.sandbox.control(*fault("request_otp", "stall_body", seconds=5, times=1))
-    stopper.when(lambda: OTP.inbox_items(task_runner))
-    first, second = OTP.run(task_runner, pre_execute=stopper.begins, stop_grace_period=0.2).run_to_end()
+    stopper.stop_when(lambda: OTP.inbox_items(task_runner))
+    first, second = OTP.run(task_runner, pre_execute=stopper.start, stop_grace_period=0.2).run_to_end()
     assert (first.state, second.state, OTP.requests(task_runner)) == ("up_for_retry", "success", 1)
     assert [one["id"] for one in OTP.inbox_items(task_runner)] == [second.result["id"]]
 
@@ -106,7 +106,7 @@ def test_passcode_of_a_stopped_try_is_found_by_the_next(task_runner: TaskRunner,
 def test_task_stopped_before_its_request_sends_nothing_and_its_retry_sends(
     task_runner: TaskRunner, stopper: Stopper, kind: Kind
 ) -> None:
-    run = kind.run(task_runner, pre_execute=stopper.at_once)
+    run = kind.run(task_runner, pre_execute=stopper.stop_at_once)
     first = run.run_try()
     assert (first.state, kind.requests(task_runner), run.journal()) == ("up_for_retry", 0, {})
     assert "stopped the task. Nothing more was sent" in first.error
@@ -117,8 +117,8 @@ def test_task_stopped_before_its_request_sends_nothing_and_its_retry_sends(
 
 def test_request_waiting_for_its_retry_ends_as_not_sent(task_runner: TaskRunner, stopper: Stopper) -> None:
     task_runner.sandbox.control(*fault("send_sms", "rate_limit", retry_after=30, times=1))
-    stopper.when(lambda: SMS.requests(task_runner))
-    run = SMS.run(task_runner, pre_execute=stopper.begins)
+    stopper.stop_when(lambda: SMS.requests(task_runner))
+    run = SMS.run(task_runner, pre_execute=stopper.start)
     first = run.run_try()
     assert (first.state, [entry["state"] for entry in run.journal().values()]) == ("up_for_retry", ["not_sent"])
     assert (run.run_try().state, len(SMS.inbox_items(task_runner))) == ("success", 1)
@@ -126,8 +126,8 @@ def test_request_waiting_for_its_retry_ends_as_not_sent(task_runner: TaskRunner,
 
 def test_stopped_task_begins_no_resend(task_runner: TaskRunner, stopper: Stopper) -> None:
     SMS.lose(task_runner, "stall_body")
-    stopper.when(lambda: SMS.inbox_items(task_runner))
-    run = SMS.run(task_runner, pre_execute=stopper.begins, stop_grace_period=0.2, on_unknown="resend")
+    stopper.stop_when(lambda: SMS.inbox_items(task_runner))
+    run = SMS.run(task_runner, pre_execute=stopper.start, stop_grace_period=0.2, on_unknown="resend")
     assert (run.run_try().state, SMS.requests(task_runner)) == ("up_for_retry", 1)
 
 

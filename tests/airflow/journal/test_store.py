@@ -24,7 +24,7 @@ ALL = pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
 Refuse = Callable[..., None]
 
 
-def refusal(status: int = 500) -> AirflowRuntimeError:
+def airflow_error(status: int = 500) -> AirflowRuntimeError:
     """Return what the accessor raises when the supervisor got this answer from Airflow's API server."""
     return AirflowRuntimeError(ErrorResponse(error=ErrorType.API_SERVER_ERROR, detail={"status_code": status}))
 
@@ -66,7 +66,7 @@ def refuse(monkeypatch: pytest.MonkeyPatch) -> Refuse:
 
         def answer(*args: Any, **kwargs: Any) -> Any:
             if after <= next(calls) < after + times:
-                raise error or refusal()
+                raise error or airflow_error()
             return plain(*args, **kwargs)
 
         monkeypatch.setattr(TaskStateStoreAccessor, name, answer)
@@ -137,7 +137,7 @@ class TestUnreachableState:
 
 class TestReplacedTry:
     def test_try_replaced_before_its_intent_sends_nothing(self, task_runner: TaskRunner, refuse: Refuse) -> None:
-        refuse("set", error=refusal(404))
+        refuse("set", error=airflow_error(404))
         failed = SMS.run(task_runner).run_try()
         # If the 404 came from a proxy, the task is retried all the same.
         assert (failed.state, failed.number, SMS.requests(task_runner)) == ("up_for_retry", 1, 0)
@@ -146,7 +146,7 @@ class TestReplacedTry:
     def test_try_replaced_after_its_request_fails_and_names_the_request(
         self, task_runner: TaskRunner, refuse: Refuse
     ) -> None:
-        refuse("set", error=refusal(404), after=1)
+        refuse("set", error=airflow_error(404), after=1)
         run = SMS.run(task_runner)
         failed = run.run_try()
         assert (failed.state, SMS.requests(task_runner)) == ("up_for_retry", 1)

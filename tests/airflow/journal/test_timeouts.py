@@ -15,28 +15,28 @@ TIMEOUT = dt.timedelta(seconds=4)
 
 
 @pytest.fixture
-def patient(task_runner: TaskRunner) -> TaskRunner:
+def patient_runner(task_runner: TaskRunner) -> TaskRunner:
     """A connection that waits for an answer longer than the task may run."""
     task_runner.connect("cpaas_default", timeout=30)
     return task_runner
 
 
 @pytest.mark.parametrize("kind", [SMS, OTP], ids=lambda kind: kind.name)
-def test_journal_is_written_before_airflow_ends_the_try(patient: TaskRunner, kind: Kind) -> None:
-    kind.lose(patient, "stall_body")
-    run = kind.run(patient, execution_timeout=TIMEOUT, unknown_timeout=0)
+def test_journal_is_written_before_airflow_ends_the_try(patient_runner: TaskRunner, kind: Kind) -> None:
+    kind.lose(patient_runner, "stall_body")
+    run = kind.run(patient_runner, execution_timeout=TIMEOUT, unknown_timeout=0)
     ended = run.run_try()
     ((reference, entry),) = run.journal().items()
     assert (ended.state, ended.references, entry["state"]) == ("up_for_retry", [reference], "unknown")
     assert "execution_timeout is about to end it" in ended.error
 
 
-def test_try_that_airflow_ended_leaves_its_intent_in_the_journal(patient: TaskRunner) -> None:
-    SMS.lose(patient, "stall_body")
-    run = SMS.run(patient, execution_timeout=TIMEOUT, stop_grace_period=0)
+def test_try_that_airflow_ended_leaves_its_intent_in_the_journal(patient_runner: TaskRunner) -> None:
+    SMS.lose(patient_runner, "stall_body")
+    run = SMS.run(patient_runner, execution_timeout=TIMEOUT, stop_grace_period=0)
     run.run_try()
     failed = run.run_try()
-    assert (failed.state, SMS.requests(patient)) == ("failed", 1)
+    assert (failed.state, SMS.requests(patient_runner)) == ("failed", 1)
     assert failed.references == list(run.journal())
 
 

@@ -23,7 +23,7 @@ SOON = {"unknown_timeout": 0}
 
 
 @pytest.fixture(autouse=True)
-def impatient(task_runner: TaskRunner, monkeypatch: pytest.MonkeyPatch) -> None:
+def short_timeout(task_runner: TaskRunner, monkeypatch: pytest.MonkeyPatch) -> None:
     task_runner.connect("cpaas_default", timeout=0.5)
     monkeypatch.setattr(engine, "_FIRST_PAUSE", 0.0)
 
@@ -154,7 +154,7 @@ def test_recipients_of_an_unknown_batch_are_unknown_and_others_count_as_sent(tas
 
 class TestPasscodes:
     @pytest.fixture(autouse=True)
-    def patient(self, impatient: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    def probe_wait(self, short_timeout: None, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(OtpRecordProbe, "max_wait", timedelta(seconds=30))
 
     def test_single_new_otp_record_resolves_the_request(self, task_runner: TaskRunner) -> None:

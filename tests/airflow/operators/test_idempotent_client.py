@@ -44,7 +44,7 @@ def requests(task_runner: TaskRunner, operation: str = "send_sms") -> int:
     return int(task_runner.sandbox.counters()["requests"].get(operation, 0))
 
 
-def wire(recipients: list[str]) -> list[str]:
+def without_plus(recipients: list[str]) -> list[str]:
     return [one.removeprefix("+") for one in recipients]
 
 
@@ -64,7 +64,7 @@ class TestLoop:
 
         first, second = run_of(task_runner, own).run_to_end()
         assert (first.state, second.state) == ("up_for_retry", "success")
-        assert (sorted(sent(task_runner)), requests(task_runner)) == (wire(RECIPIENTS), 10)
+        assert (sorted(sent(task_runner)), requests(task_runner)) == (without_plus(RECIPIENTS), 10)
         assert tries[1][:5] == tries[0]
         assert len(set(second.result)) == 10
 
@@ -81,7 +81,7 @@ class TestLoop:
                 assert found["recipients"] == 3
 
         assert run_of(task_runner, own).run_to_end()[-1].state == "success"
-        assert sorted(sent(task_runner)) == wire(RECIPIENTS[:5])
+        assert sorted(sent(task_runner)) == without_plus(RECIPIENTS[:5])
 
     def test_same_recipient_and_content_again_sends_nothing_and_returns_the_first_result(
         self, task_runner: TaskRunner
@@ -223,7 +223,7 @@ class TestOtherSends:
                 raise RuntimeError("the task dies")
 
         assert run_of(task_runner, own).run_to_end()[-1].state == "success"
-        assert (sorted(sent(task_runner)), len(tries)) == (wire(RECIPIENTS[:4]), 2)
+        assert (sorted(sent(task_runner)), len(tries)) == (without_plus(RECIPIENTS[:4]), 2)
 
     def test_recipient_that_is_not_allowed_is_counted_and_the_task_continues(self, task_runner: TaskRunner) -> None:
         task_runner.connect("cpaas_default", allowed_recipients=phone("allowed"))
@@ -285,7 +285,7 @@ class TestUnknownOutcome:
             patched.setattr(Journal, "end", killed)
             assert run.run_try().state == "up_for_retry"
         ended = run.run_try()
-        assert (ended.state, sent(task_runner)) == ("failed", wire(RECIPIENTS[:2]))
+        assert (ended.state, sent(task_runner)) == ("failed", without_plus(RECIPIENTS[:2]))
         assert "the try ended before a response was recorded" in ended.error
 
 
@@ -332,7 +332,7 @@ class TestStateStoreThatFails:
 
         assert run_of(task_runner, own).run_to_end()[-1].state == "success"
         assert (len(failed[0]) in (2, 3), failed[1]) == (True, [])
-        assert sorted(sent(task_runner)) == wire(RECIPIENTS[:5])
+        assert sorted(sent(task_runner)) == without_plus(RECIPIENTS[:5])
 
     def test_second_client_of_the_try_sends_to_no_recipient_twice(
         self, task_runner: TaskRunner, failing_sets: list[bool]
@@ -345,7 +345,7 @@ class TestStateStoreThatFails:
                 del client
 
         assert run_of(task_runner, own).run_try().state == "success"
-        assert sorted(sent(task_runner)) == wire(RECIPIENTS[:5])
+        assert sorted(sent(task_runner)) == without_plus(RECIPIENTS[:5])
 
 
 class TestGuards:
@@ -362,7 +362,7 @@ class TestGuards:
 
         first, second = run_of(task_runner, own).run_to_end()
         assert "Airflow stopped the task" in first.error
-        assert (second.state, sent(task_runner), requests(task_runner)) == ("success", wire(RECIPIENTS[:2]), 2)
+        assert (second.state, sent(task_runner), requests(task_runner)) == ("success", without_plus(RECIPIENTS[:2]), 2)
 
     def test_backfill_is_skipped_unless_it_is_allowed(self, task_runner: TaskRunner) -> None:
         def own() -> None:
