@@ -430,7 +430,7 @@ class TestListAndShow:
         assert journal("list", "--state", "rejected", "--output", "json").lines == []
 
     def test_list_of_both_kinds(self, campaign: Campaign, journal: Journal) -> None:
-        single = of_single_requests.Send(campaign.task_runner, phone("ada")).fails_unknown()
+        single = of_single_requests.Send(campaign.task_runner, phone("ada")).fail_unknown()
         references = [line["reference"] for line in journal("list", "--output", "json").lines]
         assert references == [single.reference, *campaign.references_in("unknown")]
 

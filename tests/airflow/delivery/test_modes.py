@@ -82,14 +82,14 @@ def reported(*statuses: str) -> Callable[[Database], None]:
     return change
 
 
-def break_database(database: Database) -> None:
+def break_db(database: Database) -> None:
     """Have reads of the database fail."""
     with database.engine.begin() as connection:
         connection.exec_driver_sql("ALTER TABLE cpaas_deliveries RENAME TO away")
         connection.exec_driver_sql("ALTER TABLE cpaas_requests RENAME TO requests_away")
 
 
-def restore_database(database: Database) -> None:
+def restore_db(database: Database) -> None:
     with database.engine.begin() as connection:
         connection.exec_driver_sql("ALTER TABLE away RENAME TO cpaas_deliveries")
         connection.exec_driver_sql("ALTER TABLE requests_away RENAME TO cpaas_requests")
@@ -142,18 +142,18 @@ DELIVERIES = {
         (reported("delivered", "delivered"),),
     ),
     "no report at all": Case("failed", "0 are delivered", {"timeout": 0}),
-    "database away for a moment": Case("success", before=(FINAL, break_database), meanwhile=restore_database),
-    "database away for ever": Case("failed", "The database could not be read", {"timeout": 0}, (FINAL, break_database)),
+    "database away for a moment": Case("success", before=(FINAL, break_db), meanwhile=restore_db),
+    "database away for ever": Case("failed", "The database could not be read", {"timeout": 0}, (FINAL, break_db)),
     "reference": Case("success", "", {"send_result": "spring"}, (recorded, FINAL)),
     "reference and the database away for a moment": Case(
-        "success", "", {"send_result": "spring"}, (recorded, FINAL, break_database), restore_database
+        "success", "", {"send_result": "spring"}, (recorded, FINAL, break_db), restore_db
     ),
     "reference and the database away for ever": Case(
-        "failed", "The database could not be read", {"send_result": "spring", "timeout": 0}, (recorded, FINAL, break_database)
+        "failed", "The database could not be read", {"send_result": "spring", "timeout": 0}, (recorded, FINAL, break_db)
     ),
     "mistyped reference": Case("failed", "no record of 1 of 1 references", {"send_result": "sprong"}, (recorded,)),
     "mistyped reference and the database away for a moment": Case(
-        "failed", "no record of 1 of 1 references", {"send_result": "sprong"}, (recorded, break_database), restore_database
+        "failed", "no record of 1 of 1 references", {"send_result": "sprong"}, (recorded, break_db), restore_db
     ),
     "reference without a value": Case("failed", "send_result is the word 'None'", {"send_result": "{{ none }}"}),
     "erased recipient": Case("success", before=(erased,)),
@@ -218,7 +218,7 @@ class TestResultsFileOfEarlierWait:
         run = delivery_run(task_runner, store, mode, case, soft_fail=soft)
         assert run_first_try(run, mode).state == "success"
         assert path.exists()
-        break_database(store)
+        break_db(store)
         assert run_first_try(run.clear(), mode).state == state
         assert not path.exists()
 
