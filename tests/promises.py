@@ -532,30 +532,30 @@ TASKS: Mapping[str, str] = {
     "BuyAirtimeOperator": (
         f"{_AIRFLOW}operators/test_airtime.py::TestResult::test_result_is_the_purchase_without_the_number"
     ),
-    "CreateContactRowOperator": f"{_CONTACTS}TestCreate::test_every_type_of_cell_is_written_by_column_name",
-    "DeleteContactRowOperator": f"{_CONTACTS}TestDelete::test_the_row_is_gone",
+    "CreateContactRowOperator": f"{_CONTACTS}TestCreate::test_cells_of_all_types_are_written_by_column_name",
+    "DeleteContactRowOperator": f"{_CONTACTS}TestDelete::test_deleted_row_is_gone",
     "EmailCampaignOperator": (
         f"{_AIRFLOW}campaigns/test_sources.py::TestEmail::test_each_recipient_gets_their_own_subject_and_body"
     ),
     "FindOtpsOperator": f"{_OTP}TestGetAndFind::test_all_records_of_a_number_are_found_without_the_number",
-    "GetContactRowOperator": f"{_CONTACTS}TestGetRow::test_cells_go_by_name",
-    "GetContactTableOperator": f"{_CONTACTS}TestGetTable::test_the_columns_are_the_result",
-    "GetOtpOperator": f"{_OTP}TestGetAndFind::test_a_record_is_read_by_its_id",
+    "GetContactRowOperator": f"{_CONTACTS}TestGetRow::test_row_has_its_cells_by_column_name",
+    "GetContactTableOperator": f"{_CONTACTS}TestGetTable::test_columns_are_the_result",
+    "GetOtpOperator": f"{_OTP}TestGetAndFind::test_record_is_read_by_its_id",
     "BulkPhoneLookupOperator": (
         f"{_AIRFLOW}operators/test_bulk_lookup.py::test_file_has_all_rows_and_each_number_is_paid_for_once"
     ),
     "PhoneLookupOperator": f"{_AIRFLOW}operators/test_lookup.py::test_record_is_the_result_number_included",
-    "RequestOtpOperator": f"{_OTP}TestRequest::test_the_result_is_the_record_and_its_end_without_code_and_number",
-    "RevokeOtpOperator": f"{_OTP}TestRevoke::test_the_passcode_is_useless_afterwards",
+    "RequestOtpOperator": f"{_OTP}TestRequest::test_result_is_the_record_and_its_end_without_code_and_number",
+    "RevokeOtpOperator": f"{_OTP}TestRevoke::test_passcode_is_useless_afterwards",
     "SendEmailOperator": f"{_AIRFLOW}operators/test_email.py::TestResult::test_result_has_ids_counts_and_cost",
     "SendSmsOperator": f"{_AIRFLOW}operators/test_sms.py::TestResult::test_result_has_ids_counts_and_cost",
     "SmsCampaignOperator": (
         f"{_AIRFLOW}campaigns/test_tries.py::TestOneTry::test_each_recipient_gets_their_own_text_in_one_request"
     ),
     "SyncContactsOperator": f"{_AIRFLOW}contacts/test_sync.py::test_second_sync_sends_only_changed_cells",
-    "UpdateContactRowOperator": f"{_CONTACTS}TestUpdate::test_only_the_cells_given_change",
-    "UpsertContactRowOperator": f"{_CONTACTS}TestUpsert::test_a_row_that_exists_is_changed",
-    "VerifyOtpOperator": f"{_OTP}TestVerify::test_the_right_code_verifies",
+    "UpdateContactRowOperator": f"{_CONTACTS}TestUpdate::test_update_changes_only_given_cells",
+    "UpsertContactRowOperator": f"{_CONTACTS}TestUpsert::test_upsert_changes_an_existing_row",
+    "VerifyOtpOperator": f"{_OTP}TestVerify::test_right_code_is_verified",
     "partitions": f"{_AIRFLOW}campaigns/test_idempotency.py::TestPartitions::test_each_recipient_is_in_one_partition",
     "DeliverySensor": (
         f"{_AIRFLOW}delivery/test_sensor.py::TestOutcomes::test_sensor_succeeds_with_counts_once_all_statuses_are_final"
